@@ -9,19 +9,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lightning_gpuprof.errors import GpuProfError
-from lightning_gpuprof.model.config import HostConfig, NvmlConfig, TraceConfig
-
 if TYPE_CHECKING:
     from lightning_gpuprof.callback import GpuProfiler
     from lightning_gpuprof.capture.annotated_regions import annotate
+    from lightning_gpuprof.errors import GpuProfError
+    from lightning_gpuprof.model.config import HostConfig, NvmlConfig, TraceConfig
 
 __version__ = "0.1.0.dev0"
 __all__ = ["GpuProfError", "GpuProfiler", "HostConfig", "NvmlConfig", "TraceConfig", "__version__", "annotate"]
 
 
 _WHERE = {
+    "GpuProfError": "lightning_gpuprof.errors",
     "GpuProfiler": "lightning_gpuprof.callback",
+    **dict.fromkeys(("HostConfig", "NvmlConfig", "TraceConfig"), "lightning_gpuprof.model.config"),
     "annotate": "lightning_gpuprof.capture.annotated_regions",
 }
 

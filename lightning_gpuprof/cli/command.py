@@ -76,15 +76,10 @@ def _below(parser: ArgumentParser) -> Iterator[ArgumentParser]:
 class Command:
     """One command; ``run`` gives the exit code."""
 
-    name: str
-    summary: str
-    """One line for the list of commands."""
     description: str
     examples: tuple[str, ...]
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
-    takes_program: bool = False
-    """Whether the words after ``--`` are another program's; ``run`` gets them as ``program``."""
     values: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     """Names of arguments -> what they can be, for a shell that completes words; else choices, and files, are."""
 

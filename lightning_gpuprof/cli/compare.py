@@ -158,8 +158,6 @@ def _print_written(kind: str, written: Path) -> None:
 
 
 COMMAND = Command(
-    name="compare",
-    summary="compare a later run with an earlier one (exit code 1: slower)",
     description=(
         "Shows what changed from run A to run B: step time, samples/s, wall time, phases, kernels, memory, findings\n"
         "gone and new, and the gain that A's findings predicted against the one that B achieved.\n\n"

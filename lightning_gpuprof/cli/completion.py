@@ -17,6 +17,7 @@ import msgspec
 from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.entries import ENTRIES, Entry
 
 Shell = Literal["bash", "zsh"]
 SHELLS: tuple[Shell, ...] = get_args(Shell)
@@ -48,8 +49,9 @@ class CommandWords(msgspec.Struct, kw_only=True, frozen=True):
     """Whether the last positional may come again."""
 
 
-def words(command: Command) -> CommandWords:
+def words(entry: Entry) -> CommandWords:
     """What can follow a command, from its parser."""
+    command = entry.load()
     options, positionals, repeats = [], [], False
     for action in command.parser()._actions:  # argparse has no other way to list them
         argument = Argument(
@@ -64,7 +66,7 @@ def words(command: Command) -> CommandWords:
             positionals.append(argument)
             repeats = action.nargs in ("+", "*")
     return CommandWords(
-        name=command.name, summary=command.summary, options=options, positionals=positionals, repeats=repeats
+        name=entry.name, summary=entry.summary, options=options, positionals=positionals, repeats=repeats
     )
 
 
@@ -185,30 +187,25 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the commands and their words as JSON")
 
 
-def command(others: Sequence[Command]) -> Command:
-    """The command, which completes the others and itself."""
+def _run(options: Namespace) -> int:
+    found = [words(entry) for entry in ENTRIES]
+    if options.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    else:
+        sys.stdout.write(_SCRIPTS[options.shell](found))
+    return 0
 
-    def run(options: Namespace) -> int:
-        found = [words(one) for one in (*others, own)]
-        if options.json:
-            sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
-        else:
-            sys.stdout.write(_SCRIPTS[options.shell](found))
-        return 0
 
-    own = Command(
-        name="completion",
-        summary="TAB completion for bash or zsh",
-        description=(
-            "Prints a script that completes commands, options, rules and names of tables. It is static: make it anew\n"
-            "after an update. For another shell, --json prints the words."
-        ),
-        examples=(
-            'eval "$(gpuprof completion bash)"                               in ~/.bashrc',
-            "gpuprof completion bash > ~/.local/share/bash-completion/completions/gpuprof",
-            'eval "$(gpuprof completion zsh)"                                in ~/.zshrc, after compinit',
-        ),
-        add_arguments=_add_arguments,
-        run=run,
-    )
-    return own
+COMMAND = Command(
+    description=(
+        "Prints a script that completes commands, options, rules and names of tables. It is static: make it anew\n"
+        "after an update. For another shell, --json prints the words."
+    ),
+    examples=(
+        'eval "$(gpuprof completion bash)"                               in ~/.bashrc',
+        "gpuprof completion bash > ~/.local/share/bash-completion/completions/gpuprof",
+        'eval "$(gpuprof completion zsh)"                                in ~/.zshrc, after compinit',
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -254,8 +254,6 @@ def _print(checks: list[Check]) -> None:
 
 
 COMMAND = Command(
-    name="doctor",
-    summary="what can be measured on this machine, and what each absence means",
     description="Looks at Python, packages, host, CUDA, CUPTI, NVML and plugins. An absence is no error: exit code 0.",
     examples=("gpuprof doctor", "gpuprof doctor --json"),
     add_arguments=_add_arguments,

@@ -87,8 +87,6 @@ def _rules() -> list[str]:
 
 
 COMMAND = Command(
-    name="explain",
-    summary="what a rule's finding means, how it is measured and what to do",
     description=(
         "Prints the page of a rule: what it means, how it is measured, when it is wrong, what to do.\n"
         "Without a rule it lists all of them."

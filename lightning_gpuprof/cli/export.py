@@ -101,8 +101,6 @@ def _measured(folder: Path) -> tuple[list[DataTable], list[str]]:
 
 
 COMMAND = Command(
-    name="export",
-    summary="a run's steps, samples and findings as CSV or Parquet tables",
     description=(
         "Writes everything measured, one table per file, with all digits: steps, devices, host,\n"
         "memory, input (all ranks), phases, callbacks, ledger, findings, evidence, windows, conditions.\n"

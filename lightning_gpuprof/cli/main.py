@@ -9,22 +9,9 @@ from collections.abc import Sequence
 from jsonargparse import ArgumentParser
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.cli import compare, completion, doctor, explain, export, nsys_cmd, report, trace, trigger, try_
-from lightning_gpuprof.cli.command import Command, CommandParser, HelpFormatter
+from lightning_gpuprof.cli.command import CommandParser, HelpFormatter
+from lightning_gpuprof.cli.entries import ENTRIES
 from lightning_gpuprof.errors import GpuProfError
-
-COMMANDS: tuple[Command, ...] = (
-    report.COMMAND,
-    compare.COMMAND,
-    export.COMMAND,
-    explain.COMMAND,
-    doctor.COMMAND,
-    trace.COMMAND,
-    nsys_cmd.COMMAND,
-    trigger.COMMAND,
-    try_.COMMAND,
-)
-COMMANDS += (completion.command(COMMANDS),)
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -60,8 +47,12 @@ environment:
 """
 
 
-def make_parser() -> ArgumentParser:
-    """The parser of all commands."""
+def make_parser(name: str | None = None) -> ArgumentParser:
+    """The parser of all commands.
+
+    Args:
+        name: The only one that has its arguments, as importing a command takes its time; default: all have.
+    """
     parser = CommandParser(
         prog="gpuprof",
         description="Where the training time of a PyTorch Lightning run goes, what is wrong and what to change.",
@@ -70,10 +61,10 @@ def make_parser() -> ArgumentParser:
         version=__version__,
     )
     subcommands = parser.add_subcommands(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        own = command.parser()
-        subcommands.add_subcommand(command.name, own, help=command.summary)
-        own.prog = f"gpuprof {command.name}"  # jsonargparse puts [options] between
+    for entry in ENTRIES:
+        own = entry.load().parser() if name in (None, entry.name) else CommandParser()
+        subcommands.add_subcommand(entry.name, own, help=entry.summary)
+        own.prog = f"gpuprof {entry.name}"  # jsonargparse puts [options] between
     return parser
 
 
@@ -87,12 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     words, program = split_program(list(sys.argv[1:] if argv is None else argv))
-    options = make_parser().parse_args(words)
-    command = next(c for c in COMMANDS if c.name == options.command)
-    if command.takes_program:
-        options[command.name]["program"] = program
+    asked = next((word for word in words if not word.startswith("-")), "")
+    options = make_parser(asked).parse_args(words)
+    entry = next(entry for entry in ENTRIES if entry.name == options.command)
+    if entry.takes_program:
+        options[entry.name]["program"] = program
     try:
-        code = command.run(options[command.name])
+        code = entry.load().run(options[entry.name])
         sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -114,7 +106,7 @@ def split_program(words: list[str]) -> tuple[list[str], list[str]]:
     Args:
         words: Of the shell, without ``gpuprof``.
     """
-    takes = {command.name for command in COMMANDS if command.takes_program}
+    takes = {entry.name for entry in ENTRIES if entry.takes_program}
     if "--" not in words or not takes & set(words[: words.index("--")]):
         return words, []
     place = words.index("--")

@@ -129,8 +129,6 @@ def run(
 
 
 COMMAND = Command(
-    name="nsys-cmd",
-    summary="the command that records the same windows with Nsight Systems or Compute",
     description=(
         "Prints the command line for NVIDIA's profilers that records the same windows as GpuProfiler's own traces.\n"
         "Under them GpuProfiler opens no traces of its own: a process has room for one. All else is measured as ever."

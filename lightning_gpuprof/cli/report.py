@@ -83,8 +83,6 @@ def _rewrite(report: Report, folder: Path, *, with_page: bool) -> dict[str, str]
 
 
 COMMAND = Command(
-    name="report",
-    summary="make a run's reports again from its folder",
     description=(
         "Makes report.json and report.html of a run again from its journal and prints its answer.\n"
         "Needs no GPU and neither torch nor Lightning."

@@ -235,8 +235,6 @@ def _tables() -> list[str]:
 
 
 COMMAND = Command(
-    name="trace",
-    summary="everything in a Kineto trace",
     description=(
         "Reads traces of torch.profiler, of any GPU and any version, and reports why the GPU was idle,\n"
         "what it did, which code that was. Several files of one job are also compared rank by rank."

@@ -139,8 +139,6 @@ def _headers(folder: Path) -> list[Header]:
 
 
 COMMAND = Command(
-    name="trigger",
-    summary="trace the next steps of a running job",
     description=(
         "Asks a running job for a trace window: touches the file `trigger` in its folder, which the run looks at\n"
         "about once a second, off the main thread. From the same host, `kill -USR2 PID` of the main process\n"

@@ -369,8 +369,6 @@ def _names() -> Sequence[str]:
 
 
 COMMAND = Command(
-    name="try",
-    summary="measure what each piece of advice really gains",
     description=(
         "Runs a training for a minute, changes one setting after the other while it runs, and measures what each "
         "really gains. The program ends by itself: nothing is logged, saved or kept, and your files stay as they are.\n"
@@ -388,6 +386,5 @@ COMMAND = Command(
     ),
     add_arguments=_add_arguments,
     run=_run,
-    takes_program=True,
     values={"arm": _names},
 )

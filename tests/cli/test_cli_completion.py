@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lightning_gpuprof.cli.completion import Argument, CommandWords, bash, zsh
-from lightning_gpuprof.cli.main import COMMANDS, main
+from lightning_gpuprof.cli.entries import ENTRIES
+from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks.trace_tables import NAMES
 
@@ -38,7 +39,7 @@ def proposed(script: str, *words: str) -> list[str]:
 
 def test_bash_proposes_commands_options_and_values(capsys: pytest.CaptureFixture[str]) -> None:
     script = script_of("bash", capsys)
-    assert set(proposed(script, "")) == {*(command.name for command in COMMANDS), "-h", "--help", "--version"}
+    assert set(proposed(script, "")) == {*(command.name for command in ENTRIES), "-h", "--help", "--version"}
     assert proposed(script, "comp") == ["compare", "completion"]
     assert proposed(script, "report", "--j") == ["--json"]
     assert proposed(script, "export", "--format", "") == ["csv", "parquet"]
@@ -68,7 +69,7 @@ def test_the_script_is_one_the_shell_can_read(shell: str, capsys: pytest.Capture
 def test_zsh_is_told_of_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:
     script = script_of("zsh", capsys)
     assert script.startswith("#compdef gpuprof\n")
-    for command in COMMANDS:
+    for command in ENTRIES:
         assert f"        {command.name})\n" in script
     assert "'--format[parquet needs pyarrow]:format:(csv parquet)'" in script
     assert "'*:FILE:_files'" in script
@@ -77,7 +78,7 @@ def test_zsh_is_told_of_every_command_and_option(capsys: pytest.CaptureFixture[s
 def test_json_has_the_words_for_other_shells(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash", "--json"]) == 0
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
-    assert set(found) == {command.name for command in COMMANDS}
+    assert set(found) == {command.name for command in ENTRIES}
     assert all("--json" in (name for option in one["options"] for name in option["names"]) for one in found.values())
     assert found["explain"]["positionals"][0]["values"] == [rule.id for rule in discover().rules]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 from saved_runs import save_run
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.cli.main import COMMANDS, main
+from lightning_gpuprof.cli.entries import ENTRIES
+from lightning_gpuprof.cli.main import main
 from terminal_screen import run_in_terminal, screen
 
 
@@ -30,14 +32,25 @@ def gpuprof(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_help_lists_every_command_examples_and_exit_codes() -> None:
     done = gpuprof("--help")
     assert done.returncode == 0
-    for command in COMMANDS:
+    for command in ENTRIES:
         assert command.name in done.stdout
     assert "examples:" in done.stdout
     assert "exit codes:" in done.stdout
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    names = [entry.load().__class__.__module__ for entry in ENTRIES]
+    assert names == ["lightning_gpuprof.cli.command"] * len(ENTRIES)
+    code = "import sys; from lightning_gpuprof.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    code += "print([m for m in sys.modules if m.startswith('lightning_gpuprof.')], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    imported = set(ast.literal_eval(done.stderr.splitlines()[-1]))
+    rooms = {name.partition("lightning_gpuprof.")[2] for name in imported}
+    assert rooms == {"cli", "cli.command", "cli.entries", "cli.main", "errors"}
+
+
+@pytest.mark.parametrize("command", ENTRIES, ids=lambda command: command.name)
 def test_each_command_has_help_with_examples(
     command: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
