@@ -11,6 +11,9 @@ from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.metrics import Blocked, Share
 from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
 
+LEAST_DELAYED_RATIO = 0.05
+"""Share of the step without a CPU from which times of the host say more about other programs. Heuristic."""
+
 
 def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[Blocked, ...] | None:
     """Blocked time of the phases in which the main thread works, largest first.
@@ -57,6 +60,36 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
                 )
             )
     return tuple(sorted(found, key=lambda b: -b.blocked.median_ratio))
+
+
+def without_delay(journal: Journal, phases: dict[Phase, Ints], steady: Mask, phase: Phase) -> Share | None:
+    """Share of a phase without the time for which the thread was ready to run but had no CPU.
+
+    That time is known for a step as a whole. It is taken off the phases in proportion to what each did not compute, but
+    for the fetch of a batch, in which the thread waits without being ready to run.
+
+    Args:
+        journal: The journal of one stage.
+        phases: Time of each phase in each step in ns, shape (n,) each.
+        steady: Which steps are steady, shape (n,) for n steps.
+        phase: Which phase.
+
+    Returns:
+        None if fewer than ten steady steps were sampled, or if the thread had a CPU nearly all the time.
+    """
+    rows, indices = cpu_time.sampled(journal, steady)
+    delay = journal.cpu.run_delay_ns
+    if delay is None or len(rows) < MIN_SAMPLES:
+        return None
+    period = journal.steps.period_ns[indices]
+    if float(np.median(delay[rows] / np.maximum(period, 1))) < LEAST_DELAYED_RATIO:
+        return None
+    computed: dict[Phase, Ints] = {one: cpu_time.phase_ns(journal, one)[rows] for one in phases if one != "data_wait"}
+    idle: dict[Phase, Ints] = {one: np.maximum(phases[one][indices] - ns, 0) for one, ns in computed.items()}
+    all_idle = np.maximum(sum(idle.values(), np.zeros(len(rows), np.int64)), 1)
+    left = np.maximum(1 - delay[rows] / all_idle, 0)
+    own = (np.minimum(computed[phase], phases[phase][indices]) + idle[phase] * left).astype(np.int64)
+    return statistics.share(own, period, ordinary_ns=float(np.median(journal.steps.period_ns[steady])))
 
 
 def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:

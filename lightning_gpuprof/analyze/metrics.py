@@ -133,6 +133,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             waited_ratio=waited_ratio,
         ),
         evenness=evenness(journal, phases, chosen),
+        logging_without_delay=blocked.without_delay(journal, phases, chosen.steady, "logging"),
         log_calls=hook_share(journal, chosen.steady, "self.log"),
         lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),
         interpreter_lock=interpreter_lock(journal, phases, chosen.steady),

@@ -287,6 +287,8 @@ class Metrics:
     input: InputPipeline | None = None
     """None: nothing was measured in the input pipeline."""
     evenness: Evenness = field(default_factory=Evenness)
+    logging_without_delay: Share | None = None
+    """Logging without the time in which the thread was ready to run but had no CPU; None: little, or not measured."""
     log_calls: Share | None = None
     """``self.log`` in hooks, which ``log_every_n_steps`` makes no rarer; None: never called, or not measured."""
     lr_scheduler: Share | None = None

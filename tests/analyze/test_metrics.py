@@ -159,6 +159,24 @@ def test_blocked_is_wall_without_cpu_and_without_waiting_for_a_cpu(delay_ms: int
     assert found[0].samples >= 20
 
 
+@pytest.mark.parametrize(("delay_ms", "own_ratio"), [(None, None), (0.4, None), (0.8, 0.22), (1.5, 0.15), (9.0, 0.1)])
+def test_logging_is_also_known_without_waiting_for_a_cpu(delay_ms: float | None, own_ratio: float | None) -> None:
+    of = journal()
+    of.slots = [*of.slots, Slot(id=9, action="log", phase="logging")]
+    of.steps.charged.update({1: of.steps.charged[1] - 3 * MS, 9: ints(np.full(100, 3 * MS))})
+    sampled = range(0, 100, 4)
+    cpu_ms = {2: 5, 3: 1, 9: 1}  # of logging two are idle, of which the wait for a CPU is a part
+    of.cpu = CpuColumns(
+        batch=ints(sampled),
+        charged={slot: ints([ms * MS for _ in sampled]) for slot, ms in cpu_ms.items()},
+        run_delay_ns=None if delay_ms is None else ints([delay_ms * MS for _ in sampled]),
+    )
+    m = build(of)
+    assert m.shares["logging"].median_ratio == pytest.approx(0.3)
+    own = m.logging_without_delay
+    assert (own and own.median_ratio) == (own_ratio and pytest.approx(own_ratio))
+
+
 def test_nothing_measured_is_none_and_not_zero() -> None:
     m = build(journal())
     assert m.blocked is None

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.model.signals import condition, step_share
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import threshold
 from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every
@@ -37,9 +37,10 @@ class LoggingOverhead(PhaseRule):
 
     ## How it is measured
     The phase `logging` as a share of the steady, untraced steps: the lower bound of its median, or, where values are
-    written every few steps, its part of the total without outliers. 1 ms, which a few values cost in any run, is taken
-    off first. Calls of `self.log` are timed apart: `log_every_n_steps` makes only the rest rarer. On a GPU only the
-    time counts in which it idles, which a trace window shows; without one it is information only.
+    written every few steps, its part of the total without outliers. Where other programs use the CPUs, so that the main
+    thread waits for one in 5 % of the step or more, that wait does not count. 1 ms, which a few values cost in any run,
+    is taken off first. Calls of `self.log` are timed apart: `log_every_n_steps` makes only the rest rarer. On a GPU
+    only the time counts in which it idles, which a trace window shows; without one it is information only.
 
     ## When it is wrong
     - Values that your code computes only to log them count where they are computed, for example as `forward`.
@@ -88,6 +89,10 @@ class LoggingOverhead(PhaseRule):
         looks_alike("callbacks hold the step", times_ms={"callbacks": 60.0}),
         not_evaluated("three steps are steady", "3 steady steps", steady=3),
     )
+
+    def part(self, metrics: Metrics) -> Share | None:
+        """The phase; where other programs use the CPUs, without the time that it waits for one."""
+        return metrics.logging_without_delay or step_share(metrics, "logging")
 
     def judge(self, metrics: Metrics, time: HostTime) -> Finding:
         """Put it into words."""
