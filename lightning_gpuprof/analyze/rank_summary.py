@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze import cpu_time, steady
+from lightning_gpuprof.analyze import blocked, cpu_time, steady
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.rank_summary import (
@@ -66,6 +66,7 @@ def summarise(journal: Journal) -> RankSummary:
         steps=StepTable.of(
             steps.batch[rows], steps.period_ns[rows], {phase: column[rows] for phase, column in phases.items()}
         ),
+        run_delay_ratio=blocked.run_delay_ratio(journal, steady_steps),
         strategy=_text(journal, "trainer.strategy"),
         device_steps=_device_steps(journal, steady_steps),
         cpu_set=_text(journal, "host.cpu_set"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -77,6 +78,8 @@ def rank_times(
         by_device = _late_ranks(numbers, device)
         if by_device is not None and by_device.lost.lower_ratio > late.lost.lower_ratio:
             late, judged = by_device, device
+    if late is not None:
+        late = dataclasses.replace(late, run_delay_ms=_run_delay_ms(late, [ranks[rank] for rank in columns], judged))
     if imbalance is None or late is None:
         return Unmeasured(why="the step time was not measured")
     slowest = np.bincount(host.own_ns.argmax(axis=0), minlength=len(columns)) / len(common)
@@ -187,6 +190,15 @@ def _median_of_others(values: Ints) -> _Floats:
     lower, upper = (ranks - 2) // 2, (ranks - 1) // 2
     medians: _Floats = (without_own(lower) + without_own(upper)) / 2
     return medians
+
+
+def _run_delay_ms(late: LateRanks, ranks: Sequence[RankSummary], steps: _Beside) -> tuple[float, float] | None:
+    """How long late ranks and the others wait for a CPU in a step: medians."""
+    known: tuple[list[float], list[float]] = ([], [])
+    for one, period_ms in zip(ranks, steps.periods_ms, strict=True):
+        if one.run_delay_ratio is not None:
+            known[one.rank not in late.ranks].append(one.run_delay_ratio * float(period_ms))
+    return (float(np.median(known[0])), float(np.median(known[1]))) if all(known) else None
 
 
 def _late_ranks(numbers: Ints, steps: _Beside) -> LateRanks | None:

@@ -168,6 +168,13 @@ class LateRanks:
     """Share of the steps in which one of them takes longest."""
     lost: Share
     """Of each step what it would be shorter without them, as a share of the step time."""
+    run_delay_ms: tuple[float, float] | None = None
+    """How long their main thread, and that of the others, is ready to run but has no CPU; None: not measured."""
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether they are late because they wait for a CPU."""
+        return self.run_delay_ms is not None and self.run_delay_ms[0] - self.run_delay_ms[1] >= 0.5 * self.excess_ms
 
     @property
     def phase(self) -> Phase:

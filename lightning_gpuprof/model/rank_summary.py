@@ -92,6 +92,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     epochs: list[int]
     """Batches of its first epochs."""
     steps: StepTable
+    run_delay_ratio: float | None = None
+    """Median share of a step in which its main thread was ready to run but had no CPU; None: not measured."""
     strategy: str = ""
     """Class of the trainer's strategy."""
     device_steps: StepTable | None = None

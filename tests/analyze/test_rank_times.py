@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from built_journals import MS, SLOTS, ints, journal
 
-from lightning_gpuprof.analyze.journal import DeviceColumns, Journal
+from lightning_gpuprof.analyze.journal import CpuColumns, DeviceColumns, Journal
 from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.model.journal import Slot
@@ -113,6 +113,19 @@ def test_of_a_host_with_a_device_only_the_wait_for_batches_is_a_rank_s_own() -> 
     found = side_by_side([rank(0, device="cuda"), rank(1, np.full(N, 7.0), device="cuda")])
     assert found.phases == ("data_wait",)
     assert found.imbalance.median_ms == 0
+
+
+def test_a_rank_that_has_no_cpu_is_told_from_one_that_has_more_to_do() -> None:
+    def with_delay(one: Journal, ms: float) -> Journal:
+        batch = one.steps.batch[::2]
+        return replace(one, cpu=CpuColumns(batch=batch, charged={}, run_delay_ns=ints(np.full(len(batch), ms * MS))))
+
+    quick, late = with_delay(rank(0), 0.1), with_delay(rank(1, np.full(N, 15.0)), 9.0)
+    starved = side_by_side([quick, late]).late
+    assert starved.run_delay_ms == pytest.approx((9.0, 0.1))
+    assert starved.is_starved
+    assert not side_by_side([quick, with_delay(rank(1, np.full(N, 15.0)), 0.2)]).late.is_starved
+    assert side_by_side([quick, rank(1, np.full(N, 15.0))]).late.run_delay_ms is None
 
 
 BACKWARD = Slot(id=9, action="backward", phase="backward")

@@ -27,6 +27,7 @@ def with_ranks(
     lower: float = 0.98,
     imbalance_ms: float = 0.0,
     alone: bool = False,
+    run_delay_ms: tuple[float, float] | None = None,
 ) -> Metrics:
     """Steps of 50 ms in which some ranks take so much longer in their forward than the median of the others."""
     late = (late,) if isinstance(late, int) else late
@@ -50,6 +51,7 @@ def with_ranks(
             excess_by_phase_ms={"data_wait": 0.1, "forward": excess_ms},
             slowest_ratio=slowest,
             lost=share(excess_ms, 50.0, lower=lower),
+            run_delay_ms=run_delay_ms,
         ),
         ranks=shares,
     )

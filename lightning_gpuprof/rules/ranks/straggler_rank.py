@@ -83,6 +83,13 @@ class StragglerRank(BaseRule):
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "late": (2, 3)},
         ),
+        fires(
+            "other programs take the CPU of rank 1",
+            "critical",
+            "it has no CPU to run on ... See what else runs on the CPUs of rank 1",
+            saves_ms=12.0,
+            ranks={"excess_ms": 12.0, "run_delay_ms": (11.0, 0.3)},
+        ),
         quiet("the ranks are equal", ranks={"excess_ms": 0.5}),
         quiet("there is one rank"),
         looks_alike("ranks are late in turn", ranks={"excess_ms": 12.0, "slowest": 0.3}),
@@ -110,7 +117,7 @@ class StragglerRank(BaseRule):
                 f"{name.replace('rank', 'Rank', 1)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
                 f"the others in each {millis(period_ms)} step, most of it in {late.phase}. {whose.capitalize()} is "
                 f"the slowest in {percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and "
-                f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it."
+                f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it.{_without_a_cpu(late)}"
             ),
             advice=_advice(late),
             evidence=(
@@ -125,7 +132,21 @@ class StragglerRank(BaseRule):
         )
 
 
+def _without_a_cpu(late: LateRanks) -> str:
+    """What is said of ranks that wait for a CPU longer than the others."""
+    if late.run_delay_ms is None or not late.is_starved:
+        return ""
+    own_ms, others_ms = late.run_delay_ms
+    has = "it has" if len(late.ranks) == 1 else "they have"
+    return f" In {millis(own_ms)} of each step {has} no CPU to run on, the others in {millis(others_ms)}."
+
+
 def _advice(late: LateRanks) -> str:
+    if late.is_starved:
+        return (
+            f"See what else runs on the CPUs of {numbered('rank', late.ranks)}: other programs, workers of other ranks, or "
+            "a cgroup with too few CPUs. Give each rank as many as it has threads and workers."
+        )
     look = _LOOK.get(late.phase, "what is done there that the others do not do")
     return (
         f"Look at {late.phase} of {numbered('rank', late.ranks)}: {look}. "
