@@ -144,7 +144,7 @@ def _without_a_cpu(late: LateRanks) -> str:
 def _advice(late: LateRanks) -> str:
     if late.is_starved:
         return (
-            f"See what else runs on the CPUs of {numbered('rank', late.ranks)}: other programs, workers of other ranks, or "
+            f"See what else runs on the CPUs of {numbered('rank', late.ranks)}: other programs, other workers, or "
             "a cgroup with too few CPUs. Give each rank as many as it has threads and workers."
         )
     look = _LOOK.get(late.phase, "what is done there that the others do not do")
