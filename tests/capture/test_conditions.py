@@ -20,6 +20,7 @@ import pytest
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
+from quiet_trainer import trainer_in
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -73,16 +74,14 @@ def conditions_of(
 ) -> dict[str, Value]:
     model, reads = Model(), Reads(around)
     change(model)
-    trainer = pl.Trainer(
-        default_root_dir=str(folder),
-        accelerator="cpu",
-        max_steps=1,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[reads],
+    settings = {
+        "max_epochs": None,
+        "max_steps": 1,
+        "enable_checkpointing": True,
+        "num_sanity_val_steps": None,
         **options,
-    )
+    }
+    trainer = trainer_in(folder, [reads], **settings)
     train = DataLoader(rows(), batch_size=6, shuffle=True, drop_last=True) if loader is None else loader
     trainer.fit(model, train, DataLoader(rows(8), batch_size=4))
     return reads.found

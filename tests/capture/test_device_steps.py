@@ -14,6 +14,7 @@ import pytest
 import torch
 from fake_device import FakeDevice, LaggingDevice
 from lightning.pytorch.demos.boring_classes import BoringModel
+from quiet_trainer import trainer_in
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import read_journal
@@ -48,17 +49,7 @@ class Sleeping(BoringModel):
 
 
 def fit(callback: GpuProfiler, folder: Path, *, epochs: int = 2, **options: Any) -> None:
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        default_root_dir=folder,
-        max_epochs=epochs,
-        callbacks=[callback],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
+    trainer = trainer_in(folder, [callback], max_epochs=epochs, num_sanity_val_steps=None, **options)
     torch.manual_seed(0)
     trainer.fit(Sleeping())
 
@@ -153,17 +144,7 @@ def test_without_a_device_there_is_neither_a_thread_nor_a_record(tmp_path: Path)
             seen.update(thread.name for thread in threading.enumerate())
 
     callback = GpuProfiler(windows=[], reports=[], dirpath=str(tmp_path / "out"))
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        default_root_dir=tmp_path,
-        max_steps=5,
-        callbacks=[callback, Watch()],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    trainer.fit(BoringModel())
+    trainer_in(tmp_path, [callback, Watch()], max_steps=5).fit(BoringModel())
     assert any(name.startswith("gpuprof") for name in seen)
     assert not any("device" in name for name in seen)
     assert device_records(callback)[1] == []

@@ -9,25 +9,15 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.demos.boring_classes import BoringModel
+from quiet_trainer import trainer_in
 
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.step_clock import StepClock
 
 
-def trainer_in(folder: Path) -> pl.Trainer:
-    return pl.Trainer(
-        accelerator="cpu",
-        max_epochs=1,
-        limit_train_batches=5,
-        limit_val_batches=1,
-        num_sanity_val_steps=0,
-        default_root_dir=str(folder),
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
+def short_trainer(folder: Path) -> pl.Trainer:
+    return trainer_in(folder, limit_train_batches=5, limit_val_batches=1)
 
 
 def tap_on(inner: Any, clock: StepClock, on_failure: Any, overridden: Any = frozenset()) -> ProfilerTap:
@@ -73,7 +63,7 @@ def weights(model: torch.nn.Module) -> list[torch.Tensor]:
 def trained(folder: Path, prepare: Any) -> list[torch.Tensor]:
     pl.seed_everything(3)
     model = BoringModel()
-    trainer = trainer_in(folder)
+    trainer = short_trainer(folder)
     prepare(trainer)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -140,18 +130,18 @@ def without(trainer: Any, name: str, failures: list[Exception]) -> list[str]:
 
 def test_an_edge_that_lightning_does_not_have_is_told_with_what_is_lost(tmp_path: Path) -> None:
     failures: list[Exception] = []
-    (said,) = without(OfSeveralRanks(trainer_in(tmp_path)), "_broadcast_sigterm_tensor", failures)
+    (said,) = without(OfSeveralRanks(short_trainer(tmp_path)), "_broadcast_sigterm_tensor", failures)
     assert "no fit_loop.epoch_loop._broadcast_sigterm_tensor: time in which ranks agree" in said
     assert failures == []
 
 
 def test_one_rank_agrees_with_nobody(tmp_path: Path) -> None:
-    assert without(trainer_in(tmp_path), "_broadcast_sigterm_tensor", []) == []
+    assert without(short_trainer(tmp_path), "_broadcast_sigterm_tensor", []) == []
 
 
 def test_without_the_edge_of_steps_nothing_is_measured_in_the_loops(tmp_path: Path) -> None:
     failures: list[Exception] = []
-    assert without(trainer_in(tmp_path), "advance", failures) == []
+    assert without(short_trainer(tmp_path), "advance", failures) == []
     assert [str(failure) for failure in failures] == [
         "this version of Lightning has no fit_loop.epoch_loop.advance: steps cannot be measured"
     ]

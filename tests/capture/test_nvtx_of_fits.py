@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.demos.boring_classes import BoringModel
 from noting_nvtx import NotingNvtx
+from quiet_trainer import trainer_in
 
 from lightning_gpuprof import GpuProfiler
 
@@ -27,16 +28,8 @@ class ProfilerWithRanges(GpuProfiler):
 
 
 def fit(callback: GpuProfiler, folder: Path, model: pl.LightningModule | None = None, **options: Any) -> None:
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        default_root_dir=folder,
-        callbacks=[callback],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **{"max_epochs": 3, "limit_train_batches": 8, "limit_val_batches": 2, **options},
-    )
+    limits = {"max_epochs": 3, "limit_train_batches": 8, "limit_val_batches": 2, "num_sanity_val_steps": None}
+    trainer = trainer_in(folder, [callback], **{**limits, **options})
     trainer.fit(model or BoringModel())
 
 

@@ -12,7 +12,8 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from left_behind import files_of_ours, what_is_left
-from unusual_loops import Model, loader, trainer_in
+from quiet_trainer import trainer_in
+from unusual_loops import Model, loader
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import read_journal

@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from lightning.pytorch.callbacks import LearningRateFinder
+from quiet_trainer import trainer_in
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -38,17 +39,8 @@ def batches(count: int) -> DataLoader[Any]:
     return DataLoader([torch.ones(4) for _ in range(count)], batch_size=1)  # type: ignore[arg-type]
 
 
-def trainer_in(folder: Path, *callbacks: pl.Callback, epochs: int = 3) -> pl.Trainer:
-    return pl.Trainer(
-        accelerator="cpu",
-        max_epochs=epochs,
-        default_root_dir=folder,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=list(callbacks),
-    )
+def trainer_with(folder: Path, *callbacks: pl.Callback, epochs: int = 3) -> pl.Trainer:
+    return trainer_in(folder, callbacks, max_epochs=epochs)
 
 
 def report_of(profiler: GpuProfiler) -> Report:
@@ -70,7 +62,7 @@ class SearchAgain(LearningRateFinder):
 def test_a_learning_rate_search_in_the_middle_is_no_training(tmp_path: Path) -> None:
     profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
     search = SearchAgain(num_training_steps=15, update_attr=True)
-    trainer = trainer_in(tmp_path, profiler, search)
+    trainer = trainer_with(tmp_path, profiler, search)
     trainer.fit(Model(), batches(20))
     report = report_of(profiler)
     assert (trainer.global_step, report.steps.count, report.steps.optimizer_steps) == (60, 60, 60)
@@ -87,7 +79,7 @@ def test_an_optimizer_step_that_fails_does_not_count(tmp_path: Path) -> None:
 
     profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
     with pytest.raises(RuntimeError, match="on purpose"):
-        trainer_in(tmp_path, profiler).fit(Failing(), batches(20))
+        trainer_with(tmp_path, profiler).fit(Failing(), batches(20))
     assert (report_of(profiler).steps.count, report_of(profiler).steps.optimizer_steps) == (5, 5)
 
 
@@ -97,10 +89,10 @@ def test_a_trainer_inside_a_fit_does_not_end_the_fit_s_measurement(tmp_path: Pat
     class ValidatesElsewhere(Model):
         def on_train_epoch_end(self) -> None:
             if self.current_epoch == 0:
-                trainer_in(tmp_path, profiler).validate(Model(), batches(4), verbose=False)
+                trainer_with(tmp_path, profiler).validate(Model(), batches(4), verbose=False)
 
     with pytest.warns(RuntimeWarning, match="a validate of another trainer inside of this run"):
-        trainer_in(tmp_path, profiler).fit(ValidatesElsewhere(), batches(10))
+        trainer_with(tmp_path, profiler).fit(ValidatesElsewhere(), batches(10))
     report = report_of(profiler)
     assert (report.run["stage"], report.run["status"], report.steps.count) == ("fit", "finished", 30)
 
@@ -109,7 +101,7 @@ def test_options_of_a_second_profiler_are_told_to_be_unused(tmp_path: Path) -> N
     first = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
     second = GpuProfiler(windows=[3])
     with pytest.warns(RuntimeWarning, match="two GpuProfilers are in this trainer"):
-        trainer_in(tmp_path, first, second, epochs=1).fit(Model(), batches(8))
+        trainer_with(tmp_path, first, second, epochs=1).fit(Model(), batches(8))
     assert report_of(first).steps.count == 8
     assert second.report is None
 
@@ -121,7 +113,7 @@ def test_names_that_count_steps_do_not_fill_the_memory(tmp_path: Path) -> None:
                 return super().training_step(batch, batch_idx)
 
     profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
-    trainer_in(tmp_path, profiler, epochs=1).fit(Counting(), batches(900))
+    trainer_with(tmp_path, profiler, epochs=1).fit(Counting(), batches(900))
     names = {row.name for row in report_of(profiler).ledger if " > " in row.name}
     assert "training_step > other regions" in names
     assert 100 < len(names) <= 401
@@ -140,7 +132,7 @@ def test_a_region_that_recurs_into_itself_does_not_fill_the_memory(tmp_path: Pat
             return super().training_step(batch, batch_idx)
 
     profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
-    trainer_in(tmp_path, profiler, epochs=1).fit(Recurring(), batches(10))
+    trainer_with(tmp_path, profiler, epochs=1).fit(Recurring(), batches(10))
     names = {row.name for row in report_of(profiler).ledger if " > " in row.name}
     assert "training_step > other regions" in names
     assert len(names) <= 401
@@ -167,7 +159,7 @@ def test_a_region_in_compiled_code_is_left_out_and_the_graph_stays_whole(tmp_pat
                 return super().training_step(batch, batch_idx)
 
     profiler = GpuProfiler(dirpath=str(tmp_path / "out"), reports=["json"], windows=[])
-    trainer_in(tmp_path, profiler, epochs=1).fit(Compiled(), batches(10))
+    trainer_with(tmp_path, profiler, epochs=1).fit(Compiled(), batches(10))
     names = {row.name for row in report_of(profiler).ledger}
     assert "training_step > around" in names
     assert not any("inside" in name for name in names)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-from planted_runs import Naps, Planted, Sleepy, fit, quiet_profiler
+from planted_runs import Naps, Planted, Sleepy, fit, quiet_profiler, trainer_for
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof.analyze.journal import read_journal
@@ -63,16 +63,7 @@ def test_resuming_goes_on_with_the_counters(tmp_path: Path) -> None:
     saver = pl.callbacks.ModelCheckpoint(dirpath=tmp_path / "ckpt", save_last=True)
     fit(tmp_path, callbacks=[saver], enable_checkpointing=True)
     profiler = quiet_profiler()
-    trainer = pl.Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        callbacks=[profiler],
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=str(tmp_path),
-        limit_val_batches=0,
-    )
+    trainer = trainer_for(tmp_path, [profiler], max_epochs=2)
     trainer.fit(Planted(), DataLoader(Sleepy(STEPS), batch_size=1), ckpt_path=str(tmp_path / "ckpt" / "last.ckpt"))
     assert profiler.folder is not None
     steps = read_journal(profiler.folder / "rank0.jsonl").steps

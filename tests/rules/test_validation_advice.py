@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule
 from metrics_builder import build
+from quiet_trainer import trainer_in
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from lightning_gpuprof.capture.conditions.collect import collect
@@ -67,15 +68,7 @@ class Net(LightningModule):
 
 def fitted(train: Any, val: list[Any], **settings: Any) -> Net:
     model = Net()
-    trainer = Trainer(
-        **{"max_epochs": 4, **settings},
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
+    trainer = trainer_in(None, **{"max_epochs": 4, **settings})
     trainer.fit(model, DataLoader(train, batch_size=None), [DataLoader(one, batch_size=None) for one in val])
     return model
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from fake_allocator import MIB, FakeAllocator
 from planted_runs import Sleepy
+from quiet_trainer import trainer_in
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -103,15 +104,7 @@ class Hungry(pl.LightningModule):
 
 
 def trainer_of(profiler: GpuProfiler | None) -> pl.Trainer:
-    return pl.Trainer(
-        accelerator="cpu",
-        callbacks=[] if profiler is None else [profiler],
-        logger=False,
-        max_epochs=1,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-    )
+    return trainer_in(None, [] if profiler is None else [profiler])
 
 
 def fit(folder: Path, model: Hungry, *, steps: int = 60, **options: Any) -> Report:

@@ -9,6 +9,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from quiet_trainer import trainer_in
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -105,19 +106,8 @@ class Computing(Planted):
 
 
 def trainer_for(folder: Path, callbacks: list[pl.Callback], **options: Any) -> pl.Trainer:
-    settings: dict[str, Any] = {
-        "max_epochs": 1,
-        "accelerator": "cpu",
-        "default_root_dir": str(folder),
-        "callbacks": callbacks,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "enable_checkpointing": False,
-        "logger": False,
-        "num_sanity_val_steps": 0,
-        "limit_val_batches": 0,
-    }
-    return pl.Trainer(**{**settings, **options})
+    """Without validation."""
+    return trainer_in(folder, callbacks, **{"limit_val_batches": 0, **options})
 
 
 def fit(

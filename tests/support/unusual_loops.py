@@ -15,6 +15,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities import CombinedLoader
+from quiet_trainer import trainer_in
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -280,22 +281,6 @@ class StopsEarly(pl.Callback):
 def loader(batches: int = BATCHES, *, busy_s: float = 0.0, first: int = 0) -> DataLoader[Tensor]:
     """Batches of two rows."""
     return DataLoader(Rows(2 * batches, busy_s=busy_s / 2, first=first), batch_size=2)
-
-
-def trainer_in(folder: Path, callbacks: Sequence[pl.Callback], **options: Any) -> pl.Trainer:
-    """A trainer with nothing beside the training."""
-    settings: dict[str, Any] = {
-        "max_epochs": 1,
-        "accelerator": "cpu",
-        "default_root_dir": folder,
-        "callbacks": list(callbacks),
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "enable_checkpointing": False,
-        "logger": False,
-        "num_sanity_val_steps": 0,
-    }
-    return pl.Trainer(**{**settings, **options})
 
 
 Start = Callable[[Path, Sequence[pl.Callback]], tuple[pl.Trainer, Any]]
