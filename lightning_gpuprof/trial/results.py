@@ -21,7 +21,7 @@ from lightning_gpuprof.trial.arms import changes_numbers
 from lightning_gpuprof.trial.judging import mean_step_ms, paired
 from lightning_gpuprof.trial.schedule import CEILINGS
 
-LOGGER_DOES_NOT_RUN = "a trial sends nothing, so that this logger does not run: what it costs is not known"
+_LOGGER_DOES_NOT_RUN = "it could send something, so it does not run in a trial"
 
 
 def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried] = (), ended_in: str = "") -> Trial:
@@ -56,7 +56,7 @@ def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried]
             left.append(NotTried(rule=rule, advice=arm.name, why=why, promised_speedup=arm.promised_speedup))
     started = next((event for event in events if isinstance(event, Started)), None)
     for logger in started.loggers if started else ():
-        left.append(NotTried(rule="", advice=f"Leave {logger} out", why=LOGGER_DOES_NOT_RUN))
+        left.append(NotTried(rule="", advice=f"what {logger} costs", why=_LOGGER_DOES_NOT_RUN))
     return Trial(
         device=started.device if started else "",
         base_step_ms=base_ms,

@@ -23,6 +23,7 @@ from lightning_gpuprof.model.trial import Arm
 from lightning_gpuprof.trial.harmless import package_of
 
 _ABSENT = object()
+_LOGGER_DOES_NOT_RUN = "your logger does not run in a trial, since it could send something"
 _NO_VALIDATION = "validation is not run in a trial: its time is outside the steps"
 
 
@@ -211,7 +212,7 @@ def _of_call(change: Change, trainer: Any) -> list[Switch]:
 
 def _of_trainer(trainer: Any, name: str, value: Any) -> Switch:
     if name in ("log_every_n_steps", "logger") and any(type(one).__name__ == "DummyLogger" for one in trainer.loggers):
-        raise TrialError("your logger does not run in a trial, so that nothing is sent: what it costs is not known")
+        raise TrialError(_LOGGER_DOES_NOT_RUN)
     if name in ("log_every_n_steps", "gradient_clip_val", "gradient_clip_algorithm"):
         return Attribute(trainer, name, value)
     if name == "benchmark":
@@ -324,6 +325,8 @@ def _of_removed(line: str, trainer: Any) -> list[Switch]:
         return [_without(trainer, lambda one: type(one).__name__ == name)]
     if any(type(one).__name__ == name for one in trainer.loggers):
         return [Attribute(trainer, "loggers", [one for one in trainer.loggers if type(one).__name__ != name])]
+    if any(vars(one).get("in_place_of") == name for one in trainer.loggers):
+        raise TrialError(_LOGGER_DOES_NOT_RUN)
     if name in _REPEATED:
         return [Attribute(*_REPEATED[name], _nothing)]
     if _OF_THE_PROCESS.match(line):

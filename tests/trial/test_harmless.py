@@ -23,7 +23,9 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Plan
+from lightning_gpuprof.trial.arms import asked
 from lightning_gpuprof.trial.harmless import is_tuning, make_harmless, package_of, profile, without_writing
+from lightning_gpuprof.trial.switches import switched
 
 
 class Own(Callback):
@@ -81,6 +83,9 @@ def test_loggers_write_elsewhere_or_not_at_all(tmp_path: Path) -> None:
     assert trainer.default_root_dir == str(tmp_path / "folder")
     assert without_writing(trainer, tmp_path / "folder") == left_out, "once more changes nothing"
     assert [type(one).__name__ for one in trainer.loggers] == kinds
+    for setting in ("logger=False", "without=WandbLogger", "without=OwnLogger"):
+        with pytest.raises(TrialError, match="your logger does not run in a trial"):
+            switched(asked([setting])[0], trainer)
 
 
 def test_no_checkpoint_is_written_by_hand_either(tmp_path: Path) -> None:

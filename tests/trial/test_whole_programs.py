@@ -109,6 +109,7 @@ def test_programs_of_all_kinds_are_tried_and_write_nothing(user: Path, kind: str
     assert ended.is_over, ended.tail
     assert ended.code == 0
     assert speedup(trial, "foreach=False") > 0
+    assert [one.advice for one in trial.not_tried] == (["what WandbLogger costs"] if kind == "own" else [])
     assert [path.name for path in user.iterdir() if path.name not in ("wandb", "lightning_logs")] == []
     assert [path for path in user.rglob("*") if path.is_file()] == []
 
@@ -196,12 +197,18 @@ def test_without_the_arm_in_which_it_died_the_program_runs_again() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals, user: Path) -> None:
-    process = subprocess.Popen(
-        [*command("--seconds", "60", "--arm", "num_workers=2", "--"), sys.executable, str(SCRIPT), "loader"]
-    )
-    wait_for(lambda: any(b'"block"' in path.read_bytes() for path in tmp_path.glob("gpuprof-try-*/events.jsonl")))
+@pytest.mark.parametrize(
+    ("number", "arm"),
+    [
+        (signal.SIGINT, "num_workers=2"),
+        (signal.SIGTERM, "num_workers=2"),
+        (signal.SIGHUP, "num_workers=2"),
+        (signal.SIGINT, "env:OMP_NUM_THREADS=1"),
+    ],
+)
+def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals, arm: str, user: Path) -> None:
+    process = subprocess.Popen([*command("--seconds", "60", "--arm", arm, "--"), sys.executable, str(SCRIPT), "loader"])
+    wait_for(lambda: any(b'"trying"' in path.read_bytes() for path in tmp_path.glob("gpuprof-try-*/events.jsonl")))
     process.send_signal(number)
     assert process.wait(60) == 130
     assert list(user.iterdir()) == []
