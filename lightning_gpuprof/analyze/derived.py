@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from lightning_gpuprof.analyze.callback_costs import callback_costs
 from lightning_gpuprof.analyze.collectives import collectives
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
@@ -22,12 +22,12 @@ from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.host import Level
 from lightning_gpuprof.model.host_limit import HostLimit
 from lightning_gpuprof.model.loading import Loading
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import CallbackCost, Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.share import Share, usable
-from lightning_gpuprof.model.signals import condition, is_cpu_only
+from lightning_gpuprof.model.signals import condition, is_cpu_only, ordinary_ratio
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 
 
@@ -112,3 +112,31 @@ def _in_phase(metrics: Metrics, step: DeviceStep, phase: Phase) -> float:
     if part is None or share is None or not usable(share):
         return step.idle_ratio
     return min(step.idle_ratio, part * max(share.median_ratio, share.total_ratio))
+
+
+def callback_costs(metrics: Metrics) -> tuple[CallbackCost, ...]:
+    """What the hooks of each owner take, largest share first."""
+    return tuple(sorted((*_callbacks(metrics), *_module_hooks(metrics)), key=lambda cost: cost.ratio, reverse=True))
+
+
+def _callbacks(metrics: Metrics) -> Iterator[CallbackCost]:
+    for one in metrics.callback_shares:
+        if usable(one.share):
+            ratio = ordinary_ratio(metrics, one.share, "callbacks")
+            yield CallbackCost(owner=one.class_name, hook=one.hook, ratio=ratio, median_ms=one.share.median_ms)
+
+
+def _module_hooks(metrics: Metrics) -> Iterator[CallbackCost]:
+    """What is left of the phase: the LightningModule and the DataModule have hooks of the same names."""
+    whole, period_ms = metrics.share("callbacks"), metrics.period_ms
+    if whole is None or not usable(whole) or not period_ms:
+        return
+    own_us = metrics.overhead.get("boundary_us_per_step") or 0.0
+    told_ms = sum(c.share.median_ms for c in metrics.callback_shares if usable(c.share))
+    told_ms += own_us / 1e3 if possible(own_us) else 0.0
+    yield CallbackCost(
+        owner=str(condition(metrics, "model.class") or "the LightningModule"),
+        hook="",
+        ratio=max(0.0, whole.lower_ratio - told_ms / period_ms),
+        median_ms=max(0.0, whole.median_ms - told_ms),
+    )
