@@ -67,9 +67,8 @@ class HostLeak(BaseRule):
         """Judge the growth of the process and of the workers."""
         rows = [row for row in metrics.host.growth if row.of in _OWNERS and row.samples >= self.least_samples]
         if not any(row.of == _PROCESS for row in rows):
-            raise MissingSignal(
-                f"the memory of the process was read less than {self.least_samples} times after warm-up"
-            )
+            few = f"less than {self.least_samples} times after warm-up"
+            raise MissingSignal(f"the memory of the process was read {few}")
         growing = [row for row in rows if self._grows(row)]
         if not growing:
             return None
@@ -77,11 +76,8 @@ class HostLeak(BaseRule):
         owner, slope, step = _OWNERS[worst.of], worst.latest_bytes_per_s, worst.slope_bytes_per_step
         left = metrics.host.memory_left_bytes
         hours = None if left is None else left / slope / _HOUR_S
-        rate = (
-            f"{decimal_size(slope)} per second"
-            if step is None or not possible(step)
-            else f"{decimal_size(step)} per step"
-        )
+        per_step = step is not None and possible(step)
+        rate = f"{decimal_size(step or 0.0)} per step" if per_step else f"{decimal_size(slope)} per second"
         full = "" if left is None or hours is None else f" The {decimal_size(left)} left last {hours:.2g} h."
         return self.finding(
             severity=self._severity(metrics, worst, hours),

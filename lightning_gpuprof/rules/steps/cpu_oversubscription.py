@@ -13,13 +13,8 @@ from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Me
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_change, waiting_for_cpu, waiting_words
 
-_MANY = {
-    "run": {"torch.num_threads": 8},
-    "run_delay_ms": 20.0,
-    "process_cpus": 3.4,
-    "worker_cpus": 0.5,
-    "cpus_of_others": 0.0,
-}
+_LOAD = {"run_delay_ms": 20.0, "process_cpus": 3.4, "worker_cpus": 0.5, "cpus_of_others": 0.0}
+_MANY = {**_LOAD, "run": {"torch.num_threads": 8}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +50,7 @@ class CpuOversubscription(BaseRule):
 
     examples = (
         fires("8 threads and 2 workers on 4 CPUs", "critical", "torch.set_num_threads(2)", **_MANY),
-        fires(
-            "9 workers on 4 CPUs", "critical", "num_workers=3 instead of 9", **{**_MANY, "num_workers": 9, "run": {}}
-        ),
+        fires("9 workers on 4 CPUs", "critical", "num_workers=3 instead of 9", **{**_LOAD, "num_workers": 9}),
         quiet("8 threads that need not wait", **{**_MANY, "run_delay_ms": 0.5}),
         looks_alike("other programs use the CPUs", **{**_MANY, "process_cpus": 1.0, "cpus_of_others": 3.0}),
         not_evaluated("the load by others is not known", "other processes", **{**_MANY, "cpus_of_others": None}),
@@ -80,6 +73,7 @@ class CpuOversubscription(BaseRule):
         if own + others < self.least_use_ratio * usable_cpus or others > own:
             return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
+        waited_ratio = time.taken_ms / time.period_ms
         advice, change = _fit(metrics, found, threads)
         return self.finding(
             severity=time.severity(min(metrics.steps.steady_count, cpu.run_delay_samples)),
@@ -88,9 +82,7 @@ class CpuOversubscription(BaseRule):
             advice=advice,
             evidence=(
                 self.evidence("most_per_cpu", per_cpu, "threads and workers per CPU"),
-                self.evidence(
-                    "least_delay_ratio", time.taken_ms / time.period_ms, "waiting for a CPU, share of the step"
-                ),
+                self.evidence("least_delay_ratio", waited_ratio, "waiting for a CPU, share of the step"),
                 Evidence(name="used by this run", value=own, unit="CPUs"),
                 Evidence(name="used by other processes", value=others, unit="CPUs"),
             ),
@@ -102,11 +94,8 @@ class CpuOversubscription(BaseRule):
 
 
 def _fit(metrics: Metrics, found: Contention, threads: int) -> tuple[str, Change]:
-    room, workers, usable_cpus = (
-        max(1, math.floor(metrics.cpu.usable_cpus)),
-        found.computing_workers,
-        metrics.cpu.usable_cpus,
-    )
+    usable_cpus, workers = metrics.cpu.usable_cpus, found.computing_workers
+    room = max(1, math.floor(usable_cpus))
     left = max(1, room - workers)
     if left >= threads:
         fewer = max(1, room - threads)

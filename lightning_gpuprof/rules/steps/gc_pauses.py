@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
 from lightning_gpuprof.model.signals import is_distributed, steady_period_ms
@@ -74,9 +74,8 @@ class GcPauses(BaseRule):
         if pauses is None:
             raise MissingSignal("the pauses of the garbage collector were not measured")
         if metrics.steps.steady_count < self.least_steps:
-            raise MissingSignal(
-                f"{metrics.steps.steady_count} of the {self.least_steps} steady steps needed were measured"
-            )
+            needed = f"{self.least_steps} steady steps needed"
+            raise MissingSignal(f"{metrics.steps.steady_count} of the {needed} were measured")
         mean_ms = pauses.pause_ms_per_step
         if mean_ms is None or not pauses.is_possible:
             raise MissingSignal("the pauses of the garbage collector are impossible numbers")
@@ -89,11 +88,10 @@ class GcPauses(BaseRule):
             return None
         certain_ratio = min(lower_ratio, metrics.host_limit.stalls_ratio)
         hidden = certain_ratio < self.least_ratio
-        level: Severity = "info" if hidden else severity(certain_ratio, metrics.steps.steady_count)
         total_s = sum(g.total_s for g in pauses.generations)
         advice, change = self._advice(metrics, worst, pauses.pause_ratio, period_ms)
         return self.finding(
-            severity=level,
+            severity="info" if hidden else severity(certain_ratio, metrics.steps.steady_count),
             subject=f"garbage collector, {_name(worst)}",
             summary=f"Python's garbage collector takes {millis(mean_ms)} per step ({percent(pauses.pause_ratio)}), "
             f"{seconds(total_s)} in all. {counted(worst.count, 'collection')} of the {_name(worst)} took "
@@ -102,14 +100,7 @@ class GcPauses(BaseRule):
             change=change,
             evidence=(
                 self.evidence("least_ratio", pauses.pause_ratio, "pauses, share of the steps' time"),
-                *(
-                    Evidence(
-                        name=f"generation {g.generation}",
-                        value=f"{counted(g.count, 'collection')}, {seconds(g.total_s)}",
-                    )
-                    for g in pauses.generations
-                    if g.count
-                ),
+                *(Evidence(name=f"generation {g.generation}", value=_taken(g)) for g in pauses.generations if g.count),
                 Evidence(name="pauses of 20 ms and more", value=pauses.long_count),
             ),
             gain=gain(mean_ms, certain_ratio * period_ms, period_ms),
@@ -135,6 +126,10 @@ class GcPauses(BaseRule):
             f"{per_step:.1f} times per step. Or make fewer small objects per step that refer to each other.",
             Change(add=("def on_train_start(self):", f"    {threshold}")),
         )
+
+
+def _taken(generation: GenerationPauses) -> str:
+    return f"{counted(generation.count, 'collection')}, {seconds(generation.total_s)}"
 
 
 def _name(generation: GenerationPauses) -> str:

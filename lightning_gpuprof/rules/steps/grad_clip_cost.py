@@ -51,9 +51,7 @@ class GradClipCost(PhaseRule):
         quiet("it takes less", times_ms={"clip": 3.2}),
         quiet("nothing is clipped"),
         looks_alike("a GPU works meanwhile", times_ms={"clip": 10.0}, run={"device.type": "cuda"}, idle_ratio=0.02),
-        not_evaluated(
-            "no window shows the GPU", "no trace window", times_ms={"clip": 10.0}, run={"device.type": "cuda"}
-        ),
+        not_evaluated("no window shows it", "no trace window", times_ms={"clip": 10.0}, run={"device.type": "cuda"}),
     )
 
     def part(self, metrics: Metrics) -> Share | None:
@@ -96,12 +94,8 @@ def _advice(metrics: Metrics, limit: object) -> tuple[str, Change]:
     )
     rarer = f"To clip half as often: Trainer(..., accumulate_grad_batches={2 * now})"
     if not limit:
-        return (
-            "In configure_gradient_clipping use torch.nn.utils.clip_grad_norm_(self.parameters(), limit), which "
-            f"handles all tensors together and reads no value. {rarer}",
-            change,
-        )
-    return (
-        f"Log the norm that clip_grad_norm_ returns: if it stays below {limit}, leave gradient_clip_val out. {rarer}",
-        change,
-    )
+        call = "torch.nn.utils.clip_grad_norm_(self.parameters(), limit)"
+        why = "which handles all tensors together and reads no value"
+        return f"In configure_gradient_clipping use {call}, {why}. {rarer}", change
+    log = f"Log the norm that clip_grad_norm_ returns: if it stays below {limit}, leave gradient_clip_val out."
+    return f"{log} {rarer}", change

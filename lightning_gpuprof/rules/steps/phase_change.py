@@ -20,6 +20,7 @@ _AHEAD = " On a GPU the host may only have been ahead until the launch queue was
 
 _EARLY = {"changes_ms": {"data_wait": 50.0}}
 _LATE = {**_EARLY, "start": 100}
+_TAKEN = {**_LATE, "taken_cpus": 1.6, "cpu_busy_ratio": 1.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +67,7 @@ class PhaseChange(BaseRule):
         fires("the second part is slow", "critical", "100 ms instead of 50.0 ms", speed_levels=({}, _LATE)),
         fires("only the first part is slow", "critical", "Until batch 100", speed_levels=(_EARLY, {"start": 100})),
         quiet("all steps are alike", speed_levels=({"count": 400},)),
-        looks_alike(
-            "another job takes the CPUs", speed_levels=({}, {**_LATE, "taken_cpus": 1.6, "cpu_busy_ratio": 1.0})
-        ),
+        looks_alike("another job takes the CPUs", speed_levels=({}, _TAKEN)),
         not_evaluated("it never became steady", "never became steady", speed_levels=()),
     )
 

@@ -13,6 +13,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, how_it_moved, where_to_look
 
 _GROWING = {"phase": "forward", "levels_ms": (0.0, 10.0, 20.0, 30.0, 40.0)}
+_JUMP = {"phase": "forward", "levels_ms": (0.0, 0.5, 1.0, 29.0, 30.0), "slope": 0.03}
 _UNKNOWN = {"taken_cpus": None, "run_delay_ratio": None}
 
 
@@ -47,9 +48,7 @@ class StepDrift(BaseRule):
     id = "step-drift"
     title = "Steps get slower and slower"
 
-    least_growth_ratio: float = threshold(
-        0.10, source="heuristic: a machine does less (catalogue: 5 % per 1,000 steps)"
-    )
+    least_growth_ratio: float = threshold(0.10, source="heuristic: machines vary less (catalogue: 5 % per 1,000 steps)")
     most_chance: float = threshold(0.001, source="heuristic, stricter than the catalogue's 0.01")
     least_gradual_ratio: float = threshold(0.5, source="heuristic: if more comes in jumps, it is phase-change")
     least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
@@ -58,9 +57,7 @@ class StepDrift(BaseRule):
         fires("a list is summed up in forward", "critical", "from 50.0 ms to 90.0 ms", fifths=_GROWING),
         fires("the load by others is not known", "info", "not measured", fifths={**_GROWING, **_UNKNOWN}),
         quiet("a run that may differ by chance", fifths={**_GROWING, "p_value": 0.002}),
-        looks_alike(
-            "it comes in one jump", fifths={"phase": "forward", "levels_ms": (0.0, 0.5, 1.0, 29.0, 30.0), "slope": 0.03}
-        ),
+        looks_alike("it comes in one jump", fifths=_JUMP),
         looks_alike("other programs take the CPUs", fifths={**_GROWING, "taken_cpus": 1.5, "cpu_busy_ratio": 1.0}),
         not_evaluated("60 steps are steady", "100 are needed", steady=60),
     )
