@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints
-from lightning_gpuprof.model.metrics import LateRanks, RankShare, RankTimes
+from lightning_gpuprof.model.metrics import LateRanks, RankShare, RankTimes, RareRank
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import counted, numbered
 from lightning_gpuprof.model.phases import PHASES, Phase
@@ -30,6 +30,9 @@ _DDP = "DDPStrategy"
 
 _GAP_RATIO = 0.5
 """Late ranks end at a gap of at least so much of the largest one. Heuristic."""
+
+_RARE_RATIO = 0.1
+"""Of the median step: a rank that takes so much longer than any other is late. Heuristic."""
 
 _Floats = npt.NDArray[np.float64]
 _Table = tuple[Ints, Ints, dict[Phase, Ints]]
@@ -89,6 +92,7 @@ def rank_times(
         phases=judged.own_phases,
         imbalance=imbalance,
         late=late,
+        rare=_rare_rank([ranks[rank] for rank in columns], host),
         left_out=told,
         ranks=tuple(
             RankShare(
@@ -110,10 +114,14 @@ class _Beside(NamedTuple):
     own_phases: tuple[Phase, ...]
     own_ns: Ints
     """Shape (ranks, steps)."""
+    own_by_phase_ns: dict[Phase, Ints]
+    """Likewise; phases without time are left out."""
     excess_ms: _Floats
     """Shape (ranks,): median of a rank's own time beyond the median of the others."""
     period_ns: Ints
     """Shape (steps,): the median of the ranks."""
+    periods_ns: Ints
+    """Shape (ranks, steps)."""
     periods_ms: _Floats
     """Shape (ranks,): median."""
     medians_ms: dict[Phase, _Floats]
@@ -124,6 +132,7 @@ def _beside(tables: Sequence[_Table], rows: Sequence[Ints], own_phases: tuple[Ph
     periods_ns = np.stack([period[row] for (_, period, _), row in zip(tables, rows, strict=True)])
     own_ns = np.zeros_like(periods_ns)
     medians_ms: dict[Phase, _Floats] = {}
+    own_by_phase_ns: dict[Phase, Ints] = {}
     for phase in PHASES:
         times_ns = np.zeros_like(periods_ns)
         for at, ((_, _, phases), row) in enumerate(zip(tables, rows, strict=True)):
@@ -131,13 +140,16 @@ def _beside(tables: Sequence[_Table], rows: Sequence[Ints], own_phases: tuple[Ph
                 times_ns[at] = phases[phase][row]
         if times_ns.any():
             medians_ms[phase] = np.median(times_ns, axis=1) / 1e6
-        if phase in own_phases:
-            own_ns += times_ns
+            if phase in own_phases:
+                own_ns += times_ns
+                own_by_phase_ns[phase] = times_ns
     return _Beside(
         own_phases=own_phases,
         own_ns=own_ns,
+        own_by_phase_ns=own_by_phase_ns,
         excess_ms=np.median(own_ns - _median_of_others(own_ns), axis=1) / 1e6,
         period_ns=np.median(periods_ns, axis=0).astype(np.int64),
+        periods_ns=periods_ns,
         periods_ms=np.median(periods_ns, axis=1) / 1e6,
         medians_ms=medians_ms,
     )
@@ -190,6 +202,30 @@ def _median_of_others(values: Ints) -> _Floats:
     lower, upper = (ranks - 2) // 2, (ranks - 1) // 2
     medians: _Floats = (without_own(lower) + without_own(upper)) / 2
     return medians
+
+
+def _rare_rank(ranks: Sequence[RankSummary], steps: _Beside) -> RareRank | None:
+    """Who loses most of the time in which one rank alone is late."""
+    first, second = np.sort(steps.own_ns, axis=0)[::-1][:2]
+    alone_ns = np.where(steps.own_ns == first, first - second, 0)  # nobody's where two take as long
+    at = int(alone_ns.sum(axis=1).argmax())
+    lost = statistics.share(alone_ns[at], steps.periods_ns[at])
+    late = alone_ns[at] >= _RARE_RATIO * np.median(steps.period_ns)
+    if lost is None or not late.any():
+        return None
+    apart_ns = {
+        phase: float(np.median(times[at][late] - np.median(np.delete(times, at, axis=0)[:, late], axis=0)))
+        for phase, times in steps.own_by_phase_ns.items()
+    }
+    return RareRank(
+        rank=ranks[at].rank,
+        host=ranks[at].host,
+        steps_ratio=float(late.mean()),
+        excess_ms=float(np.median(alone_ns[at][late])) / 1e6,
+        phase=max(apart_ns, key=lambda phase: apart_ns[phase]),
+        lost=lost,
+        of_all_ratio=float(alone_ns[at].sum() / alone_ns.sum()),
+    )
 
 
 def _run_delay_ms(late: LateRanks, ranks: Sequence[RankSummary], steps: _Beside) -> tuple[float, float] | None:

@@ -183,6 +183,24 @@ class LateRanks:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RareRank:
+    """The rank that most often is the only late one, if only now and then."""
+
+    rank: int
+    host: str
+    steps_ratio: float
+    """Share of the steps in which it takes a tenth of the median step longer than any other."""
+    excess_ms: float
+    """Median over these steps."""
+    phase: Phase
+    """In which it takes longer then."""
+    lost: Share
+    """How much longer than any other it takes, as a share of the step time; what is rare is in its total only."""
+    of_all_ratio: float
+    """Share of the same time of all ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankTimes:
     """All ranks of a job side by side, by durations: clocks of hosts need not agree."""
 
@@ -194,6 +212,8 @@ class RankTimes:
     imbalance: Share
     """Of each step the longest time of a rank on its own minus the mean of all, as a share of the step time."""
     late: LateRanks
+    rare: RareRank | None
+    """None: no rank is ever late alone."""
     ranks: tuple[RankShare, ...]
     left_out: tuple[str, ...] = ()
     """Which ranks are not among them, and why."""

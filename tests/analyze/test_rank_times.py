@@ -115,6 +115,26 @@ def test_of_a_host_with_a_device_only_the_wait_for_batches_is_a_rank_s_own() -> 
     assert found.imbalance.median_ms == 0
 
 
+@pytest.mark.parametrize(("every", "ms"), [(2, 10.0), (10, 100.0), (50, 900.0)])
+def test_a_rank_that_is_late_now_and_then_is_named(every: int, ms: float) -> None:
+    def jitter(seed: int) -> np.ndarray:
+        return 5.0 + np.random.default_rng(seed).uniform(-0.2, 0.2, 2000)
+
+    late_ms = jitter(2) + np.where(np.arange(2000) % every == 1, ms, 0.0)
+    found = side_by_side([rank(one, late_ms if one == 2 else jitter(one), of=4, n=2000) for one in range(4)])
+    rare = found.rare
+    assert rare is not None
+    assert (rare.rank, rare.phase) == (2, "forward")
+    assert rare.excess_ms == pytest.approx(ms, rel=0.1)
+    assert rare.steps_ratio == pytest.approx(1 / every, rel=0.3)
+    assert 0.3 < rare.lost.total_ratio < 1
+    assert rare.of_all_ratio > 0.95
+
+
+def test_of_ranks_that_do_the_same_none_is_late_alone() -> None:
+    assert side_by_side([rank(one, of=4) for one in range(4)]).rare is None
+
+
 def test_a_rank_that_has_no_cpu_is_told_from_one_that_has_more_to_do() -> None:
     def with_delay(one: Journal, ms: float) -> Journal:
         batch = one.steps.batch[::2]

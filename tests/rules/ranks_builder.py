@@ -7,7 +7,7 @@ from typing import Any
 from device_builder import collective, distributed
 from metrics_builder import build, replace, share
 
-from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankShare, RankTimes
+from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankShare, RankTimes, RareRank
 from lightning_gpuprof.model.missing import Unmeasured
 
 
@@ -28,6 +28,8 @@ def with_ranks(
     imbalance_ms: float = 0.0,
     alone: bool = False,
     run_delay_ms: tuple[float, float] | None = None,
+    rare_ms: float = 0.0,
+    alone_ratio: float = 0.95,
 ) -> Metrics:
     """Steps of 50 ms in which some ranks take so much longer in their forward than the median of the others."""
     late = (late,) if isinstance(late, int) else late
@@ -52,6 +54,15 @@ def with_ranks(
             slowest_ratio=slowest,
             lost=share(excess_ms, 50.0, lower=lower),
             run_delay_ms=run_delay_ms,
+        ),
+        rare=RareRank(
+            rank=1,
+            host="node0",
+            steps_ratio=0.02,
+            excess_ms=rare_ms,
+            phase="callbacks",
+            lost=share(0.0, 50.0, lower=lower, total_ratio=0.02 * rare_ms / (50.0 + 0.02 * rare_ms)),
+            of_all_ratio=alone_ratio,
         ),
         ranks=shares,
     )

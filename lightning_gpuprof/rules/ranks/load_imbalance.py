@@ -72,6 +72,8 @@ class LoadImbalance(BaseRule):
         if times.late.lost.lower_ratio >= self.least_ratio:
             slowest_ratio = max(slowest_ratio, times.late.slowest_ratio)
         lost = lost_by_waiting(metrics, times.imbalance, period_ms)
+        if times.rare is not None and (times.rare.lost.total_lower_ratio or 0.0) >= self.least_ratio:
+            slowest_ratio = max(slowest_ratio, times.rare.of_all_ratio)
         if slowest_ratio >= self.most_slowest_ratio or not lost.is_worth(self.least_ratio):
             return None
         turns = listed([f"rank {one.rank} in {percent(one.slowest_ratio)}" for one in in_turn[:4]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import LateRanks, Metrics
+from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes, RareRank
 from lightning_gpuprof.model.numbers import counted, millis, numbered, percent
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
@@ -49,6 +49,9 @@ class StragglerRank(BaseRule):
     as a trace window has seen it: a wait for a batch costs nothing while the device still has work. Ranks that left
     nothing readable are named beside the table of the ranks, and the others are compared.
 
+    A rank that is late in few steps only is in no median. It is named, without a gain, if it takes longer than any
+    other for a tenth of the steps' time in all, and for 80 % of the time in which any rank is late alone.
+
     ## When it is wrong
     - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
     - On a device without a trace window the wait may be covered by work: the confidence is lower.
@@ -66,6 +69,8 @@ class StragglerRank(BaseRule):
 
     least_ratio: float = threshold(0.10, source="TraceML")
     least_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")
+
+    least_alone_ratio: float = threshold(0.80, source="heuristic: others are hardly ever late")
 
     examples = (
         fires(
@@ -90,6 +95,13 @@ class StragglerRank(BaseRule):
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "run_delay_ms": (11.0, 0.3)},
         ),
+        fires(
+            "rank 1 takes 500 ms longer in every 50th step",
+            "warning",
+            "Rank 1 on node0 takes 500 ms longer than any other in 2.0 % of 100 steps, most of it in callbacks",
+            ranks={"excess_ms": 0.0, "rare_ms": 500.0},
+        ),
+        looks_alike("every rank is late now and then", ranks={"excess_ms": 0.0, "rare_ms": 500.0, "alone_ratio": 0.3}),
         quiet("the ranks are equal", ranks={"excess_ms": 0.5}),
         quiet("there is one rank"),
         looks_alike("ranks are late in turn", ranks={"excess_ms": 12.0, "slowest": 0.3}),
@@ -106,7 +118,7 @@ class StragglerRank(BaseRule):
         late = times.late
         lost = lost_by_waiting(metrics, late.lost, period_ms)
         if late.slowest_ratio < self.least_slowest_ratio or not lost.is_worth(self.least_ratio):
-            return None
+            return None if times.rare is None else self._late_now_and_then(times, times.rare, period_ms)
         one = len(late.ranks) == 1
         whose = "it" if one else "one of them"
         name, waiting = times.late_name, len(times.ranks) - len(late.ranks)
@@ -129,6 +141,32 @@ class StragglerRank(BaseRule):
             gain=lost.gain,
             confidence=0.8 if is_cpu_only(metrics) or lost.waiting_ratio is not None else 0.5,
             explains=claims.COMMUNICATION,
+        )
+
+    def _late_now_and_then(self, times: RankTimes, rare: RareRank, period_ms: float) -> Finding | None:
+        """A rank that is late in few steps, but costs the run much; no median sees that, so without a gain."""
+        certain = rare.lost.total_lower_ratio or 0.0
+        if rare.of_all_ratio < self.least_alone_ratio or certain < self.least_ratio:
+            return None
+        return self.finding(
+            severity="warning",
+            title="One rank is slower than the others now and then",
+            subject=f"rank {rare.rank}",
+            summary=(
+                f"Rank {rare.rank} on {rare.host} takes {millis(rare.excess_ms)} longer than any other in "
+                f"{percent(rare.steps_ratio)} of {counted(times.steps, 'step')}, most of it in {rare.phase}. The "
+                f"others wait for it in {percent(rare.lost.total_ratio)} of the steps' time."
+            ),
+            advice=(
+                f"Look at {rare.phase} of rank {rare.rank} in these steps: "
+                f"{_LOOK.get(rare.phase, 'what is done there that the others do not do')}."
+            ),
+            evidence=(
+                self.evidence("least_ratio", rare.lost.total_ratio, "lost to it, share of the steps' time"),
+                self.evidence("least_alone_ratio", rare.of_all_ratio, "its share of all that ranks are late alone"),
+                Evidence(name="step time", value=period_ms, unit="ms"),
+            ),
+            confidence=0.6,
         )
 
 
