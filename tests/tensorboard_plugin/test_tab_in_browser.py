@@ -203,11 +203,12 @@ def test_a_finding_leads_to_its_moment_in_the_timeline(reader: Reader) -> None:
     part.locator(".said", has_text=f"finding {number}: ").wait_for()
 
 
-def test_the_first_screen_of_the_tab_is_one_view(reader: Reader) -> None:
-    reader.page.set_viewport_size({"width": 1280, "height": 720})
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)], ids=["laptop", "telephone"])
+def test_the_first_screen_of_the_tab_is_one_view(width: int, height: int, reader: Reader) -> None:
+    reader.page.set_viewport_size({"width": width, "height": height})
     page = reader.open(run=SLOW, view="overview")
     box = shown(page, SLOW, "overview").locator(".first").bounding_box()
-    assert box["y"] + box["height"] <= 720
+    assert box["y"] + box["height"] <= height
     assert "gpuprof compare" in page.locator(".first").inner_text()
     assert "BEFORE" not in page.locator(".first").inner_text()
 
