@@ -113,7 +113,7 @@ def _metrics_of(
     others = other_ranks(found, most_journals=most_journals)
     metrics = analyze_metrics.build(attribute_cpu_to_ranks(journal, others.summaries), windows, notices)
     own = summarise(journal)
-    ends = rank_ends(own, others.summaries)
+    ends = rank_ends(own, others.summaries, others.unread.keys() - others.skipped)
     caveats = (*ends.sentences, *metrics.validity.caveats)
     return dataclasses.replace(
         metrics,

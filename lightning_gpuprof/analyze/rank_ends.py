@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import listed, numbered, seconds
@@ -23,20 +23,22 @@ class RankEnds:
     """False: epochs had different numbers of batches."""
 
 
-def rank_ends(own: RankSummary, others: Sequence[RankSummary]) -> RankEnds:
+def rank_ends(own: RankSummary, others: Sequence[RankSummary], unread: Collection[int] = ()) -> RankEnds:
     """What the rank that is looked at cannot know of the others.
 
     Args:
         own: Of that rank.
         others: Whatever else lies in the run's folder.
+        unread: Ranks whose journals cannot be read, as one is empty until it is first written to.
     """
     same = [one for one in others if (one.job, one.stage, one.world_size) == (own.job, own.stage, own.world_size)]
     open_ended = [one for one in same if not one.status]
     failed = sorted((one for one in same if one.status.startswith(_INTERRUPTED)), key=_end_ns)
     if own.status.startswith(_INTERRUPTED):
-        if open_ended:
+        unread = [rank for rank in unread if rank < own.world_size]
+        if open_ended or unread:
             why = f"killed or crashed before the {_error(own)} of rank {own.rank}"
-            return RankEnds(sentences=_without_end(open_ended, why))
+            return RankEnds(sentences=_without_end(open_ended, why, unread))
         earlier = [_first(one, own) for one in failed if _end_ns(one) < _end_ns(own)]
         return RankEnds(sentences=tuple(earlier[:1]))
     interrupted = tuple(
@@ -66,12 +68,13 @@ def _first(one: RankSummary, own: RankSummary) -> str:
     )
 
 
-def _without_end(ranks: Sequence[RankSummary], why: str) -> tuple[str, ...]:
-    if not ranks:
+def _without_end(ranks: Sequence[RankSummary], why: str, unread: Collection[int] = ()) -> tuple[str, ...]:
+    numbers = {*(one.rank for one in ranks), *unread}
+    if not numbers:
         return ()
-    shortest = min(ranks, key=lambda one: one.batches)
-    last = f"{'its' if len(ranks) == 1 else 'the shortest'} journal holds {_batches(shortest.batches)}"
-    return (f"{numbered('rank', [one.rank for one in ranks])} left no end ({why}); {last}",)
+    shortest = 0 if unread else min(one.batches for one in ranks)
+    last = f"{'its' if len(numbers) == 1 else 'the shortest'} journal holds {_batches(shortest)}"
+    return (f"{numbered('rank', numbers)} left no end ({why}); {last}",)
 
 
 def _out_of_step(ranks: Sequence[RankSummary]) -> str:

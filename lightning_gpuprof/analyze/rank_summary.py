@@ -33,6 +33,8 @@ class OtherRanks:
     summaries: list[RankSummary] = field(default_factory=list)
     unread: dict[int, str] = field(default_factory=dict)
     """Rank -> why there is no summary of it."""
+    skipped: set[int] = field(default_factory=set)
+    """Of these, the ranks whose journals were not looked at."""
 
 
 def summary_path(journal: Path) -> Path:
@@ -121,6 +123,7 @@ def other_ranks(own: Path, *, most_journals: int | None = None) -> OtherRanks:
         summary = _left_by(summary_path(journal))
         if summary is None and most_journals is not None and read >= most_journals:
             found.unread[rank] = "left no summary before the report was made; `gpuprof report` reads its journal"
+            found.skipped.add(rank)
             continue
         try:
             if summary is None:

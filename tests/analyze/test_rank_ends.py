@@ -49,6 +49,14 @@ def test_a_killed_rank_is_the_first_whatever_the_others_say() -> None:
     )
 
 
+def test_a_rank_that_was_killed_before_its_journal_was_written_to_is_the_first() -> None:
+    own = rank(0, "interrupted: RuntimeError", end_s=20)
+    assert rank_ends(own, [rank(1, "interrupted: RuntimeError", end_s=19)], {2: "empty"}).sentences == (
+        "rank 2 left no end (killed or crashed before the RuntimeError of rank 0); its journal holds 0 batches",
+    )
+    assert rank_ends(rank(0), [rank(1)], {2: "torn"}) == RankEnds()
+
+
 def test_of_a_finished_rank_the_others_failures_are_told() -> None:
     found = rank_ends(rank(0), [rank(1, "interrupted: OSError"), rank(2, "")])
     assert found.in_step

@@ -118,6 +118,7 @@ def test_a_summary_is_read_in_place_of_its_journal(tmp_path: Path) -> None:
     summary_path(put(tmp_path, 2, 3)).write_bytes(b'{"torn')
     assert other_ranks(own, most_journals=0).summaries == [summary]
     assert "left no summary" in other_ranks(own, most_journals=0).unread[2]
+    assert other_ranks(own, most_journals=0).skipped == {2}
     assert [one.rank for one in other_ranks(own).summaries] == [1, 2]
     other.unlink()
     assert without_summary(own) == []
