@@ -8,6 +8,7 @@ from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, condition, threshold, worthwhile
+from lightning_gpuprof.rules.compiling import compile_line
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured, of_every_step
 
@@ -72,12 +73,13 @@ class MemoryBoundKernels(KernelRule):
             raise MissingSignal("the bytes of pointwise operators or the memory bandwidth are not known")
         if bandwidth < self.least_bandwidth_ratio or not worthwhile(saved_ms, run.period_ms):
             return None
+        line, how = compile_line(metrics)
         return self.of_kernels(
             run,
             subject=found.names[0],
             summary=f"Pointwise kernels and reductions take {of_every_step(found.time.ms, run)}. They reach "
             f"{percent(bandwidth)} of the memory bandwidth, which limits them. Longest: {listed(found.names)}.",
-            advice="Compile the model before trainer.fit: model = torch.compile(model). Fused pointwise operators keep "
+            advice=f"Compile the model before trainer.fit: {line}.{how} Fused pointwise operators keep "
             "intermediate results out of memory.",
             evidence=(
                 self.evidence("least_bandwidth_ratio", bandwidth, "share of the memory bandwidth"),
@@ -85,5 +87,5 @@ class MemoryBoundKernels(KernelRule):
             ),
             time=found.time,
             saved=Measured(ms=saved_ms, lower_ms=0.0),
-            change=Change(add=("model = torch.compile(model)",)),
+            change=Change(add=(line,)),
         )

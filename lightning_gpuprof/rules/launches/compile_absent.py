@@ -57,7 +57,7 @@ class CompileAbsent(BaseRule):
             raise MissingSignal("whether the model is compiled is not known")
         if state:
             return None
-        line, why = compile_words(found.step)
+        line, why = compile_words(metrics, found.step)
         return self.finding(
             severity="info",
             subject="torch.compile",

@@ -10,6 +10,7 @@ from lightning_gpuprof.model.finding import Evidence, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.rules.compiling import compile_line
 from lightning_gpuprof.rules.launches.device_idle import compiled, explained_step, shapes_vary
 from lightning_gpuprof.rules.launches.step_rule import of_every_step
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
@@ -97,18 +98,23 @@ def fewer_launches(metrics: Metrics, found: LateLaunches) -> tuple[str, Change |
     return " ".join(text for text, _ in advice), next((change for _, change in advice if change is not None), None)
 
 
-def compile_words(step: ExplainedStep) -> tuple[str, str]:
-    """The line that compiles the model, and why so: CUDA graphs are recorded anew for each shape."""
+def compile_words(metrics: Metrics, step: ExplainedStep) -> tuple[str, str]:
+    """The line that compiles the model, and why so: CUDA graphs are recorded anew for each shape.
+
+    Args:
+        metrics: The run.
+        step: Its device's step.
+    """
     varies = shapes_vary(step)
+    line, how = compile_line(metrics, ", dynamic=True" if varies else ', mode="reduce-overhead"')
     if varies:
-        return "model = torch.compile(model, dynamic=True)", " The shapes of its inputs vary."
-    why = "" if varies is False else " Use dynamic=True instead if the shapes of its inputs vary."
-    return 'model = torch.compile(model, mode="reduce-overhead")', why
+        return line, f" The shapes of its inputs vary.{how}"
+    return line, how + ("" if varies is False else " Use dynamic=True instead if the shapes of its inputs vary.")
 
 
 def _compile(metrics: Metrics, found: LateLaunches) -> tuple[str, Change | None]:
     if not compiled(metrics):
-        line, why = compile_words(found.step)
+        line, why = compile_words(metrics, found.step)
         return f"Compile the model before trainer.fit: {line}.{why}", Change(add=(line,))
     mode = str(condition(metrics, "compile.mode") or "default")
     if shapes_vary(found.step) or any(graph in mode for graph in _GRAPH_MODES):

@@ -10,6 +10,7 @@ from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.signals import is_cpu_only
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.compiling import compile_line
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import compiled
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
@@ -150,4 +151,5 @@ def _advice(metrics: Metrics, place: str) -> tuple[str, Change | None]:
     loops = f"loops over layers, time steps or samples{where} by operators on whole tensors"
     if compiled(metrics):
         return f"Replace {loops}, or move them into the compiled part.", None
-    return f"Compile the model: {_LINE}. Otherwise replace {loops}.", Change(add=(_LINE,))
+    line, how = compile_line(metrics)
+    return f"Compile the model: {line}.{how} Otherwise replace {loops}.", Change(add=(line,))

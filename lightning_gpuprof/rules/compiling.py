@@ -1,0 +1,26 @@
+"""The line that compiles the model, or the networks in it where torch cannot compile the model itself."""
+
+from __future__ import annotations
+
+import re
+
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.signals import condition
+
+_NO_LOG = (2, 13)
+"""From this torch on, compiling a ``training_step`` that calls ``self.log`` ends training with InternalTorchDynamoError
+(2.13.0 with Lightning 2.6; also without this profiler)."""
+
+
+def compile_line(metrics: Metrics, options: str = "") -> tuple[str, str]:
+    """The line, and what has to be said of it: a sentence after a space, or nothing.
+
+    Args:
+        metrics: The run.
+        options: Further arguments of ``torch.compile``, after a comma.
+    """
+    version = re.match(r"(\d+)\.(\d+)", str(condition(metrics, "version.torch") or ""))
+    if metrics.log_calls is None or version is None or (int(version[1]), int(version[2])) < _NO_LOG:
+        return f"model = torch.compile(model{options})", ""
+    why = f"in torch {version[0]} a compiled training_step that calls self.log fails"
+    return f"self.net = torch.compile(self.net{options})", f" Compile the networks in the model, not the model: {why}."
