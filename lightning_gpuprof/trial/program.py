@@ -26,6 +26,8 @@ START_LIMIT_S = 900.0
 """Longest time until the first step: data that is prepared, a model that is fetched."""
 END_LIMIT_S = 180.0
 """Longest time beyond the plan's, for compilation and a last block."""
+OVER_LIMIT_S = 20.0
+"""Longest time from the end of the trial to that of the program."""
 _POLL_S = 0.1
 _GRACE_S = 10.0
 _TAIL_LINES = 8
@@ -146,7 +148,7 @@ def _follow(
                 if isinstance(event, Started):
                     limit = time.monotonic() + plan.seconds + END_LIMIT_S
                 elif isinstance(event, Over):
-                    limit = time.monotonic() + _GRACE_S
+                    limit = time.monotonic() + OVER_LIMIT_S
         if over or time.monotonic() > limit:
             ended.is_late = not over and not ended.is_over
             return

@@ -134,7 +134,7 @@ def test_another_batch_size_is_judged_per_sample(tmp_path: Path, seen: Callable[
     assert row.speedup == pytest.approx(8 / 4 / 1.5), "twice the samples in a step that is 1.5 times as long"
     assert (row.per_sample, row.changes_numbers) == (True, True)
     assert row.step_ms == pytest.approx(15.0)
-    assert headline(trial) == "batch_size=8: 1.33x faster, 20.0 -> 15.0 ms for as many samples."
+    assert headline(trial) == "batch_size=8: 1.33x faster, 20 -> 15.0 ms for as many samples."
     assert "batch_size=8 (per sample)" in [cell.text for line in tried_table(trial).rows for cell in line]
     blocks = [event for event in events if isinstance(event, Block)]
     assert {block.arm: block.per_sample for block in blocks} == {BASE: False, "batch_size=8": True}

@@ -116,7 +116,8 @@ def test_programs_of_all_kinds_are_tried_and_write_nothing(user: Path, kind: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ranks", "spawned"])
-def test_ranks_change_in_the_same_step(user: Path, kind: str) -> None:
+def test_ranks_change_in_the_same_step(user: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "OVER_LIMIT_S", 120.0)
     ended, trial = tried(kind, "foreach=False")
     assert ended.is_over, ended.tail
     assert speedup(trial, "foreach=False") > 0
