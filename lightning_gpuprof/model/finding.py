@@ -63,18 +63,24 @@ class Expected(msgspec.Struct, kw_only=True, frozen=True):
     step_ms: float
     """After the change; what is outside the steps is spread over all steps."""
     lower_ms: float
-    """Of the interval in which it is in nine of ten runs."""
+    """Of the interval in which it is in nine of ten runs: its fast end."""
     upper_ms: float
+    """Its slow end."""
 
     @property
     def speedup(self) -> float:
         """T over the time after the change."""
-        return self.whole_ms / self.step_ms
+        return _times(self.whole_ms, self.step_ms)
 
     @property
     def speedup_range(self) -> tuple[float, float]:
         """The same at both ends of the interval, the lower one first."""
-        return self.whole_ms / self.upper_ms, self.whole_ms / max(self.lower_ms, 0.01 * self.whole_ms)
+        return _times(self.whole_ms, self.upper_ms), _times(self.whole_ms, self.lower_ms)
+
+
+def _times(whole_ms: float, left_ms: float) -> float:
+    """As finite as a bound is, whatever a damaged report says."""
+    return whole_ms / max(left_ms, 0.01 * whole_ms) if whole_ms > 0 else 1.0
 
 
 class CombinedGain(msgspec.Struct, kw_only=True, frozen=True):
@@ -128,7 +134,7 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     change: Change | None = None
     """The advice as data, where it is a setting or a line of code; None where it needs a human."""
     expected: Expected | None = None
-    """What the change is expected to bring by itself; None: no gain, or no change that is known."""
+    """What the change is expected to bring by itself; None: not predicted."""
 
 
 class NotEvaluated(msgspec.Struct, kw_only=True, frozen=True):

@@ -30,6 +30,9 @@ SHARING_MS = 3.5
 """CPU time that a batch costs more where workers and the model use up all CPUs. Heuristic: 3.5 and 3.7 ms in two fits
 on two CPUs, 1.2 to 2.1 of it in the training process."""
 
+MOST_SHARING_RATIO = 1 / 3
+"""Of the CPU time of a step, the most that this is. Heuristic: a third and a sixth in these fits."""
+
 RECEIVE_GUARD_MS = 3.0
 """What the same may cost without anything being wrong: with workers, a shorter wait does not show an empty queue.
 Heuristic, same measurement."""
@@ -284,20 +287,21 @@ class Loading:
         handover_ms = HANDOVER_MS if self.cpu_bound is False else BUSY_HANDOVER_MS
         cpu_ms = self.compute_ms + (self.batch_ms if self.cpu_ms is None else self.cpu_ms.least_ms)
         cpus = max(self.usable_cpus, 0.1)
+        sharing_ms = min(SHARING_MS, MOST_SHARING_RATIO * cpu_ms)
         likely_ms = (
             self.compute_ms - warm_ms + LIKELY_RECEIVE_MS,
             (self.batch_ms + handover_ms) / workers,
-            (cpu_ms + SHARING_MS) / cpus,
+            (cpu_ms + sharing_ms) / cpus,
         )
         least_ms = (
             self.compute_ms - 2 * warm_ms + RECEIVE_MS,
             self.batch_ms / workers,
-            (cpu_ms + 0.5 * SHARING_MS) / cpus,
+            (cpu_ms + 0.5 * sharing_ms) / cpus,
         )
         most_ms = (
             self.compute_ms + RECEIVE_GUARD_MS,
             (self.batch_ms + 2 * handover_ms) / workers,
-            (cpu_ms + 1.5 * SHARING_MS) / cpus,
+            (cpu_ms + 1.5 * sharing_ms) / cpus,
         )
         return max(least_ms), max(likely_ms), max(most_ms)
 

@@ -10,6 +10,7 @@ import msgspec
 
 from lightning_gpuprof.model.claim import Claim, Resource
 from lightning_gpuprof.model.finding import (
+    MIN_GAIN_RATIO,
     SEVERITIES,
     Checks,
     CombinedGain,
@@ -101,7 +102,8 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
             not_evaluated.append(NotEvaluated(rule=rule.id, why=f"failed: {describe(error)}"))
     specialises = {rule.id: tuple(getattr(rule, "specialises", ())) for rule in rules}
     settled = since_when(settle(findings, metrics, specialises), metrics)
-    settled = tuple(msgspec.structs.replace(one, expected=expected(one, metrics)) for one in settled)
+    alone = {finding.rule: finding for finding in findings}
+    settled = tuple(_with_expected(one, alone[one.rule], metrics) for one in settled)
     return Diagnosis(
         findings=settled,
         combined=combined_gain(settled, metrics),
@@ -181,6 +183,25 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
         saved_lower_ms_per_step=min(saved_ms, sum(map(_lower_ms, in_step))),
         saved_run_lower_ms_per_step=min(saved_run_ms, sum(_lower_ms(gain) for _, gain in gains)),
     )
+
+
+def _with_expected(finding: Finding, alone: Finding, metrics: Metrics) -> Finding:
+    """A finding with what its change is expected to bring, where none of its gain is counted elsewhere.
+
+    Args:
+        finding: With the gain that is left to it.
+        alone: As its rule has it.
+        metrics: The run.
+    """
+    found = expected(alone, metrics)
+    if found is None or finding.gain is None or alone.gain is None:
+        return finding
+    if finding.gain.saved_ms_per_step < (1 - MIN_GAIN_RATIO) * alone.gain.saved_ms_per_step:
+        return finding
+    if worthwhile(found.whole_ms - found.step_ms, found.whole_ms):
+        return msgspec.structs.replace(finding, expected=found)
+    told = f" But the step is expected to take {millis(found.step_ms)} then: nothing is gained."
+    return msgspec.structs.replace(finding, gain=None, severity="info", summary=finding.summary + told)
 
 
 def claim_of(finding: Finding) -> Claim:

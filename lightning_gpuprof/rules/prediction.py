@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Expected, Finding, Gain
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
@@ -44,25 +48,41 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
     """The step time after the change of a finding, by itself.
 
     Args:
-        finding: With the gain that is left to it.
+        finding: With all of its gain: of one that other findings share only a trial tells.
         metrics: The run.
 
     Returns:
         None if the finding has no gain above 1, no change that is known, or one whose effect only a trial tells.
     """
-    gain, change, state = finding.gain, finding.change, metrics.loading
-    if gain is None or change is None or gain.speedup_max <= 1:
+    gain, change, claim = finding.gain, finding.change, finding.explains
+    if gain is None or change is None or claim is None or gain.speedup_max <= 1 or change.inside:
         return None
     whole_ms = gain.saved_ms_per_step * gain.speedup_max / (gain.speedup_max - 1)
-    workers = change.arguments.get("num_workers") if change.call == "DataLoader" and not change.inside else None
-    if isinstance(workers, int) and isinstance(state, Loading) and workers > state.num_workers:
-        return with_workers(state.bursts or state, workers, metrics)
-    if finding.explains not in _ENDED:
+    if change.call == "DataLoader" and claim in (claims.WAIT_FOR_BATCHES, claims.OUTLIERS):
+        return _with_more_workers(change.arguments.get("num_workers"), claim, metrics)
+    if claim not in _ENDED or not _is_known_to_hold_the_step(claim, metrics):
         return None
     least_ms = gain.saved_ms_per_step if gain.saved_lower_ms_per_step is None else gain.saved_lower_ms_per_step
     rest_ms = max(0.0, whole_ms - gain.saved_ms_per_step)
-    warm_ms = _warm_ms(finding, gain, rest_ms, metrics)
-    return _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, whole_ms - least_ms)
+    warm_ms = _warm_ms(claim, gain, rest_ms, metrics)
+    found = _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, whole_ms - least_ms)
+    return msgspec.structs.replace(found, upper_ms=max(found.step_ms, min(whole_ms, found.upper_ms)))
+
+
+def _with_more_workers(workers: Value, claim: Claim, metrics: Metrics) -> Expected | None:
+    state = metrics.loading
+    if not isinstance(workers, int) or isinstance(state, Unmeasured) or workers <= state.num_workers:
+        return None
+    per_step = state.bursts if claim == claims.OUTLIERS else state
+    return None if per_step is None or per_step.idle_ratio is None else with_workers(per_step, workers, metrics)
+
+
+def _is_known_to_hold_the_step(claim: Claim, metrics: Metrics) -> bool:
+    """Not where a device may work meanwhile, or the step would wait for the workers instead."""
+    if claim.resource != "training thread":
+        return True
+    known = claim.phase is None or metrics.host_limit.by_phase.get(claim.phase) is not None
+    return known and not metrics.fetch.workers_set_the_pace
 
 
 def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
@@ -91,13 +111,10 @@ def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float)
     )
 
 
-def _warm_ms(finding: Finding, gain: Gain, rest_ms: float, metrics: Metrics) -> float:
+def _warm_ms(claim: Claim, gain: Gain, rest_ms: float, metrics: Metrics) -> float:
     """Only on a CPU, and where it has nothing to do while it waits for what goes away."""
-    phase = None if finding.explains is None else finding.explains.phase
-    row = next((row for row in metrics.phases if row.phase == phase), None)
+    row = next((row for row in metrics.phases if row.phase == claim.phase), None)
     if not is_cpu_only(metrics) or row is None or row.cpu_ms is None or not possible(row.cpu_ms):
-        return 0.0
-    if isinstance(metrics.loading, Unmeasured) or metrics.fetch.workers_set_the_pace:
         return 0.0
     idle_ms = min(gain.saved_ms_per_step, (row.median_ms or 0.0) - row.cpu_ms)
     return min(WARM_MS, MOST_WARM_RATIO * rest_ms) if idle_ms >= LEAST_IDLE_MS else 0.0

@@ -112,8 +112,10 @@ class Opportunity:
     severity: Severity
     subject: str
     saved_ms: float | None
-    """Of a step, at most; None: not known, or the time of another finding."""
+    """Of a step, as expected, or else at most; None: not known, or the time of another finding."""
     speedup: float | None
+    is_bound: bool = True
+    """Whether both are the most that is possible."""
     same_as: int | None = None
     """Number of the finding, from 1, that has the gain of the same time."""
 
@@ -205,7 +207,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     likely = None if gained is None or today is None else gained.expected
     saved_ms = None if gain is None or today is None else min(gain.saved_ms_per_step, today.ms)
     if likely is not None and today is not None:
-        saved_ms = max(0.0, today.ms * (1 - likely.step_ms / likely.whole_ms))
+        saved_ms = min(today.ms, likely.whole_ms - likely.step_ms)
     after = None if saved_ms is None or today is None else _after(today, claim, saved_ms)
     times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
     wall_after_s = None if saved_ms is None else _wall_after_s(report, saved_ms, scale)
@@ -349,7 +351,7 @@ def likely_saved_ms(finding: Finding) -> float | None:
     """
     if finding.gain is None or finding.expected is None:
         return None if finding.gain is None else finding.gain.saved_ms_per_step
-    return max(0.0, finding.expected.whole_ms - finding.expected.step_ms)
+    return finding.expected.whole_ms - finding.expected.step_ms
 
 
 def _speedup(finding: Finding | None) -> float | None:
@@ -359,7 +361,8 @@ def _speedup(finding: Finding | None) -> float | None:
 
 
 def _likely(expected: Expected, today_ms: float) -> Likely:
-    ends = (numbers.significant(today_ms * end / expected.whole_ms) for end in (expected.lower_ms, expected.upper_ms))
+    beside_ms = today_ms - expected.whole_ms
+    ends = (numbers.significant(max(0.0, beside_ms + end)) for end in (expected.lower_ms, expected.upper_ms))
     return Likely(label="fixed, about", before="about ", behind=f" ({' to '.join(ends)})", sure="about")
 
 
@@ -519,6 +522,7 @@ def _opportunities(findings: Sequence[Finding]) -> tuple[Opportunity, ...]:
             subject=plain.name(finding.subject),
             saved_ms=likely_saved_ms(finding),
             speedup=_speedup(finding),
+            is_bound=finding.expected is None,
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
         )
         for finding in findings

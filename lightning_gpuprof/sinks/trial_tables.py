@@ -33,7 +33,7 @@ def tried_table(trial: Trial) -> Table:
         f"{TITLE} on {plain.name(trial.device)}" if trial.device else TITLE,
         (*trial.tried, *last),
         Column("change", lambda row: _name(trial, row), _NAME, help="what was set while these steps ran"),
-        Column("promised", _promised, help="what the finding expects, or the most that it can gain"),
+        Column("expected", _expected, help="what the finding expects, or the most that it can gain"),
         Column("measured", lambda row: row.speedup, _FACTOR, help="speed-up of the step, paired by rounds"),
         Column("90 % interval", _interval, help="Student's interval of the mean log ratio over rounds"),
         Column("step", lambda row: row.step_ms, Format(numbers.significant, "ms"), help="mean step with the change"),
@@ -65,7 +65,7 @@ def _name(trial: Trial, row: Tried) -> str:
     return f"together: {name}" if row is trial.together else name
 
 
-def _promised(row: Tried) -> str | None:
+def _expected(row: Tried) -> str | None:
     if row.arm.expected is not None:
         return wording.about(row.arm.expected)
     return None if row.arm.promised_speedup is None else f"at most {numbers.factor(row.arm.promised_speedup)}"

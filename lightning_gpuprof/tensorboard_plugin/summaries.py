@@ -36,7 +36,7 @@ class Summary(msgspec.Struct, kw_only=True, frozen=True):
     finding: str = ""
     """What the first finding says, in one line."""
     speedup: float | None = None
-    """Of the first finding, at most."""
+    """Of the first finding, as expected, or else at most."""
     samples_per_s: float | None = None
     period_ms: float | None = None
     wall_s: float | None = None

@@ -54,7 +54,7 @@ def test_a_logger_that_writes_every_few_steps_is_found_where_cpus_are_scarce() -
     [
         (400, 6, "Log less often: Trainer(..., log_every_n_steps=72). Why 72: that leaves 1.0 % of the step."),
         (60, 6, "Log less often: Trainer(..., log_every_n_steps=30). Why 30: that leaves 2.3 % of the step."),
-        (60, 50, "Call self.log every 30 steps: if batch_idx % 30 == 0:"),
+        (60, 50, "Call self.log every 30 steps: if (batch_idx + 1) % 30 == 0:"),
     ],
 )
 def test_values_are_written_twice_in_the_run_or_the_advice_is_another_one(steps: int, every: int, advice: str) -> None:

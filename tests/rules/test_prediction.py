@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
+
 import pytest
 from feeding_builder import starved
-from metrics_builder import build
+from metrics_builder import build, replace
+from msgspec.structs import replace as stored
 
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Expected, Finding
 from lightning_gpuprof.model.loading import LIKELY_RECEIVE_MS
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import gain
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.prediction import WARM_MS, with_workers
+from lightning_gpuprof.rules.prediction import WARM_MS, expected, with_workers
 from lightning_gpuprof.sinks import wording
+
+CHANGE = Change(call="Trainer", arguments={"log_every_n_steps": 50})
+MORE_WORKERS = Change(call="DataLoader", arguments={"num_workers": 4})
 
 
 def loads_by_itself(make_ms: float, rest_ms: float, *, cpu: float, cpus: float = 2.0) -> Metrics:
@@ -26,6 +35,23 @@ def loads_by_itself(make_ms: float, rest_ms: float, *, cpu: float, cpus: float =
         process_cpus=(rest_ms + cpu * make_ms) / (make_ms + rest_ms),
         worker_cpus=None,
         run={"device.type": "cpu", "torch.num_threads": 1},
+    )
+
+
+def callbacks(metrics: Metrics) -> Finding:
+    """A finding on them."""
+    period_ms = metrics.period_ms
+    assert period_ms is not None
+    return Finding(
+        rule="callback-slow",
+        severity="warning",
+        subject="",
+        summary="",
+        advice="",
+        evidence=(),
+        gain=gain(20.0, 19.0, period_ms),
+        explains=claims.CALLBACKS,
+        change=CHANGE,
     )
 
 
@@ -68,21 +94,76 @@ def test_a_device_that_works_meanwhile_leaves_less_to_gain() -> None:
     assert with_workers(state, 16, metrics).step_ms == pytest.approx(0.8 * state.period_ms)
 
 
-def test_every_finding_with_a_gain_and_a_change_says_what_to_expect() -> None:
+def test_a_finding_on_workers_says_what_to_expect() -> None:
     finding = first(loads_by_itself(82.0, 5.0, cpu=0.05), "single-process-loading")
     assert finding.gain is not None
     assert finding.expected is not None
     lower, upper = finding.expected.speedup_range
     assert 1 < lower < finding.expected.speedup < upper
-    assert msgspec.structs.replace(finding, change=None).expected is not None  # stored, not computed when it is read
+
+
+def slow_callback(**changes: Any) -> Metrics:
+    """Of 20 ms in a step of 31 ms."""
+    return build(times_ms={"callbacks": 20.0}, **changes)
+
+
+def test_a_callback_that_goes_leaves_the_rest_of_the_step() -> None:
+    metrics = slow_callback(run={"device.type": "cpu"})
+    finding = callbacks(metrics)
+    assert finding.gain is not None
+    found = expected(finding, metrics)
+    assert found is not None
+    assert found.step_ms == pytest.approx(found.whole_ms - finding.gain.saved_ms_per_step)
+    assert found.upper_ms <= found.whole_ms
+
+
+def test_a_cpu_that_idled_meanwhile_is_faster_afterwards() -> None:
+    metrics = slow_callback(run={"device.type": "cpu"})
+    idle = replace(
+        metrics, phases=tuple(stored(row, cpu_ms=0.1) if row.phase == "callbacks" else row for row in metrics.phases)
+    )
+    before, after = expected(callbacks(metrics), metrics), expected(callbacks(metrics), idle)
+    assert before is not None
+    assert after is not None
+    assert before.step_ms - after.step_ms == pytest.approx(WARM_MS)
+
+
+@pytest.mark.parametrize(
+    ("claim", "change", "metrics"),
+    [
+        (claims.CALLBACKS, CHANGE, slow_callback(run={"device.type": "cuda"})),  # no window: it may cost nothing
+        (claims.MATRIX_KERNELS, CHANGE, slow_callback(run={"device.type": "cpu"})),
+        (claims.OUTLIERS, MORE_WORKERS, loads_by_itself(82.0, 5.0, cpu=0.05)),  # no bursts
+        (claims.WAIT_FOR_BATCHES, stored(MORE_WORKERS, inside="val_dataloader"), loads_by_itself(82.0, 5.0, cpu=0.05)),
+        (claims.WAIT_FOR_BATCHES, MORE_WORKERS, starved(workers=4, run={"device.type": "cpu"})),  # no more than now
+        (claims.CALLBACKS, CHANGE, starved(items_ms=59.0, workers=1, waited=0.9, run={"device.type": "cpu"})),  # paced
+    ],
+    ids=["unseen device", "kernels", "outliers", "validation", "as many workers", "workers set the pace"],
+)
+def test_what_only_a_trial_tells_is_not_predicted(claim: Claim, change: Change, metrics: Metrics) -> None:
+    finding = stored(callbacks(slow_callback(run={"device.type": "cpu"})), explains=claim, change=change)
+    assert finding.gain is not None
+    assert expected(finding, metrics) is None
+
+
+def test_workers_that_the_cpus_have_no_room_for_are_no_fault() -> None:
+    metrics = loads_by_itself(2.0, 1.0, cpu=1.0, cpus=1.2)
+    loud = [f for f in diagnose(metrics).findings if f.severity != "info" and f.change is not None]
+    assert not [f.rule for f in loud if f.change is not None and f.change.call == "DataLoader"]
+
+
+def test_steps_that_are_long_and_short_in_turn_are_taken_at_their_mean() -> None:
+    metrics = starved(items_ms=80.0, workers=2, usable_cpus=16.0, burst=0.5, ordinary_wait_ms=70.0, waited=0.6)
+    found = [f for f in diagnose(metrics).findings if f.explains in (claims.WAIT_FOR_BATCHES, claims.OUTLIERS)]
+    assert {f.explains for f in found} == {claims.OUTLIERS}
+    assert sum(f.gain is not None for f in found) == 1
 
 
 def test_the_words_have_the_bound_only_where_it_is_beyond_what_is_expected() -> None:
-    gain = first(loads_by_itself(82.0, 5.0, cpu=0.05), "single-process-loading").gain
-    assert gain is not None
-    expected = Expected(whole_ms=87.0, step_ms=8.0, lower_ms=7.5, upper_ms=9.0)
-    assert wording.gain(msgspec.structs.replace(gain, speedup_max=20.0), expected).startswith(
+    bound = gain(80.0, 79.0, 87.0)
+    likely = Expected(whole_ms=87.0, step_ms=8.0, lower_ms=7.5, upper_ms=9.0)
+    assert wording.gain(stored(bound, speedup_max=20.0), likely).startswith(
         "about 10.9x (9.67 to 11.6), at most 20x (saves "
     )
-    assert wording.gain(msgspec.structs.replace(gain, speedup_max=11.0), expected) == "about 10.9x (9.67 to 11.6)"
-    assert wording.gain(msgspec.structs.replace(gain, speedup_max=11.0)).startswith("up to 11x")
+    assert wording.gain(stored(bound, speedup_max=11.0), likely) == "about 10.9x (9.67 to 11.6)"
+    assert wording.gain(stored(bound, speedup_max=11.0)).startswith("up to 11x")

@@ -95,8 +95,11 @@ class InputBound(BaseRule):
         certain = max(0.0, wait.lower_ratio - SINGLE_GUARD_MS / period_ms) if state is None else state.certain_ratio
         if certain < self.least_ratio and wait.lower_ratio < self.least_uncertain_ratio:
             return None
-        if certain < self.least_ratio and state is not None and state.bursts is not None:
-            return None  # that wait is part of the bursts, which rules of the workers report
+        bursts = None if state is None else state.bursts
+        if bursts is not None:
+            if certain < self.least_ratio:
+                return None  # that wait is part of the bursts, which rules of the workers report
+            wait, period_ms, state, certain = bursts.wait, bursts.period_ms, bursts, bursts.certain_ratio
         seen = metrics.fetch.is_seen
         if certain < self.least_ratio and metrics.windows and not seen:
             unseen = "no window shows the device during a fetch: trace several steps, TraceConfig(active=3)"
@@ -130,7 +133,7 @@ class InputBound(BaseRule):
             evidence=tuple(evidence),
             gain=gain(recoverable_ms, lower_ms, period_ms),
             confidence=0.5 if certain < MIN_WAIT_RATIO else 0.95 if seen else 0.6,
-            explains=claims.WAIT_FOR_BATCHES,
+            explains=claims.WAIT_FOR_BATCHES if bursts is None else claims.OUTLIERS,
             change=change,
         )
 

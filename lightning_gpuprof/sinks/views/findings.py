@@ -30,7 +30,7 @@ def _finding(number: int, finding: Finding, *, drawn: bool) -> str:
     moment = f' · <a href="#timeline" data-moment="{number}">see it in the timeline</a>' if drawn else ""
     gain = ""
     if finding.gain is not None:
-        gain_term = term("Gain", "upper bound T / (T - R), from intervals that do not overlap")
+        gain_term = term("Gain", "what the change is expected to bring, and its upper bound T / (T - R)")
         gain = f"{gain_term}: {escape(wording.gain(finding.gain, finding.expected))} · "
     rows = "".join(
         "<tr>"
