@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.numbers import exact_percent
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.trace.step_trace import StepTrace
@@ -100,7 +99,7 @@ def _against_steps(device: DeviceIdle, steps: StepTrace | None) -> str:
         return ""
     host_us = sum(step.total_us for step in steps.steps)
     if device.window_us < NEARLY * host_us:
-        without = exact_percent(1 - device.window_us / host_us)
+        without = _percent(1 - device.window_us / host_us)
         return f" Outside that span lies another {without} of the step time, without GPU work."
     if device.window_us * NEARLY > host_us:
         each = numbers.seconds(device.window_us / len(steps.steps) / 1e6)
@@ -110,15 +109,15 @@ def _against_steps(device: DeviceIdle, steps: StepTrace | None) -> str:
 
 def _device(device: DeviceIdle) -> str:
     said = (
-        f"GPU {device.device} is busy {exact_percent(_share(device.busy_us, device.window_us))} of "
+        f"GPU {device.device} is busy {_percent(_share(device.busy_us, device.window_us))} of "
         f"{numbers.seconds(device.window_us / 1e6)} (first to last kernel)"
     )
     causes = sorted(device.causes, key=lambda cause: -cause.idle_us)
     named = [cause for cause in causes if cause.window_ratio >= STANDS_OUT][:3]
     if not named:
         return f"{said}."
-    waits = "; ".join(f"{exact_percent(cause.window_ratio)} {_WAITS[cause.cause]}" for cause in named)
-    return f"{said}. Idle {exact_percent(device.idle_ratio)}: {waits}."
+    waits = "; ".join(f"{_percent(cause.window_ratio)} {_WAITS[cause.cause]}" for cause in named)
+    return f"{said}. Idle {_percent(device.idle_ratio)}: {waits}."
 
 
 def _communication(analysis: TraceAnalysis) -> Iterable[str]:
@@ -126,9 +125,9 @@ def _communication(analysis: TraceAnalysis) -> Iterable[str]:
         share = _share(device.communication_us, device.window_us)
         if share is None or share < STANDS_OUT:
             continue
-        exposed = exact_percent(_share(device.exposed_us, device.window_us))
+        exposed = _percent(_share(device.exposed_us, device.window_us))
         yield (
-            f"Communication takes {exact_percent(share)} of GPU {device.device}'s time; {exposed} is exposed (no "
+            f"Communication takes {_percent(share)} of GPU {device.device}'s time; {exposed} is exposed (no "
             "computation beside it). Waiting inside a collective counts as busy."
         )
 
@@ -144,7 +143,7 @@ def _sync(analysis: TraceAnalysis) -> Iterable[str]:
     worst = points.sites[0]
     by = f" called by {plain.name(in_words(worst.line.frame))}" if worst.line is not None else ""
     yield (
-        f"{numbers.count(points.count)} blocking calls leave the GPU idle for {exact_percent(share)} of the time. Most "
+        f"{numbers.count(points.count)} blocking calls leave the GPU idle for {_percent(share)} of the time. Most "
         f"costly: {plain.name(worst.operation)}{by}, {numbers.count(worst.count)} times."
     )
 
@@ -154,7 +153,7 @@ def _kernels(analysis: TraceAnalysis) -> Iterable[str]:
     if found is None or not found.count:
         return
     classes = [row for row in found.classes if row.share_ratio][:3]
-    kinds = ", ".join(f"{row.kernel_class} {exact_percent(row.share_ratio)}" for row in classes)
+    kinds = ", ".join(f"{row.kernel_class} {_percent(row.share_ratio)}" for row in classes)
     small = found.small
     kernels = "kernel" if found.count == 1 else "kernels"
     if not classes:
@@ -162,12 +161,12 @@ def _kernels(analysis: TraceAnalysis) -> Iterable[str]:
         return
     yield (
         f"{numbers.count(found.count)} {kernels}; of their time: {kinds}. Kernels below "
-        f"{numbers.significant(small.limit_us)} µs: {exact_percent(small.count_ratio)} of the count, "
-        f"{exact_percent(small.total_ratio)} of the time."
+        f"{numbers.significant(small.limit_us)} µs: {_percent(small.count_ratio)} of the count, "
+        f"{_percent(small.total_ratio)} of the time."
     )
     cores = found.tensor_cores
     if cores is not None and cores.matrix_us and cores.available is not False:
-        yes, unknown = (exact_percent(_share(us, cores.matrix_us)) for us in (cores.yes_us, cores.unknown_us))
+        yes, unknown = (_percent(_share(us, cores.matrix_us)) for us in (cores.yes_us, cores.unknown_us))
         rest = f"; names do not say for {unknown}" if cores.unknown_us > 0 else ""
         yield f"Tensor cores do {yes} of the matrix time{rest}."
 
@@ -176,9 +175,12 @@ def _flops(analysis: TraceAnalysis) -> Iterable[str]:
     found = analysis.roofline
     if found is None or found.steps is None or found.steps.mfu_ratio is None:
         return
+    span_us = max((device.window_us for device in (analysis.idle.devices if analysis.idle else ())), default=0.0)
+    # Of the time that findings refer to as well: the host's steps may be longer than what the device works in them.
+    mfu = found.steps.mfu_ratio * (found.steps.seconds * 1e6 / span_us if span_us > 0 else 1.0)
     yield (
-        f"MFU {exact_percent(found.steps.mfu_ratio)} of the dense peak over the traced time (FLOPs are known for "
-        f"{exact_percent(found.coverage_ratio)} of the matrix time)."
+        f"MFU {_percent(min(1.0, mfu))} of the dense peak, first to last kernel (FLOPs are known for "
+        f"{_percent(found.coverage_ratio)} of the matrix time)."
     )
 
 
@@ -189,8 +191,13 @@ def _lines(analysis: TraceAnalysis) -> Iterable[str]:
     first = found.lines[0]
     what = "line" if first.line.means == "call" else "function"
     place = source_line.text(first.line, plain.NAME_LIMIT)
-    yield f"The {what} of your code with the most GPU time: {place}, {exact_percent(first.device_ratio)}."
+    yield f"The {what} of your code with the most GPU time: {place}, {_percent(first.device_ratio)}."
 
 
 def _share(part_us: float, whole_us: float) -> float | None:
     return part_us / whole_us if whole_us > 0 else None
+
+
+def _percent(ratio: float | None) -> str:
+    """As findings round it, which stand on the same screen."""
+    return numbers.ABSENT if ratio is None else numbers.percent(ratio)

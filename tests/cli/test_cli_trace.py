@@ -69,7 +69,7 @@ def test_the_summary_says_busy_and_idle_and_why(trace: Path, capsys: pytest.Capt
     shown = out(capsys, trace)
     assert "gemm<float>" in shown
     words = " ".join(shown.split())
-    assert "GPU 0 is busy 75.0 % of 0.0800 ms (first to last kernel). Idle 25.0 %" in words
+    assert "GPU 0 is busy 75 % of 0.0800 ms (first to last kernel). Idle 25 %" in words
     assert "for no recorded reason" in words
 
 

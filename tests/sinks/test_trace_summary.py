@@ -35,18 +35,18 @@ def words(analysis: TraceAnalysis) -> str:
 
 SAID = [
     # what the folder's README says of each, in our words
-    ("v100_resnet50_dl0_2021", r"Idle 39\.4 %: [\d.]+ % waiting for the DataLoader"),
-    ("v100_2rank_rank1_comm_heavy", r"rank 1 of 2; .*Communication takes 20\.6 % of GPU 1\'s time; 20\.6 % is expo"),
-    ("h100_bert_small", r"Idle 92\.1 %: [\d.]+ % waiting for slow launches"),
-    ("rtx2080ti_resnet", r"no steps; .*Idle 67\.4 %: [\d.]+ % waiting for the DataLoader"),
+    ("v100_resnet50_dl0_2021", r"Idle 39 %: [\d.]+ % waiting for the DataLoader"),
+    ("v100_2rank_rank1_comm_heavy", r"rank 1 of 2; .*Communication takes 21 % of GPU 1\'s time; 21 % is expo"),
+    ("h100_bert_small", r"Idle 92 %: [\d.]+ % waiting for slow launches"),
+    ("rtx2080ti_resnet", r"no steps; .*Idle 67 %: [\d.]+ % waiting for the DataLoader"),
     ("cpu_only_gloo300", r"rank 34 of 300; 5 steps.*This trace has no GPU work"),
-    ("a100_alexnet_cuda_sync", r"Idle 99\.5 %: [\d.]+ % while memory was allocated or freed"),
+    ("a100_alexnet_cuda_sync", r"Idle 99 %: [\d.]+ % while memory was allocated or freed"),
     (
         "mi300_8rank_rank0_resnet_ckpt",
-        r"AMD Instinct MI300X; rank 0 of 8; 3 steps.*It takes 28\.9 ms a step.*64\.3 % is expo",
+        r"AMD Instinct MI300X; rank 0 of 8; 3 steps.*It takes 28\.9 ms a step.*64 % is expo",
     ),
-    ("v100_ns_resolution", r"busy 98\.4 % of 480 ms \(first to last kernel\)\."),
-    ("h100_timesformer", r"Outside that span lies another 58\.\d % of the step time"),
+    ("v100_ns_resolution", r"busy 98 % of 480 ms \(first to last kernel\)\."),
+    ("h100_timesformer", r"Outside that span lies another 58 % of the step time"),
 ]
 
 
@@ -58,7 +58,7 @@ def test_the_summary_says_what_a_trace_is_known_for(name: str, said: str) -> Non
 
 def test_work_launched_before_the_window_is_idle_time_without_an_explanation(tmp_path: Path) -> None:
     events = [span("kernel", "k", at, 10, device=0, stream=7, correlation=at) for at in (0, 50)]
-    assert "66.7 % for no recorded reason" in words(tiny(tmp_path, events))
+    assert "67 % for no recorded reason" in words(tiny(tmp_path, events))
 
 
 def test_an_analysis_that_failed_is_named(tmp_path: Path) -> None:
