@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -208,7 +209,10 @@ def test_without_the_arm_in_which_it_died_the_program_runs_again() -> None:
     ],
 )
 def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals, arm: str, user: Path) -> None:
-    process = subprocess.Popen([*command("--seconds", "60", "--arm", arm, "--"), sys.executable, str(SCRIPT), "loader"])
+    process = subprocess.Popen(
+        [*command("--seconds", "60", "--arm", arm, "--"), sys.executable, str(SCRIPT), "loader"],
+        preexec_fn=functools.partial(signal.signal, number, signal.SIG_DFL),  # nohup has them ignored
+    )
     wait_for(lambda: any(b'"trying"' in path.read_bytes() for path in tmp_path.glob("gpuprof-try-*/events.jsonl")))
     process.send_signal(number)
     assert process.wait(60) == 130
