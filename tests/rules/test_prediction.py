@@ -78,7 +78,7 @@ def test_the_step_with_workers_is_that_of_the_fits_that_were_run(
 ) -> None:
     metrics = loads_by_itself(make_ms, rest_ms, cpu=cpu)
     found = with_workers(measured(metrics.loading), workers, metrics)
-    assert abs(found.step_ms - after_ms) / found.whole_ms < 0.03
+    assert abs(found.step_ms - after_ms) / found.whole_ms < 0.05
     assert found.lower_ms < after_ms < found.upper_ms
 
 
