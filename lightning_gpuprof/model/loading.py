@@ -17,7 +17,7 @@ Heuristic: small tensors took 1.0 ms (5th percentile) to 3.3 ms (median of 800 k
 gain uses half of the least, so that it stays a bound."""
 
 LIKELY_RECEIVE_MS = 1.0
-"""What it costs the main thread to take a finished batch. Heuristic, the 5th percentile of the same measurement: in 18
+"""What it costs the main thread to take a finished batch. Heuristic, the 5th percentile of the same measurement: in six
 fits on two CPUs the wait beside workers that keep up was 0.8 to 1.2 ms."""
 
 HANDOVER_MS = 0.5

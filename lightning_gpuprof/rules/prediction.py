@@ -1,4 +1,4 @@
-"""Findings and metrics flow in, the step time that is to be expected once the advice is taken flows out."""
+"""What a step is expected to take once the change of a finding is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightning_gpuprof.rules import claims
 
 WARM_MS = 1.3
 """What a step on a CPU gets faster, beyond the wait that ends, because its CPU no longer idles. Heuristic: the median
-of 15 fits on two CPUs whose waits of 4 to 20 ms a step were taken away; 0.7 to 2.1 ms in most of them."""
+of ten fits on two CPUs whose waits of 4 to 20 ms a step were taken away; 0.6 to 2.1 ms in nine of them."""
 
 MOST_WARM_RATIO = 0.3
 """Of the rest of the step, the most that this is. Heuristic, same measurement."""
@@ -25,9 +25,8 @@ LEAST_IDLE_MS = 2.0
 """Wait per step, below which a CPU stays warm. Heuristic: caches outlast it."""
 
 BETWEEN_RUNS_RATIO = 0.06
-"""By which the step times of two runs of the same program differ, in nine of ten pairs. Measured: 42 pairs of fits on
-two CPUs, 3 % at the median."""
-
+"""By which the step times of two runs of the same program differ. Heuristic: ten pairs of fits on two quiet CPUs, alike
+but for a change without effect, differed by up to 3.4 %."""
 
 _ENDED = frozenset(
     (
@@ -40,15 +39,15 @@ _ENDED = frozenset(
         claims.VALIDATION,
     )
 )
-"""Time that was measured and that a change of such a finding ends. Others move the limit elsewhere: what compilation,
-another precision or other kernels bring is only known once it was tried."""
+"""Measured time that the change of such a finding ends. What compilation, another precision or other kernels bring is
+only known once it was tried."""
 
 
 def expected(finding: Finding, metrics: Metrics) -> Expected | None:
     """The step time after the change of a finding, by itself.
 
     Args:
-        finding: With all of its gain: of one that other findings share only a trial tells.
+        finding: As its rule has it, before findings on the same time share their gain.
         metrics: The run.
 
     Returns:
