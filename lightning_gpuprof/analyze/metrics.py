@@ -55,6 +55,8 @@ WAIT_MIN_NS = 200_000
 WAIT_MIN_RATIO = 0.02
 MAX_UNEXPLAINED_RATIO = 0.01
 """Of the wall time; what is recorded whole leaves nothing."""
+MIN_UNEXPLAINED_S = 0.05
+"""Less is what a busy host takes between two clock reads: a time slice or a few of them."""
 VITAL_PARTS = ("steps", "journal")
 """Parts without which the numbers do not stand for the run."""
 SERIES_POINTS = 2000
@@ -233,7 +235,7 @@ def _validity(
     if facts.steady_count < MIN_STEADY_STEPS:
         few = f"{facts.steady_count} of the {MIN_STEADY_STEPS} steady steps that reliable numbers need"
         against.append(f"{few}: run at least {MIN_STEADY_STEPS + 10} steps")
-    if abs(unexplained_s) > MAX_UNEXPLAINED_RATIO * wall.total_s:
+    if abs(unexplained_s) > max(MAX_UNEXPLAINED_RATIO * wall.total_s, MIN_UNEXPLAINED_S):
         against.append(f"{unexplained_s:.3g} s of {wall.total_s:.3g} s are unaccounted for: a part was not recorded")
     against += (f"{notice.part}: {notice.message}" for notice in told if notice.part in VITAL_PARTS)
     caveats = list(against)  # what says why it is not valid comes first
