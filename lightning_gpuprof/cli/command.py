@@ -6,18 +6,27 @@ import argparse
 import itertools
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
+class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
     """Paragraphs wrap at the terminal's width; indented lines, which are examples, and empty ones stay as they are.
 
     Of a default nothing is said where that is to leave something out.
     """
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """Make room for names of commands, whose indentation argparse does not count.
+
+        Args:
+            action: An argument, or all commands.
+        """
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            self._action_max_length += self._indent_increment
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
@@ -26,50 +35,37 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, DefaultHelpFormatter):
             lines += found if kept else textwrap.wrap(" ".join(found), width, break_on_hyphens=False)
         return "\n".join(f"{indent}{line}" for line in lines)
 
-    def _get_help_string(self, action: argparse.Action) -> str:
-        return action.help or "" if action.default in (None, False, "", []) else super()._get_help_string(action)
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default in (None, False, "", []) else super()._get_help_string(action)
 
 
 class CommandParser(ArgumentParser):
-    """A parser whose errors are one line of ours and the way to the help, in the words of the help.
+    """A parser whose errors are one line of ours and the way to the help, in the words of the help."""
 
-    Args:
-        arguments: Those of jsonargparse's parser.
-        options: Likewise.
-    """
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+    def error(self, message: str) -> NoReturn:
         """Say what is wrong and end with exit code 2.
 
         Args:
-            message: In the words of jsonargparse.
-            ex: What it came from.
+            message: In the words of argparse.
 
         Raises:
             SystemExit: Always, with code 2.
         """
-        parser = getattr(ex, "subcommand_parser", None) or self
-        named = {
-            ("" if own is parser else own.prog.rpartition(" ")[2], action.dest): f"{action.metavar} ({action.help})"
-            for own in (parser, *_below(parser))
-            for action in own._actions
-            if action.metavar and not action.option_strings
-        }
-        prog = parser.prog.replace(" [options]", "")
         _, _, missing = message.partition("required: ")
         if missing:
-            wanted = [name.strip().rpartition(".") for name in missing.split(",")]
-            message = f"missing: {'; '.join(named.get((command, name), name) for command, _, name in wanted)}"
-            prog = f"{prog} {wanted[0][0]}".rstrip()
-        sys.stderr.write(f"gpuprof: {message}\n  {prog} --help shows what it takes\n")
+            named = {action.metavar: f"{action.metavar} ({action.help})" for action in self._actions if action.help}
+            message = f"missing: {'; '.join(named.get(name, name) for name in missing.split(', '))}"
+        sys.stderr.write(f"gpuprof: {message}\n  {self.prog} --help shows what it takes\n")
         raise SystemExit(2)
 
-
-def _below(parser: ArgumentParser) -> Iterator[ArgumentParser]:
-    """The parsers of the commands."""
-    for action in parser._actions:
-        if isinstance(choices := action.choices, dict):
-            yield from (one for one in choices.values() if isinstance(one, ArgumentParser))
+    def parse_known_args(  # type: ignore[no-untyped-def]
+        self, args=None, namespace=None
+    ):
+        """Refuse words that are not known here, where the command is known, rather than in the parser of all."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +79,16 @@ class Command:
     values: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
     """Names of arguments -> what they can be, for a shell that completes words; else choices, and files, are."""
 
-    def parser(self) -> ArgumentParser:
-        """The command's own parser."""
-        examples = "\n".join(f"  {example}" for example in self.examples)
-        parser = CommandParser(
-            description=self.description, epilog=f"examples:\n{examples}", formatter_class=HelpFormatter
-        )
+    def describe(self, parser: ArgumentParser) -> ArgumentParser:
+        """Give a parser the command's words and arguments.
+
+        Args:
+            parser: A new one.
+
+        Returns:
+            The same.
+        """
+        parser.description = self.description
+        parser.epilog = "\n".join(["examples:", *(f"  {example}" for example in self.examples)])
         self.add_arguments(parser)
         return parser

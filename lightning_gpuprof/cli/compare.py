@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command

@@ -1,7 +1,6 @@
 """``gpuprof completion``: the commands' own parsers flow in, a script for the user's shell flows out.
 
-The script is static: it starts no Python when TAB is pressed. Neither shtab nor argcomplete, which jsonargparse would
-use, is needed.
+The script is static: it starts no Python when TAB is pressed. Neither shtab nor argcomplete is needed.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import argparse
 import re
 import shlex
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, get_args
 
 import msgspec
-from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.cli.entries import ENTRIES, Entry
@@ -53,7 +52,7 @@ def words(entry: Entry) -> CommandWords:
     """What can follow a command, from its parser."""
     command = entry.load()
     options, positionals, repeats = [], [], False
-    for action in command.parser()._actions:  # argparse has no other way to list them
+    for action in command.describe(ArgumentParser())._actions:  # argparse has no other way to list them
         argument = Argument(
             names=list(action.option_strings) or [str(action.metavar or action.dest)],
             help=action.help or "",

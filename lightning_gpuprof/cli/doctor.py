@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module, metadata
 
 import msgspec
-from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
 from rich.text import Text
 
@@ -39,7 +39,7 @@ _PACKAGES: tuple[tuple[str, str], ...] = (
     ("msgspec", "journals and reports cannot be read"),
     ("rich", "no summary on the terminal"),
     ("plotly", "the tab in TensorBoard draws no figures"),
-    ("jsonargparse", "no gpuprof command and no LightningCLI"),
+    ("jsonargparse", "no LightningCLI"),
     ("isal", "gzip by zlib, several times slower: pip install lightning-gpuprof[fast]"),
 )
 """Distributions and what the absence of each means."""

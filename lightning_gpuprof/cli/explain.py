@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser, Namespace
 
 import msgspec
-from jsonargparse import ArgumentParser, Namespace
 from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text

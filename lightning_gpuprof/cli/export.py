@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
-
-from jsonargparse import ArgumentParser
 
 from lightning_gpuprof import __version__
 from lightning_gpuprof.cli.command import CommandParser, HelpFormatter
@@ -58,13 +57,13 @@ def make_parser(name: str | None = None) -> ArgumentParser:
         description="Where the training time of a PyTorch Lightning run goes, what is wrong and what to change.",
         epilog=_EPILOG,
         formatter_class=HelpFormatter,
-        version=__version__,
     )
-    subcommands = parser.add_subcommands(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for entry in ENTRIES:
-        own = entry.load().parser() if name in (None, entry.name) else CommandParser()
-        subcommands.add_subcommand(entry.name, own, help=entry.summary)
-        own.prog = f"gpuprof {entry.name}"  # jsonargparse puts [options] between
+        own = commands.add_parser(entry.name, help=entry.summary, formatter_class=HelpFormatter)
+        if name in (None, entry.name):
+            entry.load().describe(own)
     return parser
 
 
@@ -81,10 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = next((word for word in words if not word.startswith("-")), "")
     options = make_parser(asked).parse_args(words)
     entry = next(entry for entry in ENTRIES if entry.name == options.command)
-    if entry.takes_program:
-        options[entry.name]["program"] = program
+    options.program = program
     try:
-        code = entry.load().run(options[entry.name])
+        code = entry.load().run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

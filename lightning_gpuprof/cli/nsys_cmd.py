@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
-from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.errors import ArgumentError
@@ -81,7 +81,7 @@ def advise(training: Sequence[str], *, tool: Tool = "nsys", windows: int | None 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("training", metavar="COMMAND", nargs="*", default=[], help="the training, after --")
     parser.add_argument("--tool", choices=TOOLS, default="nsys", help="nsys: timeline; ncu: single kernels")
-    parser.add_argument("--windows", type=int | None, metavar="N", help="record the first N windows only (nsys)")
+    parser.add_argument("--windows", type=int, metavar="N", help="record the first N windows only (nsys)")
     parser.add_argument("--output", type=str, default=DEFAULT_OUTPUT, metavar="NAME", help="report, without suffix")
     parser.add_argument("--json", action="store_true", help="print the command as a JSON list of words")
 

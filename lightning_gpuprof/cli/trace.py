@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
-from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.errors import ArgumentError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 import sys
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 import msgspec
-from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.capture.triggers import TRIGGER_FILE
 from lightning_gpuprof.cli import source

@@ -7,12 +7,12 @@ import shutil
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from jsonargparse import ArgumentParser, Namespace
 
 from lightning_gpuprof.capture.host.cpus import affinity, usable_cpus
 from lightning_gpuprof.cli import source
@@ -68,7 +68,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    program = list(options.get("program") or [])
+    program = list(getattr(options, "program", ()))
     directory = None if options.tried is None else Path(options.tried)
     if not program and directory is not None and (options.patch or options.write):
         return _patch(_kept(directory), write=options.write)
