@@ -6,13 +6,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 import msgspec
-from rich.markdown import Markdown
-from rich.table import Table
-from rich.text import Text
 
 from lightning_gpuprof.cli.command import Command
-from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.console import print_to
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -47,6 +42,10 @@ def run(rule: str, *, as_json: bool = False) -> int:
     if as_json:
         sys.stdout.write(msgspec.json.encode({"rule": rule, "page": page}).decode() + "\n")
     elif sys.stdout.isatty():
+        from rich.markdown import Markdown  # only where it is drawn: takes as long as all else
+
+        from lightning_gpuprof.sinks.console import print_to
+
         print_to(None, Markdown(page))
     else:
         sys.stdout.write(page.rstrip("\n") + "\n")
@@ -69,6 +68,12 @@ def list_all(*, as_json: bool = False) -> int:
         listed = [{"rule": rule, "finds": finds} for rule, finds in rules.items()]
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(listed), indent=1).decode() + "\n")
         return 0
+    from rich.table import Table
+    from rich.text import Text
+
+    from lightning_gpuprof.sinks import plain
+    from lightning_gpuprof.sinks.console import print_to
+
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

@@ -87,6 +87,21 @@ def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoi
     return Discovered(rules=tuple(found[rule_id] for rule_id in sorted(found)), failed=tuple(failed))
 
 
+def find(rule_id: str) -> Rule | None:
+    """The rule of this id, None if there is none; of the built-in rules only the one that is asked for is imported.
+
+    Args:
+        rule_id: A built-in rule's module has the same name.
+    """
+    module = rule_id.replace("-", "_")
+    for where in _modules(own_rules):
+        if where.rpartition(".")[2] == module:
+            for rule_class in _rule_classes(importlib.import_module(where)):
+                if (rule := cast(Rule, rule_class())).id == rule_id:
+                    return rule
+    return next((rule for rule in discover().rules if rule.id == rule_id), None)
+
+
 @functools.cache
 def installed() -> Discovered:
     """All rules of this process, looked for once: some 15 ms, which each of many short fits would pay."""

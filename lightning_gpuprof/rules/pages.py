@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_gpuprof.rules.base import Rule, source_of
-from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.rules.discovery import discover, find
 from lightning_gpuprof.rules.examples import table
 from lightning_gpuprof.rules.suggestions import no_such_rule
 
@@ -34,10 +34,9 @@ def explain(rule_id: str) -> str:
     Raises:
         ArgumentError: There is no such rule; the message names the closest ones and how to list all.
     """
-    rules = {rule.id: rule for rule in discover().rules}
-    rule = rules.get(rule_id)
+    rule = find(rule_id)
     if rule is None:
-        raise no_such_rule("rule", rule_id, "be the id of a rule", rules)
+        raise no_such_rule("rule", rule_id, "be the id of a rule", overview())
     return page(rule)
 
 

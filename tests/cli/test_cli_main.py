@@ -29,6 +29,16 @@ def gpuprof(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
+def imported_by(*words: str) -> set[str]:
+    """Modules of ours that a command imports, without the package's name."""
+    code = (
+        f"import sys; from lightning_gpuprof.cli.main import main\ntry: main({list(words)})\nexcept SystemExit: pass\n"
+    )
+    code += "print([m for m in sys.modules if m.startswith('lightning_gpuprof.')], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return {name.partition("lightning_gpuprof.")[2] for name in ast.literal_eval(done.stderr.splitlines()[-1])}
+
+
 def test_help_lists_every_command_examples_and_exit_codes() -> None:
     done = gpuprof("--help")
     assert done.returncode == 0
@@ -42,12 +52,14 @@ def test_help_lists_every_command_examples_and_exit_codes() -> None:
 def test_the_list_of_commands_imports_none_of_them() -> None:
     names = [entry.load().__class__.__module__ for entry in ENTRIES]
     assert names == ["lightning_gpuprof.cli.command"] * len(ENTRIES)
-    code = "import sys; from lightning_gpuprof.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
-    code += "print([m for m in sys.modules if m.startswith('lightning_gpuprof.')], file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    imported = set(ast.literal_eval(done.stderr.splitlines()[-1]))
-    rooms = {name.partition("lightning_gpuprof.")[2] for name in imported}
+    rooms = imported_by("--help")
     assert rooms == {"cli", "cli.command", "cli.entries", "cli.main", "errors"}
+
+
+def test_a_page_of_a_rule_imports_no_other_rule() -> None:
+    rules = {name for name in imported_by("explain", "input-bound") if name.startswith("rules.input.")}
+    assert "rules.input.input_bound" in rules
+    assert "rules.input.single_process_loading" not in rules
 
 
 @pytest.mark.parametrize("command", ENTRIES, ids=lambda command: command.name)
