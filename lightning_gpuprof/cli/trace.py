@@ -101,16 +101,18 @@ def run(files: Sequence[Path], wanted: OutputOptions) -> int:
     Raises:
         GpuProfError: A trace cannot be read, with those before it printed; options that do not go together.
     """
-    from lightning_gpuprof.cli import trace_outputs as outputs  # numpy and the trace reader: not for --help
-
     _check(files, wanted)
     if wanted.json and not wanted.compare:
+        from lightning_gpuprof.trace.analyses.health.kineto_facts import facts_of_file  # and no analysis: answers first
+
         facts = {}
         for number, (name, path) in enumerate(_named(files).items(), 1):
             with _progress("reading", name, number, len(files)):
-                facts[name] = outputs.facts(path)
+                facts[name] = facts_of_file(path)
         _print_json(facts)
         return 0
+    from lightning_gpuprof.cli import trace_outputs as outputs  # numpy and the trace reader: not for --help
+
     if wanted.compare:
         with _progress("comparing", " and ".join(_named(files)), 1, 1):
             differences = outputs.compare(files[0], files[1])
@@ -185,11 +187,9 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 
 def _check(files: Sequence[Path], wanted: OutputOptions) -> None:
-    from lightning_gpuprof.sinks.trace_tables import NAMES
-
-    unknown = [name for name in wanted.tables if name not in (*NAMES, "all")]
-    if unknown:
-        raise ArgumentError("--table", unknown[0], "be a table's name", f"There are: all, {', '.join(NAMES)}.")
+    known = _tables() if wanted.tables else []
+    if unknown := [name for name in wanted.tables if name not in known]:
+        raise ArgumentError("--table", unknown[0], "be a table's name", f"There are: {', '.join(known)}.")
     alone = [name for name in ("json", "analysis_json", "operators", "compare", "perfetto") if getattr(wanted, name)]
     if len(alone) > 1 and alone != ["json", "compare"]:
         option = f"--{alone[1].removesuffix('_json')}"

@@ -1,9 +1,11 @@
-"""What ``gpuprof trace`` makes of one trace, or of several: text on the terminal, and files."""
+"""What ``gpuprof trace`` makes of one trace, or of several: text on the terminal, and files.
+
+What only some options need is imported where it is used: nobody else waits for it.
+"""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,40 +16,26 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from lightning_gpuprof.cli import perfetto
-from lightning_gpuprof.cli.trace_counters import counters_beside
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.model.trace.differences import Differences
-from lightning_gpuprof.model.trace.kineto_facts import KinetoFacts
 from lightning_gpuprof.model.trace.operators import OperatorAnalysis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.sinks import trace_terminal
 from lightning_gpuprof.sinks.console import print_to, terminal_width
-from lightning_gpuprof.sinks.csv_tables import write_all_rows_csv, write_csv
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
-from lightning_gpuprof.sinks.ranks_html import render_ranks_html
 from lightning_gpuprof.sinks.status_line import progress
 from lightning_gpuprof.sinks.tables import Table
-from lightning_gpuprof.sinks.trace_html import render_trace_html
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES, Entry
-from lightning_gpuprof.sinks.window_tables import differences, ranks
-from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
-from lightning_gpuprof.trace.analyses.comparison.differences import differences_of
-from lightning_gpuprof.trace.analyses.health.kineto_facts import kineto_facts
-from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
 from lightning_gpuprof.trace.analysis import analyse, first_rows
-from lightning_gpuprof.trace.export.annotated import write_annotated
-from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope
 from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-_BLOCK_BYTES = 1 << 20
 _PAGE_OF = "get one trace, or several ranks of one job"
 _EACH_ALONE = "Call gpuprof trace once for each."
 
@@ -69,17 +57,6 @@ def check_rank(name: str, linked: LinkedTrace) -> None:
     """
     if linked.trace.about.rank is None:
         raise ArgumentError("--html", name, _PAGE_OF, f"This trace names no rank. {_EACH_ALONE}")
-
-
-def facts(path: Path) -> KinetoFacts:
-    """The plain facts of a file."""
-    linked = LinkedTrace(Trace.read(path, frames=False))
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-        size = file.tell()
-    return kineto_facts(linked, sha256=digest.hexdigest(), bytes_file=size)
 
 
 def analysis(linked: LinkedTrace, ceilings: MeasuredCeilings | None) -> TraceAnalysis:
@@ -143,6 +120,8 @@ def operators(linked: LinkedTrace, names: Sequence[str]) -> list[OperatorAnalysi
         linked: The trace.
         names: Names of operators.
     """
+    from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
+
     return op_analyse(linked, names)
 
 
@@ -170,6 +149,8 @@ def compare(before: Path, after: Path) -> Differences:
         before: File of the earlier trace.
         after: File of the later trace.
     """
+    from lightning_gpuprof.trace.analyses.comparison.differences import differences_of
+
     return differences_of(read(before), read(after), names=(before.name, after.name))
 
 
@@ -181,6 +162,8 @@ def print_differences(before: Path, after: Path, found: Differences) -> None:
         after: File of the later trace.
         found: What changed.
     """
+    from lightning_gpuprof.sinks.window_tables import differences
+
     tables = [
         differences.compared_trace_table(found),
         differences.caveat_table(found),
@@ -218,6 +201,8 @@ class Ranks:
         numbers = [linked.trace.about.rank for _, linked in self._traces]
         if len(set(numbers)) < 2 or len(set(numbers)) < len(numbers):
             return None
+        from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
+
         with progress("comparing the ranks"):
             return compare_ranks([linked for _, linked in self._traces], names=[name for name, _ in self._traces])
 
@@ -228,6 +213,8 @@ class Ranks:
             ArgumentError: They are not ranks of one job.
             ReportError: The file cannot be written.
         """
+        from lightning_gpuprof.sinks.ranks_html import render_ranks_html
+
         if self.compared is None:
             known = ", ".join(str(linked.trace.about.rank) for _, linked in self._traces)
             raise ArgumentError("--html", str(target), _PAGE_OF, f"The traces name these ranks: {known}. {_EACH_ALONE}")
@@ -236,6 +223,8 @@ class Ranks:
 
     def print_comparison(self) -> None:
         """Print the ranks beside each other, if there are several, each once."""
+        from lightning_gpuprof.sinks.window_tables import ranks
+
         found = self.compared
         if found is None:
             return
@@ -280,17 +269,26 @@ def write(
         ReportError: A file cannot be written.
     """
     if html is not None:
+        from lightning_gpuprof.sinks.trace_html import render_trace_html
+
         write_whole(html, render_trace_html(found, name=path.name, diagnosis=told).encode())
         yield "HTML", html
     try:
         if csv is not None:
+            from lightning_gpuprof.sinks.csv_tables import write_all_rows_csv, write_csv
+
             write_csv([table for entry in CATALOGUE for table in _titled_tables(entry, found)], csv)
             write_all_rows_csv(found, csv / "full")
             yield "CSV", csv
         if annotated is not None:
+            from lightning_gpuprof.cli.trace_counters import counters_beside
+            from lightning_gpuprof.trace.export.annotated import write_annotated
+
             write_annotated(path, annotated, linked, counters=counters_beside(path, linked))
             yield "annotated trace", annotated
         if flame is not None:
+            from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope
+
             if flame.suffix == ".folded":
                 weight: Weight = "device" if len(linked.work) else "host"
                 text = "".join(f"{line}\n" for line in folded_stacks(linked, weight=weight)).encode()
@@ -324,6 +322,7 @@ def serve(path: Path) -> None:
     Raises:
         GpuProfError: Nobody took it.
     """
+    from lightning_gpuprof.cli import perfetto
 
     def announce(address: str) -> None:
         print(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -10,15 +12,32 @@ from lightning_gpuprof.model.trace.kineto_facts import DeviceFacts, KinetoFacts
 from lightning_gpuprof.trace.distinct import distinct, median, numbered
 from lightning_gpuprof.trace.intervals import Coverage, covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import STEP
 from lightning_gpuprof.trace.tables import ABSENT, Mask, OperatorSpans, Spans, joined
 
+_BLOCK_BYTES = 1 << 20
 _STEP = STEP.removesuffix("#")
 _TOP_KERNELS = 5
 _TOP_CALLS = 15
 _TOP_ANNOTATIONS = 6
 _NAME_CHARACTERS = 160
 _DISTRIBUTED = ("rank", "world_size", "backend", "nccl_version")
+
+
+def facts_of_file(path: Path) -> KinetoFacts:
+    """The plain facts of a file.
+
+    Args:
+        path: A trace.
+    """
+    linked = LinkedTrace(Trace.read(path, frames=False))
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+        size = file.tell()
+    return kineto_facts(linked, sha256=digest.hexdigest(), bytes_file=size)
 
 
 def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> KinetoFacts:
