@@ -61,7 +61,12 @@ class CommandParser(ArgumentParser):
     def parse_known_args(  # type: ignore[no-untyped-def]
         self, args=None, namespace=None
     ):
-        """Refuse words that are not known here, where the command is known, rather than in the parser of all."""
+        """Refuse words that are not known here, where the command is known, rather than in the parser of all.
+
+        Args:
+            args: Words.
+            namespace: Gets what they mean.
+        """
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
