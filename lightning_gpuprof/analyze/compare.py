@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from lightning_gpuprof.analyze import conditions
 from lightning_gpuprof.analyze.comparison import changes, judging, notes, sampled
 from lightning_gpuprof.analyze.comparison.changes import Basis
-from lightning_gpuprof.analyze.comparison.finding_changes import finding_changes
+from lightning_gpuprof.analyze.comparison.finding_changes import expectation, finding_changes
 from lightning_gpuprof.analyze.comparison.judging import Pair
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
 from lightning_gpuprof.analyze.comparison.uncertainty import draws_of
@@ -97,6 +97,7 @@ def compare(
     above = _exceeds_promise(before.combined, training, wall)
     cause = notes.cause(training, mean_phases or phases)
     told = notes.notes(before, after, training, wall, host=host, predicted=predicted, above_bound=above)
+    findings = finding_changes(before, after, phases, comparable=not unequal)
     return Comparison(
         schema_version=COMPARISON_VERSION,
         before=before_name,
@@ -108,7 +109,7 @@ def compare(
         changes=totals,
         phases=phases,
         parts=changes.parts(before, after),
-        findings=finding_changes(before, after, phases, comparable=not unequal),
+        findings=findings,
         predicted_speedup_max=predicted,
         conditions=differing[:MAX_CONDITIONS],
         notes=(*conditions.warnings(differing, allow), *told, *(windows.caveats if windows else ())),
@@ -124,6 +125,7 @@ def compare(
         predicted_step_speedup_max=before.combined.step_speedup_max if before.combined else None,
         predicted_run_speedup_max=before.combined.run_speedup_max if before.combined else None,
         above_bound=above,
+        expectation=expectation(before, after, findings, training, wall),
         next_finding=next(iter(after.findings), None),
     )
 

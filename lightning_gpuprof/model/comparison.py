@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from lightning_gpuprof.model.conditions import Group, Role
-from lightning_gpuprof.model.finding import Finding, Severity
+from lightning_gpuprof.model.finding import Expected, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trace import differences
 
@@ -89,6 +89,24 @@ class FindingChange(msgspec.Struct, kw_only=True, frozen=True):
     """The phase or part that was held against the bound; empty if what the finding explains is neither."""
     above_bound: bool = False
     """More was achieved than the bound, by more than chance: something else helped, or the bound was wrong."""
+
+
+Standing = Literal["as expected", "more than expected", "less than expected"]
+"""``as expected``: within the interval of what was expected."""
+
+
+class Expectation(msgspec.Struct, kw_only=True, frozen=True):
+    """What the earlier run expected of the one change that was made, and what came of it."""
+
+    rule: str
+    """Whose advice it was."""
+    expected: Expected
+    """As the earlier run's finding has it."""
+    speedup: float
+    """What came."""
+    of: Literal["step", "run"]
+    """Whether that is the speed-up of ``training`` or of ``wall``."""
+    standing: Standing
 
 
 class Judgement(msgspec.Struct, kw_only=True, frozen=True):
@@ -185,6 +203,8 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     """Bound of the run by all of them together, beside ``wall``."""
     above_bound: bool = False
     """More was gained than these bounds, by more than chance."""
+    expectation: Expectation | None = None
+    """None: the change that was made is not known to be one that the earlier run expected something of."""
     next_finding: Finding | None = None
     """The most valuable finding of the later run; None if there is none."""
 

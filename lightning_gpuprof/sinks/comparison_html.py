@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison, Judgement, Outcome
-from lightning_gpuprof.sinks import comparison_tables, plain
+from lightning_gpuprof.sinks import comparison_tables, plain, wording
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.html_page import bdi, page, section, term
 
@@ -21,6 +21,7 @@ _TERMS = (
     ("within noise", "the difference is below the threshold, or the speed-up's interval includes 1"),
     ("not comparable", "something besides the change under test differs, or a run is too short or too noisy"),
     ("interval", "95 % interval of the difference, by block bootstrap over the steady steps of both runs"),
+    ("as expected", "within the interval that the earlier run's finding gave for its change"),
     ("at most", "largest speed-up T / (T - R) that the earlier run's finding promised"),
     ("kept", "found in both runs"),
     ("not judged", "the rule could not be evaluated on the other run"),
@@ -70,12 +71,13 @@ def render_html(comparison: Comparison) -> str:
 def _verdict(comparison: Comparison) -> str:
     judged = ", ".join(plain.name(name, 60) for name in comparison.metrics)
     sources = comparison_tables.sources(comparison)
-    limit = numbers.exact_percent(comparison.threshold_ratio)
+    limit, found = numbers.exact_percent(comparison.threshold_ratio), comparison.expectation
     return (
         '<section id="outcome" class="verdict">\n'
         f"<h2>Outcome: <strong>{escape(comparison.outcome)}</strong></h2>\n"
         f'<p class="lead">{bdi(plain.sentence(comparison.summary))}</p>\n'
-        f"<p>Predicted: {bdi(comparison_tables.predicted(comparison))}</p>\n"
+        + ("" if found is None else f"<p>Expected: {bdi(wording.came_of(found))}</p>\n")
+        + f"<p>Predicted: {bdi(comparison_tables.predicted(comparison))}</p>\n"
         f"<p>Judged by {bdi(judged)}; a change below {escape(limit)} is noise</p>\n"
         + (f"<p>Intervals: {bdi(sources)}</p>\n" if sources else "")
         + "</section>\n"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import THIS_RUN, Comparison, Judgement, Outcome
-from lightning_gpuprof.sinks import comparison_tables, first_screen, plain
+from lightning_gpuprof.sinks import comparison_tables, first_screen, plain, wording
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar
 from lightning_gpuprof.sinks.terminal_text import command, labelled, sentence_text
 
@@ -47,7 +47,7 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
         _headline(comparison, times),
     ]
     if times is not None:
-        parts += [Text(""), _StepBars(times, _promised_ms(comparison, times))]
+        parts += [Text(""), _StepBars(times, *_told_before(comparison, times))]
     if times is not None and (rows := _phase_rows(comparison)):
         parts += [Text(""), _PhaseBars("mean" if comparison.mean_phases else "median", rows)]
     parts += [Text(""), *_facts(comparison, times), *_notes(comparison)]
@@ -74,6 +74,17 @@ def _step_times(comparison: Comparison) -> tuple[str, float, float] | None:
 def _promised_ms(comparison: Comparison, times: tuple[str, float, float]) -> float | None:
     most = comparison.predicted_step_speedup_max
     return times[1] / most if most is not None and most > 1 else None
+
+
+def _told_before(comparison: Comparison, times: tuple[str, float, float]) -> tuple[float | None, str]:
+    """The step that the earlier run's report expected, else the one that it promised at best, and its words."""
+    found = comparison.expectation
+    if found is not None and found.of == "step":
+        likely_ms = times[1] / found.expected.speedup
+        ends = (_amount(times[1] / end) for end in reversed(found.expected.speedup_range))
+        return likely_ms, f"expected: about {_amount(likely_ms)} ms ({' to '.join(ends)})"
+    promised_ms = _promised_ms(comparison, times)
+    return promised_ms, "" if promised_ms is None else f"promised: at best {_amount(promised_ms)} ms"
 
 
 def _headline(comparison: Comparison, times: tuple[str, float, float] | None) -> RenderableType:
@@ -129,23 +140,29 @@ def _rounded_down(value: float) -> str:
 
 
 def _promise(comparison: Comparison) -> str:
-    most = comparison.predicted_step_speedup_max
-    if most is None or comparison.outcome != "improved":
+    most, found = comparison.predicted_step_speedup_max, comparison.expectation
+    if comparison.outcome != "improved":
+        return ""
+    if found is not None and found.of == "step":
+        return f", {found.standing}"
+    if most is None:
         return ""
     return f", promised at most {numbers.significant(most)}x"
 
 
 class _StepBars:
-    """The step before and after on one scale, and below them the step that was promised.
+    """The step before and after on one scale, and below them the step that was expected or promised.
 
     Args:
         times: Statistic, before and after, ms.
-        promised_ms: The shortest step that the earlier run's findings promised; None if they promised nothing.
+        told_ms: That step; None if the earlier run's findings promised nothing.
+        words: What it is.
     """
 
-    def __init__(self, times: tuple[str, float, float], promised_ms: float | None) -> None:
+    def __init__(self, times: tuple[str, float, float], told_ms: float | None, words: str) -> None:
         self.times = times
-        self.promised_ms = promised_ms
+        self.told_ms = told_ms
+        self.words = words
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         name, *both = self.times
@@ -155,14 +172,13 @@ class _StepBars:
         for label, ms in zip(labels, both, strict=True):
             bar = Bar(ms / whole, room, "").text(options.ascii_only)
             yield Text.assemble(label, (bar, "blue"), no_wrap=True)
-        if self.promised_ms is None:
+        if self.told_ms is None:
             yield Text(f"  ({name} of steady steps)", style="dim")
             return
-        at = len(labels[0]) + max(0, min(room - 1, round(room * self.promised_ms / whole) - 1))
+        at = len(labels[0]) + max(0, min(room - 1, round(room * self.told_ms / whole) - 1))
         mark = "^" if options.ascii_only else "▲"
-        words = f"promised: at best {_amount(self.promised_ms)} ms"
-        line = f"{mark} {words}" if at + cell_len(words) + 2 <= options.max_width else ""
-        shown = " " * at + line if line else f"{words} {mark}".rjust(at + 1)
+        line = f"{mark} {self.words}" if at + cell_len(self.words) + 2 <= options.max_width else ""
+        shown = " " * at + line if line else f"{self.words} {mark}".rjust(at + 1)
         yield Text(shown, style="green", no_wrap=True)
 
 
@@ -214,7 +230,9 @@ def _facts(comparison: Comparison, times: tuple[str, float, float] | None) -> li
     if _asked(comparison):
         judged = [row for row in comparison.judged if row.measure in comparison.metrics]
         rows += [(f"{row.outcome}:", comparison_tables.change_words(row)) for row in judged[:3]]
-    if promise := _achieved_of_predicted(comparison, times):
+    if comparison.expectation is not None:
+        rows.append(("expected:", wording.came_of(comparison.expectation)))
+    elif promise := _achieved_of_predicted(comparison, times):
         rows.append(("achieved:", promise))
     if comparison.wall.speedup is not None and (whole := _wall_words(comparison)):
         rows.append(("whole fit:", f"{whole.removeprefix('Whole fit ')}{_times(comparison.wall)}"))

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingState, Outcome
-from lightning_gpuprof.sinks import comparison_screen, comparison_tables, plain, tables
+from lightning_gpuprof.sinks import comparison_screen, comparison_tables, plain, tables, wording
 from lightning_gpuprof.sinks.comparison_tables import SMALL_RATIO
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import draw
@@ -97,6 +97,8 @@ def _speedups(comparison: Comparison) -> RenderableType:
         (comparison.wall.measure, _wall(comparison)),
         ("predicted", comparison_tables.predicted(comparison)),
     ]
+    if comparison.expectation is not None:
+        rows.insert(2, ("expected", wording.came_of(comparison.expectation)))
     if comparison.cause:
         rows.insert(1, ("in", plain.sentence(comparison.cause)))
     if comparison.metrics:

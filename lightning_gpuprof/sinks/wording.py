@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.comparison import Expectation
 from lightning_gpuprof.model.finding import Evidence, Expected, Gain, NotEvaluated
 from lightning_gpuprof.model.phases import STAGES, Phase, Stage
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, Report, StepLabel
@@ -79,6 +80,17 @@ def about(expected: Expected) -> str:
     """``about 1.7x (1.6 to 1.8)``."""
     ends = (numbers.significant(end) for end in expected.speedup_range)
     return f"about {numbers.significant(expected.speedup)}x ({' to '.join(ends)})"
+
+
+def came_of(expectation: Expectation) -> str:
+    """``about 1.7x (1.6 to 1.8), got 1.72x: as expected``.
+
+    Args:
+        expectation: What was expected of a change, and what came.
+    """
+    of = "" if expectation.of == "step" else " of the run"
+    got = numbers.significant(expectation.speedup)
+    return f"{about(expectation.expected)}{of}, got {got}x: {expectation.standing}"
 
 
 def validity(report: Report) -> str:

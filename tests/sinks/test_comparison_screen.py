@@ -12,6 +12,8 @@ import sample_report
 from rich.cells import cell_len
 
 from lightning_gpuprof.analyze.compare import compare
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.comparison_screen import render
@@ -92,6 +94,43 @@ def test_a_bar_and_the_promise_stand_on_one_scale() -> None:
     start = before.index("█")
     assert (marked.index("▲") - start + 1) / before.count("█") == pytest.approx(0.25, abs=0.02)
     assert "67 %" in text  # half of the step of at most three quarters
+
+
+EXPECTED = Expected(whole_ms=100.0, step_ms=55.0, lower_ms=50.0, upper_ms=60.0)
+WORKERS = Change(call="DataLoader", arguments={"num_workers": 4, "pin_memory": True})
+
+
+def with_expectation(report: Report, change: Change = WORKERS) -> Report:
+    first = msgspec.structs.replace(report.findings[0], expected=EXPECTED, change=change)
+    return msgspec.structs.replace(report, findings=(first, *report.findings[1:]))
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [(0.55, "1.82x: as expected"), (0.8, "1.25x: less than expected"), (0.41, "2.44x: more than expected")],
+)
+def test_what_came_of_a_change_stands_beside_what_was_expected_of_it(factor: float, words: str) -> None:
+    report = with_expectation(digits())
+    text = drawn(report, scaled(report, factor))
+    assert f"  expected: about 1.82x (1.67 to 2), got {words}\n" in text
+    assert f"), {words.partition(': ')[2]}.\n" in text.splitlines(keepends=True)[2]
+    assert not re.search("promised(:| at most)", text)
+
+
+def test_a_bar_and_the_expected_step_stand_on_one_scale() -> None:
+    report = with_expectation(digits())
+    text = drawn(report, scaled(report, 0.5))
+    (before,) = (line for line in text.splitlines() if line.startswith("  before "))
+    (marked,) = [line for line in text.splitlines() if "▲" in line]
+    assert (marked.index("▲") - before.index("█") + 1) / before.count("█") == pytest.approx(0.55, abs=0.02)
+    assert re.search(r"expected: about \S+ ms \(\S+ to \S+\)", marked)
+
+
+def test_nothing_is_expected_of_another_change_than_the_advised_one() -> None:
+    report = with_expectation(digits(), Change(call="DataLoader", arguments={"num_workers": 2}))
+    text = drawn(with_promise(report, 2.0), scaled(report, 0.55))
+    assert "expected" not in text
+    assert "promised at most 2x." in text
 
 
 def test_a_slower_run_names_the_phase_that_grew_and_the_change() -> None:

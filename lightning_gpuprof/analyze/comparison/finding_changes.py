@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lightning_gpuprof.model.comparison import Change, FindingChange, FindingState
+from lightning_gpuprof.model.comparison import (
+    Change,
+    Expectation,
+    FindingChange,
+    FindingState,
+    Judgement,
+    Standing,
+)
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.phases import PARTS, Part, Phase
 from lightning_gpuprof.model.report import Report
@@ -45,6 +52,52 @@ def finding_changes(
         if key not in then
     ]
     return (*gone, *new, *kept)
+
+
+def expectation(
+    before: Report, after: Report, findings: tuple[FindingChange, ...], training: Judgement, wall: Judgement
+) -> Expectation | None:
+    """What was expected of the change that was made, and what came.
+
+    Args:
+        before: Report of the earlier run.
+        after: Report of the later run.
+        findings: What became of each finding.
+        training: Judgement of the throughput.
+        wall: Judgement of the wall time.
+
+    Returns:
+        None if no finding with an expectation was followed, or several were: what they bring does not add up.
+    """
+    gone = {(one.rule, one.subject) for one in findings if one.state == "gone"}
+    made = [one for one in before.findings if one.expected is not None and _is_made(one, before, after, gone)]
+    in_run = [one for one in made if one.explains is not None and one.explains.resource == "outside steps"]
+    in_step = [one for one in made if one not in in_run]
+    followed, judged = (in_step, training) if in_step else (in_run, wall)
+    if len({one.expected for one in followed}) != 1 or judged.speedup is None:
+        return None
+    (first, *_), expected = followed, followed[0].expected
+    assert expected is not None
+    least, most = expected.speedup_range
+    standing: Standing = "as expected" if least <= judged.speedup <= most else "less than expected"
+    return Expectation(
+        rule=first.rule,
+        expected=expected,
+        speedup=judged.speedup,
+        of="step" if in_step else "run",
+        standing="more than expected" if judged.speedup > most else standing,
+    )
+
+
+def _is_made(finding: Finding, before: Report, after: Report, gone: set[tuple[str, str]]) -> bool:
+    """Whether its settings are those of the later run, or, where these are not known, it is gone."""
+    change = finding.change
+    prefix = {"DataLoader": "loader", "Trainer": "trainer"}.get(change.call) if change is not None else None
+    known = {} if change is None or prefix is None else {f"{prefix}.{name}": v for name, v in change.arguments.items()}
+    known = {name: value for name, value in known.items() if name in before.run and name in after.run}
+    if not known:
+        return (finding.rule, finding.subject) in gone
+    return all(after.run[name] == value for name, value in known.items())
 
 
 def _vanished(
