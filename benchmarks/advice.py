@@ -1,6 +1,6 @@
 """Is advice right? What a report expects of a change and what `gpuprof try` measures of it, against what it brought.
 
-Run it from anywhere, with nothing else running; half an hour::
+Run it from anywhere, with nothing else running; an hour::
 
     python benchmarks/advice.py
     python benchmarks/advice.py --only anomaly "num_workers 0"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lightning_gpuprof.cli.try_ import SECONDS
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import AROUND, BASE, INPUT, Added, Arm, Block, Plan, Skipped
 from lightning_gpuprof.trial.judging import LEAST_ROUNDS, paired
 from lightning_gpuprof.trial.schedule import BLOCK_S, WANTED_ROUNDS, Schedule
+from lightning_gpuprof.trial.training import SETTLING_STEPS
 
 
 def loader(**arguments: Value) -> Arm:
@@ -198,3 +204,39 @@ def test_equal_arms_gain_nothing_though_each_round_is_looked_at() -> None:
     assert len(outcomes) == 120
     assert outcomes.count("no gain") >= 0.95 * len(outcomes)
     assert {"faster", "slower"}.isdisjoint(outcomes)
+
+
+FITS = [json.loads(line) for line in Path(__file__).with_name("recorded_noise.jsonl").read_text().splitlines()]
+"""Deviations of the blocks of real trials from the median of their arm, in the order in which they ran."""
+
+
+def simulated(fit: Mapping[str, Any], speedup: float, seed: int) -> tuple[str, float]:
+    """Outcome and seconds of a trial of one change, with the recorded noise of a fit in stretches of neighbours."""
+    generator = random.Random(f"{fit['fit']} {seed}")
+    noise, step_s = fit["permille"], fit["step_ms"] / 1e3
+    schedule = Schedule(plan=Plan(arms=(loader(num_workers=2),), seconds=SECONDS, seed=seed))
+    elapsed_s, at = 0.0, generator.randrange(len(noise))
+    while (arm := schedule.next(elapsed_s)) is not None:
+        steps = max(4, round(schedule.block_s(step_s) / step_s))
+        seconds = steps * step_s / (speedup if arm.changes else 1.0)
+        stretches, taken_s = max(1, round(seconds / fit["block_s"])), 0.0
+        for _ in range(stretches):
+            at = generator.randrange(len(noise)) if generator.random() < 0.25 else (at + 1) % len(noise)
+            taken_s += seconds / stretches * math.exp(noise[at] / 1e3)
+        schedule.ended(Block(arm=arm.name, round=schedule.round, steps=steps, seconds=taken_s))
+        elapsed_s += taken_s + SETTLING_STEPS * step_s
+    found = paired(schedule.blocks, "num_workers=2")
+    assert found is not None
+    return found.outcome, elapsed_s
+
+
+@pytest.mark.parametrize(
+    ("speedup", "outcomes", "least_ratio"),
+    [(1.0, ("no gain",), 0.95), (1.1, ("faster",), 0.98), (0.9, ("slower", "no gain"), 0.98)],
+)
+def test_with_the_noise_of_real_fits_a_change_is_called_what_it_is(
+    speedup: float, outcomes: tuple[str, ...], least_ratio: float
+) -> None:
+    found = [simulated(fit, speedup, seed) for fit in FITS for seed in range(5)]
+    assert sum(one in outcomes for one, _ in found) >= least_ratio * len(found)
+    assert max(seconds for _, seconds in found) <= 1.2 * SECONDS

@@ -14,6 +14,7 @@ import torch
 
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.analyze.metrics import build
+from lightning_gpuprof.cli.try_ import SECONDS
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.loading import Loading
@@ -28,8 +29,6 @@ from truths.fits import Fit
 from truths.models import Kind
 from truths.running import Job, RunOutcome, read_outcome
 from truths.setup import Fault, Setup
-
-TRIAL_S = 12.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +216,7 @@ def measure(setting: Setting, seed: int, folder: Path) -> Measured:
     """Run a fit as it is and with the change, then try the change; in a process of its own."""
     before = read_outcome(setting.fit(_made(folder / "before"), seed))
     after = read_outcome(setting.fit(_made(folder / "after"), seed, change=_with(setting.change)))
-    plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=TRIAL_S, seed=seed)
+    plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=SECONDS, seed=seed)
     trial = result(plan, tried(plan, _made(folder / "trial"), lambda: setting.fit.run(folder / "trial", seed)))
     row = next((one for one in trial.tried if not one.arm.ceiling), None)
     base = trial.base_step_ms
