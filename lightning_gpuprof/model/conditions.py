@@ -306,6 +306,9 @@ FACTS: tuple[Fact, ...] = (
             "flags.anomaly_stack_us": "time in which anomaly detection records one stack, measured where it is on",
             "flags.anomaly_stack_most_us": "the same with caches that other work has emptied",
             "flags.anomaly_nodes": "nodes of the first loss's graph, each of which records its stack",
+            "flags.anomaly_check_us": "time in which anomaly detection checks one gradient for NaN, measured on a CPU",
+            "flags.anomaly_check_most_us": "the same with caches that other work has emptied",
+            "flags.anomaly_checks": "gradients between the nodes of that graph, each of which is checked",
         },
     ),
     *_facts(

@@ -93,7 +93,8 @@ def on_machine(**around: Any) -> Any:
 
 def test_every_fact_has_a_reader_and_a_line_in_the_documentation() -> None:
     listed = {fact.name for fact in FACTS} | {f"env.{name}" for name in ENVIRONMENT}
-    of_the_first_loss = {"flags.anomaly_nodes", "flags.anomaly_stack_us", "flags.anomaly_stack_most_us"}
+    anomaly = ("nodes", "stack_us", "stack_most_us", "checks", "check_us", "check_most_us")
+    of_the_first_loss = {f"flags.anomaly_{name}" for name in anomaly}
     assert set(READERS) | BATCH_FACTS | of_the_first_loss == listed
     assert len(FACTS) == len({fact.name for fact in FACTS})
 

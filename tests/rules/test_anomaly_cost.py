@@ -8,7 +8,7 @@ import torch
 from trace_metrics import metrics_of
 from traced_builder import window
 
-from lightning_gpuprof.capture.conditions.anomaly_cost import anomaly_cost
+from lightning_gpuprof.capture.conditions.anomaly_cost import _elements, anomaly_cost
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.window import WindowFacts
@@ -23,6 +23,7 @@ def found(
     most: Value = None,
     period_ms: float = 8.0,
     device: str = "cpu",
+    **checks: Value,
 ) -> Finding:
     run: dict[str, Value] = {
         "device.type": device,
@@ -30,8 +31,10 @@ def found(
         "flags.anomaly_nodes": nodes,
         "flags.anomaly_stack_us": stack,
         "flags.anomaly_stack_most_us": most,
+        **{f"flags.anomaly_{name}": value for name, value in checks.items()},
     }
-    finding = DebugApisOn().check(metrics_of(*windows, period_ms=period_ms, phases_ms={"forward": 6.0}, run=run))
+    phases = {"forward": 6.0, "backward": 1.0}
+    finding = DebugApisOn().check(metrics_of(*windows, period_ms=period_ms, phases_ms=phases, run=run))
     assert finding is not None
     return finding
 
@@ -43,7 +46,7 @@ def test_its_size_is_known_and_so_is_its_severity() -> None:
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(4.8)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * 4.8)
-    assert finding.explains == claims.FORWARD
+    assert finding.explains == claims.ANOMALY_DETECTION
 
 
 def test_with_cold_caches_it_takes_more_at_most() -> None:
@@ -52,6 +55,15 @@ def test_with_cold_caches_it_takes_more_at_most() -> None:
     assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(5.6)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * 4.8)
+
+
+@pytest.mark.parametrize(("most_us", "gained_ms"), [(15.0, 4.8 + 0.75), (100.0, 4.8 + 1.0)])
+def test_checks_for_nan_count_as_far_as_backward_takes_as_long(most_us: float, gained_ms: float) -> None:
+    finding = found(checks=50, check_us=10.0, check_most_us=most_us)
+    assert "at least 5.30 ms of each 8.00 ms step for a stack per operation and its checks for NaN" in finding.summary
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(gained_ms)
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * (4.8 + 0.5))
 
 
 @pytest.mark.parametrize(("period_ms", "severity"), [(19.0, "critical"), (20.0, "warning"), (39.0, "info")])
@@ -95,3 +107,14 @@ def test_the_nodes_of_a_graph_are_counted_and_a_stack_is_timed_where_stacks_are_
     assert cost["flags.anomaly_nodes"] == 3  # the sum, the product, and what adds to the gradient
     assert isinstance(cost["flags.anomaly_stack_us"], float)
     assert cost["flags.anomaly_stack_us"] > 0
+    assert cost["flags.anomaly_checks"] == 2  # between them
+    assert isinstance(cost["flags.anomaly_check_us"], float)
+    assert cost["flags.anomaly_check_us"] > 0
+
+
+def test_gradients_to_check_have_as_many_elements_as_torch_checks() -> None:
+    weight = torch.ones(30, 10, requires_grad=True)
+    product = weight * 2
+    assert product.grad_fn is not None
+    assert _elements(product.grad_fn, 0) == 300
+    assert _elements(object(), 0) == 0

@@ -1,7 +1,8 @@
-"""What anomaly detection costs, measured where it is on: the time of one stack, and how many of them a step records."""
+"""What anomaly detection costs, measured where it is on: time and number of the stacks and checks of a step."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -23,7 +24,8 @@ def anomaly_cost(loss: torch.Tensor) -> dict[str, Value]:
     """Nodes of the graph behind a loss, each of which has recorded its stack; how long one takes at least and at most.
 
     Stacks are timed here, where the call stack runs through the same files, and scaled to as many frames as the
-    recorded ones have. Nodes beyond the first 100,000 are not counted.
+    recorded ones have. Nodes beyond the first 100,000 are not counted. ``backward`` checks each gradient between two
+    nodes for NaN; on a CPU such a check is timed, too, with as many elements as these have in the mean.
 
     Returns:
         Conditions by name; empty where anomaly detection is off.
@@ -34,9 +36,13 @@ def anomaly_cost(loss: torch.Tensor) -> dict[str, Value]:
 
     seen = {loss.grad_fn}
     left = [loss.grad_fn]
+    checked: list[int] = []
     while left and len(seen) < _MAX_NODES:
-        for node, _ in left.pop().next_functions:
-            if node is not None and node not in seen:
+        for node, number in left.pop().next_functions:
+            if node is None:
+                continue
+            checked.append(_elements(node, number))
+            if node not in seen:
                 seen.add(node)
                 left.append(node)
     # A property, which torch's annotations call a method.
@@ -45,19 +51,37 @@ def anomaly_cost(loss: torch.Tensor) -> dict[str, Value]:
     if not recorded:
         return {}
     scale = mean(recorded) / max(1, len(traceback.format_stack()))
-    return {
+    found: dict[str, Value] = {
         "flags.anomaly_nodes": len(seen),
-        "flags.anomaly_stack_us": scale * _stack_us(traceback.format_stack, evicted=0),
-        "flags.anomaly_stack_most_us": scale * _stack_us(traceback.format_stack, evicted=_EVICTED_BYTES),
+        "flags.anomaly_stack_us": scale * _median_us(traceback.format_stack, evicted=0),
+        "flags.anomaly_stack_most_us": scale * _median_us(traceback.format_stack, evicted=_EVICTED_BYTES),
+    }
+    if loss.device.type != "cpu" or not checked:
+        return found  # a check waits for the device, as the training thread must not do here
+    gradient = loss.new_zeros(round(mean(checked)), requires_grad=False)
+
+    def check() -> object:
+        return gradient.ne(gradient).any().item()
+
+    return found | {
+        "flags.anomaly_checks": len(checked),
+        "flags.anomaly_check_us": _median_us(check, evicted=0),
+        "flags.anomaly_check_most_us": _median_us(check, evicted=_EVICTED_BYTES),
     }
 
 
-def _stack_us(stack: Callable[[], object], evicted: int) -> float:
-    """Median time of a stack, each after so many bytes were copied."""
+def _elements(node: Any, number: int) -> int:
+    """Of one gradient that a node takes; 0 where torch does not say."""
+    taken = getattr(node, "_input_metadata", ())
+    return math.prod(taken[number].shape) if number < len(taken) else 0
+
+
+def _median_us(do: Callable[[], object], evicted: int) -> float:
+    """Median time of what a step does once more, each after so many bytes were copied."""
     other, times_us = bytearray(evicted), []
     for _ in range(_REPEATS):
         bytes(other)
         begin_ns = time.perf_counter_ns()
-        stack()
+        do()
         times_us.append((time.perf_counter_ns() - begin_ns) / 1e3)
     return median(times_us)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
@@ -14,6 +15,7 @@ from lightning_gpuprof.model.numbers import counted, listed, millis, possible
 from lightning_gpuprof.model.signals import MIN_STEPS, condition, is_distributed, steady_period_ms
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.bounds import most_ms
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence
 
@@ -79,10 +81,11 @@ class DebugApisOn(BaseRule):
 
     ## How it is measured
     From arguments of the Trainer, flags of torch and environment variables (see the page on conditions). Anomaly
-    detection records a Python stack for each node of the autograd graph: the time of one, measured at the start of
-    training, times the nodes of the first loss's graph is its cost, four fifths of which are taken as certain. On a GPU
-    only the part counts in which the device idles during `forward`, which needs a trace window. The cost of the other
-    settings is not measured: information only, without a gain.
+    detection records a Python stack for each node of the autograd graph and checks each gradient for NaN: the time of
+    one of each, measured at the start of training, times their number is its cost, four fifths of which are taken as
+    certain. The gain is from the same times with empty caches, and no more than `forward` and `backward` take. On a GPU
+    only the part of the stacks counts in which the device idles during `forward`, which needs a trace window; checks
+    are not measured there. The cost of the other settings is not measured: information only, without a gain.
 
     ## When it is wrong
     - The setting may be intended.
@@ -115,23 +118,24 @@ class DebugApisOn(BaseRule):
         if len(found) < self.least_count:
             return None
         settings = list(found.values())
-        anomaly_ms, most_ms = _anomaly_ms(metrics) if "detect_anomaly" in found else (None, None)
         cost = "The cost was not measured."
         level: Severity = "info"
         most_ratio, saved = None, None
-        if anomaly_ms is not None and most_ms is not None:
+        stacks = _cost_ms(metrics, "stack", "nodes", claims.FORWARD) if "detect_anomaly" in found else None
+        if stacks is not None:
             period_ms = steady_period_ms(metrics)
+            checks = _cost_ms(metrics, "check", "checks", claims.BACKWARD) or (0.0, 0.0)
             most_ratio = metrics.host_limit.by_phase.get("forward")
-            anomaly_ms, most_ms = min(anomaly_ms, period_ms), min(max(anomaly_ms, most_ms), period_ms)
+            idle_ms = period_ms if most_ratio is None else most_ratio * period_ms
+            certain_ms = 0.0 if most_ratio is None else _CERTAIN_RATIO * (min(stacks[0], idle_ms) + checks[0])
+            gained_ms = min(period_ms, min(stacks[1], idle_ms) + checks[1])
             cost = (
-                f"Recording stacks for anomaly detection takes at least {millis(anomaly_ms)} of each "
-                f"{millis(period_ms)} step, plus its checks for NaN."
+                f"Anomaly detection takes at least {millis(min(period_ms, stacks[0] + checks[0]))} of each "
+                f"{millis(period_ms)} step for a stack per operation{' and its checks for NaN' if checks[1] else ''}."
             )
-            held_ms = most_ms if most_ratio is None else min(most_ms, most_ratio * period_ms)
-            certain_ms = 0.0 if most_ratio is None else _CERTAIN_RATIO * min(anomaly_ms, held_ms)
             level = severity(certain_ms / period_ms, metrics.steps.steady_count)
-            saved = worthwhile_gain(held_ms, certain_ms, period_ms)
-            if most_ratio is None or held_ms < anomaly_ms:
+            saved = worthwhile_gain(gained_ms, certain_ms, period_ms)
+            if idle_ms < stacks[0] or most_ratio is None:
                 cost += HIDDEN
         return self.finding(
             severity=level,
@@ -149,7 +153,7 @@ class DebugApisOn(BaseRule):
             gain=saved,
             confidence=0.9,
             change=_change(metrics, settings),
-            explains=None if anomaly_ms is None else claims.FORWARD,
+            explains=None if stacks is None else claims.ANOMALY_DETECTION,
         )
 
 
@@ -180,13 +184,14 @@ def _change(metrics: Metrics, settings: list[_Setting]) -> Change | None:
     )
 
 
-def _anomaly_ms(metrics: Metrics) -> tuple[float, float] | tuple[None, None]:
-    """What recording a stack for each node of the graph takes per step, at least and at most; None if not known."""
-    names = ("flags.anomaly_nodes", "flags.anomaly_stack_us", "flags.anomaly_stack_most_us")
-    nodes, stack_us, most_us = (condition(metrics, name) for name in names)
-    if not isinstance(stack_us, (int, float)) or not isinstance(nodes, int) or metrics.steps.steady_count < MIN_STEPS:
-        return None, None
-    if not possible(stack_us) or nodes <= 0:
-        return None, None
-    most_us = most_us if isinstance(most_us, (int, float)) and possible(most_us) else stack_us
-    return nodes * stack_us / 1e3, nodes * most_us / 1e3
+def _cost_ms(metrics: Metrics, one: str, number: str, claim: Claim) -> tuple[float, float] | None:
+    """What all stacks or checks of a step take, at least and at most, within a phase; None if not known."""
+    names = (f"flags.anomaly_{number}", f"flags.anomaly_{one}_us", f"flags.anomaly_{one}_most_us")
+    count, least_us, most_us = (condition(metrics, name) for name in names)
+    if not isinstance(least_us, (int, float)) or not isinstance(count, int) or metrics.steps.steady_count < MIN_STEPS:
+        return None
+    if not possible(least_us) or count <= 0:
+        return None
+    most_us = most_us if isinstance(most_us, (int, float)) and possible(most_us) else least_us
+    held_ms = most_ms(claim, steady_period_ms(metrics), metrics)
+    return min(held_ms, count * least_us / 1e3), min(held_ms, count * max(least_us, most_us) / 1e3)
