@@ -106,9 +106,10 @@ def _metrics_of(
     """
     on_gpu = journal.conditions.get("device.type") == "cuda"
     windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]
-    if before is not None and journal.header.world_size == 1:  # other ranks may have gone on
+    alone = journal.header.world_size == 1 and journal.standstill is None
+    if before is not None and alone:  # other ranks may have gone on
         return analyze_metrics.with_end(before, journal, windows, notices)
-    if journal.header.world_size == 1:
+    if alone:
         return analyze_metrics.build(journal, windows, notices)
     others = other_ranks(found, most_journals=most_journals)
     metrics = analyze_metrics.build(attribute_cpu_to_ranks(journal, others.summaries), windows, notices)

@@ -31,6 +31,7 @@ from lightning_gpuprof.model.journal import (
     Sample,
     Segment,
     Slot,
+    Standstill,
     StepBlock,
     ThreadLooks,
     Value,
@@ -117,6 +118,7 @@ class Journal:
     threads: dict[str, ThreadLooks] = field(default_factory=dict)
     threads_ns: int = 0
     lock: dict[int, tuple[int, int]] = field(default_factory=dict)
+    standstills: list[Standstill] = field(default_factory=list)
     windows: list[WindowRecord] = field(default_factory=list)
     conditions: dict[str, Value] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
@@ -139,6 +141,17 @@ class Journal:
         if len(self.steps):
             ends.append(int(self.steps.start_ns[-1] + self.steps.period_ns[-1]))
         return max(ends, default=self.header.start_ns)
+
+    @property
+    def standstill(self) -> Standstill | None:
+        """Where the main thread stands, or stood at the end; None if it went on, or came to its own end."""
+        last = self.standstills[-1] if self.standstills else None
+        if last is None or (self.footer is not None and self.footer.status == "finished"):
+            return None
+        ends = [s.end_ns for s in self.segments if s.kind != "teardown"]  # which has what an exception cut off
+        if len(self.steps):
+            ends.append(int(self.steps.start_ns[-1] + self.steps.period_ns[-1]))
+        return last if last.since_ns >= max(ends, default=0) else None
 
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError)
@@ -199,6 +212,8 @@ def _read_lines(header: Header, lines: Iterable[bytes]) -> Journal:
                     journal.samples.append(record)
                 case CallSites():
                     _add_sites(journal, record)
+                case Standstill():
+                    journal.standstills.append(record)
                 case WindowRecord():
                     journal.windows.append(record)
                 case Conditions():

@@ -1,9 +1,9 @@
-"""From the summaries of all ranks to how each ended: who failed first, who still runs, who is out of step."""
+"""From the summaries of all ranks to how each ended: who stands still, failed first, still runs, is out of step."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lightning_gpuprof.model.numbers import listed, numbered, seconds
 from lightning_gpuprof.model.rank_summary import RankSummary
@@ -11,6 +11,8 @@ from lightning_gpuprof.model.rank_summary import RankSummary
 _FINISHED = "finished"
 _INTERRUPTED = "interrupted: "
 _MOST_NAMED = 4
+_WAITING = ("backward", "sync")
+"""Phases in which ranks of DDP wait for each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,35 @@ def rank_ends(own: RankSummary, others: Sequence[RankSummary], unread: Collectio
         unread: Ranks whose journals cannot be read, as one is empty until it is first written to.
     """
     same = [one for one in others if (one.job, one.stage, one.world_size) == (own.job, own.stage, own.world_size)]
+    ends = _ends(own, same, unread)
+    standing = _standing([own, *same])
+    if all(one.stands_in in (None, *_WAITING) for one in [own, *same]):  # for a rank that failed, if one did
+        return replace(ends, sentences=(*ends.sentences, *standing))
+    return replace(ends, sentences=(*standing, *ends.sentences))
+
+
+def _standing(ranks: Sequence[RankSummary]) -> tuple[str, ...]:
+    """Who does not move on, by place; a rank that is not where ranks wait for each other is named first."""
+    groups: dict[tuple[bool, int, str], list[RankSummary]] = {}
+    for one in ranks:
+        if one.stands_in is not None:
+            at = f" at {one.stands_at}" if one.stands_at else ""
+            key = (one.stands_in in _WAITING, one.batches, f"in {one.stands_in}{at} after {_batches(one.batches)}")
+            groups.setdefault(key, []).append(one)
+    if not groups:
+        return ()
+    one_is_late = sum(not waits for waits, _, _ in groups) == 1
+    named = [
+        f"{numbered('rank', (one.rank for one in of))} {'waiting ' if waits and one_is_late else ''}{where}"
+        for (waits, _, where), of in sorted(groups.items(), key=lambda item: item[0])
+    ]
+    if moving := [one.rank for one in ranks if one.stands_in is None and not one.status]:
+        named.append(f"{numbered('rank', moving)} still running, or killed")
+    lasted = seconds(min(one.stands_s for of in groups.values() for one in of))
+    return (f"no progress for {lasted}: {named[0]}", *named[1:_MOST_NAMED])
+
+
+def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]) -> RankEnds:
     open_ended = [one for one in same if not one.status]
     failed = sorted((one for one in same if one.status.startswith(_INTERRUPTED)), key=_end_ns)
     if own.status.startswith(_INTERRUPTED):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -71,10 +72,24 @@ def summarise(journal: Journal) -> RankSummary:
         run_delay_ratio=blocked.run_delay_ratio(journal, steady_steps),
         strategy=_text(journal, "trainer.strategy"),
         device_steps=_device_steps(journal, steady_steps),
+        **_standing(journal),
         cpu_set=_text(journal, "host.cpu_set"),
         cpu_t_s=[round((t_ns - header.start_ns) / 1e9, 3) for t_ns, _ in readings],
         cpu_cpus=[round(cpus, 3) for _, cpus in readings],
     )
+
+
+def _standing(journal: Journal) -> dict[str, Any]:
+    """Where it does not move on, by field; nothing where it does."""
+    found = journal.standstill
+    if found is None or not 0 <= found.slot < len(journal.slots):
+        return {}
+    until_ns = max(found.t_ns, journal.samples[-1].t_ns if journal.samples else 0)
+    return {
+        "stands_in": journal.slots[found.slot].step_phase,
+        "stands_at": found.place,
+        "stands_s": (until_ns - found.since_ns) / 1e9,
+    }
 
 
 def _text(journal: Journal, condition: str) -> str:

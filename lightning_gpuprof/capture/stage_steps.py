@@ -24,6 +24,7 @@ from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.recorder import Recorder
 from lightning_gpuprof.capture.stage_journal import StageJournal
 from lightning_gpuprof.capture.stage_samplers import stage_samplers
+from lightning_gpuprof.capture.standstill import STACKS_NAME, Watchdog
 from lightning_gpuprof.capture.step_boundary import StepBoundary
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
@@ -104,6 +105,12 @@ class StageSteps:
         self._allocator = allocator
         self._line = line
         self._live: LiveLine | None = None
+        self._watchdog = Watchdog(
+            clock,
+            journal.folder / STACKS_NAME.format(rank=trainer.global_rank),
+            journal.post,
+            thread_id=threading.get_ident(),
+        )
         self._recorder: Recorder | None = None
         self._began: tuple[int, int] | None = None
         self._ended = False
@@ -162,6 +169,9 @@ class StageSteps:
         """Some steps are in the journal; called in its thread."""
         if self._live is not None:
             self._live.watch(steps)
+        if not self._fence.failed("watchdog"):
+            with self._fence.around("watchdog"):
+                self._watchdog.look(steps)
         self._windows.watch(steps)
 
     def end_live_line(self) -> None:

@@ -195,6 +195,18 @@ class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_d
     of the switch interval (1 ms) or longer, as it does while another thread runs Python."""
 
 
+class Standstill(msgspec.Struct, tag="standstill", tag_field="k", kw_only=True):
+    """The main thread has passed no edge for long; another record when that has lasted twice as long."""
+
+    t_ns: int
+    since_ns: int
+    """Its last edge."""
+    slot: int
+    """Where its time is charged to."""
+    place: str
+    """``file:line function`` of the innermost frame of the user's code, or of a library; empty if not known."""
+
+
 class WindowRecord(msgspec.Struct, tag="window", tag_field="k", kw_only=True, omit_defaults=True):
     """One trace window: planned, recorded, or why not."""
 
@@ -300,6 +312,7 @@ Record = (
     | Segment
     | Sample
     | CallSites
+    | Standstill
     | WindowRecord
     | Conditions
     | Notice

@@ -98,6 +98,11 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Class of the trainer's strategy."""
     device_steps: StepTable | None = None
     """Steps whose phases were measured on the device's own clock; ranks have not measured the same ones."""
+    stands_in: Phase | None = None
+    """Where it has not moved on for long, or had not when it ended; None: it moved."""
+    stands_at: str = ""
+    """``file:line function`` there; empty if not known."""
+    stands_s: float = 0.0
     cpu_set: str = ""
     """CPUs that it may use."""
     cpu_t_s: list[float] = []

@@ -8,6 +8,7 @@ from built_journals import journal
 
 from lightning_gpuprof.analyze.rank_ends import RankEnds, rank_ends
 from lightning_gpuprof.analyze.rank_summary import summarise
+from lightning_gpuprof.model.journal import Footer, Standstill
 from lightning_gpuprof.model.rank_summary import RankSummary
 
 S = 10**9
@@ -77,6 +78,59 @@ def test_ranks_out_of_step_are_no_valid_run(epochs: list[int], said: str) -> Non
     found = rank_ends(rank(0), [rank(1, epochs=epochs), rank(2)])
     assert not found.in_step
     assert said in found.sentences[0]
+
+
+def stands(number: int, phase: str, at: str, **changed: object) -> RankSummary:
+    return rank(number, "", stands_in=phase, stands_at=at, **{"stands_s": 40.0, "batches": 30, **changed})
+
+
+def test_the_rank_that_others_wait_for_is_named_first_with_its_line() -> None:
+    waiting = [stands(one, "backward", "autograd/graph.py:9 run", stands_s=38.0) for one in (0, 2)]
+    found = rank_ends(waiting[0], [stands(1, "forward", "train.py:12 training_step"), waiting[1]])
+    assert found.sentences[:2] == (
+        "no progress for 38.0 s: rank 1 in forward at train.py:12 training_step after 30 batches",
+        "ranks 0 and 2 waiting in backward at autograd/graph.py:9 run after 30 batches",
+    )
+
+
+def test_nobody_is_said_to_wait_where_no_rank_or_several_are_elsewhere() -> None:
+    both = [stands(0, "backward", ""), stands(1, "backward", "", batches=31)]
+    assert rank_ends(both[0], both[1:]).sentences[:2] == (
+        "no progress for 40.0 s: rank 0 in backward after 30 batches",
+        "rank 1 in backward after 31 batches",
+    )
+    three = [stands(0, "backward", ""), stands(1, "forward", "a"), stands(2, "data_wait", "b")]
+    assert not any("waiting" in sentence for sentence in rank_ends(three[0], three[1:]).sentences)
+
+
+def test_who_waits_for_a_rank_that_failed_is_named_after_it() -> None:
+    own = rank(0, "interrupted: RuntimeError", stands_in="backward", stands_s=1800.0)
+    found = rank_ends(own, [rank(1, "interrupted: ValueError", end_s=2)])
+    assert "rank 1 on h failed first" in found.sentences[0]
+    assert found.sentences[1] == "no progress for 30.0 min: rank 0 in backward after 60 batches"
+
+
+def test_a_rank_that_does_not_stand_while_others_do_is_running_or_killed() -> None:
+    found = rank_ends(stands(0, "backward", ""), [rank(1, "")])
+    assert found.sentences[1] == "rank 1 still running, or killed"
+
+
+@pytest.mark.parametrize(
+    ("since_ns", "status", "is_standing"),
+    [
+        (800_000_000, None, True),
+        (800_000_000, "interrupted: RuntimeError", True),
+        (800_000_000, "finished", False),
+        (200_000_000, None, False),
+    ],
+)
+def test_what_went_on_or_came_to_its_end_does_not_stand(since_ns: int, status: str | None, is_standing: bool) -> None:
+    one = journal(60)
+    one.footer = None if status is None else Footer(end_ns=30 * S, status=status, overhead={})
+    one.standstills = [Standstill(t_ns=20 * S, since_ns=since_ns, slot=2, place="train.py:12 training_step")]
+    summary = summarise(one)
+    assert summary.stands_in == ("forward" if is_standing else None)
+    assert summary.stands_at == ("train.py:12 training_step" if is_standing else "")
 
 
 def test_ranks_of_another_job_do_not_count() -> None:

@@ -6,20 +6,25 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.pipeline import load_report
 
 PROGRAM = """
-import os, signal, sys
+import os, signal, sys, threading
 import lightning as L, torch
 from torch.utils.data import DataLoader, TensorDataset
 from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.capture import standstill
 
 how, folder = sys.argv[1], sys.argv[2]
+if how == "hangs":
+    standstill.AFTER_NS = 1_000_000_000
 
 class Net(L.LightningModule):
     def __init__(self):
@@ -31,6 +36,8 @@ class Net(L.LightningModule):
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "failed":
                 raise ValueError("planted")
+            if how == "hangs":
+                threading.Event().wait()
         x, y = batch
         return torch.nn.functional.cross_entropy(self.layer(x), y)
     def train_dataloader(self):
@@ -53,13 +60,13 @@ if __name__ == "__main__":
 """
 
 
-def ended(tmp_path: Path, how: str) -> tuple[Report, str]:
+def started(tmp_path: Path, how: str) -> list[subprocess.Popen[str]]:
     program, folder = tmp_path / "program.py", tmp_path / "run"
     program.write_text(PROGRAM)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     job = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
-    first, _ = (  # two nodes: nobody is there who would end the one when the other is killed
+    return [  # two nodes: nobody is there who would end the one when the other is killed
         subprocess.Popen(
             [sys.executable, str(program), how, str(folder)],
             env={**job, "NODE_RANK": str(rank)},
@@ -68,10 +75,37 @@ def ended(tmp_path: Path, how: str) -> tuple[Report, str]:
             text=True,
         )
         for rank in range(2)
-    )
+    ]
+
+
+def ended(tmp_path: Path, how: str) -> tuple[Report, str]:
+    first, _ = started(tmp_path, how)
     terminal, errors = first.communicate(timeout=240)
-    assert (folder / "report.json").is_file(), errors[-2000:]
-    return msgspec.json.decode((folder / "report.json").read_bytes(), type=Report), terminal
+    written = tmp_path / "run" / "report.json"
+    assert written.is_file(), errors[-2000:]
+    return msgspec.json.decode(written.read_bytes(), type=Report), terminal
+
+
+@pytest.mark.slow
+def test_while_a_rank_hangs_the_report_says_where_and_who_waits(tmp_path: Path) -> None:
+    ranks, folder = started(tmp_path, "hangs"), tmp_path / "run"
+    try:
+        last, said = time.monotonic() + 240, ""
+        while "waiting in backward" not in said and time.monotonic() < last:
+            time.sleep(1)
+            if (folder / "rank0.jsonl").exists() and (folder / "rank0.jsonl").stat().st_size:
+                said = "; ".join(load_report(folder).rank_ends)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+    report = load_report(folder)
+    late, waits, *_ = report.rank_ends
+    assert "rank 1 in forward at" in late
+    assert "training_step after 30 batches" in late
+    assert waits.startswith("rank 0 waiting in backward at")
+    stack = (folder / "rank1.stacks.txt").read_text().split("Current thread")[0]
+    assert "in training_step" in stack
 
 
 @pytest.mark.slow

@@ -1,0 +1,94 @@
+"""From the clock's last edge to a record, and the stacks of all threads in a file, when training does not move on."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import statistics
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+from types import FrameType
+
+from lightning_gpuprof.capture.call_sites import UserCode
+from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.model.journal import Standstill
+
+AFTER_NS = 15_000_000_000
+"""Nothing is said of shorter ones: workers that start and large checkpoints take seconds."""
+AFTER_STEPS = 20
+"""Nor of those shorter than so many median steps."""
+
+STACKS_NAME = "rank{rank}.stacks.txt"
+
+
+class Watchdog:
+    """Looks whether the main thread has passed an edge lately; what it finds, it only writes down.
+
+    A thread that holds the interpreter for good cannot be looked at: the journal then ends with its last edge.
+
+    Args:
+        clock: Its edges are what moves.
+        stacks: File for the stacks of all threads, added to.
+        post: Takes the records.
+        thread_id: ``threading.get_ident()`` of the main thread.
+        now: The clock's time in ns.
+    """
+
+    def __init__(
+        self,
+        clock: StepClock,
+        stacks: Path,
+        post: Callable[[Standstill], None],
+        *,
+        thread_id: int,
+        now: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._clock = clock
+        self._stacks = stacks
+        self._post = post
+        self._thread_id = thread_id
+        self._now = now
+        self._periods: deque[int] = deque(maxlen=AFTER_STEPS)
+        self._since_ns = -1
+        self._due_ns = 0
+
+    def look(self, steps: Sequence[ClosedStep]) -> None:
+        """Called now and then, from another thread than the training's.
+
+        Args:
+            steps: Those that ended since the last call.
+        """
+        self._periods.extend(step.end_ns - step.start_ns for step in steps)
+        since_ns, slot, now_ns = self._clock.charged_since_ns(), self._clock.current_slot(), self._now()
+        if since_ns != self._since_ns:
+            usual_ns = statistics.median(self._periods) if self._periods else 0
+            self._since_ns, self._due_ns = since_ns, since_ns + max(AFTER_NS, round(AFTER_STEPS * usual_ns))
+        if now_ns < self._due_ns:
+            return
+        self._due_ns = 2 * now_ns - since_ns  # again when it has lasted twice as long
+        # Frames live only within the call: one that is kept would keep the step's tensors alive.
+        place = _place(sys._current_frames().get(self._thread_id))
+        self._post(Standstill(t_ns=now_ns, since_ns=since_ns, slot=slot, place=place))
+        # A file system that hangs, perhaps the reason, holds up this thread only.
+        threading.Thread(target=self._dump, args=(now_ns - since_ns,), name="gpuprof-stacks", daemon=True).start()
+
+    def _dump(self, lasted_ns: int) -> None:
+        with contextlib.suppress(Exception), self._stacks.open("a") as file:  # the journal has the place
+            file.write(f"\n{time.strftime('%F %T')}: no progress for {lasted_ns / 1e9:.0f} s\n")
+            traceback.print_stack(sys._current_frames().get(self._thread_id), file=file)
+            file.flush()
+            faulthandler.dump_traceback(file)
+
+
+def _place(frame: FrameType | None) -> str:
+    """The user's innermost line; where there is none, the library's."""
+    if frame is None:
+        return ""
+    code = frame.f_code
+    library = f"{'/'.join(PurePath(code.co_filename).parts[-3:])}:{frame.f_lineno} {code.co_name}"
+    return UserCode.of_this_process().site_of(frame) or library

@@ -1,0 +1,87 @@
+"""A clock that passes no edge: when that is written down, how often, and with which place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuprof.capture.standstill import AFTER_NS, Watchdog
+from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.model.journal import Standstill
+
+S = 10**9
+
+
+class Watched:
+    """A clock whose time is set by hand, and what the watchdog posts."""
+
+    def __init__(self, stacks: Path) -> None:
+        self.now_ns = 0
+        self.found: list[Standstill] = []
+        self.clock = StepClock(now=lambda: self.now_ns)
+        self.forward = self.clock.slot("training_step", "forward")
+        thread_id = threading.get_ident()
+        self._dog = Watchdog(self.clock, stacks, self.found.append, thread_id=thread_id, now=lambda: self.now_ns)
+
+    def looked_at(self, second: float, steps: tuple[ClosedStep, ...] = ()) -> list[int]:
+        """How long each standstill that was posted so far had lasted, in s."""
+        self.now_ns = round(second * S)
+        looks = threading.Thread(target=self._dog.look, args=(steps,))
+        looks.start()
+        looks.join()
+        for thread in threading.enumerate():
+            if thread.name == "gpuprof-stacks":
+                thread.join()
+        return [(one.t_ns - one.since_ns) // S for one in self.found]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path / "stacks.txt")
+
+
+def step(seconds: float) -> ClosedStep:
+    return ClosedStep(0, 0, round(seconds * S), 0, 0, 0, [], None, -1)
+
+
+def test_it_is_written_down_again_when_it_has_lasted_twice_as_long(watched: Watched) -> None:
+    least_s = AFTER_NS / S
+    assert watched.looked_at(least_s - 1) == []
+    assert watched.looked_at(least_s + 1) == [16]
+    assert watched.looked_at(2 * least_s) == [16]
+    assert watched.looked_at(100) == [16, 100]
+
+
+def test_an_edge_begins_anew(watched: Watched) -> None:
+    watched.looked_at(14)
+    with watched.clock.context(watched.forward):
+        assert watched.looked_at(16) == []
+        assert watched.looked_at(30) == [16]
+    assert watched.found[0].slot == watched.forward
+    assert watched.looked_at(31) == [16]
+
+
+def test_steps_of_a_minute_are_not_called_a_standstill(watched: Watched) -> None:
+    assert watched.looked_at(1, (step(60),) * 20) == []
+    assert watched.looked_at(19 * 60) == []
+    assert watched.looked_at(20 * 60 + 1) == [1201]
+
+
+def test_the_place_is_the_line_of_the_user_and_the_file_has_all_threads(watched: Watched, tmp_path: Path) -> None:
+    def never_returns(look: Callable[[float], object]) -> None:
+        look(20)
+
+    never_returns(watched.looked_at)
+    assert watched.found[0].place.endswith("looked_at")
+    written = (tmp_path / "stacks.txt").read_text()
+    assert "no progress for 20 s" in written
+    assert "never_returns" in written.split("Current thread")[0]
+    assert "_dump" in written.split("Current thread")[1]
+
+
+def test_a_folder_that_is_gone_harms_nothing(tmp_path: Path) -> None:
+    watched = Watched(tmp_path / "gone" / "stacks.txt")
+    assert watched.looked_at(20) == [20]
