@@ -115,7 +115,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         validation=epochs.recurring(journal, "validation"),
         checkpoint=epochs.recurring(journal, "checkpoint"),
         blocked=blocked.blocked(journal, phases, chosen.steady),
-        outliers=outliers.outliers(steps, phases, undisturbed),
+        outliers=outliers.outliers(journal, phases, undisturbed),
         devices=devices.devices(journal),
         host=host,
         memory=memory.memory(

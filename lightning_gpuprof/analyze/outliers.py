@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.analyze.journal import Ints, StepColumns
+from lightning_gpuprof.analyze import cpu_time
+from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.metrics import Outliers
 from lightning_gpuprof.model.phases import PHASES, Phase
@@ -38,18 +39,18 @@ def outlier_indices(steps: StepColumns, steady: Mask) -> Ints:
     return chosen[far][np.argsort(-period[far], kind="stable")]
 
 
-def outliers(steps: StepColumns, phases: dict[Phase, Ints], steady: Mask) -> Outliers | None:
+def outliers(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> Outliers | None:
     """Find them among the steady steps; None if there are fewer than 50.
 
     Where gradients are accumulated, steps that end with an optimizer step are held against each other, and the others
     likewise: one that does more by design is no stall.
 
     Args:
-        steps: All steps.
+        journal: The journal of one stage.
         phases: Time of each phase in each step in ns, shape (n,) each.
         steady: Which steps are steady, shape (n,) for n steps.
     """
-    chosen = np.flatnonzero(steady)
+    steps, chosen = journal.steps, np.flatnonzero(steady)
     if len(chosen) < MIN_STEPS:
         return None
     period = steps.period_ns[chosen].astype(np.float64)
@@ -75,7 +76,32 @@ def outliers(steps: StepColumns, phases: dict[Phase, Ints], steady: Mask) -> Out
         excess_by_phase_ms=excess,
         batches=tuple(int(b) for b in steps.batch[longest]),
         rest_excess_ms=float(excess_ns[:-ACCIDENTS].sum()) / 1e6,
+        delayed_ratio=_delayed_ratio(journal, chosen[far], steady),
     )
+
+
+def _delayed_ratio(journal: Journal, far: Ints, steady: Mask) -> float | None:
+    """Share of the excess of outlying steps for which the main thread was ready to run but had no CPU.
+
+    Args:
+        journal: The journal of one stage.
+        far: Indices of the outliers among all steps.
+        steady: Which of all steps are steady.
+
+    Returns:
+        Of the outliers in which it was read, beyond that of an ordinary step; where it was in none, of all steps' time.
+        None if the kernel does not say, or if fewer than ten steady steps were sampled.
+    """
+    rows, indices = cpu_time.sampled(journal, steady)
+    delay, period = journal.cpu.run_delay_ns, journal.steps.period_ns[indices]
+    if delay is None or len(rows) < cpu_time.MIN_SAMPLES:
+        return None
+    read = np.isin(indices, far)
+    if not read.any():
+        return float(delay[rows].sum() / max(1, period.sum()))
+    excess = np.maximum(period[read] - np.median(period), 1)
+    delayed = np.maximum(delay[rows][read] - np.median(delay[rows]), 0)
+    return float(np.minimum(delayed, excess).sum() / excess.sum())
 
 
 def _limits(period: Floats, kinds: list[Mask]) -> Floats:

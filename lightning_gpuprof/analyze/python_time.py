@@ -21,10 +21,6 @@ LEAST_ASKED = 20
 _BUSY_CPUS = 0.05
 """CPUs of another Python thread from which it may be the one that has the interpreter. Heuristic."""
 
-_SHORT_CPUS_RATIO = 0.05
-"""Share of the step in which the main thread waits for a CPU, and may have the interpreter meanwhile. Catalogue:
-cpu-contention."""
-
 _ONE_SIDED = 1.645
 """Standard errors of a share from its 5 % lower bound."""
 
@@ -37,7 +33,8 @@ def python_time(metrics: Metrics) -> PythonTime | Unmeasured:
 
     Waiting, also for a CPU, and pauses of the garbage collector are taken off: other rules name them. Where no window
     tells, the part is known in which the interpreter was not to be had for a millisecond: an operator of torch lets go
-    of it at once.
+    of it at once. A thread that loses its CPU keeps the interpreter if it was in Python, and may lose it anywhere: the
+    part is the same of the time in which it has one.
 
     Returns:
         Unmeasured: the model is not on the CPU; no window of ordinary steps holds operators and the interpreter was
@@ -62,13 +59,13 @@ def _python_time(metrics: Metrics) -> PythonTime:
     shares = {phase: step_share(metrics, phase).median_ms for phase in phases}
     phases_ms = sum(shares.values())
     waited_ms = sum(max(0.0, blocked[phase].blocked.median_ms) for phase in phases)
-    waited_ms += (metrics.cpu.run_delay_ratio or 0.0) * period_ms
+    delayed_ms = (metrics.cpu.run_delay_ratio or 0.0) * period_ms
     collector = metrics.host.gc
     paused_ms = (collector.pause_ms_per_step or 0.0) if collector is not None else 0.0
-    lost_ms = waited_ms + paused_ms
+    lost_ms = waited_ms + delayed_ms + paused_ms
     place = _place(blocked[max(phases, key=lambda one: shares[one])])
     if not windows:
-        return _without_a_window(metrics, phases, phases_ms, waited_ms, paused_ms, place)
+        return _without_a_window(metrics, phases, max(phases_ms - delayed_ms, 0.0), waited_ms, paused_ms, place)
     operators_ms = max(_operators_ms(window) for window in windows)
     traced_ms = min(_traced_ms(window, phases) for window in windows)
     if not all(map(possible, (phases_ms, lost_ms, operators_ms, traced_ms))):
@@ -79,7 +76,6 @@ def _python_time(metrics: Metrics) -> PythonTime:
     python_ms = min(own_ms, max(lower_ms, traced_ms - operators_ms - lost_ms))
     return PythonTime(
         period_ms=period_ms,
-        phases_ms=phases_ms,
         own_ms=own_ms,
         operators_ms=operators_ms,
         python_ms=lower_ms if any(map(_has_stacks, windows)) else python_ms,
@@ -89,30 +85,25 @@ def _python_time(metrics: Metrics) -> PythonTime:
 
 
 def _without_a_window(
-    metrics: Metrics, phases: Sequence[Phase], phases_ms: float, waited_ms: float, paused_ms: float, place: str
+    metrics: Metrics, phases: Sequence[Phase], with_cpu_ms: float, waited_ms: float, paused_ms: float, place: str
 ) -> PythonTime:
     lock = metrics.interpreter_lock
     found = [lock.by_phase.get(phase, (0, 0)) for phase in phases] if lock is not None else []
     asked, late = sum(one for one, _ in found), sum(one for _, one in found)
     if lock is None or asked < LEAST_ASKED or any(thread.cpus >= _BUSY_CPUS for thread in lock.threads):
         raise MissingSignal("no trace window of ordinary steps holds operators and phases")
-    if (metrics.cpu.run_delay_ratio or 0.0) >= _SHORT_CPUS_RATIO:
-        raise MissingSignal(
-            "no trace window of ordinary steps was recorded, and threads with the interpreter wait for a CPU"
-        )
-    if not all(map(possible, (phases_ms, waited_ms, paused_ms))):
+    if not all(map(possible, (with_cpu_ms, waited_ms, paused_ms))):
         raise MissingSignal("the times of phases are no possible numbers")
-    own_ms = max(0.0, phases_ms - waited_ms - paused_ms)
+    own_ms = max(0.0, with_cpu_ms - waited_ms - paused_ms)
     ratio = late / asked
     lower = max(0.0, ratio - _ONE_SIDED * math.sqrt(ratio * (1 - ratio) / asked))
 
     def held_ms(part: float) -> float:
         """We ask at any moment of the phases; the collector keeps the interpreter as well."""
-        return min(own_ms, max(0.0, part * phases_ms - paused_ms))
+        return min(own_ms, max(0.0, part * with_cpu_ms - paused_ms))
 
     return PythonTime(
         period_ms=steady_period_ms(metrics),
-        phases_ms=phases_ms,
         own_ms=own_ms,
         operators_ms=None,
         python_ms=held_ms(ratio),

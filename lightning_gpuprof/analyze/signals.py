@@ -67,19 +67,21 @@ def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
         world_size: Number of ranks.
     """
     machine, delay = host.machine, cpu.run_delay
-    if machine is None or machine.cpu_others_cpus is None or delay is None:
+    ranks = None if machine is None else machine.cpu_ranks_cpus
+    if delay is None or (world_size > 1 and ranks is None):
         return []
-    if world_size > 1 and machine.cpu_ranks_cpus is None:
-        return []
-    others, ranks = machine.cpu_others_cpus.mean, machine.cpu_ranks_cpus
     ratio = min(delay.median_ratio, MAX_DELAYED_RATIO)
-    if others < OTHERS_CPUS or ratio < DELAY_RATIO or exceeds_its_cpus(cpu, host):
+    if ratio < DELAY_RATIO or exceeds_its_cpus(cpu, host):
+        return []
+    waited = f"the main thread waited for a CPU in {100 * ratio:.0f} % of the step"
+    longer = f"so steps are up to {100 * ratio / (1 - ratio):.0f} % longer than on a quiet machine"
+    if machine is None or machine.cpu_others_cpus is None:
+        return [f"{waited}, {longer}; the run was too short to measure who used the CPUs"] if not host.samples else []
+    others = machine.cpu_others_cpus.mean
+    if others < OTHERS_CPUS:
         return []
     own = (1.0 if cpu.process_cpus is None else cpu.process_cpus) + (cpu.worker_cpus or 0.0)
     if own + others + (0.0 if ranks is None else ranks.mean) < USED_RATIO * cpu.usable_cpus:
         return []
     of = f" of {cpu.usable_cpus:.3g} CPUs" if world_size == 1 else " CPUs of this machine"  # a rank may use its share
-    return [
-        f"other programs used {others:.1f}{of}; the main thread waited for a CPU in {100 * ratio:.0f} % of the "
-        f"step, so steps are up to {100 * ratio / (1 - ratio):.0f} % longer than on a quiet machine"
-    ]
+    return [f"other programs used {others:.1f}{of}; {waited}, {longer}"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
+from lightning_gpuprof.analyze.signals import OTHERS_CPUS
 from lightning_gpuprof.analyze.unevenness import ALIKE_RATIO, concentration
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
@@ -39,11 +41,12 @@ _LEAST_GRID = 5
 
 def stalls(metrics: Metrics) -> Stalls | Unmeasured:
     """The outlying steps with what else is known of the run."""
-    outliers = metrics.outliers
-    if outliers is None or outliers.checked <= 0:
+    found = metrics.outliers
+    if found is None or found.checked <= 0:
         return Unmeasured(why="too few comparable steps (50 are needed) to tell outliers")
-    if not _coherent(outliers):
+    if not _coherent(found):
         return Unmeasured(why="the times of the outliers are impossible numbers")
+    outliers = _without_delay(metrics, found)
     every = _distance(outliers)
     shares = {phase: share for phase, share in metrics.shares.items() if usable(share)}
     ordinary_ms = {phase: share.median_ms for phase, share in shares.items()}
@@ -56,10 +59,32 @@ def stalls(metrics: Metrics) -> Stalls | Unmeasured:
         alike=every is None
         and len(dominant_phases(excess_ms, _SPREAD_RATIO)) > 1
         and concentration(excess_ms, ordinary_ms) < ALIKE_RATIO,
-        in_slow_levels=_in_slow_levels(metrics, outliers),
+        in_slow_levels=_in_slow_levels(metrics, found),
         usual_ratio={phase: share.median_ratio for phase, share in shares.items()},
         as_many=outliers.excess_ms / longest_ms if longest_ms > 0 else 0.0,
     )
+
+
+def _without_delay(metrics: Metrics, outliers: Outliers) -> Outliers:
+    """What of the excess is left when the main thread's waiting for a CPU is taken off, which other programs had.
+
+    Where it was the run's own threads or workers that had it, the stalls are the run's.
+    """
+    ratio, others = outliers.delayed_ratio, _others_cpus(metrics)
+    if ratio is None or not possible(ratio) or (others is not None and others < OTHERS_CPUS):
+        return outliers
+    left, rest_ms = max(0.0, 1.0 - ratio), outliers.rest_excess_ms
+    return replace(
+        outliers,
+        excess_ms=left * outliers.excess_ms,
+        excess_by_phase_ms={phase: left * ms for phase, ms in outliers.excess_by_phase_ms.items()},
+        rest_excess_ms=None if rest_ms is None else left * rest_ms,
+    )
+
+
+def _others_cpus(metrics: Metrics) -> float | None:
+    machine = metrics.host.machine
+    return machine.cpu_others_cpus.mean if machine is not None and machine.cpu_others_cpus is not None else None
 
 
 def _coherent(outliers: Outliers) -> bool:
@@ -98,8 +123,7 @@ def _attributed_ms(metrics: Metrics, outliers: Outliers, every: int | None) -> M
 
 def _crowded(metrics: Metrics) -> bool:
     busy = machine_busy_ratio(metrics)
-    machine = metrics.host.machine
-    others = machine.cpu_others_cpus.mean if machine is not None and machine.cpu_others_cpus is not None else 0.0
+    others = _others_cpus(metrics) or 0.0
     usable_cpus = metrics.host.usable_cpus or metrics.cpu.usable_cpus
     return (busy is not None and busy >= _CROWDED_RATIO) or others >= _OTHERS_RATIO * usable_cpus
 

@@ -31,6 +31,8 @@ class Outliers:
     """``total_batch_idx`` of up to 20 of the longest."""
     rest_excess_ms: float | None = None
     """``excess_ms`` without the two longest, which can be accidents; None: not known."""
+    delayed_ratio: float | None = None
+    """Share of ``excess_ms`` for which the main thread was ready to run but had no CPU; None: not known."""
 
     @property
     def some_batches(self) -> str:
@@ -44,8 +46,9 @@ class Stalls:
     """Outlying steps with what else is known of the run, so that the program can be told from the machine."""
 
     outliers: Outliers
+    """Without the excess in which other programs had the main thread's CPU, where that was measured."""
     attributed_ms: Mapping[Phase, float]
-    """The excess per phase that is told from waiting for a CPU."""
+    """The excess per phase that is told from waiting for a CPU, also where that was not measured."""
     every: int | None
     """Steps after which the longest stalls come again, if they lie on such a grid; others may lie between."""
     alike: bool

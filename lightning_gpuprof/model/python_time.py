@@ -10,14 +10,13 @@ class PythonTime:
     """Time per step of the main thread in Python, or in native code that is not torch's; milliseconds."""
 
     period_ms: float
-    phases_ms: float
-    """Of forward and backward in untraced steps; with several ranks, where backward waits for others, of forward."""
     own_ms: float
-    """Of these, without what the thread waited, also for a CPU, and without pauses of the garbage collector."""
+    """Of forward and backward in untraced steps, without what the thread waited, also for a CPU, and without pauses of
+    the garbage collector; with several ranks, where backward waits for others, of forward."""
     operators_ms: float | None
     """Self time of all operators in traced steps, which tracing makes longer; None: no window tells."""
     python_ms: float
-    """The part of :attr:`phases_ms` that is neither waiting nor an operator's: tracing makes only operators longer. Of
+    """The part of these phases that is neither waiting nor an operator's: tracing makes only operators longer. Of
     windows with Python's stacks, which tracing does make longer, the lower bound."""
     lower_ms: float
     """The same as if operators took as long in untraced steps as in traced ones."""

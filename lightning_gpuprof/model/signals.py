@@ -158,15 +158,19 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
     if outliers is None or not outliers.total_ms > 0:
         return share.lower_ratio
     excess_ratio = outliers.excess_by_phase_ms.get(phase, 0.0) / outliers.total_ms
-    without_outliers = share.total_ratio - excess_ratio
-    with_delays = share.median_ratio / (1.0 - _delayed_ratio(metrics))
+    delay = metrics.cpu.run_delay
+    # the thread may have waited for a CPU anywhere, and thus all of that time in this phase
+    without_outliers = (
+        share.total_ratio - excess_ratio - (delay.total_ratio if delay is not None and usable(delay) else 0.0)
+    )
+    with_delays = share.median_ratio / (1.0 - delayed_ratio(metrics))
     if not possible(excess_ratio) or without_outliers <= _PERIODIC_FACTOR * with_delays:
         return share.lower_ratio
     return max(share.lower_ratio, without_outliers)
 
 
-def _delayed_ratio(metrics: Metrics) -> float:
-    """Share of the step time in which the main thread had no CPU, 0 if that was not measured."""
+def delayed_ratio(metrics: Metrics) -> float:
+    """Share of the step time in which the main thread had no CPU, at most 0.95; 0 if that was not measured."""
     delay = metrics.cpu.run_delay_ratio
     return min(delay, _MAX_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0
 

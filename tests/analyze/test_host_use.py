@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 import msgspec
@@ -327,6 +328,17 @@ def test_other_programs_that_take_the_cpus_are_a_caveat(others: float, delay_ms:
             "other programs used 1.6 of 2 CPUs; the main thread waited for a CPU in 30 % of the step, so steps are "
             "up to 43 % longer than on a quiet machine"
         )
+
+
+def test_a_run_too_short_for_a_sample_of_the_host_still_says_that_it_waited_for_a_cpu() -> None:
+    waits = Share(median_ratio=0.26, lower_ratio=0.2, median_ms=0.5, total_ratio=0.4)
+    cpu = CpuFacts(usable_cpus=2.0, process_cpus=0.7, worker_cpus=None, run_delay=waits, run_delay_ratio=0.26)
+    assert caveats(cpu, HostUse(), 1) == [
+        "the main thread waited for a CPU in 26 % of the step, so steps are up to 35 % longer than on a quiet machine; "
+        "the run was too short to measure who used the CPUs"
+    ]
+    assert caveats(cpu, HostUse(samples=5), 1) == []  # the machine does not say
+    assert caveats(dataclasses.replace(cpu, usable_cpus=0.5), HostUse(), 1) == []  # it is the run's own want
 
 
 @pytest.mark.parametrize(

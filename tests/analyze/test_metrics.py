@@ -102,6 +102,20 @@ def test_stalls_are_outliers_of_the_phase_that_holds_them() -> None:
     assert build(journal(30)).outliers is None
 
 
+@pytest.mark.parametrize(("waits_ms", "sampled", "ratio"), [(380, 1, 0.93), (380, 20, 0.1), (0, 1, 0.0)])
+def test_stalls_are_held_against_waiting_for_a_cpu(waits_ms: int, sampled: int, ratio: float) -> None:
+    """Of 402 ms beyond the median, 374 ms more than an ordinary step waits; where no stall was read, all steps tell."""
+    of = journal(200)
+    for index in range(20, 200, 40):
+        charge(of, 1, index, 402 * MS)
+    batches = np.arange(sampled - 1, 200, sampled)
+    waited = np.where(batches % 40 == 20, waits_ms * MS, (1 if waits_ms else 0) * MS)
+    of.cpu = CpuColumns(batch=batches, charged={}, run_delay_ns=waited)
+    found = build(of).outliers
+    assert found is not None
+    assert found.delayed_ratio == pytest.approx(ratio, abs=0.02)
+
+
 def accumulating(n: int, every: int) -> Journal:
     """Micro-steps of 10 ms, of which each so many-th ends with an update of 8 ms."""
     of = journal(n)

@@ -81,7 +81,14 @@ def distribution(median: float) -> Distribution:
 
 
 def outliers(
-    *, count: int, stall_ms: float, phases: Mapping[Phase, float] | Phase, steps: int, period_ms: float, every: int = 0
+    *,
+    count: int,
+    stall_ms: float,
+    phases: Mapping[Phase, float] | Phase,
+    steps: int,
+    period_ms: float,
+    every: int = 0,
+    delayed_ratio: float | None = None,
 ) -> Outliers:
     """Stalls of one length in otherwise equal steps; ``phases`` says which part of the excess each phase holds."""
     parts: Mapping[Phase, float] = {phases: 1.0} if isinstance(phases, str) else phases
@@ -95,6 +102,7 @@ def outliers(
         worst_ms=period_ms + stall_ms,
         excess_by_phase_ms={phase: part * excess_ms for phase, part in parts.items()},
         batches=tuple((every or 37) * (i + 1) + (0 if every else i % 3) for i in range(min(count, 20))),
+        delayed_ratio=delayed_ratio,
     )
 
 

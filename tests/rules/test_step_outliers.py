@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from metrics_builder import build, busy_machine, outliers, replace
 from uneven_builder import stretch
@@ -259,3 +260,31 @@ def test_two_long_stalls_beside_small_ones_can_be_an_accident(rest_ms: float | N
     finding = RULE.check(replace(metrics, outliers=replace(metrics.outliers, rest_excess_ms=rest_ms)))
     assert finding is not None
     assert finding.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("delayed_ratio", "others_cpus", "excess_s"),
+    [(0.95, 1.5, None), (0.95, None, None), (0.95, 0.1, 4.8), (0.4, 1.5, 2.88), (None, 1.5, 4.8)],
+)
+def test_what_other_programs_take_of_a_stall_is_not_the_runs(
+    delayed_ratio: float | None, others_cpus: float | None, excess_s: float | None
+) -> None:
+    """Nine tenths and more of all stalls beside two programs that compute; or it is the run's own workers."""
+    metrics = stalling("callbacks")
+    assert metrics.outliers is not None
+    level = None if others_cpus is None else Level(mean=others_cpus, max=others_cpus)
+    host = HostUse(machine=MachineUse(cpu_others_cpus=level))
+    stalls = replace(metrics.outliers, delayed_ratio=delayed_ratio)
+    finding = RULE.check(replace(metrics, outliers=stalls, host=host))
+    assert (finding is None) is (excess_s is None)
+    if finding is not None:
+        assert f"The stalls cost {excess_s:.2f} s of 7.82 s" in finding.summary
+
+
+def test_stalls_that_may_be_a_crowd_s_are_silent_where_the_crowd_is_reported() -> None:
+    metrics = crowded(stalling({"forward": 0.5, "backward": 0.5}))
+    assert RULE.check(metrics) is not None
+    validity = msgspec.structs.replace(metrics.validity, conditional=True)
+    assert RULE.check(replace(metrics, validity=validity)) is None
+    program = crowded(stalling({"forward": 0.5, "callbacks": 0.5}))
+    assert RULE.check(replace(program, validity=validity)) is not None

@@ -232,6 +232,17 @@ def test_a_callback_every_few_steps_bounds_the_loop_although_no_median_shows_it(
     assert "callbacks (15 ms)" in verdict.summary or "callbacks (15.0 ms)" in verdict.summary
 
 
+def test_time_in_the_loop_that_may_be_waiting_for_a_cpu_is_no_work_of_the_loop() -> None:
+    """As recorded of an MLP beside programs that take the CPUs: half of the time it has none, mostly in the loop."""
+    metrics = build()
+    period_ms = steady_period_ms(metrics)
+    loop = replace(metrics.shares["loop"], total_ratio=0.25)
+    cpu = replace(metrics.cpu, run_delay=share(0.5 * period_ms, period_ms), run_delay_ratio=0.5)
+    waits = replace(metrics, shares={**metrics.shares, "loop": loop})
+    assert decide(waits).kind == "loop-bound"
+    assert decide(replace(waits, cpu=cpu)).kind == "compute-bound"
+
+
 def without_a_cpu(run_delay_ratio: float | None) -> Metrics:
     """Every phase takes its ordinary time in a median, and the period is five times their sum."""
     metrics = build(times_ms={phase: ms * 5 for phase, ms in SHORT.items()}, usable_cpus=1.0)

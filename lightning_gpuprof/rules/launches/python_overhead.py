@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.signals import is_cpu_only
+from lightning_gpuprof.model.signals import delayed_ratio, is_cpu_only
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, gain, severity, threshold, worthwhile
 from lightning_gpuprof.rules.compiling import compile_line
@@ -40,13 +40,14 @@ class PythonOverhead(StepRule):
 
     CPU: forward and backward of untraced steps without waits and garbage collection, less the self time of all
     operators in a trace window. Tracing makes operators longer, so this is a lower bound. It has to be 60 % of what
-    remains of forward and backward, 15 % of the step and 1 ms. With several ranks, which wait for each other in
+    remains of forward and backward, 15 % of the step without waiting for a CPU, and 1 ms. With several ranks, which wait for each other in
     backward, only forward counts.
 
     CPU without a window: a thread of the profiler asks for the interpreter at random moments, ten times a second. A
     torch operator releases it at once; Python keeps it for up to 5 ms. The share of requests that wait 1 ms or more,
-    with its 5 % lower bound, is the share of Python. Loops with operators in them need a window, and so do runs with
-    other busy Python threads or too few CPUs.
+    with its 5 % lower bound, is the share of Python, also where other programs take the CPU: a thread that loses it
+    keeps the interpreter if it was in Python. Loops with operators in them need a window, and so do runs with other
+    busy Python threads.
 
     ## When it is wrong
     - Stacks in a window make each Python call slower, so the share is too large.
@@ -112,7 +113,7 @@ class PythonOverhead(StepRule):
 
     def _on_cpu(self, metrics: Metrics) -> Finding | None:
         found = measured(metrics.python_time)
-        ratio = found.lower_ms / found.period_ms
+        ratio = min(1.0, found.lower_ms / (found.period_ms * (1.0 - delayed_ratio(metrics))))
         if found.python_ratio < self.least_python_ratio or ratio < self.least_ratio:
             return None
         if found.lower_ms < self.least_cpu_ms or not worthwhile(found.python_ms, found.period_ms):
@@ -133,7 +134,9 @@ class PythonOverhead(StepRule):
             f"backward{where}. {known}",
             advice=f"{advice} What needs no parameter of the model can move into the Dataset, to DataLoader workers.",
             evidence=(
-                self.evidence("least_ratio", ratio, "Python in forward and backward, share of the step, at least"),
+                self.evidence(
+                    "least_ratio", ratio, "Python in forward and backward, share of the step with a CPU, at least"
+                ),
                 self.evidence(
                     "least_python_ratio", found.python_ratio, "Python, share of forward and backward, at least"
                 ),

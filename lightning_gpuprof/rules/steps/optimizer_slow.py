@@ -8,7 +8,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwh
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import condition, delayed_ratio, is_cpu_only, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, possible, severity, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -94,7 +94,7 @@ class OptimizerSlow(BaseRule):
         if not is_cpu_only(metrics) and foreach is not False:
             return None
         floor_ms = tensors * _TENSOR_MS + _PASSES * held_bytes / _BYTES_PER_MS
-        running_ratio = 1.0 - min(0.95, max(0.0, metrics.cpu.run_delay_ratio or 0.0))
+        running_ratio = 1.0 - delayed_ratio(metrics)
         most_ratio = measured(metrics.host_limit.ratio)
         lower_ms = min(lower_ratio * running_ratio, most_ratio) * period_ms - floor_ms
         if not worthwhile(lower_ms, period_ms):

@@ -41,7 +41,8 @@ class StepOutliers(BaseRule):
     A step is an outlier above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute deviation, which
     outliers do not widen. With accumulated gradients, steps with and without an optimizer step have a median each.
     Traced steps, those with a validation or a checkpoint, and the first and last of an epoch are left out. The phases
-    with most of the excess over the median are named. The gain is the excess, spread over the checked steps.
+    with most of the excess over the median are named. The gain is the excess, spread over the checked steps. Where
+    other programs use the CPUs, the share of the excess in which the main thread had none is taken off.
 
     ## When it is wrong
     It is information only, with half the confidence,
@@ -55,7 +56,8 @@ class StepOutliers(BaseRule):
     - on a GPU, if it is not known to be idle for that long (trace windows or NVML): a host that is ahead may pause for
       free. The phase that waits for the device shows the excess, whichever phase gave it the work.
 
-    Silent where a part of the run is slow as a whole: that is `phase-change`.
+    Silent where a part of the run is slow as a whole: that is `phase-change`. Silent, too, where the stalls may be
+    waiting for a CPU and the report says already that other programs crowd the CPUs.
 
     ## What to do
     Look at the named phase in the named batches. A fixed distance between them points to something that runs every N
@@ -78,6 +80,7 @@ class StepOutliers(BaseRule):
         fires("every 12th", "warning", "every 12 steps", stalls={**_SHORT, "every": 12}, steady=60),
         fires("all of them in the loop", "warning", "in loop", stalls={**_SHORT, "phases": "loop"}, steady=60),
         quiet("no step is outlying"),
+        looks_alike("other programs had the CPU", stalls={**_STALLS, "delayed_ratio": 0.95}),
         looks_alike("every step waits", times_ms={"data_wait": 60.0}),
         not_evaluated("there are too few steps", "too few comparable steps", outliers_known=False),
     )
@@ -89,6 +92,8 @@ class StepOutliers(BaseRule):
         if outliers.count == 0 or not outliers.excess_ms >= least_ms or stalls.in_slow_levels:
             return None
         doubtful = sum(stalls.attributed_ms.values()) < least_ms
+        if doubtful and metrics.validity.conditional:  # that others crowd the CPUs is said already
+            return None
         shown_ms = outliers.excess_by_phase_ms if doubtful else stalls.attributed_ms
         excess_ms = min(outliers.excess_ms, sum(shown_ms.values()) or outliers.excess_ms)
         ratio, worst_ms = excess_ms / outliers.total_ms, outliers.worst_ms
