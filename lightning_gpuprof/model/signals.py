@@ -147,7 +147,7 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
 
     A thread that loses its CPU now and then loses it in the middle of anything: the total of every phase then holds
     waiting for a CPU, by the share of the step time in which that happens, and a median does not. A total is well above
-    the median only if it is so beyond that.
+    the median only if it is so beyond that, and without all of that waiting.
 
     Args:
         metrics: The run.
@@ -159,10 +159,8 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
         return share.lower_ratio
     excess_ratio = outliers.excess_by_phase_ms.get(phase, 0.0) / outliers.total_ms
     delay = metrics.cpu.run_delay
-    # the thread may have waited for a CPU anywhere, and thus all of that time in this phase
-    without_outliers = (
-        share.total_ratio - excess_ratio - (delay.total_ratio if delay is not None and usable(delay) else 0.0)
-    )
+    waited_ratio = delay.total_ratio if delay is not None and usable(delay) else 0.0
+    without_outliers = share.total_ratio - excess_ratio - waited_ratio  # all of the waiting may be in this phase
     with_delays = share.median_ratio / (1.0 - delayed_ratio(metrics))
     if not possible(excess_ratio) or without_outliers <= _PERIODIC_FACTOR * with_delays:
         return share.lower_ratio

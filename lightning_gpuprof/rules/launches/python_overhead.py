@@ -40,8 +40,8 @@ class PythonOverhead(StepRule):
 
     CPU: forward and backward of untraced steps without waits and garbage collection, less the self time of all
     operators in a trace window. Tracing makes operators longer, so this is a lower bound. It has to be 60 % of what
-    remains of forward and backward, 15 % of the step without waiting for a CPU, and 1 ms. With several ranks, which wait for each other in
-    backward, only forward counts.
+    remains of forward and backward, 15 % of the step without waiting for a CPU, and 1 ms. With several ranks, which
+    wait for each other in backward, only forward counts.
 
     CPU without a window: a thread of the profiler asks for the interpreter at random moments, ten times a second. A
     torch operator releases it at once; Python keeps it for up to 5 ms. The share of requests that wait 1 ms or more,
@@ -134,9 +134,7 @@ class PythonOverhead(StepRule):
             f"backward{where}. {known}",
             advice=f"{advice} What needs no parameter of the model can move into the Dataset, to DataLoader workers.",
             evidence=(
-                self.evidence(
-                    "least_ratio", ratio, "Python in forward and backward, share of the step with a CPU, at least"
-                ),
+                self.evidence("least_ratio", ratio, "Python, share of the step without waiting for a CPU, at least"),
                 self.evidence(
                     "least_python_ratio", found.python_ratio, "Python, share of forward and backward, at least"
                 ),
