@@ -1,4 +1,4 @@
-"""A terminal for tests: what a program writes to it flows in, what somebody sees in the end flows out."""
+"""A terminal for tests: what somebody sees in the end of what a program wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source flows in, the reference of the public surface flows out: ``docs/reference/``."""
+"""Generates the reference of the public API, ``docs/reference/``, from the source."""
 
 from __future__ import annotations
 

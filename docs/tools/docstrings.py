@@ -1,4 +1,4 @@
-"""Source files flow in, what their docstrings say of classes, fields and functions flows out, as Markdown.
+"""Renders the docstrings of classes, fields and functions as Markdown.
 
 Read from the text of the modules, because Python keeps no docstrings of fields, and so that torch is not imported.
 """

@@ -1,4 +1,4 @@
-"""The model flows in, a page per group of numbers flows out: ``docs/numbers/``.
+"""Generates one page per group of numbers, ``docs/numbers/``, from the model.
 
 What the pages say is taken from the docstrings of the report's structs and from the terms of the tables that reports
 draw, so that no meaning is written down twice.

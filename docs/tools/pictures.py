@@ -1,4 +1,4 @@
-"""Pages, traces and a log directory flow in, pictures of every view in light and dark, wide and narrow, flow out.
+"""Takes screenshots of pages, traces and our tab: every view, light and dark, wide and narrow.
 
 For whoever changes how something looks, and for ``docs/pictures``::
 

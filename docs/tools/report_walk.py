@@ -1,4 +1,4 @@
-"""The report of the digits flows in, ``docs/how-to-read.md`` flows out with its quotation renewed."""
+"""Renews the quotation in ``docs/how-to-read.md`` from the report of the digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks of ``mkdocs.yml``: folders flow in, the site's navigation flows out, so that new pages need no list.
+"""The hooks of ``mkdocs.yml``: the navigation is read off the folders, so that a new page needs no list.
 
 In ``nav`` the entry ``numbers/*`` stands for all pages of a folder, ``rules/*`` for the rules by family as
 ``rules/README.md`` lists them, and ``*`` for the pages that ``nav`` does not name.

@@ -1,4 +1,4 @@
-"""A msgspec struct flows in, all structs that its fields lead to flow out, each with the places where it is found."""
+"""Finds all structs that the fields of a msgspec struct lead to, and the places where each is found."""
 
 from __future__ import annotations
 

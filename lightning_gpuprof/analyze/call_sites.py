@@ -1,4 +1,4 @@
-"""Looks at the main thread flow in, the places of the user's code where it was seen most flow out."""
+"""The places in the user's code where the main thread was sampled most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state keys of a journal's callbacks flow in, the names that people tell them apart by flow out."""
+"""Names for a journal's callbacks that tell instances of one class apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two reports flow in, with the step times of their journals; a Comparison flows out.
+"""Compares two reports, with the step times of their journals.
 
 The parts are in :mod:`lightning_gpuprof.analyze.comparison`: what a difference must be to count in ``judging``, how
 sure the step times are in ``uncertainty`` and ``resampling``.

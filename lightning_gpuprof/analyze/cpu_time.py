@@ -1,4 +1,4 @@
-"""Sampled CPU time of the main thread flows in, CPU time by phase of the steady steps flows out."""
+"""CPU time of the main thread by phase of the steady steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The samples of a journal flow in, curves over the steps of bounded length flow out."""
+"""Curves of a journal's samples over the steps, of bounded length."""
 
 from __future__ import annotations
 

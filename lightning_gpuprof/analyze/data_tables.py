@@ -1,4 +1,4 @@
-"""Journals and a report flow in; tables of raw values for other programs flow out, with every digit there is."""
+"""Raw values of journals and reports as tables for other programs, at full precision."""
 
 from __future__ import annotations
 

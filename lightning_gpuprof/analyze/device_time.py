@@ -1,4 +1,4 @@
-"""Device spans of sampled steps flow in, device time by phase of the steady steps flows out."""
+"""Device time by phase of the steady steps, from the spans of sampled steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The samples of each GPU flow in, its summary flows out: distributions, clock limits, energy, errors, facts."""
+"""Summarises the samples of each GPU: distributions, clock limits, energy, errors, facts."""
 
 from __future__ import annotations
 

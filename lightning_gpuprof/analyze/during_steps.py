@@ -1,4 +1,4 @@
-"""Samples of a journal flow in, those that cover mostly steps flow out: not set-up, validation or checkpoints."""
+"""Selects the samples that cover mostly steps: not set-up, validation or checkpoints."""
 
 from __future__ import annotations
 

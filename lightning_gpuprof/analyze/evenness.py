@@ -1,4 +1,4 @@
-"""The chosen steps and what was sampled beside them flow in; speed levels and fifths of the run with both flow out."""
+"""Speed levels and fifths of a run, with what was sampled in each."""
 
 from __future__ import annotations
 

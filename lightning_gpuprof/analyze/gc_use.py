@@ -1,4 +1,4 @@
-"""Samples of the garbage collector's pauses flow in, what they took of the steps flows out."""
+"""What the garbage collector's pauses took of the steps."""
 
 from __future__ import annotations
 

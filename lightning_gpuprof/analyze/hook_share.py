@@ -1,4 +1,4 @@
-"""A journal flows in, the share of the steady steps that hooks of the user's own take flows out."""
+"""The share of the steady steps that the user's own hooks take."""
 
 from __future__ import annotations
 

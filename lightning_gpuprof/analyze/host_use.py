@@ -1,4 +1,4 @@
-"""A journal flows in, what the machine, this process and its workers did during the steps flows out."""
+"""What the machine, this process and its workers did during the steps."""
 
 from __future__ import annotations
 

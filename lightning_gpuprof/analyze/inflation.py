@@ -1,4 +1,4 @@
-"""Steps and windows flow in; out flows by how much tracing inflated the times inside each window."""
+"""By how much tracing inflated the times inside each window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of the input pipeline and shares of the phases flow in, its verdict with all its numbers flows out."""
+"""The verdict on the input pipeline, with all its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal flows in, the ledger flows out: disjoint named rows that sum to the wall time, what is left among them."""
+"""The ledger: disjoint named rows that sum to the wall time, the unexplained rest among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks at the program's threads flow in, who else runs Python beside the steps flows out."""
+"""Which other threads run Python beside the steps."""
 
 from __future__ import annotations
 

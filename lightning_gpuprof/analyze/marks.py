@@ -1,4 +1,4 @@
-"""A journal flows in, what happened to its steps flows out: outliers, windows, validation, epochs and others.
+"""What happened to each step: outliers, windows, validation, epochs and others.
 
 The longest stay where there are too many, so that a figure of a long run keeps what its reader looks for.
 """

@@ -1,4 +1,4 @@
-"""The journal's memory samples flow in, the report's ``memory`` flows out: who holds what, when, and what grows."""
+"""The report's ``memory``: who holds what, when, and what grows."""
 
 from __future__ import annotations
 

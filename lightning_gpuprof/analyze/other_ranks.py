@@ -1,4 +1,4 @@
-"""One rank's journal and the summaries of the others flow in; the journal with their CPU time set apart flows out."""
+"""Sets the CPU time of the other ranks apart from that of other programs."""
 
 from __future__ import annotations
 

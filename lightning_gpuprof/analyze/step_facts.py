@@ -1,4 +1,4 @@
-"""The chosen steps flow in, the report's summary of all steps flows out: counts, step time, intervals, speed levels."""
+"""Summarises all steps of a run: counts, step time, intervals, speed levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A quantity over steps or time, perhaps read at several points of a step in turn, flows in; its trend flows out.
+"""The trend of a quantity over steps or time, read at one or several points of a step.
 
 Points of a step are what seasons are to rivers: values are compared only with those of their own point (seasonal
 Kendall test and slope, Hirsch, Slack and Smith 1982), so that going up and down within each step is no trend.

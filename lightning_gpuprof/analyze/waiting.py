@@ -1,4 +1,4 @@
-"""Blocked time of the phases in which the thread works flows in, what is certainly waiting for something flows out.
+"""How much of the blocked time in computing phases is certainly spent waiting.
 
 The main thread may not run for three reasons: it waits for something (what is looked for), it waits for companion
 threads of its own computation, or it waits for a CPU. The last is taken off already where the kernel tells it; the

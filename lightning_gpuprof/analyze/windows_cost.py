@@ -1,4 +1,4 @@
-"""Steps flow in, the time that trace windows added to them flows out: theirs alone, not what happened to lie beside."""
+"""The time that trace windows themselves added to the steps."""
 
 from __future__ import annotations
 

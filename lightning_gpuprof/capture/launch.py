@@ -1,4 +1,4 @@
-"""What all ranks of a job know and no other job has flows out, from what their launcher left behind: they do not talk.
+"""Identifies a job from its launcher's environment: the same for all its ranks, without communication.
 
 Variables that launchers set are known on every node. With one node there is more: who started the ranks.
 """

@@ -1,4 +1,4 @@
-"""What the last steps took flows in, one line about it for whoever looks at the terminal meanwhile flows out."""
+"""One line about the last steps, for whoever watches the terminal."""
 
 from __future__ import annotations
 

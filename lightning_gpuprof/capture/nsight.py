@@ -1,4 +1,4 @@
-"""Environment variables flow in; which of NVIDIA's profilers runs this process flows out.
+"""Detects which of NVIDIA's profilers runs this process, by its environment.
 
 Neither tool documents a variable for that. These are what others rely on as well: ``NSYS_PROFILING_SESSION_ID``
 (NVTX.jl, DeepGEMM, GROMACS) and ``NV_COMPUTE_PROFILER_PERFWORKS_DIR`` (DeepGEMM, traccc). Variables that CUDA images

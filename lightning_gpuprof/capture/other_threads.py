@@ -1,4 +1,4 @@
-"""The program's other Python threads flow in; how much CPU each used, and where it was seen, flows out."""
+"""How much CPU each of the program's other Python threads used, and where it was sampled."""
 
 from __future__ import annotations
 

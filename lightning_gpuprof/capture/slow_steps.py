@@ -1,4 +1,4 @@
-"""Finished steps flow in; out flows word of a slowdown that goes on, so that it can be traced while it lasts."""
+"""Notices a slowdown that goes on, so that it can be traced while it lasts."""
 
 from __future__ import annotations
 

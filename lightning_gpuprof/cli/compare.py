@@ -1,4 +1,4 @@
-"""``gpuprof compare``: two runs flow in; what changed, and an exit code for a CI gate, flow out."""
+"""``gpuprof compare``: what changed between two runs, with an exit code for a CI gate."""
 
 from __future__ import annotations
 

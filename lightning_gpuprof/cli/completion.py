@@ -1,4 +1,4 @@
-"""``gpuprof completion``: the commands' own parsers flow in, a script for the user's shell flows out.
+"""``gpuprof completion``: a completion script for the user's shell, made from the commands' own parsers.
 
 The script is static: it starts no Python when TAB is pressed. Neither shtab nor argcomplete is needed.
 """

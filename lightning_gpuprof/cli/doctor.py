@@ -1,4 +1,4 @@
-"""``gpuprof doctor``: this machine and its packages flow in; what can be measured here, and why not, flows out."""
+"""``gpuprof doctor``: what can be measured on this machine, and why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look at this machine's GPUs flows in, the doctor's lines about them flow out: what can be measured and what not."""
+"""The doctor's lines about this machine's GPUs."""
 
 from __future__ import annotations
 

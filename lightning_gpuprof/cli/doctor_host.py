@@ -1,4 +1,4 @@
-"""This machine's files flow in, what can be measured of the host and what limits it flows out as checks."""
+"""The doctor's checks of the host: what can be measured and what limits it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gpuprof explain``: a rule's id flows in, the page about it flows out; without one, a list of all rules."""
+"""``gpuprof explain``: the page of a rule; without a rule, the list of all."""
 
 from __future__ import annotations
 

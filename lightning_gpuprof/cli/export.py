@@ -1,4 +1,4 @@
-"""``gpuprof export``: a run's folder flows in; tables for other programs flow out."""
+"""``gpuprof export``: a run's tables for other programs."""
 
 from __future__ import annotations
 

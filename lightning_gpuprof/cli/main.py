@@ -1,4 +1,4 @@
-"""The ``gpuprof`` command: words from the shell flow in, an exit code flows out; errors are printed here, once."""
+"""The ``gpuprof`` command: errors are printed here, once, and become an exit code."""
 
 from __future__ import annotations
 

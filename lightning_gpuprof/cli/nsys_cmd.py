@@ -1,4 +1,4 @@
-"""``gpuprof nsys-cmd``: the command of a training flows in, that of Nsight around it flows out.
+"""``gpuprof nsys-cmd``: the Nsight command around a training command.
 
 Options as in the user guides of Nsight Systems 2025 and Nsight Compute 2025.
 """

@@ -1,4 +1,4 @@
-"""A trace file flows in, its address for Perfetto flows out; the file is served once, to this machine only."""
+"""Serves a trace file to Perfetto: once, to this machine only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gpuprof report``: a run's folder flows in; its report on the terminal, as HTML and as JSON flows out."""
+"""``gpuprof report``: the report of a run on the terminal, as HTML and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder that is no run flows in, the runs somewhere below it flow out, newest first; the search is bounded."""
+"""Finds the runs below a folder, newest first; the search is bounded."""
 
 from __future__ import annotations
 

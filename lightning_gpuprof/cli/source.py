@@ -1,4 +1,4 @@
-"""A path that a user named flows in, the run's folder or its report flows out."""
+"""Resolves a path that a user named to a run's folder or its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gpuprof trace``: Kineto traces flow in; what is in them flows out as text, JSON, HTML, CSV or another trace."""
+"""``gpuprof trace``: what is in Kineto traces, as text, JSON, HTML, CSV or another trace."""
 
 from __future__ import annotations
 

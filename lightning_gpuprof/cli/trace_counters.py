@@ -1,4 +1,4 @@
-"""A trace of a run flows in, what was sampled of GPUs and host meanwhile flows out, as counters on its clock."""
+"""GPU and host samples of a run as counters on its trace's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gpuprof trigger``: the folder of a run that goes on flows in; a touched file, which the run looks at, flows out."""
+"""``gpuprof trigger``: asks a running job for a trace window by touching a file in its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gpuprof try``: a program and its advice flow in; what each piece of advice really gains flows out."""
+"""``gpuprof try``: measures what each piece of advice really gains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVML's bit mask of what holds a GPU's clocks down flows in, named reasons flow out."""
+"""Names for the bits of NVML's mask of what holds a GPU's clocks down."""
 
 from __future__ import annotations
 

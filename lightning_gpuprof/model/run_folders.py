@@ -1,4 +1,4 @@
-"""The log folder of a trainer flows in, the folders of our runs that belong to it flow out."""
+"""Finds the folders of our runs that belong to a trainer's log folder."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What every rule shares: the protocol, the guards against false alarms ("G0"), severity and gain.
 
-Metrics flow in, checked numbers flow out. A guard that lacks its signal raises :class:`MissingSignal`, which the engine
+Numbers from Metrics are checked here. A guard that lacks its signal raises :class:`MissingSignal`, which the engine
 turns into "not evaluated (why)": what was not measured is never "nothing found". What a run cannot have, as a GPU where
 the model runs on the CPU, is :class:`NotApplicable`, and nothing to tell of.
 """

@@ -1,4 +1,4 @@
-"""Metrics flow in, the most that a finding can gain flows out: the time of what it explains, by the ledger."""
+"""The most that a finding can gain: the time of what it explains, by the ledger."""
 
 from __future__ import annotations
 

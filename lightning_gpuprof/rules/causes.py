@@ -1,4 +1,4 @@
-"""Metrics flow in, the slices of the run's time that may bound it flow out, each held against its threshold."""
+"""The slices of the run's time that may bound it, each compared with its threshold."""
 
 from __future__ import annotations
 

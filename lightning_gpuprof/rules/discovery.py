@@ -1,4 +1,4 @@
-"""A package and entry points flow in, the rules that they hold flow out: a rule is found by being there."""
+"""Finds the rules in a package and its entry points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics flow in; findings by severity and gain, rules that could not judge, and the verdict flow out."""
+"""Runs the rules: findings by severity and gain, rules that could not judge, and the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics and what the rules said flow in; the levels of the method and its checklist flow out."""
+"""The levels of the method and its checklist."""
 
 from __future__ import annotations
 

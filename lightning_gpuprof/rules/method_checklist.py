@@ -1,4 +1,4 @@
-"""Metrics, what the rules said and the levels of the method flow in; the method's checklist flows out."""
+"""The method's checklist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics flow in, what both the levels of the method and its checklist tell of them flows out."""
+"""Facts that both the levels of the method and its checklist use."""
 
 from __future__ import annotations
 

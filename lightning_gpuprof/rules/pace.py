@@ -1,4 +1,4 @@
-"""Metrics flow in, how much of a step the pace of the DataLoader workers leaves to be gained elsewhere flows out."""
+"""How much of a step can be gained elsewhere if the DataLoader workers set the pace."""
 
 from __future__ import annotations
 

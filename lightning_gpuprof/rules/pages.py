@@ -1,4 +1,4 @@
-"""Rule classes flow in, their pages and the index flow out as Markdown: for ``gpuprof explain`` and ``docs/rules/``.
+"""Renders the pages of rules and their index as Markdown, for ``gpuprof explain`` and ``docs/rules/``.
 
 ``python -m lightning_gpuprof.rules.pages docs/rules`` writes those of the built-in rules.
 """

@@ -1,4 +1,4 @@
-"""A name that no rule has flows in; the error that names the closest, and how to list all, flows out."""
+"""The error for an unknown rule: it names the closest, and how to list all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target, a price and settled gains flow in; whether the target can be reached, and what training costs, flow out."""
+"""Whether a target can be reached, and what training costs."""
 
 from __future__ import annotations
 

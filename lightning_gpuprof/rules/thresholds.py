@@ -1,4 +1,4 @@
-"""Rules and a user's thresholds flow in, rules that hold these thresholds flow out."""
+"""Applies a user's thresholds to the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics flow in, the one word for what bounds the run flows out, with a sentence and the next cause."""
+"""What bounds the run, in one word, with a sentence and the next cause."""
 
 from __future__ import annotations
 

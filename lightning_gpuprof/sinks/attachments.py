@@ -1,4 +1,4 @@
-"""A Report's files and first screen flow in, artifacts and a panel of the trackers that keep such flow out.
+"""Uploads a report's files and first screen to the trackers that keep artifacts and panels.
 
 Neither Weights & Biases nor MLflow is imported: each is known by its Lightning logger, whose ``experiment`` does the
 rest. Methods of the same name take something else in other trackers. Read in wandb 0.31 (``Run.log``, ``Html``,

@@ -1,4 +1,4 @@
-"""A Report of a run too short to judge flows in, one line instead of a summary and a page flows out."""
+"""One line in place of a summary and a page, for a run too short to judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Comparison flows in, a JUnit XML file for CI systems flows out: one test case per judged measure.
+"""A comparison as JUnit XML for CI systems: one test case per judged measure.
 
 The shape is what Jenkins, GitLab and the usual GitHub actions read (``testsuites/testsuite/testcase`` with ``failure``
 and ``skipped``): a regression is a failure, what cannot be compared is skipped, all else passes.

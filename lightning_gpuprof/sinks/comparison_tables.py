@@ -1,4 +1,4 @@
-"""A Comparison flows in, tables of readable text flow out; terminal and HTML only draw them."""
+"""The tables of a comparison; terminal and HTML only draw them."""
 
 from __future__ import annotations
 

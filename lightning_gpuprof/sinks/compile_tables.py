@@ -1,4 +1,4 @@
-"""What ``torch.compile`` did flows in, one sentence and two tables of readable text flow out."""
+"""What ``torch.compile`` did, as one sentence and two tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of facts flows in, its page flows out as Markdown: the lists of ``docs/conditions.md``.
+"""The lists of ``docs/conditions.md`` as Markdown.
 
 ``python -m lightning_gpuprof.sinks.condition_page docs/conditions.md`` renews them.
 """

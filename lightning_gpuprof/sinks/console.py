@@ -1,4 +1,4 @@
-"""A stream flows in, a rich console that writes plain text to whatever is not a terminal flows out."""
+"""A rich console that writes plain text to whatever is not a terminal."""
 
 from __future__ import annotations
 

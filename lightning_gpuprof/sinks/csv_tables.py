@@ -1,4 +1,4 @@
-"""Tables and rows of results flow in, files of comma-separated values flow out, for spreadsheets and scripts.
+"""Writes tables and result rows as CSV, for spreadsheets and scripts.
 
 A text that begins as a formula does in spreadsheets (``=``, ``+``, ``-``, ``@``) gets an apostrophe before it: names of
 kernels and files come from the program that was measured, and must not be run by whoever looks at the table.

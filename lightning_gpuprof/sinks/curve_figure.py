@@ -1,4 +1,4 @@
-"""The curves of a Report flow in, panels over one x axis flow out, and a table of what the curves reach."""
+"""The curves of a report as panels over one x axis, and a table of their extremes."""
 
 from __future__ import annotations
 

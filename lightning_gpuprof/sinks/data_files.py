@@ -1,4 +1,4 @@
-"""Tables of raw values flow in; one CSV or Parquet file of each flows out, whole or not at all."""
+"""Writes each table of raw values as a CSV or Parquet file, whole or not at all."""
 
 from __future__ import annotations
 

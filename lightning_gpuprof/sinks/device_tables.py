@@ -1,4 +1,4 @@
-"""A Report flows in, one line and a few tables per GPU flow out: what held it back, what it took, what it is."""
+"""One line and a few tables per GPU: what held it back, what it took, what it is."""
 
 from __future__ import annotations
 

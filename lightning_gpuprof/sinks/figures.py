@@ -1,4 +1,4 @@
-"""A Report's steps and phases flow in, the numbers of figures flow out; the page's own script draws them."""
+"""The data of the figures of steps and phases; the page's own script draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes flow in, a file that is there whole or not at all comes out."""
+"""Writes a file whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finding and the conditions of its run flow in, what to change flows out: lines, their place and reason."""
+"""What to change for a finding: lines, their place and reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host's part of a Report flows in, tables and at most two lines for the terminal flow out."""
+"""The host's tables and at most two lines for the terminal."""
 
 from __future__ import annotations
 

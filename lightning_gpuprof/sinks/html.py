@@ -1,4 +1,4 @@
-"""A Report flows in, one HTML page that opens from disk without any network flows out."""
+"""A report as one HTML page that opens from disk without a network."""
 
 from __future__ import annotations
 

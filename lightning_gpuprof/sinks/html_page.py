@@ -1,4 +1,4 @@
-"""Tables flow in, parts of an HTML page that opens from disk without any network flow out."""
+"""Parts of an HTML page that opens from disk without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The input pipeline of a Report flows in, its tables and its lines for the terminal flow out."""
+"""The input pipeline's tables and its lines for the terminal."""
 
 from __future__ import annotations
 

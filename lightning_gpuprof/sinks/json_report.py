@@ -1,4 +1,4 @@
-"""A Report flows into ``report.json`` and back out of it; a Comparison flows into JSON."""
+"""Writes and reads ``report.json``; writes a comparison as JSON."""
 
 from __future__ import annotations
 

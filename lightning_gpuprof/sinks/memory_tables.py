@@ -1,4 +1,4 @@
-"""A report's memory flows in, tables and the few lines that a terminal shows flow out."""
+"""The memory tables and the few lines that a terminal shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Report flows in, the levels of the method and its checklist flow out as tables and lines."""
+"""The levels of the method and its checklist as tables and lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Report flows in, HTML for the output of a notebook's cell flows out, in a frame of its own.
+"""A report as the output of a notebook's cell, in a frame of its own.
 
 The frame keeps the notebook's styles out of the report and the report's out of the notebook.
 """

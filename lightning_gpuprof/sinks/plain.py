@@ -1,4 +1,4 @@
-"""Text that is data flows in; text that shows every character it holds and has a bounded length flows out."""
+"""Shows text that is data: every character visible, of bounded length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ranks of a Report flow in, their table and the numbers of the heat map flow out."""
+"""The ranks' table and the numbers of their heat map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks of one window and what each did flow in, one HTML page that opens from disk without any network flows out."""
+"""The ranks of one window as one HTML page that opens from disk without a network."""
 
 from __future__ import annotations
 

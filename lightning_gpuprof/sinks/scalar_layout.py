@@ -1,4 +1,4 @@
-"""What the live scalars are called flows in, charts for TensorBoard's Custom Scalars tab flow out."""
+"""Charts of the live scalars for TensorBoard's Custom Scalars tab."""
 
 from __future__ import annotations
 

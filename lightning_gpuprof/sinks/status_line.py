@@ -1,4 +1,4 @@
-"""Sentences flow in; one line of a terminal that each of them writes over flows out."""
+"""A line of a terminal that each new sentence overwrites."""
 
 from __future__ import annotations
 

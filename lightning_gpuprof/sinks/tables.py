@@ -1,4 +1,4 @@
-"""A Report flows in, tables of readable text flow out; terminal, HTML and Markdown only draw them.
+"""The tables of a report; terminal, HTML and Markdown only draw them.
 
 Text in a cell shows every character it holds (see :mod:`lightning_gpuprof.sinks.plain`), but is not escaped for any
 format: that is the drawing sink's part.

@@ -1,4 +1,4 @@
-"""A Report flows in, Markdown whose tables render in TensorBoard's Text tab flows out."""
+"""A report as Markdown whose tables render in TensorBoard's Text tab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences flow in, what the terminal shows of them flows out: titles, paragraphs, labels with text beside them."""
+"""Titles, paragraphs and labelled text as the terminal shows them."""
 
 from __future__ import annotations
 

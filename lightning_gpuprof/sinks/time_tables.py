@@ -1,4 +1,4 @@
-"""A Report flows in, tables of where its time went and what its steps count as flow out."""
+"""The tables of where the time went and how the steps were counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The analysis of a trace flows in, one HTML page that opens from disk without any network flows out."""
+"""The analysis of a trace as one HTML page that opens from disk without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The analysis of a trace flows in, all its tables flow out, under the names by which they can be asked for."""
+"""All tables of a trace, under the names by which they can be asked for."""
 
 from __future__ import annotations
 

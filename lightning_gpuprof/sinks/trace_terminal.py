@@ -1,4 +1,4 @@
-"""The analysis of a trace flows in, what the terminal shows of it flows out."""
+"""The analysis of a trace on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Report's verdict, findings and summary numbers flow in, the sentences that all sinks share flow out."""
+"""The sentences about verdict, findings and summary numbers that all sinks share."""
 
 from __future__ import annotations
 

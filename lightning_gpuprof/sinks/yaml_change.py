@@ -1,4 +1,4 @@
-"""A change flows in, its lines in a configuration of LightningCLI flow out."""
+"""A change as lines of a LightningCLI configuration."""
 
 from __future__ import annotations
 

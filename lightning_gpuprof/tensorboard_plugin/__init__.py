@@ -1,1 +1,1 @@
-"""Our tab in TensorBoard: run folders under its log directory flow in, the views of their reports flow out."""
+"""Our tab in TensorBoard: the reports of the runs under its log directory."""

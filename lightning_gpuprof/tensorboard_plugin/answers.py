@@ -1,4 +1,4 @@
-"""Data flows in, HTTP responses flow out: of the right type, never sniffed, and harmless if opened by themselves."""
+"""HTTP responses: of the right type, never sniffed, and harmless if opened by themselves."""
 
 from __future__ import annotations
 

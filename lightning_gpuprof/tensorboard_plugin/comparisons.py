@@ -1,4 +1,4 @@
-"""Two runs flow in, their comparison flows out: with the step times of journals that are small, made once."""
+"""Compares two runs once, with the step times of journals that are small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run flows in, its report flows out: made beside the requests, kept while current, bounded in number and bytes."""
+"""Builds the report of a run off the request, keeps it while current, bounded in number and bytes."""
 
 from __future__ import annotations
 

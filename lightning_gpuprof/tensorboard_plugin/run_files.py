@@ -1,4 +1,4 @@
-"""A run's folder flows in; which of its files may be read, how large they are and when they changed flows out."""
+"""Which of a run's files may be read, how large they are and when they changed."""
 
 from __future__ import annotations
 

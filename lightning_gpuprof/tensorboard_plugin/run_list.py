@@ -1,4 +1,4 @@
-"""Summaries of runs flow in, the list of runs as the tab shows it flows out."""
+"""The list of runs as the tab shows it."""
 
 from __future__ import annotations
 

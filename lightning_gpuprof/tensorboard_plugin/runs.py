@@ -1,4 +1,4 @@
-"""A log directory flows in, the folders of runs under it flow out; the search is bounded and runs beside requests."""
+"""Finds the runs under a log directory; the search is bounded and runs off the request."""
 
 from __future__ import annotations
 

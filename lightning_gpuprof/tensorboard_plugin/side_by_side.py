@@ -1,4 +1,4 @@
-"""Two reports flow in, one view of both in two columns flows out, with what changed above it."""
+"""Two reports in two columns, with what changed above them."""
 
 from __future__ import annotations
 

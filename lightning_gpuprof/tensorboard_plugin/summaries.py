@@ -1,4 +1,4 @@
-"""A run's files flow in, its line in the list of runs flows out: from what is written already, without analysis."""
+"""A run's line in the list of runs, from what is written already, without analysis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short, empty, torn and impossible journals flow in; a calm report flows out."""
+"""Short, empty, torn and impossible journals give a calm report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks side by side: known delays in journals flow in, who is late and who took turns flow out."""
+"""Known delays in the journals of ranks are found: who is late, and who took turns."""
 
 from __future__ import annotations
 

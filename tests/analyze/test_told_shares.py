@@ -1,4 +1,4 @@
-"""Steps of any mixture flow in; a share that is told beside its two times is what these divide to."""
+"""A share printed beside two times is what these divide to, whatever the mixture of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch.compile is said to have done flows in, Metrics of a run that compiled flow out."""
+"""Builds the Metrics of a run that compiled."""
 
 from __future__ import annotations
 

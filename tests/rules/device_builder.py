@@ -1,4 +1,4 @@
-"""Kernels and collectives of a trace window flow in, Metrics of a run on a device flow out; also of recorded traces."""
+"""Builds the Metrics of a run on a device from the kernels and collectives of a window, or a recorded trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An example's changes flow in, the run that they describe flows out."""
+"""Builds the run that an example's changes describe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How batches are made flows in, a whole Metrics with an input pipeline and a host that agree with it flows out."""
+"""Builds Metrics with an input pipeline and a host that agree with how batches are made."""
 
 from __future__ import annotations
 

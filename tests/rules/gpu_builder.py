@@ -1,4 +1,4 @@
-"""Small changes flow in, a GPU and a run on it flow out: a healthy one unless a keyword says otherwise."""
+"""Builds a GPU and a run on it: a healthy one unless a keyword says otherwise."""
 
 from __future__ import annotations
 

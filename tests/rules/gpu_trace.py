@@ -1,4 +1,4 @@
-"""Programs of a host that launches flow in, the facts of their traces, as a run's report has them, flow out."""
+"""Builds the facts of traces, as a run's report has them, from programs of a host that launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the host does beside the steps flows in, the parts of Metrics that say so flow out."""
+"""Builds the parts of Metrics that say what the host does beside the steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small changes flow in, the memory of a run on a GPU flows out: half full and steady unless a keyword differs."""
+"""Builds the memory of a run on a GPU: half full and steady unless a keyword differs."""
 
 from __future__ import annotations
 

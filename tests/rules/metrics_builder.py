@@ -1,4 +1,4 @@
-"""Small changes flow in, a whole and consistent Metrics flows out: a healthy run unless a keyword says otherwise."""
+"""Builds a consistent Metrics: a healthy run unless a keyword says otherwise."""
 
 from __future__ import annotations
 

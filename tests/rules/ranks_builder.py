@@ -1,4 +1,4 @@
-"""How late one rank is flows in, a run whose ranks wait for it flows out."""
+"""Builds a run whose ranks wait for a late one."""
 
 from __future__ import annotations
 

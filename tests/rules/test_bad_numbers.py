@@ -1,4 +1,4 @@
-"""Metrics with broken numbers flow in; whatever comes out is calm: no exception, no "nan", no gain without bound."""
+"""Broken numbers in Metrics raise no exception and give no "nan" and no gain without bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings at random flow in; whatever is settled fits into the run, and no time is gained twice."""
+"""Random findings: whatever is settled fits into the run, and no time is gained twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces flow in, the Metrics of a GPU run whose windows they are, and nothing else to be said of it, flow out."""
+"""Builds the Metrics of a GPU run of which only the trace windows are known."""
 
 from __future__ import annotations
 

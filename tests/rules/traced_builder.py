@@ -1,4 +1,4 @@
-"""Shares of a device's time flow in, the facts of a trace window with its analyses flow out."""
+"""Builds the facts of a trace window with its analyses from shares of a device's time."""
 
 from __future__ import annotations
 

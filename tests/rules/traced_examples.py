@@ -1,4 +1,4 @@
-"""Kernels of a step, or what host and device do in it, flow in, Metrics of a run on a GPU that was traced flow out."""
+"""Builds the Metrics of a traced run on a GPU from what host and device do in a step."""
 
 from __future__ import annotations
 

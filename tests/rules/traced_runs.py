@@ -1,4 +1,4 @@
-"""Facts of a trace flow in, the Metrics of a run whose untraced steps took as long as the traced ones flow out."""
+"""Builds the Metrics of a run whose untraced steps took as long as the traced ones."""
 
 from __future__ import annotations
 

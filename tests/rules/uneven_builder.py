@@ -1,4 +1,4 @@
-"""Levels of parts of a run flow in, stretches, drifts and Metrics that hold them flow out."""
+"""Builds stretches, drifts and the Metrics that hold them from levels of parts of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runs flow in, their numbers before and after flow out, judged where their uncertainty is known."""
+"""The numbers of two runs before and after, judged where their uncertainty is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in order of time flow in, how many independent ones they are worth flows out."""
+"""How many independent values a time series is worth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings of two runs flow in, what became of each flows out, with the predicted beside the achieved gain."""
+"""What became of each finding between two runs, with the predicted and the achieved gain."""
 
 from __future__ import annotations
 

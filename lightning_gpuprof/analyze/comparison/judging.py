@@ -1,4 +1,4 @@
-"""Two runs with the uncertainty of their step times flow in, judgements of throughput and wall time flow out.
+"""Judges throughput and wall time of two runs, given the uncertainty of their step times.
 
 The test: a difference counts if it is at least the threshold and the 95 % interval of the speed-up, from independent
 draws of both runs, leaves 1 out. Steps of one run cannot tell how much a second run of the same program would differ

@@ -1,4 +1,4 @@
-"""A comparison's parts flow in, the sentences that a reader must keep in mind flow out."""
+"""The caveats of a comparison, as sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of one run flow in, draws of their means and quantiles by a block bootstrap flow out.
+"""Block bootstrap of the mean and the quantiles of a run's step times.
 
 Moving blocks (Kuensch 1989) keep the dependence between neighbouring steps. Their length follows how far that reaches:
 Politis and White (2004) with the correction of Patton, Politis and White (2009), at least the n^(1/3) of the reports'

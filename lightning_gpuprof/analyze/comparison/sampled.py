@@ -1,4 +1,4 @@
-"""Two runs flow in, what was sampled of their GPUs and hosts flows out side by side: told, not judged."""
+"""GPU and host samples of two runs side by side, without a judgement."""
 
 from __future__ import annotations
 

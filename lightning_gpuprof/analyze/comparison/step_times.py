@@ -1,4 +1,4 @@
-"""A journal flows in, the times of its steady steps flow out: what a comparison resamples."""
+"""The step times of a journal's steady steps, which a comparison resamples."""
 
 from __future__ import annotations
 

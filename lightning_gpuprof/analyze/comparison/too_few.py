@@ -1,4 +1,4 @@
-"""A statistic drawn of two runs flows in, whether too few steps are independent flows out, and what counts then.
+"""Whether too few steps are independent to compare a statistic, and what is compared then.
 
 What can be said all the same: runs whose difference is larger than the spread of both together have changed, runs
 whose difference with that spread is below the threshold have not, and runs whose speed levels lie apart have changed.

@@ -1,4 +1,4 @@
-"""One run flows in, draws of its mean and median step time and of its phases flow out: how sure each of them is.
+"""The uncertainty of a run's mean and median step time and of its phases.
 
 Where there is no journal, the draws are made from what the report says. Its 95 % intervals come from such a bootstrap.
 Reports without them give the standard error of the median of n independent values, ``1.2533 * std / sqrt(n)`` (the

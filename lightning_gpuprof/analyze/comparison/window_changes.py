@@ -1,4 +1,4 @@
-"""The trace windows of two runs flow in, their kernels and operators per traced step before and after flow out."""
+"""Kernels and operators per traced step of two runs, before and after."""
 
 from __future__ import annotations
 

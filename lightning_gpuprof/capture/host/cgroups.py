@@ -1,4 +1,4 @@
-"""The control groups of this process flow in, their limits and what they held back flow out; versions 1 and 2."""
+"""Limits of this process's control groups and what they held back; versions 1 and 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes below this one flow in; DataLoader workers one by one, their sum, and all others together flow out."""
+"""Reads the child processes: DataLoader workers one by one, their sum, and all others together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Something costly flows in as its cost, when it may be done again flows out: it limits itself to a share of time."""
+"""Limits something costly to a share of the time."""
 
 from __future__ import annotations
 

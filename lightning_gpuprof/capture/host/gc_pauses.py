@@ -1,4 +1,4 @@
-"""The garbage collector's announcements flow in, its pauses with start, length and generation flow out.
+"""Records the pauses of the garbage collector with start, length and generation.
 
 What is called inside a collection is made of functions written in C alone. That is not only cheap (2 us a collection,
 nothing that grows): where Python code runs, the interpreter handles pending signals, and what a handler raises inside

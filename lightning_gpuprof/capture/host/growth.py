@@ -1,4 +1,4 @@
-"""Counters that only rise flow in, their growth per second since the reading before flows out."""
+"""The growth per second of counters that only rise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine's files under /proc flow in, its CPU time by kind, memory, swap, load and network bytes flow out."""
+"""The machine's CPU time by kind, memory, swap, load and network bytes, from /proc."""
 
 from __future__ import annotations
 

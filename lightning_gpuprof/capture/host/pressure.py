@@ -1,4 +1,4 @@
-"""Pressure stall information flows in, the share of time in which tasks waited for CPU, memory or disks flows out.
+"""Pressure stall information: the share of time in which tasks waited for CPU, memory or disks.
 
 From Linux 4.20 on (documentation: accounting/psi), of the machine and, with cgroup v2, of each group.
 """

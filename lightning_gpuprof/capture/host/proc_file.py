@@ -1,4 +1,4 @@
-"""The name of a small file of the kernel flows in, its bytes flow out; nothing is held open between two readings."""
+"""Reads a small file of the kernel; nothing is held open between two readings."""
 
 from __future__ import annotations
 

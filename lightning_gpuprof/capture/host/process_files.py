@@ -1,4 +1,4 @@
-"""A process's folder under /proc flows in, its counters and levels flow out."""
+"""The counters and levels of one process, from its folder under /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process flows in, the processes below it flow out."""
+"""The processes below a process."""
 
 from __future__ import annotations
 

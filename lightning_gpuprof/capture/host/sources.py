@@ -1,4 +1,4 @@
-"""The machine's files flow in, what it allows and what can be measured of it flows out; and why anything is absent."""
+"""What can be measured of this machine and what limits it; and why anything is absent."""
 
 from __future__ import annotations
 

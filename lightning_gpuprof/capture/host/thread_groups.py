@@ -1,4 +1,4 @@
-"""The threads of this process flow in, CPU time and waiting for a CPU by kind of thread flow out."""
+"""CPU time and run-queue waits of this process's threads, by kind of thread."""
 
 from __future__ import annotations
 

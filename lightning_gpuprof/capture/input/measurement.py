@@ -1,4 +1,4 @@
-"""The loaders of a stage flow in; while it runs, each iterator made of one of them is measured from inside."""
+"""Measures each DataLoader iterator of a stage from inside while the stage runs."""
 
 from __future__ import annotations
 

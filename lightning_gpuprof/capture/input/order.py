@@ -1,4 +1,4 @@
-"""Samplers and their times flow in, who gives the order of the samples and how long that takes flows out."""
+"""What determines the order of the samples, and how long that takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments while a batch is made flow in, sums of items, collation, waiting and named parts flow out into a slot.
+"""Times the parts of making a batch, items, collation, waiting and named parts, into a slot.
 
 The moments come from the process that makes batches: a worker, or the main process. Nothing here raises into its
 caller. Imports the standard library only, because spawned workers import it.

@@ -1,4 +1,4 @@
-"""Slots of workers and lengths of queues flow in, samples of the input pipeline flow out.
+"""Samples the input pipeline: the workers' slots and the lengths of the queues.
 
 =====================  ============================================================================================
 subject                values

@@ -1,4 +1,4 @@
-"""Numbers of one process that makes batches flow into a slot of fixed size, and out of it in the main process.
+"""Fixed-size slots in shared memory: written by the process that makes batches, read in the main process.
 
 A slot is a piece of shared memory: 64-bit counters, a histogram of item times, named parts. Its owner alone writes,
 with plain stores and no lock; a sequence number that is odd during a write lets the reader see that it came in between.

@@ -1,4 +1,4 @@
-"""A number of workers flows in, memory with a slot for each; what they wrote flows out."""
+"""Shared memory with one slot per worker."""
 
 from __future__ import annotations
 

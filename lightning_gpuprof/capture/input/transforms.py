@@ -1,4 +1,4 @@
-"""A dataset flows in, the lists of transforms in it flow out, each of which can stand aside for one that is timed.
+"""Finds the lists of transforms in a dataset and puts timed ones in their place.
 
 Only the *list* that a ``Compose`` goes through is exchanged, for the time of a measured batch, by one of the same kind
 that notes when each transform is asked for. Dataset, ``Compose`` and transforms stay what they are, and no frame of

@@ -1,4 +1,4 @@
-"""A worker's arguments flow in, torch's own worker loop runs with them and notes moments into a slot of shared memory.
+"""Runs torch's own worker loop and notes its times in a slot of shared memory.
 
 This is what a worker process runs instead of torch's loop: a light object that pickles as its class and the path of the
 memory. Whatever fails before the loop leaves the loop as it is without us.

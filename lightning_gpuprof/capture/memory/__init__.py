@@ -1,1 +1,1 @@
-"""Memory of the device and of the model flows in, samples and records of the journal flow out."""
+"""Samples and records of the memory of device and model."""

@@ -1,4 +1,4 @@
-"""The allocator's nested counters flow in, values of a sample flow out."""
+"""The values of a sample from the allocator's nested counters."""
 
 from __future__ import annotations
 

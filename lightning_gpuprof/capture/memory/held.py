@@ -1,4 +1,4 @@
-"""A module and its optimizers flow in, the exact bytes that they hold by device and dtype flow out.
+"""The exact bytes that a module and its optimizers hold, by device and dtype.
 
 Only metadata of tensors is read. Of parameters, buffers and states any thread may do that; gradients belong to the
 main thread: autograd replaces them without the interpreter's lock, and a reader beside it ends the process.

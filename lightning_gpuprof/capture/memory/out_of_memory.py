@@ -1,4 +1,4 @@
-"""The exception of an allocator that found no memory flows in, what it tells of the moment flows out."""
+"""What an out-of-memory exception says of its moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An allocator's snapshot flows in, what was held by which source line at the peak and the peak of each phase flow out.
+"""Replays an allocator's snapshot: what each source line held at the peak, and the peak of each phase.
 
 A pure function: the snapshot is what ``torch.cuda.memory._snapshot`` gives, in memory. Files are never unpickled.
 """

@@ -1,1 +1,1 @@
-"""GPUs through NVML: the driver's C library flows in through ``pynvml``, samples and facts in our units flow out."""
+"""GPUs through NVML: samples and facts in our units, read by ``pynvml`` from the driver's C library."""

@@ -1,4 +1,4 @@
-"""A function's name and arguments flow in, the answer of NVML's C function or one of our few errors flows out."""
+"""Calls NVML's C functions and turns their failures into one of our few errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One GPU flows in, what does not change about it while a run goes on flows out: its make, limits and settings."""
+"""What does not change about a GPU during a run: its make, limits and settings."""
 
 from __future__ import annotations
 

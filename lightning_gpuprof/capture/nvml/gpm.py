@@ -1,4 +1,4 @@
-"""Two looks at a GPU's performance counters (GPM, from Hopper on) flow in, mean activity between them flows out."""
+"""Mean activity between two readings of a GPU's performance counters (GPM, from Hopper on)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes that NVML lists on a GPU flow in; how many, whose memory, and whether ours is among them flows out."""
+"""How many processes NVML lists on a GPU, whose memory it is, and whether ours is among them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Advice as data and the user's files flow in; a unified diff of them flows out."""
+"""Turns advice into a unified diff of the user's files."""

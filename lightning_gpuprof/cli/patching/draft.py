@@ -1,4 +1,4 @@
-"""A program's files and pieces of changes flow in; the files with each piece where it belongs flow out."""
+"""Puts each piece of a change where it belongs in a program's files."""
 
 from __future__ import annotations
 

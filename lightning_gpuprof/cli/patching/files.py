@@ -1,4 +1,4 @@
-"""A command flows in; the user's Python files that it runs, and the YAML that LightningCLI reads, flow out."""
+"""Finds the Python files that a command runs, and the YAML that LightningCLI reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes, source files and a YAML flow in; a unified diff, and what is to be put in by hand, flow out."""
+"""Builds a unified diff from changes, and lists what has to be put in by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change flows in; the arguments and lines that it sets, adds or leaves out flow out."""
+"""The arguments and lines that a change sets, adds or removes."""
 
 from __future__ import annotations
 

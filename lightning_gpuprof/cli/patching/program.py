@@ -1,4 +1,4 @@
-"""The user's source files flow in; which call of them builds the loader, the Trainer or a callback flows out."""
+"""Finds the call in the user's source that builds the loader, the Trainer or a callback."""
 
 from __future__ import annotations
 

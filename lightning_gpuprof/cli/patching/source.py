@@ -1,4 +1,4 @@
-"""A source file flows in; its syntax tree, and what its names stand for by its imports, flow out."""
+"""The syntax tree of a source file, and what its names stand for by its imports."""
 
 from __future__ import annotations
 

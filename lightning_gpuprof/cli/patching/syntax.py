@@ -1,4 +1,4 @@
-"""A source file and a place in it flow in; the file with one edit flows out, all else as the author wrote it.
+"""Makes one edit in a source file and leaves the rest as the author wrote it.
 
 Places are nodes of :mod:`ast`, edits are made in libcst's tree of the same text, which keeps comments and blanks.
 """

@@ -1,4 +1,4 @@
-"""Operators' host times before and after flow in, how much longer all of them are, and which stand out, flow out.
+"""How much longer the operators' host times are than before, and which stand out.
 
 A window that another program, a profiler's option or a slower clock inflates makes every operator longer. That is said
 once; an operator is slower or faster only beyond it.

@@ -1,4 +1,4 @@
-"""Metrics flow in, the times of all ranks in the same steps flow out; rules that compare ranks share it."""
+"""The times of all ranks in the same steps, for the rules that compare ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's conditions flow in; out flows how torch could update its parameters together: what advice may name."""
+"""How torch could update a run's parameters together, which advice may name."""
 
 from __future__ import annotations
 

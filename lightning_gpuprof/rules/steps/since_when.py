@@ -1,4 +1,4 @@
-"""Findings and the parts of a run that differ in speed flow in; findings that say since when flow out."""
+"""Adds to findings since when they hold, from the parts of a run that differ in speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The analysis of a window flows in, a flame graph as small SVG flows out: who took the time, callers above callees.
+"""A window's flame graph as small SVG: who took the time, callers above callees.
 
 By modules of the model where the trace has them, else by phase and operator. On a device it is the device's time.
 """

@@ -1,4 +1,4 @@
-"""The roofline of a window flows in, a figure as plain data flows out: operators under the ceilings of their types."""
+"""The data of the roofline figure: operators under the ceilings of their types."""
 
 from __future__ import annotations
 

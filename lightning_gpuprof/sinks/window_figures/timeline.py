@@ -1,4 +1,4 @@
-"""The timeline of a window's median step flows in, plain data for the page's own drawing function flows out."""
+"""The data of the timeline of a window's median step; the page's own script draws it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that Nsight Systems users know flow in, tables for people flow out, under the same names."""
+"""The tables that Nsight Systems users know, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attribution of device time flows in, tables of lines, modules and phases flow out."""
+"""Tables of device time by line, module and phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Communication of a trace flows in, tables for people flow out."""
+"""The communication tables of a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The differences between two traces flow in, tables for people flow out."""
+"""The tables of the differences between two traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of operations flow in, readable text flows out."""
+"""FLOPs and FLOP/s as readable text."""
 
 from __future__ import annotations
 

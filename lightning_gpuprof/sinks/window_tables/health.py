@@ -1,4 +1,4 @@
-"""The health of a trace flows in, tables for people flow out."""
+"""The health tables of a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The idle time of a window's devices flows in, tables of why, when and how long flow out."""
+"""Tables of when, why and how long a window's devices were idle."""
 
 from __future__ import annotations
 

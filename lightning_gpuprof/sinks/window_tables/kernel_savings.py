@@ -1,4 +1,4 @@
-"""Possible savings on the kernels of a window flow in, and what is small, tables for people flow out."""
+"""Tables of possible savings on a window's kernels, and of the small ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels of a window are flows in, tables of classes, types, fill and activity for people flow out."""
+"""Tables of a window's kernels: classes, types, fill and activity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operators of a window did flows in, tables by type, in detail and by shape of inputs flow out."""
+"""Tables of a window's operators: by type, in detail and by input shapes."""
 
 from __future__ import annotations
 

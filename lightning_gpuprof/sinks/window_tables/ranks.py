@@ -1,4 +1,4 @@
-"""The comparison of ranks flows in, tables for people flow out."""
+"""Tables that compare ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roofline of a window flows in, tables of its MFU and of the operators' shares of the roofline flow out."""
+"""Tables of a window's MFU and of the operators' shares of the roofline."""
 
 from __future__ import annotations
 

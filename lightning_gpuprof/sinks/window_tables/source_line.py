@@ -1,4 +1,4 @@
-"""A line of source code flows in, its text for people flows out."""
+"""A line of source code as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step trace of a window flows in, tables of its steps on the host and on the devices flow out."""
+"""Tables of a window's steps on the host and on the devices."""
 
 from __future__ import annotations
 

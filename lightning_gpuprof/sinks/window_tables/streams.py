@@ -1,4 +1,4 @@
-"""The streams of a window's devices flow in, tables of their work, overlap and queues flow out."""
+"""Tables of the streams' kernels, overlap and queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sync points of a window flow in, tables of where the host waits for the device and what that costs flow out."""
+"""Tables of where the host waits for the device, and what that costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of a window's median step flows in, one table of everything that is in its lanes flows out."""
+"""One table of everything in the lanes of a window's timeline."""
 
 from __future__ import annotations
 

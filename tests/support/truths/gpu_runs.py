@@ -1,6 +1,6 @@
 """A source of reports: a training on a GPU that is computed instead of had.
 
-A program of what host and device do in a step flows in. Its clock drives the real step clock, journal, trace reader,
+A program says what host and device do in a step. Its clock drives the real step clock, journal, trace reader,
 analyses and rules; the folder is that of a real run. The device is a model of one (:mod:`truths.gpu_trace`), so that
 what holds it up is known: nothing else is there.
 """

@@ -1,4 +1,4 @@
-"""A program of a host that launches flows in, the trace of it on a device flows out.
+"""Builds the trace, on a device, of a program whose host launches.
 
 The host runs along a clock of its own; the device starts each work when it was launched and the work before it is done.
 Collectives have a stream of their own, which begins with what the other one has made by then.

@@ -1,4 +1,4 @@
-"""The recorded arguments of one call of an operator flow in, shapes, sizes and values by position flow out."""
+"""Shapes, sizes and values of an operator call's recorded arguments, by position."""
 
 from __future__ import annotations
 
