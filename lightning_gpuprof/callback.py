@@ -60,8 +60,8 @@ _BATCH_HOOKS: dict[Stage, str] = {
 }
 """Hook of each stage that is given the batches: ours for the first one, then gone."""
 _BACKWARD_HOOK = "on_before_backward"
-"""Ours for the first loss, where anomaly detection is on."""
-_HOOKS_FOR_ONE_CALL = frozenset({*_BATCH_HOOKS.values(), _BACKWARD_HOOK})
+"""Ours for the first loss, where anomaly detection is on, and for each one of several ranks on CPUs."""
+_HOOKS_FOR_A_WHILE = frozenset({*_BATCH_HOOKS.values(), _BACKWARD_HOOK})
 
 Parameters = ParamSpec("Parameters")
 Group = TypeVar("Group", TraceConfig, NvmlConfig, HostConfig)
@@ -366,7 +366,7 @@ class GpuProfiler(Callback):
 
     def __getstate__(self) -> dict[str, object]:
         """Copies and pickles of a running callback measure nothing: threads and files cannot be copied."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in _HOOKS_FOR_ONE_CALL}
+        kept = {name: value for name, value in self.__dict__.items() if name not in _HOOKS_FOR_A_WHILE}
         return {**kept, "_session": None, "_log": None, "_entry": None}
 
     def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, stage: Stage, entry: Entry) -> None:
@@ -383,26 +383,33 @@ class GpuProfiler(Callback):
             line=StatusLine.on_terminal() if trainer.is_global_zero and is_switched_on(LIVE, os.environ) else None,
             **self._hardware(),
         )
-        self._remove_first_batch_hook()
+        self._remove_hooks()
         self.__dict__[_BATCH_HOOKS[stage]] = self._first_batch
 
     @_harmless
     def _first_batch(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: object, *args: object) -> None:
         """The first batch of the stage, from a hook that is there for this one call."""
-        self._remove_first_batch_hook()
+        self._remove_hooks()
         if (session := self._session_of(trainer)) is not None:
             session.first_batch(batch)
             if session.stage == "fit" and torch.is_anomaly_enabled():
                 self.__dict__[_BACKWARD_HOOK] = self._first_backward
+            elif session.waits_in_backward:
+                self.__dict__[_BACKWARD_HOOK] = self._each_backward
 
     @_harmless
     def _first_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
-        self._remove_first_batch_hook()
+        self._remove_hooks()
         if (session := self._session_of(trainer)) is not None:
             session.first_backward(loss)
 
-    def _remove_first_batch_hook(self) -> None:
-        for hook in _HOOKS_FOR_ONE_CALL:
+    @_harmless
+    def _each_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: torch.Tensor) -> None:
+        if (session := self._session_of(trainer)) is not None:
+            session.backward_begins(loss)
+
+    def _remove_hooks(self) -> None:
+        for hook in _HOOKS_FOR_A_WHILE:
             self.__dict__.pop(hook, None)
 
     def _hardware(self) -> dict[str, Any]:
@@ -418,7 +425,7 @@ class GpuProfiler(Callback):
         else:
             session.fence.tell("measuring", f"switched off after {text}")
             session.give_up()
-        self._remove_first_batch_hook()
+        self._remove_hooks()
 
     @_harmless
     def _end(self, trainer: pl.Trainer, exception: BaseException | None = None) -> None:
@@ -433,7 +440,7 @@ class GpuProfiler(Callback):
                 for _ in range(2):  # what was cut off before it began is done once more; what was done is not
                     with session.fence.around("the end"):
                         session.finish(status)
-                self._remove_first_batch_hook()
+                self._remove_hooks()
                 self.folder = session.folder
                 if status != FINISHED:
                     with session.fence.around("summary"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightning_gpuprof.analyze import call_sites, cpu_time, statistics
+from lightning_gpuprof.analyze import call_sites, cpu_time, rank_waits, statistics
 from lightning_gpuprof.analyze.cpu_time import MIN_SAMPLES
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Mask
@@ -20,7 +20,8 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
 
     Blocked = exclusive wall time minus exclusive CPU time of the main thread, not below 0, over steady steps in
     which both were read. Time for which the thread was ready to run but had no CPU is no blocking: where the kernel
-    tells it, all of it is taken off these phases, in proportion. Threads that compute for the main thread
+    tells it, all of it is taken off these phases, in proportion. Waiting for other ranks is a row of its own where it
+    can be told apart. Threads that compute for the main thread
     (intra-op parallelism) make it wait while others work: with several torch threads a part of the time is that wait.
 
     Args:
@@ -45,9 +46,11 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
         all_idle = np.maximum(sum(idle.values(), np.zeros(len(rows), np.int64)), 1)
         left = np.maximum(1 - delay[rows] / all_idle, 0)
         idle = {phase: (ns * left).astype(np.int64) for phase, ns in idle.items()}
-    found = []
+    waits = {phase: np.minimum(ns[indices], idle[phase]) for phase, ns in rank_waits.waits_of(journal, phases).items()}
+    idle = {phase: ns - waits.get(phase, 0) for phase, ns in idle.items()}
+    found = _for_ranks(waits, period, ordinary_ns) if "backward" in waits else []
     for phase, blocked_ns in idle.items():
-        wall = phases[phase][indices]
+        wall = phases[phase][indices] - waits.get(phase, 0)
         share = statistics.share(blocked_ns, period, ordinary_ns=ordinary_ns)
         if share is not None and wall.any():
             found.append(
@@ -60,6 +63,14 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
                 )
             )
     return tuple(sorted(found, key=lambda b: -b.blocked.median_ratio))
+
+
+def _for_ranks(waits: dict[Phase, Ints], period: Ints, ordinary_ns: float) -> list[Blocked]:
+    share = statistics.share(sum(waits.values(), np.zeros_like(period)), period, ordinary_ns=ordinary_ns)
+    phase = max(waits, key=lambda one: int(waits[one].sum()))
+    if share is None:
+        return []
+    return [Blocked(phase=phase, wall_ms=share.median_ms, blocked=share, samples=len(period), for_ranks=True)]
 
 
 def without_delay(journal: Journal, phases: dict[Phase, Ints], steady: Mask, phase: Phase) -> Share | None:

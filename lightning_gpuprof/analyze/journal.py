@@ -115,6 +115,8 @@ class Journal:
     segments: list[Segment] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     sites: dict[int, dict[str, int]] = field(default_factory=dict)
+    looks: dict[int, int] = field(default_factory=dict)
+    in_collectives: dict[int, int] = field(default_factory=dict)
     threads: dict[str, ThreadLooks] = field(default_factory=dict)
     threads_ns: int = 0
     lock: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -441,6 +443,9 @@ def _add_sites(journal: Journal, record: CallSites) -> None:
         known = journal.sites.setdefault(slot, {})
         for site, looks in counts.items():
             known[site] = known.get(site, 0) + looks
+    for all_looks, counted in ((journal.looks, record.looks), (journal.in_collectives, record.in_collectives)):
+        for slot, looks in counted.items():
+            all_looks[slot] = all_looks.get(slot, 0) + looks
     for name, seen in record.threads.items():
         thread = journal.threads.setdefault(name, ThreadLooks())
         thread.cpu_ns += seen.cpu_ns

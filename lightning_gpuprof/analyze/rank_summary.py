@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze import blocked, cpu_time, steady
+from lightning_gpuprof.analyze import blocked, cpu_time, rank_waits, steady
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.rank_summary import (
     MAX_DEVICE_STEPS,
     MAX_EPOCHS,
@@ -48,6 +50,10 @@ def summarise(journal: Journal) -> RankSummary:
     header, steps = journal.header, journal.steps
     phases = steps.phases(journal.slots)
     steady_steps = steady.select(steps, phases).steady
+    waits = rank_waits.waits_of(journal, phases)
+    for phase, waited_ns in waits.items():
+        phases[phase] -= waited_ns
+        phases["sync"] += waited_ns
     rows = np.flatnonzero(steady_steps)
     rows = rows[np.unique(steps.batch[rows], return_index=True)[1]]
     rows = rows[drawn(steps.batch[rows])]
@@ -69,6 +75,7 @@ def summarise(journal: Journal) -> RankSummary:
         steps=StepTable.of(
             steps.batch[rows], steps.period_ns[rows], {phase: column[rows] for phase, column in phases.items()}
         ),
+        own_phases=_own_phases(journal, waits),
         run_delay_ratio=blocked.run_delay_ratio(journal, steady_steps),
         strategy=_text(journal, "trainer.strategy"),
         device_steps=_device_steps(journal, steady_steps),
@@ -90,6 +97,12 @@ def _standing(journal: Journal) -> dict[str, Any]:
         "stands_at": found.place,
         "stands_s": (until_ns - found.since_ns) / 1e9,
     }
+
+
+def _own_phases(journal: Journal, told_apart: Collection[Phase]) -> tuple[Phase, ...]:
+    around: tuple[Phase, ...] = ("data_wait", "h2d", "zero_grad", "callbacks", "logging")
+    own = {*around, *told_apart} if _text(journal, "device.type") == "cpu" else {"data_wait"}
+    return tuple(phase for phase in PHASES if phase in own)
 
 
 def _text(journal: Journal, condition: str) -> str:

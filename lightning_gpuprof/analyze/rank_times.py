@@ -18,12 +18,16 @@ from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.rank_summary import RankSummary
 from lightning_gpuprof.model.signals import MIN_STEPS
 
-_OWN: tuple[Phase, ...] = ("data_wait", "h2d", "forward", "optimizer", "zero_grad", "callbacks", "logging")
-"""Phases in which a rank waits for no other one; the backward holds DDP's reductions, ``sync`` is nothing but waiting.
-"""
-
-_OWN_BEFORE_DEVICE: tuple[Phase, ...] = ("data_wait",)
-"""Of a host with a device: it may wait for that in any other phase, and the device for other ranks."""
+_OWN_OF_DEVICE: tuple[Phase, ...] = (
+    "data_wait",
+    "h2d",
+    "forward",
+    "optimizer",
+    "zero_grad",
+    "callbacks",
+    "logging",
+)
+"""Phases in which a device waits for no other one; the backward holds DDP's reductions."""
 
 _DDP = "DDPStrategy"
 """Ranks meet in the backward only."""
@@ -72,7 +76,8 @@ def rank_times(
         return Unmeasured(why=f"{counted(len(common), 'step')} steady on all ranks, {MIN_STEPS} are needed")
     on_cpu = all(ranks[rank].device == "cpu" for rank in columns)
     rows = [np.searchsorted(batch, common) for batch, _, _ in columns.values()]
-    host = _beside(list(columns.values()), rows, _OWN if on_cpu else _OWN_BEFORE_DEVICE)
+    own_phases = tuple(phase for phase in PHASES if all(phase in ranks[rank].own_phases for rank in columns))
+    host = _beside(list(columns.values()), rows, own_phases)
     imbalance = statistics.share((host.own_ns.max(axis=0) - host.own_ns.mean(axis=0)).astype(np.int64), host.period_ns)
     numbers = np.array(list(columns))
     late, judged = _late_ranks(numbers, host), host
@@ -165,7 +170,7 @@ def _on_devices(ranks: Sequence[RankSummary]) -> _Beside | None:
     if len(tables) < len(ranks) or count < MIN_STEPS:
         return None
     rows = [np.linspace(0, len(batch) - 1, count).astype(np.int64) for batch, _, _ in tables]
-    return _beside(tables, rows, _OWN)
+    return _beside(tables, rows, _OWN_OF_DEVICE)
 
 
 def _of_one_job(own: RankSummary, others: Sequence[RankSummary], left_out: dict[int, str]) -> dict[int, RankSummary]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
 from lightning_gpuprof.model.numbers import possible
-from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import (
     condition,
@@ -37,7 +36,7 @@ BUSY_CPUS_RATIO = 0.9
 def waiting(metrics: Metrics) -> Waiting | Unmeasured:
     """Blocked time in the phases in which the main thread works, :data:`WORKING_PHASES`.
 
-    With several ranks ``backward`` is kept apart: there, waiting is waiting for slower ranks.
+    With several ranks, waiting for slower ones is kept apart; all of ``backward`` where that is not told apart.
 
     Returns:
         Unmeasured: CPU time of the main thread was not measured, or in too few steps; or waiting for the device
@@ -85,11 +84,10 @@ def _waiting(metrics: Metrics) -> Waiting:
         raise MissingSignal("the device of the run is not known, so waiting for it cannot be told apart")
     if not cpu_only:
         raise MissingSignal("on a GPU, waiting for the device cannot be told from other waiting")
-    phases: tuple[Phase, ...] = WORKING_PHASES
-    if is_distributed(metrics):
-        phases = tuple(p for p in phases if p != "backward")
-    found = tuple(b for b in metrics.blocked if b.phase in phases and usable(b.blocked))
-    met = (b for b in metrics.blocked if b.phase not in phases and usable(b.blocked) and b.samples >= MIN_SAMPLES)
+    told_apart = any(b.for_ranks for b in metrics.blocked)
+    waits = {b: b.for_ranks or _may_wait(b, metrics, told_apart) for b in metrics.blocked if usable(b.blocked)}
+    found = tuple(b for b, for_ranks in waits.items() if not for_ranks)
+    met = (b for b, for_ranks in waits.items() if for_ranks and b.samples >= MIN_SAMPLES)
     sampled = tuple(b for b in found if b.samples >= MIN_SAMPLES)
     if not sampled:
         most = max((b.samples for b in found), default=0)
@@ -103,6 +101,11 @@ def _waiting(metrics: Metrics) -> Waiting:
         crowded=_crowded(metrics),
         for_ranks=next(met, None),
     )
+
+
+def _may_wait(row: Blocked, metrics: Metrics, told_apart: bool) -> bool:
+    """Whether all of a phase has to count as waiting for other ranks."""
+    return not told_apart and row.phase == "backward" and is_distributed(metrics)
 
 
 def _process_companions_ratio(metrics: Metrics, sampled: tuple[Blocked, ...]) -> float | None:

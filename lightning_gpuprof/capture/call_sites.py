@@ -28,6 +28,11 @@ _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 FRAMEWORKS = ("torch", "torchvision", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy")
 # Code without a file that the user nevertheless typed.
 _INTERACTIVE = ("<ipython-input", "<stdin>")
+# Where collectives are called and waited for (torch 2.4 to 2.13); DDP waits for those of its backward in C++.
+_COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py")
+# The operators of tensor-parallel layers are called from here, too; their collectives are waited for elsewhere.
+_COMPUTING = "torch/distributed/tensor/"
+_OPERATOR_CALL = "torch/_ops.py"
 # What calls ``Trainer.fit`` is no place within a step. File as in lightning 2.4 to 2.6, both packages.
 _FIT_FUNCTION = "fit"
 _FIT_FILE = ("trainer", "trainer.py")
@@ -106,6 +111,19 @@ class UserCode:
         return PurePath(*path.parts[-2:]).as_posix()
 
 
+def is_in_collective(frame: FrameType | None) -> bool:
+    """Whether the innermost frame, but for the call of an operator, is one that waits for other ranks.
+
+    Args:
+        frame: The innermost one; None if the thread has none.
+    """
+    file = ""
+    while frame is not None and (not file or file.endswith(_OPERATOR_CALL)):
+        file = frame.f_code.co_filename.replace(os.sep, "/")
+        frame = frame.f_back
+    return _COMPUTING not in file and any(part in file for part in _COLLECTIVES)
+
+
 class CallSiteSampler:
     """Looks at where the main thread is, and counts per slot and place in the user's code.
 
@@ -141,6 +159,8 @@ class CallSiteSampler:
         self._user_code = user_code
         self._random = random.Random(0)  # of its own: the user's generators are left as found
         self._counts: dict[int, dict[str, int]] = {}
+        self._looks: dict[int, int] = {}
+        self._in_collectives: dict[int, int] = {}
         self._lock: dict[int, tuple[int, int]] = {}
         self._others: OtherThreads | None = None
         self._delay_file = ""
@@ -194,17 +214,35 @@ class CallSiteSampler:
         slot = self._current_slot()
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
         frames = sys._current_frames()
-        place = self._user_code.site_of(frames.pop(self._thread_id, None))
-        if place is not None and slot >= 0 and self._current_slot() == slot:
-            in_slot = self._counts.setdefault(slot, {})
-            in_slot[place] = in_slot.get(place, 0) + 1
+        frame = frames.pop(self._thread_id, None)
+        is_alive, waits = frame is not None, is_in_collective(frame)
+        place = None if waits else self._user_code.site_of(frame)
+        del frame
+        if is_alive and slot >= 0 and self._current_slot() == slot:
+            self._looks[slot] = self._looks.get(slot, 0) + 1
+            if waits:
+                self._in_collectives[slot] = self._in_collectives.get(slot, 0) + 1
+            if place is not None:
+                in_slot = self._counts.setdefault(slot, {})
+                in_slot[place] = in_slot.get(place, 0) + 1
         if self._others is not None:
             self._others.look(t_ns, frames)
 
     def _take(self) -> Sequence[CallSites]:
         counts, self._counts = self._counts, {}
+        looks, self._looks = self._looks, {}
+        in_collectives, self._in_collectives = self._in_collectives, {}
         lock, self._lock = self._lock, {}
         threads, threads_ns = ({}, 0) if self._others is None else self._others.take()
-        if not counts and not lock and not threads:
+        if not looks and not lock and not threads:
             return ()
-        return (CallSites(counts=counts, threads=threads, threads_ns=threads_ns, lock=lock),)
+        return (
+            CallSites(
+                counts=counts,
+                looks=looks,
+                in_collectives=in_collectives,
+                threads=threads,
+                threads_ns=threads_ns,
+                lock=lock,
+            ),
+        )

@@ -1,6 +1,6 @@
 """Identifies a job from its launcher's environment: the same for all its ranks, without communication.
 
-Variables that launchers set are known on every node. With one node there is more: who started the ranks.
+Variables that launchers set are known on every node. With one node there is more: what was handed to all ranks.
 """
 
 from __future__ import annotations
@@ -41,18 +41,20 @@ class Origin:
         return "" if self.pid == os.getpid() else self.token
 
 
-def launch_key(trainer: Any, origin: Origin, environ: Mapping[str, str], proc_root: Path = Path("/proc")) -> str:
+def launch_key(trainer: Any, origin: Origin, environ: Mapping[str, str]) -> str:
     """What the ranks of this job have in common.
+
+    Not who started them: ranks that somebody starts by hand, with ``RANK`` set for each, look like those that the first
+    rank started. Where that one did, it has drawn the port.
 
     Args:
         trainer: In its ``setup``.
         origin: Of something that the trainer holds.
         environ: Environment variables of the process.
-        proc_root: Where the process table is mounted.
     """
     known = [str(trainer.world_size), *(environ.get(name, "") for name in _SHARED_VARIABLES)]
     if trainer.num_nodes == 1:
-        known += [origin.shared_token, _folder_of_agent(environ), _first_process(trainer, proc_root)]
+        known += [origin.shared_token, _folder_of_agent(environ)]
     return "|".join(known)
 
 
@@ -60,24 +62,3 @@ def _folder_of_agent(environ: Mapping[str, str]) -> str:
     """Made by torchrun anew for each start of the ranks on a node; its run id is ``none`` unless somebody sets one."""
     file = environ.get("TORCHELASTIC_ERROR_FILE", "")
     return str(Path(file).parent.parent) if file and environ.get("GROUP_WORLD_SIZE") == "1" else ""
-
-
-def _has_base_named(thing: object, kind: str) -> bool:
-    return kind in {one.__name__ for one in type(thing).__mro__}
-
-
-def _first_process(trainer: Any, proc_root: Path) -> str:
-    """The process of the first rank where that started the others, and when that began."""
-    launcher = getattr(trainer.strategy, "launcher", None)
-    # Lightning makes such a launcher under torchrun and Slurm as well, where the first rank started nobody.
-    cluster = getattr(launcher, "cluster_environment", None)
-    if not _has_base_named(launcher, "_SubprocessScriptLauncher") or not _has_base_named(
-        cluster, "LightningEnvironment"
-    ):
-        return ""
-    pid = os.getpid() if trainer.local_rank == 0 else os.getppid()
-    try:
-        stat = (proc_root / str(pid) / "stat").read_text(errors="replace")
-        return f"{pid} {stat.rpartition(')')[2].split()[19]}"
-    except (OSError, IndexError):
-        return ""

@@ -220,19 +220,21 @@ class ProfilerTap:
             self._on_failure(error)
         return before
 
-    def place(self, name: str, phase: Phase) -> Context:
+    def place(self, name: str, phase: Phase, *, is_rest: bool = False) -> Context:
         """A context for a place that Lightning does not name, in the region and mode of now.
 
         Args:
             name: What the report calls it.
             phase: Phase of its time.
+            is_rest: It has no inside: it is the rest of the action that is current.
         """
         try:
             key = (name, self._region, self._cpu)
             found = self._shortcuts.get(key)
             if found is None:
                 slot = self._clock.slot(name, phase, self._region)
-                found = self._shortcuts[key] = self._clock.context(slot, cpu=self._cpu)
+                make = self._clock.mark if is_rest else self._clock.context
+                found = self._shortcuts[key] = make(slot, cpu=self._cpu)
             return found
         except Exception as error:
             self._on_failure(error)

@@ -19,6 +19,7 @@ from lightning_gpuprof.capture.conditions.anomaly_cost import anomaly_cost
 from lightning_gpuprof.capture.device_events import backend_for
 from lightning_gpuprof.capture.device_spans import EventBackend
 from lightning_gpuprof.capture.fence import must_propagate
+from lightning_gpuprof.capture.gradient_wait import GradientWait
 from lightning_gpuprof.capture.host.run_delay import RunDelay
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
@@ -30,7 +31,7 @@ from lightning_gpuprof.capture.stage_steps import StageSteps, loaders_of
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
 from lightning_gpuprof.model.config import Options
-from lightning_gpuprof.model.journal import Conditions, Footer, Notice, Record
+from lightning_gpuprof.model.journal import GRADIENT_WAIT, Conditions, Footer, Notice, Record
 from lightning_gpuprof.model.phases import Stage
 
 if TYPE_CHECKING:
@@ -89,6 +90,9 @@ class Session:
             overridden = user_hooks.overridden_hooks(trainer, module)
             self._open_journal(version)
             self.tap = self._profiler_tap(module, overridden, on_end)
+            self._gradient_wait = GradientWait(
+                partial(self.tap.place, GRADIENT_WAIT, "backward", is_rest=True), self.fence
+            )
             self._inputs = self._input_measurement()
             self._windows = self._window_recording()
             self._edges = self._loop_edges(module, on_end)
@@ -270,6 +274,16 @@ class Session:
         with self.fence.around("conditions"):
             if self._open and (found := anomaly_cost(loss)):
                 self._journal.post(Conditions(values=found))
+
+    @property
+    def waits_in_backward(self) -> bool:
+        """Whether the main thread waits for other ranks in its backward, so that :meth:`backward_begins` is of use."""
+        trainer = self._trainer
+        return self.stage == "fit" and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu"
+
+    def backward_begins(self, loss: torch.Tensor) -> None:
+        """Tell the rank's own part of this backward from its wait; nothing of the loss is kept."""
+        self._gradient_wait.begins(loss)
 
     def steps_end(self) -> None:
         """The last step is over; what follows is teardown. Safe to call twice."""

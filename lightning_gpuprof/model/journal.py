@@ -32,6 +32,10 @@ DISTURBED = 16
 Value = str | int | float | bool | None
 
 
+GRADIENT_WAIT = "wait for gradients"
+"""Action of the time from the end of a rank's own backward until the gradients of all ranks are there."""
+
+
 class Header(msgspec.Struct, tag="header", tag_field="k", kw_only=True, omit_defaults=True):
     """First line: what wrote the journal, where, and how its clock relates to the calendar."""
 
@@ -185,7 +189,11 @@ class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_d
     """Where the main thread was when it was looked at from outside: counts per slot and call site."""
 
     counts: dict[int, dict[str, int]]
-    """slot id -> ``file:line function`` of the innermost frame of the user's code -> looks."""
+    """slot id -> ``file:line function`` of the innermost frame of the user's code -> looks; none in collectives."""
+    looks: dict[int, int] = {}
+    """slot id -> all looks."""
+    in_collectives: dict[int, int] = {}
+    """slot id -> looks in which it was in ``torch.distributed``: it waits for other ranks there."""
     threads: dict[str, ThreadLooks] = {}
     """Name -> other Python threads of the program since the record before."""
     threads_ns: int = 0

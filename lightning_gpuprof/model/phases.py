@@ -83,7 +83,7 @@ PHASE_TERMS: dict[Phase, str] = {
     "logging": "self.log in any hook, and after the batch the reduction of metrics and their way to the loggers",
     "validation": "validation inside the training epoch",
     "checkpoint": "checkpoints are written",
-    "sync": "ranks synchronise before the batch",
+    "sync": "ranks synchronise before the batch; in the table of the ranks also what one waits for others elsewhere",
     "loop": "Lightning's own work between the named actions",
 }
 """One sentence per phase, as reports explain it."""

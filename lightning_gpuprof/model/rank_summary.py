@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gpuprof.model.packing import Ints, pack, unpack
 from lightning_gpuprof.model.phases import Phase, Stage
 
-SUMMARY_VERSION = 1
+SUMMARY_VERSION = 2
 """Raised when a reader of the version before would read a summary wrongly."""
 
 MAX_STEPS = 512
@@ -92,6 +92,10 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     epochs: list[int]
     """Batches of its first epochs."""
     steps: StepTable
+    """What it waits for other ranks in its own phases is in ``sync``, as far as it can be told apart."""
+    own_phases: tuple[Phase, ...] = ()
+    """In which it waits for no other rank; on a device, whose host may wait for that in any other phase, only for
+    batches."""
     run_delay_ratio: float | None = None
     """Median share of a step in which its main thread was ready to run but had no CPU; None: not measured."""
     strategy: str = ""

@@ -41,6 +41,8 @@ class Blocked:
     samples: int
     sites: tuple[tuple[str, int], ...] = ()
     """Call sites seen in this phase, most frequent first: ``file:line function``, looks."""
+    for_ranks: bool = False
+    """It waits until other ranks have come as far, over all phases; this one has most of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class Waiting:
     crowded: bool
     """The CPUs were used so much that the thread may have waited for one, and whether it did was not measured."""
     for_ranks: Blocked | None = None
-    """Of several ranks: the backward, in which this one waits until all have their gradients."""
+    """Of several ranks: where this one waits for the others; all of the backward where that is not told apart."""
 
     def companions_ratio(self, phase: Blocked) -> float:
         """Share of the step time that the thread can at most have waited for companion threads in this phase.

@@ -391,7 +391,7 @@ def _blocked_host(metrics: Metrics, period_ms: float, *, in_steps: float) -> tup
 
 
 def _waiting_for_ranks(metrics: Metrics, period_ms: float, *, in_steps: float) -> Iterable[Cause]:
-    """Waiting in the backward until all ranks have their gradients: on a CPU, whose thread computes or waits there."""
+    """Waiting until all ranks have come as far: on a CPU, whose thread computes or waits there."""
     try:
         found = measured(metrics.waiting)
     except MissingSignal:
@@ -409,7 +409,7 @@ def _waiting_for_ranks(metrics: Metrics, period_ms: float, *, in_steps: float) -
         ratio=certain * in_steps,
         passes=certain >= SYNC_RATIO and waited_ms >= MIN_COST_MS,
         words=f"in each {millis(period_ms)} step this rank waits {millis(waited_ms)} "
-        f"({percent(min(1.0, waited_ms / period_ms))}) in backward for {whom}",
+        f"({percent(min(1.0, waited_ms / period_ms))}) in {found.for_ranks.phase} for {whom}",
     )
 
 

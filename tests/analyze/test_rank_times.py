@@ -28,7 +28,7 @@ def rank(
     return replace(
         one,
         header=msgspec.structs.replace(one.header, **changed),
-        conditions={**one.conditions, "device.type": device},
+        conditions={**one.conditions, "trainer.strategy": "DDPStrategy", "device.type": device},
     )
 
 

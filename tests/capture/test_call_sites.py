@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode
+from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode, is_in_collective
 from lightning_gpuprof.capture.recorder import Reading, Recorder
 from lightning_gpuprof.model.journal import CallSites
 
@@ -120,6 +121,24 @@ def test_without_a_line_of_the_user_nothing_is_counted(blocked: Start, tmp_path:
     assert looks(thread, user_code(tmp_path)) == {}
 
 
+@pytest.mark.parametrize(
+    ("files", "waits"),
+    [
+        (["torch/distributed/distributed_c10d.py", "train.py"], True),
+        (["torch/_ops.py", "torch/distributed/_functional_collectives.py"], True),
+        (["torch/nn/parallel/distributed.py", "train.py"], True),
+        (["torch/_ops.py", "torch/distributed/tensor/_dispatch.py"], False),
+        (["train.py", "torch/distributed/algorithms/join.py"], False),
+    ],
+)
+def test_a_look_into_a_collective_is_told_by_the_innermost_file(files: list[str], waits: bool) -> None:
+    frame: Any = None
+    for file in reversed(files):
+        frame = SimpleNamespace(f_code=SimpleNamespace(co_filename=f"/lib/site-packages/{file}"), f_back=frame)
+    assert is_in_collective(frame) is waits
+    assert not is_in_collective(None)
+
+
 def test_the_script_s_call_of_fit_is_no_place_in_a_step(blocked: Start, tmp_path: Path) -> None:
     script = program(tmp_path, "train.py", "main")
     stage = program(tmp_path, "site-packages/lightning/pytorch/trainer/trainer.py", "fit")
@@ -165,6 +184,8 @@ def test_looks_are_counted_per_slot(blocked: Start, tmp_path: Path) -> None:
         sampler.sample(0)
     (record,) = sampler.close()
     assert record.counts == {1: {"train.py:2 training_step": 2}, 2: {"train.py:2 training_step": 1}}
+    assert record.looks == {1: 2, 2: 1}
+    assert record.in_collectives == {}
 
 
 def test_a_look_during_which_the_slot_changed_is_dropped(blocked: Start, tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import pickle
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,24 +17,8 @@ from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.capture.launch import Origin, launch_key
 
 
-class LightningEnvironment:
-    """Called as Lightning calls it where nobody else starts the ranks."""
-
-
-class TorchElasticEnvironment:
-    """Under torchrun."""
-
-
-class _SubprocessScriptLauncher:
-    """Called as Lightning calls the launcher that starts the other ranks from the first."""
-
-    def __init__(self, cluster_environment: object = None) -> None:
-        self.cluster_environment = cluster_environment or LightningEnvironment()
-
-
-def rank(number: int = 0, *, ranks: int = 2, nodes: int = 1, launcher: object = None) -> Any:
-    strategy = SimpleNamespace(launcher=launcher)
-    return SimpleNamespace(world_size=ranks, num_nodes=nodes, local_rank=number, strategy=strategy)
+def rank(number: int = 0, *, ranks: int = 2, nodes: int = 1) -> Any:
+    return SimpleNamespace(world_size=ranks, num_nodes=nodes, local_rank=number)
 
 
 def test_what_the_launcher_told_all_ranks_counts_and_what_it_told_one_does_not() -> None:
@@ -74,28 +58,6 @@ def test_two_starts_of_torchrun_differ_though_their_run_id_is_none(tmp_path: Pat
     assert launch_key(rank(0), Origin(), told("a", 0, nodes=2)) == launch_key(rank(2), Origin(), told("b", 0, nodes=2))
 
 
-def test_ranks_that_the_first_one_started_know_it_by_its_process() -> None:
-    program = (
-        "import os, types; from lightning_gpuprof.capture.launch import Origin, launch_key;"
-        "launcher = type('_SubprocessScriptLauncher', (), {})();"
-        "launcher.cluster_environment = type('LightningEnvironment', (), {})();"
-        "trainer = types.SimpleNamespace(world_size=2, num_nodes=1, local_rank=1,"
-        " strategy=types.SimpleNamespace(launcher=launcher)); print([launch_key(trainer, Origin(), {})])"
-    )
-    started = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    first = launch_key(rank(0, launcher=_SubprocessScriptLauncher()), Origin(), {})
-    assert ast.literal_eval(started.stdout) == [first]
-    assert f"|{os.getpid()} " in first
-    assert launch_key(rank(0, launcher=None), Origin(), {}) != first
-
-
-def test_ranks_that_somebody_else_started_do_not_ask_for_the_process_of_the_first() -> None:
-    # Lightning makes the same launcher under torchrun; there the other ranks are no children of the first.
-    launcher = _SubprocessScriptLauncher(TorchElasticEnvironment())
-    first = launch_key(rank(0, launcher=launcher), Origin(), {"MASTER_PORT": "29500"})
-    assert launch_key(rank(1, launcher=launcher), Origin(), {"MASTER_PORT": "29500"}) == first
-
-
 @pytest.mark.slow
 def test_runs_of_two_and_of_three_forked_ranks_are_kept_apart(tmp_path: Path) -> None:
     program = (
@@ -108,3 +70,22 @@ def test_runs_of_two_and_of_three_forked_ranks_are_kept_apart(tmp_path: Path) ->
     journals = {folder.name: sorted(file.name for file in folder.glob("rank*.jsonl")) for folder in tmp_path.iterdir()}
     both = ["rank0.jsonl", "rank1.jsonl"]
     assert journals == {"gpuprof": both, "gpuprof-2": [*both, "rank2.jsonl"]}
+
+
+@pytest.mark.slow
+def test_ranks_that_somebody_starts_by_hand_share_a_folder(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from planted_runs import *\n"
+        f"trainer = trainer_for({str(tmp_path / 'run')!r}, [quiet_profiler()], strategy='ddp', devices=2)\n"
+        "trainer.fit(Planted(), DataLoader(Sleepy(6)))\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        told = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen([sys.executable, str(program)], env={**told, "LOCAL_RANK": str(number), "RANK": str(number)})
+        for number in range(2)
+    ]
+    assert [one.wait(timeout=240) for one in ranks] == [0, 0]
+    assert [folder.name for folder in (tmp_path / "run").iterdir()] == ["gpuprof"]
+    assert sorted(file.name for file in (tmp_path / "run").rglob("rank*.jsonl")) == ["rank0.jsonl", "rank1.jsonl"]

@@ -18,6 +18,7 @@ _LOOK: dict[Phase, str] = {
     "data_wait": "the loader: storage and CPUs of the host, num_workers there, a shard with larger samples",
     "h2d": "what is moved to the device, and the link of its slot",
     "forward": "what training_step does there only, and how the samples differ",
+    "backward": "backward hooks and autograd functions of its own, how the samples differ, and the clock of its CPU",
     "optimizer": "what the optimizer step does, such as work behind `if self.trainer.is_global_zero`",
     "zero_grad": "what is done when gradients are cleared",
     "callbacks": "callbacks that work there only",
@@ -35,9 +36,11 @@ class StragglerRank(BaseRule):
 
     ## How it is measured
     From the summaries that ranks leave in the run's folder, or from their journals, for steps of the same number that
-    are steady on all: the time in phases in which a rank waits for no other (on a CPU all but the backward and the
-    ranks' own synchronisation; on a device only the wait for batches, because the host may wait for the device in any
-    other). Under `DDPStrategy` these phases are also taken from the devices' own clocks, in the steps in which those
+    are steady on all: the time in phases in which a rank waits for no other. On a CPU these are all but the ranks' own
+    synchronisation: the backward is split where the rank's own part ends and the wait for gradients begins, and of
+    other waits in collectives (FSDP, tensor-parallel layers, broadcasts of buffers) the share is sampled, by looking at
+    where the main thread is. On a device it is only the wait for batches, because the host may wait for the device in
+    any other phase. Under `DDPStrategy` these phases are also taken from the devices' own clocks, in the steps in which those
     were read: there, what a device waits for other ranks is in its backward, and it is idle in the phase in which its
     host was late. What costs more counts.
 
@@ -55,8 +58,9 @@ class StragglerRank(BaseRule):
     ## When it is wrong
     - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
     - On a device without a trace window the wait may be covered by work: the confidence is lower.
-    - A slow backward of one rank (its device's clocks, heat) is not told from the wait of the others, and under other
+    - On devices, a slow backward of one rank (clocks, heat) is not told from the wait of the others, and under other
       strategies than DDP only the wait for batches is compared: `gpuprof trace` with the windows of all ranks tells.
+    - On a CPU under other strategies than DDP, 20 looks at the main thread are needed, which is 2 s of steps.
     - Ranks whose folders are not shared between hosts are not found.
 
     ## What to do

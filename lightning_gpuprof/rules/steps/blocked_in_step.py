@@ -42,7 +42,7 @@ class BlockedInStep(BaseRule):
 
     ## When it is wrong
     - On a GPU blocked time includes waiting for the device, which may be useful work: not evaluated.
-    - With several ranks, `backward` waits for slower ranks and is left out.
+    - With several ranks, waiting for slower ones is left out: at the end of the backward and in collectives.
     - Where waiting for a CPU is not measured and the CPUs are nine tenths in use, it is information only.
     - With several torch threads, a real wait beside parallel computation is underestimated.
 

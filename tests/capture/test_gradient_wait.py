@@ -1,0 +1,66 @@
+"""The rest of a backward begins before what DDP and FSDP do at its end, and no failure of ours is training's."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+import torch
+
+from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.capture.gradient_wait import GradientWait
+
+
+def told(part: str, message: str) -> None:
+    del part, message
+
+
+class Marks:
+    """Calls in their order."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def rest(self) -> AbstractContextManager[None]:
+        self.seen.append("rest")
+        return nullcontext()
+
+    def reducing(self, weight: torch.Tensor) -> None:
+        """As DDP and FSDP: asked for by a gradient, called when the backward has nothing left to do."""
+        engine = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+        weight.register_hook(lambda _: engine.queue_callback(lambda: self.seen.append("reduced")))
+
+
+@pytest.mark.parametrize("backwards", [1, 3])
+def test_the_rest_begins_after_the_gradients_and_before_they_are_reduced(backwards: int) -> None:
+    marks, weight = Marks(), torch.ones(3, requires_grad=True)
+    marks.reducing(weight)
+    weight.register_hook(lambda _: marks.seen.append("gradient"))  # type: ignore[no-untyped-call]
+    waits = GradientWait(marks.rest, Fence(told))
+    for _ in range(backwards):
+        loss = (weight * 2).sum()
+        waits.begins(loss)
+        loss.backward()
+    assert marks.seen == ["gradient", "rest", "reduced"] * backwards
+
+
+def test_a_failure_ends_our_part_and_not_the_backward() -> None:
+    def fails() -> AbstractContextManager[None]:
+        raise OSError("planted")
+
+    weight = torch.ones(3, requires_grad=True)
+    fence = Fence(told)
+    waits = GradientWait(fails, fence)
+    loss = (weight * 2).sum()
+    waits.begins(loss)
+    with pytest.warns(RuntimeWarning, match="wait for gradients"):
+        loss.backward()
+    assert weight.grad is not None
+    again = (weight * 2).sum()
+    waits.begins(again)
+    assert not again._backward_hooks
+
+
+def test_a_loss_without_a_backward_is_left_alone() -> None:
+    waits = GradientWait(nullcontext, Fence(told))
+    waits.begins(torch.ones(()))
