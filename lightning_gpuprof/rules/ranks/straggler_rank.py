@@ -40,9 +40,9 @@ class StragglerRank(BaseRule):
     synchronisation: the backward is split where the rank's own part ends and the wait for gradients begins, and of
     other waits in collectives (FSDP, tensor-parallel layers, broadcasts of buffers) the share is sampled, by looking at
     where the main thread is. On a device it is only the wait for batches, because the host may wait for the device in
-    any other phase. Under `DDPStrategy` these phases are also taken from the devices' own clocks, in the steps in which those
-    were read: there, what a device waits for other ranks is in its backward, and it is idle in the phase in which its
-    host was late. What costs more counts.
+    any other phase. Under `DDPStrategy` these phases are also taken from the devices' own clocks, in the steps in which
+    those were read: there, what a device waits for other ranks is in its backward, and it is idle in the phase in which
+    its host was late. What costs more counts.
 
     Ranks are ordered by the median of that time beyond the others; the late ones, at most half, end at the last large
     gap, so that all ranks of a slow host are one finding. The gain is what each step would be shorter without them: the
