@@ -14,8 +14,7 @@ from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.comparison import DEFAULT_METRICS, DEFAULT_THRESHOLD_RATIO, Outcome
 from lightning_gpuprof.model.conditions import FIXED_GROUPS, FixedGroup
-from lightning_gpuprof.sinks import comparison_html, comparison_junit, json_report
-from lightning_gpuprof.sinks.comparison_text import print_comparison
+from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.plain import visible
 
 EXIT_CODES: dict[Outcome, int] = {"improved": 0, "within noise": 0, "regressed": 1, "not comparable": 2}
@@ -142,11 +141,17 @@ def run(before: Path, after: Path, wanted: OutputOptions | None = None) -> int:
     if wanted.as_json:
         sys.stdout.write(json_report.encode_comparison(comparison).decode())
     else:
+        from lightning_gpuprof.sinks.comparison_text import print_comparison  # as below: nobody else waits for it
+
         print_comparison(comparison, everything=wanted.everything)
     if wanted.junit is not None:
+        from lightning_gpuprof.sinks import comparison_junit
+
         comparison_junit.write_junit(comparison, wanted.junit, only=wanted.metrics)
         _print_written("JUnit", wanted.junit)
     if wanted.page is not None:
+        from lightning_gpuprof.sinks import comparison_html
+
         comparison_html.write(comparison, wanted.page)
         _print_written("HTML", wanted.page)
     return EXIT_CODES[comparison.outcome]

@@ -12,11 +12,9 @@ from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.config import ReportKind
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.run_folders import FOLDER_PATTERN
-from lightning_gpuprof.sinks import html, json_report
+from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
-from lightning_gpuprof.sinks.terminal import print_report
-from lightning_gpuprof.sinks.terminal_screen import print_screen
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -49,6 +47,8 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None, eve
     folder = source.run_folder(directory, newest=True)
     report = source.remake(folder)
     if page is not None:
+        from lightning_gpuprof.sinks import html  # as below: nobody else waits for it
+
         with progress(f"writing {name(str(page))}"):
             html.write(report, page, folder)
     if as_json:
@@ -62,8 +62,12 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None, eve
     if any(logs.glob("events.out.tfevents*")) or any(folder.glob("*.pt.trace.json.gz")):
         where["TensorBoard"] = f"tensorboard --logdir {logs}"
     if everything:
+        from lightning_gpuprof.sinks.terminal import print_report
+
         print_report(report, where=where)
     else:
+        from lightning_gpuprof.sinks.terminal_screen import print_screen
+
         print_screen(report, folder, where=where)
     return 0
 
