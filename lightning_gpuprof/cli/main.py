@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from argparse import ArgumentParser
@@ -76,6 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    if argv is None:  # the process ends with the command, and its memory too: a fifth of the time of most
+        gc.disable()
+        atexit.register(gc.freeze)
     words, program = split_program(list(sys.argv[1:] if argv is None else argv))
     asked = next((word for word in words if not word.startswith("-")), "")
     options = make_parser(asked).parse_args(words)
