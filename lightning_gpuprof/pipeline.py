@@ -29,6 +29,7 @@ from lightning_gpuprof.model.curves import RankRow, Ranks
 from lightning_gpuprof.model.journal import Notice, WindowRecord
 from lightning_gpuprof.model.metrics import Metrics, RankTimes
 from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
 from lightning_gpuprof.model.run_folders import own_folders
 from lightning_gpuprof.model.trial import FILE_NAME as TRIAL_FILE
@@ -63,17 +64,23 @@ def _draw(report: Report) -> str:
 Report.drawn_by = _draw
 
 
-def make_report(directory: Path, *, notices: Sequence[Notice] = ()) -> Report:
+def make_report(directory: Path, *, notices: Sequence[Notice] = (), rank: int | None = None) -> Report:
     """Make the report of a run from its folder alone; neither torch nor a GPU is needed.
 
     Args:
         directory: Folder with ``rank0.jsonl`` (or the journal of the lowest rank that is there).
         notices: Notices that did not reach the journal, because writing it failed.
+        rank: Whose steps, windows and samples the report has; None: the lowest one's.
 
     Raises:
         JournalError: There is no readable journal in the folder.
     """
     found = find_journal(directory)
+    if rank is not None:
+        found = found.with_name(f"rank{rank}.jsonl")
+        if not found.exists():
+            there = listed([path.stem.removeprefix("rank") for path in _journals(found.parent)])
+            raise JournalError(f"{found.parent} has no journal of rank {rank}: there are those of {there}")
     journal = read_journal(found)
     return with_trial(report_of(_metrics_of(journal, found, notices)), found.parent)
 
@@ -385,17 +392,21 @@ def compare_runs(
     )
 
 
-def load_report(path: Path) -> Report:
+def load_report(path: Path, *, rank: int | None = None) -> Report:
     """A report from a ``report.json``, or from a run's folder, in which the journal counts.
+
+    Args:
+        path: The file or folder.
+        rank: Whose report is made of the folder; None: the lowest one's.
 
     Raises:
         GpuProfError: There is neither.
     """
     if path.is_dir():
         try:
-            return make_report(path)
+            return make_report(path, rank=rank)
         except JournalError:
-            if (path / json_report.FILE_NAME).is_file():
+            if rank is None and (path / json_report.FILE_NAME).is_file():
                 return json_report.read(path / json_report.FILE_NAME)
             raise
     return json_report.read(path)

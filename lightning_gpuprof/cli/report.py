@@ -21,15 +21,23 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
     parser.add_argument("--all", action="store_true", help="print all numbers instead of the first screen")
     parser.add_argument("--json", action="store_true", help="print the report as JSON and write nothing else")
+    parser.add_argument("--rank", type=int, metavar="N", help="the report of rank N; nothing is written into DIR")
     parser.add_argument("--html", metavar="FILE", help="write the page here, not into DIR")
 
 
 def _run(options: Namespace) -> int:
     page = None if options.html is None else Path(options.html)
-    return run(Path(options.dir), as_json=options.json, page=page, everything=options.all)
+    return run(Path(options.dir), as_json=options.json, page=page, everything=options.all, rank=options.rank)
 
 
-def run(directory: Path, *, as_json: bool = False, page: Path | None = None, everything: bool = False) -> int:
+def run(
+    directory: Path,
+    *,
+    as_json: bool = False,
+    page: Path | None = None,
+    everything: bool = False,
+    rank: int | None = None,
+) -> int:
     """Make a run's reports again.
 
     Args:
@@ -37,6 +45,7 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None, eve
         as_json: Print JSON for a program and leave the folder as it is.
         page: Where to write the HTML page; None is the run's folder.
         everything: Print all numbers instead of the first screen.
+        rank: Whose report; None: the lowest one's, which is also written into the folder.
 
     Returns:
         0.
@@ -45,7 +54,7 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None, eve
         GpuProfError: There is no run, it cannot be read, or ``page`` cannot be written.
     """
     folder = source.run_folder(directory, newest=True)
-    report = source.remake(folder)
+    report = source.remake(folder, rank)
     if page is not None:
         from lightning_gpuprof.sinks import html  # as below: nobody else waits for it
 
@@ -54,7 +63,7 @@ def run(directory: Path, *, as_json: bool = False, page: Path | None = None, eve
     if as_json:
         sys.stdout.write(json_report.encode(report).decode())
         return 0
-    where = _rewrite(report, folder, with_page=page is None)
+    where = _rewrite(report, folder, with_page=page is None) if rank is None else {}
     if page is not None:
         where["HTML"] = str(page)
     # The logger's folder around ours also holds the scalars and the text.
@@ -93,6 +102,7 @@ COMMAND = Command(
     examples=(
         "gpuprof report lightning_logs/version_0",
         "gpuprof report lightning_logs/version_0 --all",
+        "gpuprof report lightning_logs/version_0 --rank 3",
         "gpuprof report runs/digits/version_3/gpuprof --html /tmp/digits.html",
         "gpuprof report lightning_logs/version_0 --json | jq .verdict",
     ),

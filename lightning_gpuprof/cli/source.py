@@ -77,11 +77,12 @@ def has_journal(folder: Path) -> bool:
     return any(folder.glob(JOURNALS))
 
 
-def remake(folder: Path) -> Report:
+def remake(folder: Path, rank: int | None = None) -> Report:
     """The report of a run's folder, made again from its journal, or read if there is only the report.
 
     Args:
         folder: A folder from :func:`run_folder`.
+        rank: Whose report; None: the lowest one's.
 
     Raises:
         GpuProfError: Journal or report cannot be read.
@@ -89,7 +90,7 @@ def remake(folder: Path) -> Report:
     from lightning_gpuprof import pipeline  # analysis and rules: not for --help
 
     with progress(f"making the report of {name(str(folder))}"):
-        return pipeline.load_report(folder)
+        return pipeline.load_report(folder, rank=rank)
 
 
 def load_run(path: Path) -> Run:

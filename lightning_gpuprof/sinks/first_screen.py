@@ -324,11 +324,17 @@ def _meta(report: Report) -> tuple[str, ...]:
     known = [
         _text(run, "model.class"),
         _text(run, "device.name") or _text(run, "device.type").upper(),
-        f"{world} ranks" if isinstance(world := run.get("world_size"), int) and world > 1 else "",
+        _ranks(run.get("rank"), run.get("world_size")),
         f"batch {batch}" if isinstance(batch, int) else "",
         f"{numbers.count(steps.count)} step{'' if steps.count == 1 else 's'} in {numbers.seconds(report.wall.total_s)}",
     ]
     return tuple(one for one in known if one)
+
+
+def _ranks(rank: Value, world_size: Value) -> str:
+    if not isinstance(world_size, int) or world_size < 2:
+        return ""
+    return f"rank {rank} of {world_size}" if rank else f"{world_size} ranks"
 
 
 def _text(run: Mapping[str, Value], key: str) -> str:

@@ -261,7 +261,8 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
 
 def _places(report: Report, folder: Path, where: Mapping[str, str], *, explained: bool) -> list[RenderableType]:
     run = _relative_paths(plain.visible(str(folder.parent if folder.name == "gpuprof" else folder)))
-    lines = [command("all:", f"gpuprof report {run} --all")]
+    rank = report.run.get("rank")
+    lines = [command("all:", f"gpuprof report {run} --all{f' --rank {rank}' if rank else ''}")]
     if explained and report.findings and _RULE.fullmatch(rule := report.findings[0].rule):
         lines.append(command("why:", f"gpuprof explain {rule}"))
     shown = {"HTML": "page:", "TensorBoard": "tab:"}

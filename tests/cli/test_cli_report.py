@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from sample_journals import write_journal
 from saved_runs import save_run
 
 from lightning_gpuprof.cli.main import main
@@ -35,6 +36,24 @@ def test_the_page_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.Capture
     assert page.is_file()
     assert not (folder / "report.html").exists()
     assert page.name in capsys.readouterr().out
+
+
+def test_each_rank_has_its_report_which_leaves_the_folder_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_journal(tmp_path / "rank0.jsonl", 30)
+    written = (tmp_path / "rank0.jsonl").read_bytes().replace(b'"world_size":1', b'"world_size":2', 1)
+    for rank in range(2):
+        (tmp_path / f"rank{rank}.jsonl").write_bytes(written.replace(b'"rank":0', b'"rank":%d' % rank, 1))
+    assert main(["report", str(tmp_path), "--rank", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "rank 1 of 2" in shown
+    assert "--all --rank 1" in shown
+    assert main(["report", str(tmp_path), "--rank", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["rank"] == 1
+    assert not list(tmp_path.glob("report.*"))
+    assert main(["report", str(tmp_path), "--rank", "2"]) == 2
+    assert "no journal of rank 2: there are those of 0 and 1" in capsys.readouterr().err
 
 
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
