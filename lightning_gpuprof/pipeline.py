@@ -1,4 +1,4 @@
-"""From a run's folder to its report and its files: journal and window facts → metrics → findings → report → sinks."""
+"""A run's folder becomes its report and its files: journal and window facts → metrics → findings → report → sinks."""
 
 from __future__ import annotations
 

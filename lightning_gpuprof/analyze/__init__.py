@@ -1,1 +1,1 @@
-"""From journals and window facts to Metrics, by pure functions."""
+"""Computes Metrics from journals and window facts, by pure functions."""

@@ -1,4 +1,4 @@
-"""From the roofline of a window to products whose sizes do not fit tensor cores, beside those that do."""
+"""Matrix products of a window whose sizes do not fit tensor cores, beside those that do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the shapes of a window's operators to those that compute attention piece by piece."""
+"""Operators of a window that compute attention piece by piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From trace windows to the communication of a run of several ranks."""
+"""The communication of a run of several ranks, from its trace windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From packed blocks to whole columns: each is kept as narrow as its numbers allow and given out as 64-bit integers."""
+"""Joins packed blocks to columns: kept as narrow as their numbers allow, given out as 64-bit integers."""
 
 from __future__ import annotations
 

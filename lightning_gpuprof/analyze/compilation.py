@@ -1,4 +1,4 @@
-"""From a journal's compilations and its steps to what ``torch.compile`` did, and which steps it fell into."""
+"""What ``torch.compile`` did, and which steps it fell into."""
 
 from __future__ import annotations
 

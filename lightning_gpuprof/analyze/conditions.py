@@ -1,4 +1,4 @@
-"""From the conditions of runs to their hash, what differs between two, and whether the runs are comparable."""
+"""Hashes the conditions of runs, lists what differs between two, and says whether they are comparable."""
 
 from __future__ import annotations
 

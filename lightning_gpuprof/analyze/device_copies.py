@@ -1,4 +1,4 @@
-"""From the tables of a trace window to a device's copies per step, and to what pinned memory would reach."""
+"""A device's copies per step, and what pinned memory would reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From trace windows to those that rules on kernels can look at."""
+"""The trace windows that rules on kernels can look at."""
 
 from __future__ import annotations
 

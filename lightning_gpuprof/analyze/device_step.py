@@ -1,4 +1,4 @@
-"""From trace windows, NVML samples and step times to what the busiest device does in an untraced step.
+"""What the busiest device does in an untraced step, from trace windows, NVML samples and step times.
 
 How long it is idle: the time of an untraced step without the work of a traced one. Why: the causes of the window.
 """

@@ -1,4 +1,4 @@
-"""From a GPU's samples to what holds its clock down, what that may cost, and its PCIe link."""
+"""What holds a GPU's clock down, what that may cost, and its PCIe link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the sync points of a trace window to the host's waits for the device, by who makes the host wait."""
+"""The host's waits for the device in a window, by who makes the host wait."""
 
 from __future__ import annotations
 

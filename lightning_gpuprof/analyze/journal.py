@@ -1,4 +1,4 @@
-"""From a journal file to columns: one array per quantity over all steps, and lists of everything else."""
+"""Reads a journal file into columns: one array per quantity over all steps, and lists of everything else."""
 
 from __future__ import annotations
 

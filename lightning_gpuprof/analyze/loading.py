@@ -1,4 +1,4 @@
-"""From steps, CPU times and what was measured in the workers to how the training loop is fed."""
+"""How the training loop is fed: from steps, CPU times and what was measured in the workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From windows to the time of fp32 products that tensor cores could do, and what that would save."""
+"""The time of fp32 products that tensor cores could do, and what that would save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the allocator, NVML's samples and the counted tensors to how full a GPU was, and who held its memory."""
+"""How full a GPU was, and who held its memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From one rank's journal and the facts of its windows to Metrics: everything that rules and reports read."""
+"""Builds one rank's Metrics: everything that rules and reports read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From phases, windows and requests for the interpreter to what Python takes of a training on the CPU."""
+"""What Python takes of a training on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the summaries of all ranks to how each ended: who stands still, failed first, still runs, is out of step."""
+"""How each rank ended: which stands still, failed first, still runs or is out of step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a rank's journal to its summary, and from the folder of a job to the summaries of its ranks."""
+"""The summary of a rank's journal, and those of all ranks in a job's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the summaries of all ranks to what each does on its own in the steps that all of them have steady."""
+"""What each rank does on its own in the steps that are steady on all of them."""
 
 from __future__ import annotations
 

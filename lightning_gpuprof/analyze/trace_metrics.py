@@ -1,4 +1,4 @@
-"""From the facts of one trace to Metrics of which everything else is unknown: what rules can say without a run."""
+"""Metrics of one trace, of which everything else is unknown: for rules without a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From Lightning's action names to the slots that time is charged to.
+"""The slot that the time of each of Lightning's actions is charged to.
 
 The names are those that Lightning gives to ``trainer.profiler.profile(name)`` (read in 2.6.6; unchanged since 2.0).
 """

@@ -1,4 +1,4 @@
-"""From the main thread's stack, looked at from another thread, to counts of the user's source lines per slot.
+"""Counts the user's source lines per slot by sampling the main thread's stack from another thread.
 
 With it, what the program's other Python threads do, and how often one of them would not let go of the interpreter.
 """

@@ -1,4 +1,4 @@
-"""From a device that is here to the rates that large products and copies reach on it, for rooflines."""
+"""Measures the rates that large products and copies reach on a device, for rooflines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the edges of a sampled step to the time between them on the device's own clock, without ever waiting for it.
+"""The time between the edges of a sampled step on the device's own clock, without ever waiting for it.
 
 An event is recorded on the main thread's current stream at each edge. Sampled steps later, when all events of a
 step have been passed by the device, the times between neighbours are read. A span thus begins when the device has done

@@ -1,4 +1,4 @@
-"""From the journal's lines to its file: a thread of its own, so that a disk that hangs holds up nothing but itself.
+"""Writes the journal's lines in a thread of its own, so that a disk that hangs holds up nothing but itself.
 
 The file is opened unbuffered, so that a forked DataLoader worker holds no second copy of unwritten text, and each
 write ends with a newline, so that a kill costs at most the lines that were being written.

@@ -1,4 +1,4 @@
-"""From what the clock closed and what samplers saw to the lines of the journal, in a thread of its own."""
+"""Encodes steps and samples as lines of the journal, in a thread of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From Lightning's actions to NVTX ranges, which Nsight Systems and Nsight Compute show and filter by.
+"""Marks Lightning's actions as NVTX ranges, which Nsight Systems and Nsight Compute show and filter by.
 
 A range is an action, not an exclusive share of time: Lightning runs forward and backward inside its optimizer step, so
 that ``optimizer`` encloses them there. Manual optimization has no action around its backward pass and thus no range.

@@ -1,4 +1,4 @@
-"""From samplers to one sink for their readings: each sampler has a thread and a schedule of its own here."""
+"""Runs the samplers: each has a thread and a schedule of its own, and all write to one sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the options of a run to the samplers that run beside one of its stages."""
+"""Chooses the samplers of a stage by the options of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the clock's last edge to a record, and the stacks of all threads in a file, when training does not move on."""
+"""Notices that training does not move on, records it, and writes the stacks of all threads to a file."""
 
 from __future__ import annotations
 

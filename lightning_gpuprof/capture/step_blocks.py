@@ -1,4 +1,4 @@
-"""From the steps that the clock closed to the blocks of the journal."""
+"""Packs the steps that the clock closed into blocks of the journal."""
 
 from __future__ import annotations
 

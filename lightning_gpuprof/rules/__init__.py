@@ -1,1 +1,1 @@
-"""From Metrics to findings and a verdict; one rule, one file, found by its presence in this folder."""
+"""Finds problems in Metrics; one rule, one file, found by its presence in this folder."""

@@ -1,1 +1,1 @@
-"""From a Report to what people look at: terminal, HTML, JSON, TensorBoard."""
+"""A Report as what people look at: terminal, HTML, JSON, TensorBoard."""

@@ -1,4 +1,4 @@
-"""From a Report to the trainer's loggers: the final numbers, the diagnosis as text, the report's files."""
+"""Sends the final numbers, the diagnosis as text and the report's files to the trainer's loggers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a Kineto trace file to columns, and from columns to the facts of one window."""
+"""Reads a Kineto trace into columns, and computes the facts of one window."""

@@ -1,4 +1,4 @@
-"""From a trace to everything that is computed from it; an analysis that fails does not take the others with it."""
+"""Runs all analyses of a trace; one that fails does not take the others with it."""
 
 from __future__ import annotations
 

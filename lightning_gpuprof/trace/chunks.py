@@ -1,4 +1,4 @@
-"""From a stream of JSON text to pieces that each hold whole events, so that a trace is never in memory at once."""
+"""Cuts a stream of JSON text into pieces of whole events, so that a trace is never in memory at once."""
 
 from __future__ import annotations
 

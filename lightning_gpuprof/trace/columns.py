@@ -1,4 +1,4 @@
-"""From typed events to columns: one table per kind of event, each column one numpy array."""
+"""Typed events as columns: one table per kind of event, each column one numpy array."""
 
 from __future__ import annotations
 

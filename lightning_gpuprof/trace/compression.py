@@ -1,4 +1,4 @@
-"""From a trace file, plain or gzip, to a stream of JSON, and from a plain file to a compressed one."""
+"""Streams the JSON of a trace file, plain or gzip, and compresses a plain one."""
 
 from __future__ import annotations
 

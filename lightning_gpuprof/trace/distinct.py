@@ -1,4 +1,4 @@
-"""From a column to its distinct values, to their numbers, to its median.
+"""Distinct values of a column, their numbers, and the median.
 
 As ``numpy.unique`` and ``numpy.median``, which import ``numpy.ma`` at their first call: 12 ms and 1.7 MB, as much as
 several analyses of a trace take.

@@ -1,4 +1,4 @@
-"""From JSON text to typed events: only the fields that the columns need, everything else is skipped unread."""
+"""Parses JSON text into typed events: only the fields that the columns need, the rest is skipped unread."""
 
 from __future__ import annotations
 

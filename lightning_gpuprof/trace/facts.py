@@ -1,4 +1,4 @@
-"""From a trace to the facts of its window: steps, fetches, device activity, and what took the most time."""
+"""The facts of a trace's window: steps, fetches, device activity, and what took the most time."""
 
 from __future__ import annotations
 

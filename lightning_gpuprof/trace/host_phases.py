@@ -1,4 +1,4 @@
-"""From the named ranges of a trace to phases: what the training was at, on each thread, at any moment."""
+"""The phases of a trace: what the training was doing on each thread, at any moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From starts and ends to covered time: the algebra of intervals, without a loop over events."""
+"""The algebra of intervals: covered time, without a loop over events."""
 
 from __future__ import annotations
 

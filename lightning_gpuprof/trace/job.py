@@ -1,4 +1,4 @@
-"""From a plain trace on disk to a compressed one and a file with the window's facts, in a process of its own.
+"""Compresses a plain trace and computes the window's facts, in a process of its own.
 
 Run as ``python -m lightning_gpuprof.trace.job PLAIN.json FINAL.pt.trace.json.gz FACTS.json START STOP``. The training
 process starts it and goes on; ``FACTS.json`` appears last, so who finds it finds everything else done.

@@ -1,4 +1,4 @@
-"""From the distinct texts of arguments in a trace to what they say, each parsed once and only if it is asked for."""
+"""Parses the distinct texts of arguments in a trace, each once and only if it is asked for."""
 
 from __future__ import annotations
 

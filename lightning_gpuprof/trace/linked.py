@@ -1,4 +1,4 @@
-"""From a trace to its joins: which call launched each work of a device, in which operator, step and phase."""
+"""Joins a trace: which call launched each kernel or copy of a device, in which operator, step and phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From spans of threads to their nesting: what encloses each span, and which is the innermost at a moment."""
+"""The nesting of a thread's spans: what encloses each, and which is the innermost at a moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a Kineto trace file to a :class:`Trace`: the columns of everything that was recorded in a window."""
+"""Reads a Kineto trace file into a :class:`Trace`: the columns of everything recorded in a window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From almost-JSON to JSON: what some writers of traces get wrong, and only that."""
+"""Mends what some writers of traces get wrong in their JSON, and only that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to its steps: the ``ProfilerStep#`` ranges in order of time."""
+"""The steps of a trace: its ``ProfilerStep#`` ranges in order of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From times as they stand in a file, microseconds of any kind, to whole nanoseconds."""
+"""Converts a file's times, microseconds of any kind, to whole nanoseconds."""
 
 from __future__ import annotations
 

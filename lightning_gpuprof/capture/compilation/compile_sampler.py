@@ -1,4 +1,4 @@
-"""From dynamo's notes, looked at once a second from a thread of its own, to records of what was compiled when."""
+"""Records what was compiled when, from dynamo's notes: read once a second by a thread of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From dynamo's counters and its list of compilations to numbers and records; dynamo is never imported here.
+"""Reads dynamo's counters and its list of compilations; dynamo is never imported here.
 
 Knows ``torch._dynamo.utils.counters`` and ``get_compilation_metrics`` as in torch 2.4 to 2.13; what a version does not
 have is left out. ``torch.compile`` and torch's optimizers import dynamo: a run without it costs a look into

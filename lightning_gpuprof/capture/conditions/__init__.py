@@ -1,4 +1,4 @@
-"""From a trainer, its model and its loaders to the conditions of the run: flat, with dotted names."""
+"""The conditions of a run, flat and with dotted names: trainer, model, loaders, machine."""
 
 from lightning_gpuprof.capture.conditions.collect import collect, cuda_uuids
 from lightning_gpuprof.capture.conditions.first_batch import describe

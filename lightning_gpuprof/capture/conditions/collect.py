@@ -1,4 +1,4 @@
-"""From a trainer whose loaders are set up to all facts of the run that can be had, each by itself."""
+"""Collects all facts of a run once its loaders are set up; each fact may fail by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the LightningModule to what of it ``torch.compile`` compiles, and how. Nothing of dynamo is imported.
+"""What of the LightningModule ``torch.compile`` compiles, and how. Nothing of dynamo is imported.
 
 Private parts, seen in torch 2.13: ``OptimizedModule.dynamo_ctx`` with ``callback``, ``_dynamic`` and ``fullgraph``;
 ``Module._compiled_call_impl``; ``_torchdynamo_orig_backend`` from the callback down to ``torch._TorchCompile…Wrapper``;

@@ -1,4 +1,4 @@
-"""From the environment, by a list of names, and the working folder to flags, allocator settings and the job's ids.
+"""Flags, allocator settings and job ids from the environment, by a list of names, and the working folder.
 
 No other variable is looked at, and none is copied whole: see ``model/conditions.py`` for the list.
 """

@@ -1,4 +1,4 @@
-"""From the first batch to its shapes and dtypes, as text: nothing of it is kept, copied or computed with."""
+"""Shapes and dtypes of the first batch, as text: nothing of it is kept, copied or computed with."""
 
 from __future__ import annotations
 

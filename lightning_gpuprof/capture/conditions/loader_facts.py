@@ -1,4 +1,4 @@
-"""From the loaders of a stage to the arguments that they were made with; no loader is iterated."""
+"""The arguments that a stage's loaders were made with; no loader is iterated."""
 
 from __future__ import annotations
 

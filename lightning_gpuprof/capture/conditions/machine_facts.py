@@ -1,4 +1,4 @@
-"""From the machine's files to CPUs, memory, NUMA nodes and the container around the process."""
+"""CPUs, memory, NUMA nodes and the container around the process, from the machine's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the LightningModule to its size, its layers and its optimizers."""
+"""The LightningModule's size, layers and optimizers."""
 
 from __future__ import annotations
 

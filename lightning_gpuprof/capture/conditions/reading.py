@@ -1,4 +1,4 @@
-"""From named functions to the facts that they could read: what fails is absent, and takes nothing with it."""
+"""Reads facts by named functions: what fails is absent, and takes nothing with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what is imported to its versions. Only what nobody imports is looked up on disk, which takes a millisecond."""
+"""Versions of what is imported. Only what nobody imports is looked up on disk, which takes a millisecond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From torch's global state to the flags and the device that computing depends on; CUDA is never started."""
+"""The flags of torch's global state and the device that computing depends on; CUDA is never started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the trainer to its arguments, its strategy, its callbacks and its loggers. Private parts as in lightning 2.6."""
+"""The trainer's arguments, strategy, callbacks and loggers. Private parts as in lightning 2.6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the process's affinity and the container's CPU quota to the number of CPUs that one rank may use."""
+"""How many CPUs one rank may use, by the process's affinity and the container's CPU quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the garbage collector's pauses to samples: sums by generation, and each long pause by itself."""
+"""Samples of the garbage collector's pauses: sums by generation, and each long pause by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From this machine's files to samples of the main process, its threads, its workers and the host."""
+"""Samples the main process, its threads, its workers and the host, from this machine's files."""
 
 from __future__ import annotations
 

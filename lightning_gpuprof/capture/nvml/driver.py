@@ -1,4 +1,4 @@
-"""From NVML's C functions to the sampler's queries: each answer in our units."""
+"""The sampler's queries to NVML's C functions: each answer in our units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the GPUs that this process uses to samples of each: load, memory, power, heat, clocks, links and errors."""
+"""Samples each GPU that this process uses: load, memory, power, heat, clocks, links and errors."""
 
 from __future__ import annotations
 

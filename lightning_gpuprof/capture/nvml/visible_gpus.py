@@ -1,4 +1,4 @@
-"""From all GPUs of the machine and CUDA's view of them to the GPUs that this process uses, in CUDA's order."""
+"""The GPUs that this process uses, in CUDA's order."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From what the analyses of a trace found to figures for people, as plain data that Plotly draws."""
+"""Figures of a trace window, as plain data that page and tab draw."""

@@ -1,1 +1,1 @@
-"""From a trace to one kind of answer per module."""
+"""One kind of answer about a trace per module."""

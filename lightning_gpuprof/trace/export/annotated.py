@@ -1,4 +1,4 @@
-"""From a trace file to a copy of it with the rows on top that an analysis adds, for Perfetto and chrome://tracing."""
+"""Copies a trace file and adds the rows of an analysis on top, for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to the rows that an annotated one adds: phases, and per device its use, its idle time, its queue."""
+"""The rows that an annotated trace adds: phases, and per device its use, its idle time, its queue."""
 
 from __future__ import annotations
 

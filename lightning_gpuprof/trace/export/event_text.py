@@ -1,4 +1,4 @@
-"""From tracks to the events that trace viewers draw: JSON text as Kineto writes it, without the braces around each."""
+"""Events as trace viewers draw them: JSON text as Kineto writes it, without the braces around each."""
 
 from __future__ import annotations
 

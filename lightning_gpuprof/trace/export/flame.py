@@ -1,4 +1,4 @@
-"""From a trace to what flame graphs are drawn from: time by stack, of the host's threads and of the devices."""
+"""Time by stack, of the host's threads and of the devices, for flame graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the text of a trace and new events to the same text with these events at the end of its list."""
+"""Adds events at the end of a trace's list, in its text."""
 
 from __future__ import annotations
 

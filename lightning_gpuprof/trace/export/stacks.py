@@ -1,4 +1,4 @@
-"""From the host's nested spans to the distinct stacks among them, and the stack of each span."""
+"""The distinct stacks of the host's nested spans, and the stack of each span."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to the tables that ``nsys stats`` prints: API calls, kernels, copies and memsets, launches."""
+"""The tables that ``nsys stats`` prints: API calls, kernels, copies and memsets, launches."""
 
 from __future__ import annotations
 

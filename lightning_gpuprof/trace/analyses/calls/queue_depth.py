@@ -1,4 +1,4 @@
-"""From launches and ends of work to how much work was in the queue, at any moment and as a short series."""
+"""How much was in the launch queue, at any moment and as a short series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to its streams: what each one did, what they did beside each other, and how full the queues were."""
+"""What each stream did, what overlapped, and how full the queues were."""
 
 from __future__ import annotations
 

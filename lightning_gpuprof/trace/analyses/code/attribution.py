@@ -1,4 +1,4 @@
-"""From a trace to what its device time belongs to: operator, module, line of user code and phase."""
+"""What device time belongs to: operator, module, line of user code and phase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to its sync points: where the host waited for the device, and how long the device then was idle."""
+"""Where the host waited for the device, and how long the device then was idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to the host's waits for the device: which calls block it, and which of them are one wait."""
+"""The host's waits for the device: which calls block it, and which of them are one wait."""
 
 from __future__ import annotations
 

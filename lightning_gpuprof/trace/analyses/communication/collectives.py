@@ -1,4 +1,4 @@
-"""From communication kernels to what each one did: its collective, size, type and process group."""
+"""What each communication kernel did: its collective, size, type and process group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to its communication: time, overlap with computation, and the speed of each collective."""
+"""Communication: time, overlap with computation, and the speed of each collective."""
 
 from __future__ import annotations
 

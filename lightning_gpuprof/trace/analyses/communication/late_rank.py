@@ -1,4 +1,4 @@
-"""From matched collectives to the rank that the others wait for, and what it does more than they."""
+"""The rank that the others wait for, and what it does more than they."""
 
 from __future__ import annotations
 

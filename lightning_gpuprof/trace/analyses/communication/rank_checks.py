@@ -1,4 +1,4 @@
-"""From the traces of several ranks to what tells whether they belong together, and what is missing among them."""
+"""Whether the traces of several ranks belong together, and what is missing among them."""
 
 from __future__ import annotations
 

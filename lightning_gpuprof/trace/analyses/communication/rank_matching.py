@@ -1,4 +1,4 @@
-"""From the collectives of several ranks to those that are one: the k-th of its kind in the same step and group."""
+"""Matches the collectives of several ranks: the k-th of its kind in the same step and group."""
 
 from __future__ import annotations
 

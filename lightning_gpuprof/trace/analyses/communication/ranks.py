@@ -1,4 +1,4 @@
-"""From several ranks of one window to who waited for whom: transfer, waiting and the late rank."""
+"""Who waited for whom among the ranks of one window: transfer, waiting and the late rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From two traces to what differs between them, per step."""
+"""What differs between two traces, per step."""
 
 from __future__ import annotations
 

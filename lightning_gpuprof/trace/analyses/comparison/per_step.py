@@ -1,4 +1,4 @@
-"""From a trace to its totals inside the steps, or the window, that are to be compared with those of another trace."""
+"""A trace's totals inside the steps, or the window, for comparison with another trace."""
 
 from __future__ import annotations
 

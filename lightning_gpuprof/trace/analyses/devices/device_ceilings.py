@@ -1,4 +1,4 @@
-"""From the device of a trace, and rates measured on it, to the most that it can do."""
+"""The most that a trace's device can do, with rates measured on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a device's name to the dense peak rates and the memory bandwidth of its data sheet."""
+"""Dense peak rates and memory bandwidth by device name, from data sheets."""
 
 from __future__ import annotations
 

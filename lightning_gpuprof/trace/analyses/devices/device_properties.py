@@ -1,4 +1,4 @@
-"""From a device's number in a trace to what ``deviceProperties`` says of it."""
+"""What ``deviceProperties`` says of a device in a trace."""
 
 from __future__ import annotations
 

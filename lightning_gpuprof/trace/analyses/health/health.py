@@ -1,4 +1,4 @@
-"""From a trace to whether it is worth believing: what was lost, and which times do not fit."""
+"""Whether a trace is worth believing: what was lost, and which times do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what was counted in a trace to sentences: its problems, and what to know when reading its numbers."""
+"""A trace's problems as sentences, and what to know when reading its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to its plain facts, under the names and definitions of a slow program that checks them."""
+"""Plain facts of a trace, under the names and definitions of a slow program that checks them."""
 
 from __future__ import annotations
 

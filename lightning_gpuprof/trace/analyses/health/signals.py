@@ -1,4 +1,4 @@
-"""From a trace to the kinds of information it holds, and what follows where one is missing."""
+"""The kinds of information in a trace, and what follows where one is missing."""
 
 from __future__ import annotations
 

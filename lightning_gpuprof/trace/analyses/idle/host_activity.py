@@ -1,4 +1,4 @@
-"""From a trace to what its threads were at: the times that may say why a device got no work."""
+"""What the host's threads were doing: the times that may say why a device got nothing to run."""
 
 from __future__ import annotations
 

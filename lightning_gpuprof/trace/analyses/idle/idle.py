@@ -1,4 +1,4 @@
-"""From a trace to the idle time of each device: how much, why, in which steps, and the longest gaps."""
+"""The idle time of each device: how much, why, in which steps, and the longest gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the gaps of a device to why they are there: time of each gap by cause, which sums to the gap."""
+"""Why a device was idle: time of each gap by cause, which sums to the gap."""
 
 from __future__ import annotations
 

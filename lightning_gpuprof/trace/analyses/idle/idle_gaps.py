@@ -1,4 +1,4 @@
-"""From the work of a device to the gaps in it: what ends each gap, and how long the host was late with it."""
+"""The gaps of a device: what ends each, and how late the host launched it."""
 
 from __future__ import annotations
 

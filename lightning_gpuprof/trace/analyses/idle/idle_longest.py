@@ -1,4 +1,4 @@
-"""From the gaps of a device to the story of the longest: step, phase, what the host did, the works around, the line."""
+"""The story of the longest gaps: step, phase, what the host did, the kernels around, the line."""
 
 from __future__ import annotations
 

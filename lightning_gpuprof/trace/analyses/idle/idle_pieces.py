@@ -1,4 +1,4 @@
-"""From the gaps of a device to disjoint pieces of them, each with its one cause."""
+"""Cuts the gaps of a device into disjoint pieces, each with its one cause."""
 
 from __future__ import annotations
 

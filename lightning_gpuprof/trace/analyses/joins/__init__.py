@@ -1,1 +1,1 @@
-"""From tables of a trace to what joins them, once for all analyses: operators, threads, lines, modules, phases."""
+"""Joins of a trace's tables, made once for all analyses: operators, threads, lines, modules, phases."""

@@ -1,4 +1,4 @@
-"""From the parents of nested spans to the nearest wanted span at or around each one."""
+"""The nearest wanted span at or around each nested span."""
 
 from __future__ import annotations
 

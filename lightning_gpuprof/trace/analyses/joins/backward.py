@@ -1,4 +1,4 @@
-"""From the operators of a trace to its backward passes: what runs in one, and which forward operator it belongs to."""
+"""Backward passes: which operators run in one, and which forward operator each belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a join of a trace's tables to the same made once for all analyses, and let go of when nobody asks any more."""
+"""A join that is made once for all analyses, and let go of when nobody asks any more."""
 
 from __future__ import annotations
 

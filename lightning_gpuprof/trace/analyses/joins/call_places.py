@@ -1,4 +1,4 @@
-"""From the calls of the runtime to the places that made them: line, module and phase, those of a backward's forward."""
+"""The line, module and phase of each runtime call; a backward's are those of its forward."""
 
 from __future__ import annotations
 

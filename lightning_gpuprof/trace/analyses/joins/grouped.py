@@ -1,4 +1,4 @@
-"""From rows with keys to groups, and from their values to each group's statistics, without a loop over rows."""
+"""Statistics of values by group, without a loop over rows."""
 
 from __future__ import annotations
 

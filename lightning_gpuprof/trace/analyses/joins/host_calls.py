@@ -1,4 +1,4 @@
-"""From the name of a CUDA or HIP call to what it makes the host wait for."""
+"""What a CUDA or HIP call makes the host wait for, by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the recorded inputs of operators to the shapes and types of their tensors, as text."""
+"""Shapes and types of operators' input tensors, as text."""
 
 from __future__ import annotations
 

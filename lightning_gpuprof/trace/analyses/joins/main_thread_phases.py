@@ -1,4 +1,4 @@
-"""From a trace to the phases of its main thread: disjoint slices of the time of each step."""
+"""Phases of the main thread: disjoint slices of the time of each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the calls of modules to the tree of modules: which path of modules each call of a Python function runs in."""
+"""The tree of modules: which path of modules each call of a Python function runs in."""
 
 from __future__ import annotations
 

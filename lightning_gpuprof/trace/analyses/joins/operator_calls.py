@@ -1,4 +1,4 @@
-"""From a trace to the own time, the device time and the phase of each call of an operator."""
+"""Own time, device time and phase of each operator call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the operators of a trace to what each was run for: forward, backward, optimizer or something else."""
+"""What each operator was run for: forward, backward, optimizer or something else."""
 
 from __future__ import annotations
 

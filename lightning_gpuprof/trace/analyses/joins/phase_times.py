@@ -1,4 +1,4 @@
-"""From a trace to the host time of each phase inside some intervals, every moment in one phase or in none."""
+"""The host time of each phase inside some intervals, every moment in one phase or in none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the Python stacks of a trace to places in the code: the user's line and the module at any moment of a thread."""
+"""The user's line and the module at any moment of a thread, from the trace's Python stacks."""
 
 from __future__ import annotations
 

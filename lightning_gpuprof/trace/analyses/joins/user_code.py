@@ -1,4 +1,4 @@
-"""From the name of a Python frame to whether it is user code: none of Python, torch, Lightning or another library."""
+"""Whether a Python frame is user code: none of Python, torch, Lightning or another library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the launches of kernels to how far they can fill their device: est. SM efficiency, est. occupancy, waves."""
+"""How far kernels can fill their device: est. SM efficiency, est. occupancy, waves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a kernel's name, and that of the operator that launched it, to its class, input type and use of tensor cores."""
+"""A kernel's class, input type and use of tensor cores, by its name and its operator's."""
 
 from __future__ import annotations
 

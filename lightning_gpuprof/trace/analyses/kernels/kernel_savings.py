@@ -1,4 +1,4 @@
-"""From kernels, their fill and the gaps before them to kernels ranked by what could be saved on them at most."""
+"""Ranks kernels by what could be saved on them at most."""
 
 from __future__ import annotations
 

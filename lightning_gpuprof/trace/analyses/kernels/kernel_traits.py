@@ -1,4 +1,4 @@
-"""From the names of kernels and of what launched them to class, input type and tensor cores of each kernel."""
+"""Class, input type and tensor cores of each kernel of a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to what its kernels are: classes, types, tensor cores, fill of the device, activity, savings."""
+"""What the kernels are: classes, types, tensor cores, fill of the device, activity, savings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From kernels to the grids and blocks they were launched with, each distinct launch looked at once."""
+"""The grids and blocks of kernels, each distinct launch looked at once."""
 
 from __future__ import annotations
 

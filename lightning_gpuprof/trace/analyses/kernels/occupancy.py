@@ -1,4 +1,4 @@
-"""From a device's properties and a kernel's launch to the blocks that fit on one multiprocessor at a time."""
+"""How many blocks of a kernel fit on one multiprocessor at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From kernels and their launches to what is small: durations by bucket, cost of launching, idle gaps before them."""
+"""Short kernels: durations by bucket, cost of launching, idle gaps before them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace and names of operators to what each of them did, per phase and shape of inputs, on host and device."""
+"""What each named operator did, per phase and input shapes, on host and device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From calls of operators to groups of them: one per operator and phase, or also per shapes of inputs."""
+"""Groups calls of operators: one group per operator and phase, or also per input shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to what its operators did: by type, in detail, and by the shapes of their inputs."""
+"""What the operators did: by type, in detail, and by input shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace to where the time of each step went, on the main thread and on each device."""
+"""Where the time of each step went, on the main thread and on each device."""
 
 from __future__ import annotations
 

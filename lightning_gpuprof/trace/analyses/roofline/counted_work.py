@@ -1,4 +1,4 @@
-"""From the inputs of operators to the least work of each call, and to the calls that count so that none does twice."""
+"""The least work of each operator call, counting nested calls once."""
 
 from __future__ import annotations
 

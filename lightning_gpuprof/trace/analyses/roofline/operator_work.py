@@ -1,4 +1,4 @@
-"""From an operator's name and the shapes of its inputs to a lower bound of its FLOPs and memory traffic."""
+"""A lower bound of an operator's FLOPs and memory traffic, from its name and input shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace with shapes to each operator's share of the device's roofline, and to the window's MFU."""
+"""Each operator's share of the device's roofline, and the window's MFU."""
 
 from __future__ import annotations
 

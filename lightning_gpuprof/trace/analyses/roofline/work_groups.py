@@ -1,4 +1,4 @@
-"""From the operators of a trace whose work is known to groups of alike ones: their work, device time and type."""
+"""Groups operators whose work is known: their work, device time and type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the events of a row to a lane of bounded size: what is too short to be seen is joined with what is beside it."""
+"""Lanes of bounded size: an event too short to be seen is joined with its neighbours."""
 
 from __future__ import annotations
 

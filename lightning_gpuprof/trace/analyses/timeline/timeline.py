@@ -1,4 +1,4 @@
-"""From a trace to one of its steps: the phases of the host, its threads, the streams, and why devices were idle."""
+"""One step of a trace: the host's phases and threads, the streams, and why devices were idle."""
 
 from __future__ import annotations
 
