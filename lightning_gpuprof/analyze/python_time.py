@@ -65,7 +65,7 @@ def _python_time(metrics: Metrics) -> PythonTime:
     lost_ms = waited_ms + delayed_ms + paused_ms
     place = _place(blocked[max(phases, key=lambda one: shares[one])])
     if not windows:
-        return _without_a_window(metrics, phases, max(phases_ms - delayed_ms, 0.0), waited_ms, paused_ms, place)
+        return _without_a_window(metrics, phases, waited_ms, paused_ms, place)
     operators_ms = max(_operators_ms(window) for window in windows)
     traced_ms = min(_traced_ms(window, phases) for window in windows)
     if not all(map(possible, (phases_ms, lost_ms, operators_ms, traced_ms))):
@@ -85,22 +85,24 @@ def _python_time(metrics: Metrics) -> PythonTime:
 
 
 def _without_a_window(
-    metrics: Metrics, phases: Sequence[Phase], with_cpu_ms: float, waited_ms: float, paused_ms: float, place: str
+    metrics: Metrics, phases: Sequence[Phase], waited_ms: float, paused_ms: float, place: str
 ) -> PythonTime:
     lock = metrics.interpreter_lock
     found = [lock.by_phase.get(phase, (0, 0)) for phase in phases] if lock is not None else []
     asked, late = sum(one for one, _ in found), sum(one for _, one in found)
     if lock is None or asked < LEAST_ASKED or any(thread.cpus >= _BUSY_CPUS for thread in lock.threads):
         raise MissingSignal("no trace window of ordinary steps holds operators and phases")
-    if not all(map(possible, (with_cpu_ms, waited_ms, paused_ms))):
+    # Not the phases' time without the delay: where that is most of them, their medians leave no difference.
+    cpu_ms = sum(row.cpu_ms or 0.0 for row in metrics.phases if row.phase in phases)
+    if not all(map(possible, (cpu_ms, waited_ms, paused_ms))):
         raise MissingSignal("the times of phases are no possible numbers")
-    own_ms = max(0.0, with_cpu_ms - waited_ms - paused_ms)
+    own_ms = max(0.0, cpu_ms - paused_ms)
     ratio = late / asked
     lower = max(0.0, ratio - _ONE_SIDED * math.sqrt(ratio * (1 - ratio) / asked))
 
     def held_ms(part: float) -> float:
         """We ask at any moment of the phases; the collector keeps the interpreter as well."""
-        return min(own_ms, max(0.0, part * with_cpu_ms - paused_ms))
+        return min(own_ms, max(0.0, part * (cpu_ms + waited_ms) - paused_ms))
 
     return PythonTime(
         period_ms=steady_period_ms(metrics),
