@@ -33,6 +33,10 @@ four runs of two fits on two CPUs, the larger ones while the machine's neighbour
 MOST_SHARING_RATIO = 0.4
 """Of the CPU time of a step, the most that this is. Heuristic: 0.2 to 0.6 in these runs."""
 
+SLOW_SHARING_RATIO = 0.15
+"""Of the CPU time of a long step, what sharing may cost. Heuristic: 0.5 and 13 % in two runs of the digits, whose
+steps have 200 ms of it."""
+
 RECEIVE_GUARD_MS = 3.0
 """What the same may cost without anything being wrong: with workers, a shorter wait does not show an empty queue.
 Heuristic, same measurement."""
@@ -301,7 +305,7 @@ class Loading:
         most_ms = (
             self.compute_ms + RECEIVE_GUARD_MS,
             (self.batch_ms + 2 * handover_ms) / workers,
-            (cpu_ms + 1.7 * sharing_ms) / cpus,
+            (cpu_ms + max(1.7 * sharing_ms, SLOW_SHARING_RATIO * cpu_ms)) / max(cpus - (self.others_cpus or 0.0), 0.1),
         )
         return max(least_ms), max(likely_ms), max(most_ms)
 

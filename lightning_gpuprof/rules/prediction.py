@@ -72,6 +72,8 @@ def _with_more_workers(workers: Value, claim: Claim, metrics: Metrics) -> Expect
     state = metrics.loading
     if not isinstance(workers, int) or isinstance(state, Unmeasured) or workers <= state.num_workers:
         return None
+    if state.is_crowded and state.cpu_bound is not False:
+        return None  # what others leave next time is not known
     per_step = state.bursts if claim == claims.OUTLIERS else state
     return None if per_step is None or per_step.idle_ratio is None else with_workers(per_step, workers, metrics)
 

@@ -26,7 +26,7 @@ CHANGE = Change(call="Trainer", arguments={"log_every_n_steps": 50})
 MORE_WORKERS = Change(call="DataLoader", arguments={"num_workers": 4})
 
 
-def loads_by_itself(make_ms: float, rest_ms: float, *, cpu: float, cpus: float = 2.0) -> Metrics:
+def loads_by_itself(make_ms: float, rest_ms: float, *, cpu: float, cpus: float = 2.0, others: float = 0.0) -> Metrics:
     """Without workers; ``cpu`` is the part of the making that is CPU work."""
     return build(
         times_ms={**dict.fromkeys(PHASES, 0.0), "data_wait": make_ms, "forward": rest_ms / 2, "backward": rest_ms / 2},
@@ -34,6 +34,7 @@ def loads_by_itself(make_ms: float, rest_ms: float, *, cpu: float, cpus: float =
         usable_cpus=cpus,
         process_cpus=(rest_ms + cpu * make_ms) / (make_ms + rest_ms),
         worker_cpus=None,
+        others_cpus=others,
         run={"device.type": "cpu", "torch.num_threads": 1},
     )
 
@@ -80,6 +81,23 @@ def test_the_step_with_workers_is_that_of_the_fits_that_were_run(
     found = with_workers(measured(metrics.loading), workers, metrics)
     assert abs(found.step_ms - after_ms) / found.whole_ms < 0.05
     assert found.lower_ms < after_ms < found.upper_ms
+
+
+@pytest.mark.parametrize(("make_ms", "rest_ms", "after_ms"), [(137.7, 56.8, 110.3), (143.1, 84.9, 114.5)])
+def test_long_steps_that_use_all_cpus_are_within_the_interval(make_ms: float, rest_ms: float, after_ms: float) -> None:
+    metrics = loads_by_itself(make_ms, rest_ms, cpu=1.0)
+    found = with_workers(measured(metrics.loading), 2, metrics)
+    assert found.lower_ms < after_ms < found.upper_ms
+
+
+def test_nothing_is_expected_of_workers_where_others_use_the_cpus() -> None:
+    alone, few, many = (loads_by_itself(82.0, 10.0, cpu=1.0, others=others) for others in (0.0, 0.4, 1.0))
+    finding = stored(callbacks(alone), explains=claims.WAIT_FOR_BATCHES, change=MORE_WORKERS)
+    found = [expected(finding, metrics) for metrics in (alone, few, many)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[2] is None
+    assert found[1].upper_ms > found[0].upper_ms
 
 
 def test_more_workers_than_the_step_needs_leave_the_step_and_the_receipt_of_a_batch() -> None:
