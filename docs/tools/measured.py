@@ -200,6 +200,46 @@ def advice() -> str:
     )
 
 
+def tried() -> str:
+    """What was expected of changes and what a trial said, against what they brought; empty until it was measured."""
+    if not (RESULTS / "advice.json").is_file():
+        return ""
+    results = _results("advice")
+    found = results["summary"]
+
+    def percent(name: str) -> str:
+        return "-" if found[name] is None else f"{100 * found[name]:.1f} %"
+
+    def speedup(whole_ms: float, left_ms: float) -> str:
+        return f"{whole_ms / left_ms:.2f}x"
+
+    rows = []
+    for one in results["changes"]:
+        likely, trial = one["expected"], one["tried"]
+        rows.append(
+            (
+                one["name"],
+                *(f"{one[name]:.2f} ms" for name in ("before_ms", "after_ms")),
+                speedup(one["before_ms"], one["after_ms"]),
+                speedup(likely["whole_ms"], likely["step_ms"]) if likely else "-",
+                speedup(trial["base_ms"], trial["tried_ms"]) if trial and trial["tried_ms"] else "-",
+                trial["outcome"] if trial else "-",
+            )
+        )
+    head = table(
+        ("of the step time before the change", "changes", "median", "90 % quantile"),
+        [
+            (what, str(found[name]), percent(f"{name}_off_median"), percent(f"{name}_off_p90"))
+            for what, name in (("expected, off by", "expected"), ("tried, off by", "tried"))
+        ],
+    )
+    return (
+        f"{head}\n\nThe 90 % interval of what is expected covers {percent('covered_by_90')} of these changes. Of "
+        f'{found["without_effect"]} changes without effect, {percent("called_no_gain")} are called "no gain".\n\n'
+        + table(("change", "before", "after", "achieved", "expected", "tried", "called"), rows)
+    )
+
+
 def traces() -> str:
     """Reading and analysing traces, against HolisticTraceAnalysis."""
     rows = []
@@ -262,5 +302,5 @@ def versions() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     one.__name__: one
-    for one in (step_cost, profilers, windows, truth, alarms, limits, dose, advice, traces, rest, versions)
+    for one in (step_cost, profilers, windows, truth, alarms, limits, dose, advice, tried, traces, rest, versions)
 }

@@ -12,6 +12,7 @@ from msgspec.structs import replace as stored
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Expected, Finding
+from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.loading import LIKELY_RECEIVE_MS
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
@@ -34,7 +35,7 @@ def loads_by_itself(make_ms: float, rest_ms: float, *, cpu: float, cpus: float =
         usable_cpus=cpus,
         process_cpus=(rest_ms + cpu * make_ms) / (make_ms + rest_ms),
         worker_cpus=None,
-        others_cpus=others,
+        host=HostUse(machine=MachineUse(cpu_others_cpus=Level(mean=others, max=others))),
         run={"device.type": "cpu", "torch.num_threads": 1},
     )
 

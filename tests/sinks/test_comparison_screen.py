@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks import comparison_html, json_report
 from lightning_gpuprof.sinks.comparison_screen import render
 from lightning_gpuprof.sinks.console import print_to
 
@@ -115,6 +116,9 @@ def test_what_came_of_a_change_stands_beside_what_was_expected_of_it(factor: flo
     assert f"  expected: about 1.82x (1.67 to 2), got {words}\n" in text
     assert f"), {words.partition(': ')[2]}.\n" in text.splitlines(keepends=True)[2]
     assert not re.search("promised(:| at most)", text)
+    comparison = compare(report, scaled(report, factor))
+    assert f"about 1.82x (1.67 to 2), got {words}<" in comparison_html.render_html(comparison)
+    assert json.loads(msgspec.json.encode(comparison))["expectation"]["standing"] == words.partition(": ")[2]
 
 
 def test_a_bar_and_the_expected_step_stand_on_one_scale() -> None:
