@@ -6,6 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from lightning_gpuprof.capture.background_stop import wait_until_written
@@ -13,7 +14,9 @@ from lightning_gpuprof.capture.cuda_profiler import CudaProfilerSwitch, CudaProf
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.foreign_profilers import ForeignProfilers
 from lightning_gpuprof.capture.nsight import active_tool
+from lightning_gpuprof.capture.output_folder import JOURNAL_NAME
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
+from lightning_gpuprof.capture.shared_plan import SharedPlan
 from lightning_gpuprof.capture.slow_steps import Slowdown, SlowSteps
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.torch_tracer import TorchTracer, other_profiler
@@ -83,6 +86,7 @@ class WindowRecording:
         self._file = TriggerFile(folder / TRIGGER_FILE) if traced else None
         # Also on ranks that open no windows: a signal to all processes of a job must not end them.
         self._signal = RequestSignal(lambda: self._ask(f"requested by {SIGNAL_NAME}")) if options.trace else None
+        self._shared: SharedPlan | None = None
         self._hearing = False
         self._unheard: deque[str] = deque(maxlen=8)
         """Requests while there was no controller to take them."""
@@ -117,8 +121,9 @@ class WindowRecording:
             if controller is not None:
                 with self._fence.around("windows: the end of training"):
                     self._warn_unreachable(ends_at())
+                ask = partial(controller.request, by_person=True) if self._shared is None else self._shared.wish
                 while self._unheard:
-                    controller.request(self._unheard.popleft(), by_person=True)
+                    ask(self._unheard.popleft())
                 self._wake = controller.begin(global_step)
                 self._controller = controller
         return self._wake
@@ -158,6 +163,9 @@ class WindowRecording:
             if self._file is not None and self._file.touched():
                 self._ask("requested by file")
             controller = self._controller
+            if controller is not None and self._shared is not None and (plan := self._shared.look(steps)) is not None:
+                start, reason = plan
+                controller.request(reason, by_person=reason.startswith("requested"), start=start)
             if controller is not None and controller.requested:
                 self._clock.wake()  # again, if it was asked before the clock listened
             elif controller is None and self._why_none and self._unheard:
@@ -229,7 +237,9 @@ class WindowRecording:
     def _ask(self, reason: str, *, by_person: bool = True) -> None:
         """From any thread, and from a signal handler."""
         controller = self._controller
-        if controller is not None:
+        if controller is not None and self._shared is not None:
+            self._shared.wish(reason)
+        elif controller is not None:
             controller.request(reason, by_person=by_person)
             self._clock.wake()
         elif by_person:
@@ -252,8 +262,12 @@ class WindowRecording:
         else:
             told = f"{self._tool} records them: their traces are in its report, not here"
             self._post(Notice(part=PART, message=told))
+        shared = self._shared = self._shared_plan(config)
+        follows = shared is not None and not shared.leads
+        if follows:
+            self._file = self._slow_steps = None  # all ranks of a job are slow at the same steps
         return WindowController(
-            options.windows,
+            () if follows and options.windows is None else options.windows,
             active=config.active,
             every_n_steps=config.every_n_steps,
             warmup=config.warmup if self._tool is None else 0,
@@ -266,7 +280,15 @@ class WindowRecording:
             on_profiled=self._mark,
             on_written=self._clock.wake,
             now=time.perf_counter_ns,
+            on_steady=None if shared is None else partial(shared.wish, "steady"),
         )
+
+    def _shared_plan(self, config: TraceConfig) -> SharedPlan | None:
+        """None where no other traced rank writes into this folder."""
+        there = [rank for rank in config.ranks if (self._folder / JOURNAL_NAME.format(rank=rank)).exists()]
+        if len(there) < 2:
+            return None
+        return SharedPlan(self._folder, leads=self._rank == min(there), warmup=config.warmup)
 
     def _tracer(self, config: TraceConfig) -> Tracer:
         if self._tool is not None:

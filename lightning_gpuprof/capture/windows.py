@@ -82,6 +82,7 @@ class WindowController:
         on_written: Told, on any thread, when a trace that was being written is there: :meth:`collect_finished_trace` is
             due.
         now: Monotonic clock in ns.
+        on_steady: Told that the run is steady, in place of a window there: whoever is told asks for one.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class WindowController:
         on_profiled: Callable[[bool], None],
         on_written: Callable[[], None],
         now: Callable[[], int],
+        on_steady: Callable[[], None] | None = None,
     ) -> None:
         self._pending: deque[_Window] = deque(
             _Window(start=w.start, stop=w.stop, kind="planned", reason="planned") for w in planned or ()
@@ -122,6 +124,7 @@ class WindowController:
         self._on_written = on_written
         self._being_written: tuple[WindowRecord, Future[Path]] | None = None
         self._now = now
+        self._on_steady = on_steady
         self._state: Literal["idle", "warming", "open"] = "idle"
         self._opened_ns = 0
         self._opened_batch = 0
@@ -134,10 +137,10 @@ class WindowController:
         self._periods: deque[int] = deque(maxlen=2 * STEADY_LOOKBACK)
         self._last_step = 0
         self._began_at_step = 0
-        self._requests: deque[tuple[str, bool]] = deque()
+        self._requests: deque[tuple[str, bool, int]] = deque()
         self._refused_a_slow_one = False
 
-    def request(self, reason: str, *, by_person: bool) -> None:
+    def request(self, reason: str, *, by_person: bool, start: int = 0) -> None:
         """Ask for a window at the next boundaries; callable from any thread and from a signal handler.
 
         The first window that starts after the request answers it: one of its own, or one that is due anyway before
@@ -146,8 +149,9 @@ class WindowController:
         Args:
             reason: For the window's record.
             by_person: Somebody asked, as opposed to something that was noticed.
+            start: First step, where that is still to come.
         """
-        self._requests.append((reason, by_person))
+        self._requests.append((reason, by_person, start))
 
     @property
     def requested(self) -> bool:
@@ -369,13 +373,13 @@ class WindowController:
         waiting = [self._requests.popleft() for _ in range(len(self._requests))]
         if not waiting:
             return []
-        start = global_step + self._warmup
+        start = max(global_step + self._warmup, *(at for _, _, at in waiting))
         return [
             _Window(
                 start=start,
                 stop=start + self._active - 1,
-                kind="asked" if any(by_person for _, by_person in waiting) else "slow",
-                reason="; ".join(dict.fromkeys(reason for reason, _ in waiting)),
+                kind="asked" if any(by_person for _, by_person, _ in waiting) else "slow",
+                reason="; ".join(dict.fromkeys(reason for reason, _, _ in waiting)),
             )
         ]
 
@@ -442,6 +446,9 @@ class WindowController:
         long_enough = global_step - self._began_at_step >= STEADY_AT_THE_LATEST
         if long_enough or abs(after - before) <= STEADY_TOLERANCE * before:
             self._wait_until_steady = False
+            if self._on_steady is not None:
+                self._on_steady()
+                return
             start = global_step + self._warmup
             cyclic = any(w.kind == "cyclic" for w in self._pending)
             self._pending = deque(w for w in self._pending if w.kind != "cyclic")

@@ -134,3 +134,11 @@ def test_a_request_at_the_very_end_is_told() -> None:
     assert [(r.reason, r.problem) for r in run.records] == [
         ("asked", "not reached: training ended after 20 optimizer steps (finished)")
     ]
+
+
+def test_a_request_for_a_step_to_come_is_answered_there_and_not_before() -> None:
+    run = Run(parse_windows([], 3))
+    run.controller.request("steady", by_person=False, start=40)
+    run.train(60)
+    assert reasons(run) == [(40, "steady")]
+    assert run.traced_batches == [*range(38, 43)]

@@ -268,7 +268,10 @@ RANKS = """
     import os
     import lightning.pytorch as pl
     from lightning_gpuprof import TraceConfig
+    from lightning_gpuprof.capture import shared_plan
     from planted_runs import Planted, quiet_profiler, single_rows, trainer_for
+
+    shared_plan.LEAD_S = 5.0
 
     class Says(pl.Callback):
         def on_train_batch_end(self, trainer, *args):
@@ -277,19 +280,22 @@ RANKS = """
 
     if __name__ == "__main__":
         profiler = quiet_profiler(trace=TraceConfig(ranks=[0, 1]))
-        trainer = trainer_for({folder!r}, [profiler, Says()], max_steps=200, strategy="ddp", devices=2, max_epochs=-1)
+        trainer = trainer_for({folder!r}, [profiler, Says()], max_steps=700, strategy="ddp", devices=2, max_epochs=-1)
         trainer.fit(Planted({{"training_step": 0.02}}), single_rows())
 """
 
 
 @pytest.mark.slow
-def test_each_traced_rank_answers_one_touch(tmp_path: Path) -> None:
+def test_all_traced_ranks_answer_one_touch_at_the_same_step(tmp_path: Path) -> None:
     process = start(tmp_path, script=RANKS)
     until_running(process)
     assert main(["trigger", str(tmp_path)]) == 0
     ended(process)
+    starts: set[int] = set()
     for rank in (0, 1):
         windows = read_journal(tmp_path / "gpuprof" / f"rank{rank}.jsonl").windows
+        starts.add(windows[0].start_step)
         assert [w.reason for w in windows] == ["requested by file"]
         assert windows[0].problem in ("", "closed: the epoch ended")  # where the touch falls is a matter of chance
         assert windows[0].file.startswith(f"rank{rank}.")
+    assert len(starts) == 1
