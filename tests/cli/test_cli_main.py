@@ -62,6 +62,21 @@ def test_a_page_of_a_rule_imports_no_other_rule() -> None:
     assert "rules.input.single_process_loading" not in rules
 
 
+def test_facts_of_a_trace_need_no_analysis_no_rules_and_nothing_to_draw(tmp_path: Path) -> None:
+    trace = tmp_path / "rank0.1.pt.trace.json"
+    trace.write_text('{"traceEvents": []}')
+    rooms = imported_by("trace", str(trace), "--json")
+    assert "trace.reader" in rooms
+    assert not {"trace.analysis", "rules.base", "sinks.tables", "cli.trace_outputs"} & rooms
+    assert "sinks.trace_html" not in imported_by("trace", str(trace))
+
+
+def test_a_page_of_a_run_is_not_imported_for_its_json(tmp_path: Path) -> None:
+    rooms = imported_by("report", "--json", str(save_run(tmp_path / "run")))
+    assert "analyze.metrics" in rooms
+    assert not {"sinks.terminal", "sinks.terminal_screen", "sinks.html"} & rooms
+
+
 @pytest.mark.parametrize("command", ENTRIES, ids=lambda command: command.name)
 def test_each_command_has_help_with_examples(
     command: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
