@@ -243,8 +243,8 @@ def _validity(
         caveats.append("the run still goes on or was killed: numbers up to the last write of its journal")
     elif journal.footer.status != "finished":
         caveats.append(f"the run was {journal.footer.status}")
+    caveats += crowd  # before what may follow from it
     caveats += step_caveats(journal, facts, chosen)
-    caveats += crowd
     if journal.dropped_lines:
         caveats.append(f"{counted(journal.dropped_lines, 'line')} of the journal could not be read: left out")
     if journal.lost_slots:

@@ -77,16 +77,20 @@ def decide(metrics: Metrics) -> Verdict:
         )
     delay = metrics.cpu.run_delay_ratio
     held_up = delay is not None and possible(delay) and delay >= HOST_RATIO and delay > causes[0].ratio
-    if delay is not None and held_up and metrics.contention.by_this_run:
-        return Verdict(
-            kind="host-bound",
-            summary=f"{STARVED}: {starved_words(min(1.0, delay), period_ms)}.",
-            runner_up=_runner_up(causes, named=()),
-        )
+    others = ""
+    if delay is not None and held_up:
+        if metrics.contention.by_this_run:
+            return Verdict(
+                kind="host-bound",
+                summary=f"{STARVED}: {starved_words(min(1.0, delay), period_ms)}.",
+                runner_up=_runner_up(causes, named=()),
+            )
+        others = f"; in {percent(min(1.0, delay))} of the step other programs had the CPU"
     largest = listed([f"{cause.kind} {percent(cause.ratio)}" for cause in causes[:2]])
     return Verdict(
         kind="mixed",
         summary=f"Mixed: no cause stands out in a step of {millis(period_ms)}; the largest are {largest} of the run"
+        + others
         + ("; whether the device worked meanwhile was not measured." if unseen else "."),
         runner_up=_runner_up(causes, named=causes[:1]),
     )

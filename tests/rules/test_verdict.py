@@ -288,6 +288,14 @@ def test_other_programs_that_have_the_cpus_change_no_verdict(ratio: float) -> No
     assert ("without a CPU, which other programs had" in verdict.summary) is (ratio >= HOST_RATIO)
 
 
+def test_where_nothing_stands_out_because_others_have_the_cpus_the_verdict_says_so() -> None:
+    waits = without_a_cpu(0.6)
+    verdict = decide(replace(waits, cpu=replace(waits.cpu, usable_cpus=4.0)))
+    assert verdict.kind == "mixed"
+    assert verdict.summary.endswith(" of the run; in 60 % of the step other programs had the CPU.")
+    assert "other programs" not in decide(without_a_cpu(0.1)).summary
+
+
 def test_what_a_larger_cause_explains_is_not_put_down_to_the_cpus() -> None:
     metrics = build(times_ms={"callbacks": 60.0})
     assert decide(replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.4))).kind == "loop-bound"
