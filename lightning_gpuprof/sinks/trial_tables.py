@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trial import NotTried, Outcome, Trial, Tried
 from lightning_gpuprof.sinks import plain, wording
-from lightning_gpuprof.sinks.tables import SENTENCE, Column, Format, Table
+from lightning_gpuprof.sinks.tables import FIGURE, SENTENCE, Column, Format, Table
 
 TITLE = "Tried"
 _WORDS: dict[Outcome, str] = {
@@ -28,14 +28,16 @@ def tried_table(trial: Trial) -> Table:
     Args:
         trial: The result.
     """
-    last = (trial.together,) if trial.together is not None else ()
+    rows = trial.tried if trial.together is None else (*trial.tried, trial.together)
+    expected = Column("expected", _expected, help="what the finding expects, or the most that it can gain")
+    device = "the CPU" if trial.device == "cpu" else plain.name(trial.device)
     return Table.of(
-        f"{TITLE} on {plain.name(trial.device)}" if trial.device else TITLE,
-        (*trial.tried, *last),
+        f"{TITLE} on {device}" if device else TITLE,
+        rows,
         Column("change", lambda row: _name(trial, row), _NAME, help="what was set while these steps ran"),
-        Column("expected", _expected, help="what the finding expects, or the most that it can gain"),
+        *((expected,) if any(map(_expected, rows)) else ()),
         Column("measured", lambda row: row.speedup, _FACTOR, help="speed-up of the step, paired by rounds"),
-        Column("90 % interval", _interval, help="Student's interval of the mean log ratio over rounds"),
+        Column("90 % interval", _interval, FIGURE, help="Student's interval of the mean log ratio over rounds"),
         Column("step", lambda row: row.step_ms, Format(numbers.significant, "ms"), help="mean step with the change"),
         Column("worth it?", lambda row: verdict(trial, row), help="worth it from 3 % on"),
         absent="Nothing could be tried.",
@@ -90,7 +92,8 @@ def verdict(trial: Trial, row: Tried) -> str:
     """
     if row.arm.ceiling:
         return "not a change"
-    words = f"{_WORDS[row.outcome]}: {plain.sentence(row.why)}" if row.why else _WORDS[row.outcome]
+    joined = " " if row.outcome == "undecided" else ": "
+    words = f"{_WORDS[row.outcome]}{joined}{plain.sentence(row.why)}" if row.why else _WORDS[row.outcome]
     return f"{words}; the weights come out differently" if row.changes_numbers and row.outcome == "faster" else words
 
 
@@ -144,10 +147,10 @@ def headline(trial: Trial) -> str:
     """
     found, base = best(trial), trial.base_step_ms
     if base is None:
-        return "Nothing was measured: --seconds gives it more time."
+        return "Nothing was measured in this time: try longer, with --seconds."
     if found is None or found.step_ms is None or found.speedup is None:
         if is_undecided(trial):
-            return "Nothing is decided: --seconds gives it more time."
+            return "Nothing is decided yet: try longer, with --seconds."
         return "Nothing that was tried is faster."
     per = "for as many samples" if found.per_sample else "a step"
     return (

@@ -77,7 +77,7 @@ def _tried(arm: Arm, blocks: Sequence[Block], base_ms: float | None, skipped: Sk
     if found is None or base_ms is None:
         return None
     sure = found.rounds > 1
-    few = f"{found.rounds} round{'s' if found.rounds > 1 else ''} only: --seconds gives it more"
+    few = f"in {found.rounds} round{'s' if found.rounds > 1 else ''}"
     return Tried(
         arm=arm,
         outcome=found.outcome,

@@ -99,6 +99,9 @@ def test_nothing_is_expected_of_workers_where_others_use_the_cpus() -> None:
     assert found[1] is not None
     assert found[2] is None
     assert found[1].upper_ms > found[0].upper_ms
+    why = [first(metrics, "single-process-loading").advice.partition("Why 2: ")[2] for metrics in (alone, many)]
+    assert why[0].startswith("a batch costs 82.0 ms of CPU time")
+    assert why[1].startswith("a batch took 82.0 ms beside other programs")
 
 
 def test_more_workers_than_the_step_needs_leave_the_step_and_the_receipt_of_a_batch() -> None:

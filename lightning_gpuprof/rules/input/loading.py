@@ -99,10 +99,8 @@ def _reason(state: Loading, workers: Value, batch: str) -> str:
         )
     if state.cpu_bound is None:
         return "as many as usable CPUs, because the CPU time of loading was not measured."
-    return (
-        f"a batch costs {batch} of CPU time and you have {cpus(state.usable_cpus)}. To go faster still, make the "
-        "batch cheaper."
-    )
+    costs = f"took {batch} beside other programs" if state.is_crowded else f"costs {batch} of CPU time"
+    return f"a batch {costs} and you have {cpus(state.usable_cpus)}. To go faster still, make the batch cheaper."
 
 
 def making_evidence(state: Loading) -> list[Evidence]:
