@@ -169,14 +169,17 @@ def share(
     valid = period_ns > 0
     if not valid.any():
         return None
+    if not part_ns.any():  # as most phases of a long run, each of which would be sorted
+        return Share(median_ratio=0.0, lower_ratio=0.0, median_ms=0.0, total_ratio=0.0, total_lower_ratio=0.0)
     part, period = part_ns[valid].astype(np.float64), period_ns[valid].astype(np.float64)
-    ratio = float(np.median(part) / np.median(period))
+    median_ns = float(np.median(part))
+    ratio = median_ns / float(np.median(period))
     held = np.minimum(part, np.quantile(part, STALL_QUANTILE))
     lower = max(lower_bound_of_share(part, period), _lower_bound_of_both_halves(held, period - part + held))
     return Share(
         median_ratio=ratio,
         lower_ratio=min(ratio, lower),
-        median_ms=(float(np.median(part)) if ordinary_ns is None else ratio * ordinary_ns) / 1e6,
+        median_ms=(median_ns if ordinary_ns is None else ratio * ordinary_ns) / 1e6,
         total_ratio=float(part.sum() / period.sum()),
         total_lower_ratio=lower_bound_of_total_share(part, period),
     )
