@@ -86,8 +86,10 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     loader = _loader(journal.conditions)
     batch = loader.batch_size if loader else None
     summary = step_facts(journal, phases, chosen, batch * journal.header.world_size if batch else None)
-    undisturbed = chosen.steady & ((steps.flags & DISTURBED) == 0)
-    far = outliers.outlier_indices(steps, undisturbed)
+    unsaved, unsaved_phases = _without_checkpoints(journal, phases)
+    ordinary = chosen.steady | chosen.saving(phases)
+    undisturbed = ordinary & ((steps.flags & DISTURBED) == 0)
+    far = outliers.outlier_indices(unsaved.steps, undisturbed)
     waited_ratio = _fetch_waited(phases["data_wait"][chosen.steady], period)
     run_delay, run_delay_samples = blocked.run_delay(journal, chosen.steady)
     cpu = dataclasses.replace(
@@ -107,7 +109,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             device_time.medians_ms(journal, chosen.steady),
         ),
         shares=shares,
-        callback_shares=_callback_shares(journal, chosen.steady, period),
+        callback_shares=_callback_shares(journal, ordinary, unsaved.steps.period_ns[ordinary]),
         loader=loader,
         cpu=cpu,
         fetch_waited_ratio=waited_ratio,
@@ -115,7 +117,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         validation=epochs.recurring(journal, "validation"),
         checkpoint=epochs.recurring(journal, "checkpoint"),
         blocked=blocked.blocked(journal, phases, chosen.steady),
-        outliers=outliers.outliers(journal, phases, undisturbed),
+        outliers=outliers.outliers(unsaved, unsaved_phases, undisturbed),
         devices=devices.devices(journal),
         host=host,
         memory=memory.memory(
@@ -277,6 +279,13 @@ def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:
         prefetch_factor=number("prefetch_factor"),
         dataset=str(conditions.get("loader.dataset") or ""),
     )
+
+
+def _without_checkpoints(journal: Journal, phases: dict[Phase, Ints]) -> tuple[Journal, dict[Phase, Ints]]:
+    """Steps and phases as if checkpoints took no time: what else is in such a step has to be seen."""
+    steps, saved_ns = journal.steps, phases["checkpoint"]
+    steps = dataclasses.replace(steps, period_ns=steps.period_ns - saved_ns)
+    return dataclasses.replace(journal, steps=steps), {**phases, "checkpoint": np.zeros_like(saved_ns)}
 
 
 def _callback_shares(journal: Journal, chosen: steady.Mask, period: Ints) -> tuple[CallbackShare, ...]:

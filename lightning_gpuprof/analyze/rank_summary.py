@@ -75,6 +75,7 @@ def summarise(journal: Journal) -> RankSummary:
         steps=StepTable.of(
             steps.batch[rows], steps.period_ns[rows], {phase: column[rows] for phase, column in phases.items()}
         ),
+        validation_s=_validation_s(journal),
         own_phases=_own_phases(journal, waits),
         run_delay_ratio=blocked.run_delay_ratio(journal, steady_steps),
         strategy=_text(journal, "trainer.strategy"),
@@ -97,6 +98,13 @@ def _standing(journal: Journal) -> dict[str, Any]:
         "stands_at": found.place,
         "stands_s": (until_ns - found.since_ns) / 1e9,
     }
+
+
+def _validation_s(journal: Journal) -> float:
+    batches = ("data_wait", "h2d", "forward")
+    slots = [slot.id for slot in journal.slots if slot.region == "validation" and slot.phase in batches]
+    in_steps = sum(int(column.sum()) for slot, column in journal.steps.charged.items() if slot in slots)
+    return (in_steps + sum(segment.charged.get(slot, 0) for segment in journal.segments for slot in slots)) / 1e9
 
 
 def _own_phases(journal: Journal, told_apart: Collection[Phase]) -> tuple[Phase, ...]:

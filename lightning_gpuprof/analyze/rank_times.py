@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints
-from lightning_gpuprof.model.metrics import LateRanks, RankShare, RankTimes, RareRank
+from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, RankShare, RankTimes, RareRank
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import counted, numbered
 from lightning_gpuprof.model.phases import PHASES, Phase
@@ -98,6 +98,7 @@ def rank_times(
         imbalance=imbalance,
         late=late,
         rare=_rare_rank([ranks[rank] for rank in columns], host),
+        in_validation=_late_in_validation([ranks[rank] for rank in columns]),
         left_out=told,
         ranks=tuple(
             RankShare(
@@ -230,6 +231,16 @@ def _rare_rank(ranks: Sequence[RankSummary], steps: _Beside) -> RareRank | None:
         phase=max(apart_ns, key=lambda phase: apart_ns[phase]),
         lost=lost,
         of_all_ratio=float(alone_ns[at].sum() / alone_ns.sum()),
+    )
+
+
+def _late_in_validation(ranks: Sequence[RankSummary]) -> LateInValidation:
+    next_late, late = sorted(ranks, key=lambda one: one.validation_s)[-2:]
+    return LateInValidation(
+        rank=late.rank,
+        host=late.host,
+        total_s=late.validation_s,
+        excess_s=late.validation_s - next_late.validation_s,
     )
 
 

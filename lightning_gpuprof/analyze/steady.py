@@ -54,6 +54,11 @@ class Selection:
         found = np.bincount(self.labels, minlength=len(STEP_LABELS))
         return {label: int(found[code]) for label, code in _CODE.items()}
 
+    def saving(self, phases: dict[Phase, Ints]) -> Mask:
+        """Steps that would be steady without the checkpoint in them."""
+        found: Mask = (self.labels == _CODE["checkpoint"]) & (phases["checkpoint"] > 0)
+        return found
+
 
 def select(steps: StepColumns, phases: dict[Phase, Ints], compiled: Mask | None = None) -> Selection:
     """Label the steps, and so choose those that statistics rest on.

@@ -201,6 +201,17 @@ class RareRank:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LateInValidation:
+    """The rank whose validation batches take longest in all."""
+
+    rank: int
+    host: str
+    total_s: float
+    excess_s: float
+    """Beyond the longest of the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankTimes:
     """All ranks of a job side by side, by durations: clocks of hosts need not agree."""
 
@@ -214,6 +225,7 @@ class RankTimes:
     late: LateRanks
     rare: RareRank | None
     """None: no rank is ever late alone."""
+    in_validation: LateInValidation
     ranks: tuple[RankShare, ...]
     left_out: tuple[str, ...] = ()
     """Which ranks are not among them, and why."""
@@ -351,6 +363,7 @@ __all__ = [
     "HookShare",
     "InterpreterLock",
     "InterpreterWait",
+    "LateInValidation",
     "LateRanks",
     "LoaderFacts",
     "Metrics",

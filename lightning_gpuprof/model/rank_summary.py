@@ -93,6 +93,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Batches of its first epochs."""
     steps: StepTable
     """What it waits for other ranks in its own phases is in ``sync``, as far as it can be told apart."""
+    validation_s: float = 0.0
+    """Its batches of all validation runs, from fetch to ``validation_step``: it waits for nobody there."""
     own_phases: tuple[Phase, ...] = ()
     """In which it waits for no other rank; on a device, whose host may wait for that in any other phase, only for
     batches."""

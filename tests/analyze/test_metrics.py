@@ -323,3 +323,17 @@ def test_a_run_too_short_for_samples_still_knows_the_cpus_of_its_process() -> No
     m = build(of)
     assert m.cpu.process_cpus == 1.7
     assert m.host.process is None
+
+
+def test_what_a_callback_does_in_a_step_that_holds_a_checkpoint_is_seen() -> None:
+    one = journal(200)
+    for batch in range(50, 200, 25):
+        charge(one, 3, batch, 500 * MS)  # its hook
+        charge(one, 6, batch, 300 * MS)  # what it writes
+    found = build(one)
+    assert found.outliers is not None
+    assert found.outliers.count == 6
+    assert found.outliers.excess_by_phase_ms == {"callbacks": pytest.approx(3000.0)}
+    assert found.outliers.worst_ms == pytest.approx(510.0)
+    assert found.callback_shares[0].share.total_ratio > 0.5
+    assert found.checkpoint.total_s == pytest.approx(1.8)

@@ -13,7 +13,7 @@ from built_journals import MS, SLOTS, ints, journal
 from lightning_gpuprof.analyze.journal import CpuColumns, DeviceColumns, Journal
 from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
-from lightning_gpuprof.model.journal import Slot
+from lightning_gpuprof.model.journal import Segment, Slot
 from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.missing import Unmeasured
 
@@ -48,6 +48,20 @@ def not_compared(journals: Sequence[Journal], unread: dict[int, str] | None = No
 
 def jittered(seed: int, mean_ms: float) -> np.ndarray:
     return mean_ms + np.random.default_rng(seed).uniform(-0.5, 0.5, N)
+
+
+def test_the_rank_whose_validation_takes_longest_is_named_with_what_it_takes_longer_than_any_other() -> None:
+    val = Slot(id=len(SLOTS), action="validation_step", phase="forward", region="validation")
+    end = Slot(id=len(SLOTS) + 1, action="epoch end", phase="logging", region="validation")
+
+    def validating(number: int, batches_ms: int, waits_ms: int) -> Journal:
+        one = rank(number, of=3)
+        charged = {val.id: batches_ms * MS, end.id: waits_ms * MS}
+        between = Segment(kind="epoch_gap", start_ns=0, end_ns=sum(charged.values()), charged=charged)
+        return replace(one, slots=[*one.slots, val, end], segments=[*one.segments, between])
+
+    found = side_by_side([validating(0, 200, 700), validating(1, 900, 0), validating(2, 300, 600)]).in_validation
+    assert (found.rank, found.total_s, found.excess_s) == (1, pytest.approx(0.9), pytest.approx(0.6))
 
 
 def test_the_late_rank_has_the_excess_and_is_the_slowest() -> None:

@@ -50,6 +50,10 @@ class Net(L.LightningModule):
         if how == "in turn" and turn or how in IN_BACKWARD and self.global_rank == IN_BACKWARD[how]:
             out = SlowBackward.apply(out, 0.2)
         return torch.nn.functional.cross_entropy(out, y)
+    def validation_step(self, batch, batch_idx):
+        if self.global_rank == 1:
+            time.sleep(0.2)
+        self.log("loss", self.layers(batch[0]).mean(), sync_dist=True)
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
@@ -68,10 +72,12 @@ if __name__ == "__main__":
         profiler = GpuProfiler(dirpath=f"{sys.argv[1]}/{how}", reports=["json"], windows=[], nvml=False)
         trainer = L.Trainer(
             accelerator="cpu", devices=2, strategy=STRATEGIES.get(how, lambda: "ddp")(), max_epochs=1,
-            limit_train_batches=45, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            limit_train_batches=45, val_check_interval=15 if how == "validation" else None, limit_val_batches=5,
+            num_sanity_val_steps=0, logger=False, enable_checkpointing=False, enable_progress_bar=False,
             callbacks=[profiler],
         )
-        trainer.fit(Net(how), DataLoader(data, batch_size=16))
+        loader = DataLoader(data, batch_size=16)
+        trainer.fit(Net(how), loader, loader if how == "validation" else None)
 """
 
 LATE_ONE = ["forward", "backward", "own backward", "sharded", "tensor-parallel"]
@@ -85,7 +91,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     folder = tmp_path_factory.mktemp("ranks")
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    hows = [*LATE_ONE, "in turn", "both"]
+    hows = [*LATE_ONE, "in turn", "both", "validation"]
     subprocess.run([sys.executable, str(program), str(folder), *hows], check=True, timeout=500, capture_output=True)
     return {how: msgspec.json.decode((folder / how / "report.json").read_bytes(), type=Report) for how in hows}
 
@@ -94,6 +100,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     ("how", "expected"),
     [
         *((how, {"straggler-rank"}) for how in LATE_ONE),
+        ("validation", {"straggler-rank"}),
         ("in turn", {"load-imbalance"}),
         ("both", {"find-unused-params"}),
     ],
@@ -130,6 +137,17 @@ def test_no_rank_is_blamed_for_its_waiting(reports: dict[str, Report], how: str)
     else:
         assert "for rank 1 on" in report.verdict.summary
         assert not own
+
+
+def test_a_rank_that_is_late_in_validation_only_is_named_with_all_that_it_takes_longer(
+    reports: dict[str, Report],
+) -> None:
+    finding = next(one for one in reports["validation"].findings if one.rule == "straggler-rank")
+    assert finding.subject == "rank 1"
+    assert "for its validation batches" in finding.summary
+    assert finding.evidence[-1].name == "beyond the others"
+    assert isinstance(finding.evidence[-1].value, float)
+    assert finding.evidence[-1].value > 1.5  # 3 validations of 5 batches, 0.2 s each
 
 
 def test_uneven_batches_are_counted_in_forward_and_backward(reports: dict[str, Report]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from device_builder import collective, distributed
 from metrics_builder import build, replace, share
 
-from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankShare, RankTimes, RareRank
+from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, Metrics, RankShare, RankTimes, RareRank
 from lightning_gpuprof.model.missing import Unmeasured
 
 
@@ -30,6 +30,7 @@ def with_ranks(
     run_delay_ms: tuple[float, float] | None = None,
     rare_ms: float = 0.0,
     alone_ratio: float = 0.95,
+    validation_s: float = 0.0,
 ) -> Metrics:
     """Steps of 50 ms in which some ranks take so much longer in their forward than the median of the others."""
     late = (late,) if isinstance(late, int) else late
@@ -64,6 +65,7 @@ def with_ranks(
             lost=share(0.0, 50.0, lower=lower, total_ratio=0.02 * rare_ms / (50.0 + 0.02 * rare_ms)),
             of_all_ratio=alone_ratio,
         ),
+        in_validation=LateInValidation(rank=2, host="node1", total_s=validation_s, excess_s=validation_s / 2),
         ranks=shares,
     )
     return replace(

@@ -6,11 +6,19 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes, RareRank
-from lightning_gpuprof.model.numbers import counted, millis, numbered, percent
+from lightning_gpuprof.model.numbers import counted, millis, numbered, percent, seconds
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, severity, threshold
+from lightning_gpuprof.rules.base import (
+    BaseRule,
+    gain,
+    outside_severity,
+    run_ms_per_step,
+    run_s,
+    severity,
+    threshold,
+)
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 
@@ -55,6 +63,10 @@ class StragglerRank(BaseRule):
     A rank that is late in few steps only is in no median. It is named, without a gain, if it takes longer than any
     other for a tenth of the steps' time in all, and for 80 % of the time in which any rank is late alone.
 
+    If there is no such rank, the validation batches are compared, each rank's from fetch to `validation_step`, in all
+    validation runs together: the rank that takes longest is named if it takes 5 % of the wall time longer than any
+    other.
+
     ## When it is wrong
     - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
     - On a device without a trace window the wait may be covered by work: the confidence is lower.
@@ -75,6 +87,7 @@ class StragglerRank(BaseRule):
     least_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")
 
     least_alone_ratio: float = threshold(0.80, source="heuristic: others are hardly ever late")
+    least_validation_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time, as for checkpoints")
 
     examples = (
         fires(
@@ -105,6 +118,13 @@ class StragglerRank(BaseRule):
             "Rank 1 on node0 takes 500 ms longer than any other in 2.0 % of 100 steps, most of it in callbacks",
             ranks={"excess_ms": 0.0, "rare_ms": 500.0},
         ),
+        fires(
+            "rank 2 takes 6 s longer in validation",
+            "critical",
+            "Rank 2 on node1 takes 12.0 s for its validation batches, 6.00 s longer than any other rank",
+            ranks={"excess_ms": 0.0, "validation_s": 12.0},
+        ),
+        quiet("it takes 0.2 s longer", ranks={"excess_ms": 0.0, "validation_s": 0.4}),
         looks_alike("every rank is late now and then", ranks={"excess_ms": 0.0, "rare_ms": 500.0, "alone_ratio": 0.3}),
         quiet("the ranks are equal", ranks={"excess_ms": 0.5}),
         quiet("there is one rank"),
@@ -122,7 +142,8 @@ class StragglerRank(BaseRule):
         late = times.late
         lost = lost_by_waiting(metrics, late.lost, period_ms)
         if late.slowest_ratio < self.least_slowest_ratio or not lost.is_worth(self.least_ratio):
-            return None if times.rare is None else self._late_now_and_then(times, times.rare, period_ms)
+            rare = None if times.rare is None else self._late_now_and_then(times, times.rare, period_ms)
+            return rare or self._late_in_validation(metrics, times)
         one = len(late.ranks) == 1
         whose = "it" if one else "one of them"
         name, waiting = times.late_name, len(times.ranks) - len(late.ranks)
@@ -171,6 +192,36 @@ class StragglerRank(BaseRule):
                 Evidence(name="step time", value=period_ms, unit="ms"),
             ),
             confidence=0.6,
+        )
+
+    def _late_in_validation(self, metrics: Metrics, times: RankTimes) -> Finding | None:
+        """A rank whose validation takes longer, where the others wait at its end or in the next step."""
+        late, total_s = times.in_validation, run_s(metrics)
+        ratio = late.excess_s / total_s
+        if not ratio >= self.least_validation_ratio:
+            return None
+        saved_ms = late.excess_s * 1e3 / metrics.steps.count
+        return self.finding(
+            severity=outside_severity(metrics, ratio),
+            title="One rank is slower than the others in validation",
+            subject=f"rank {late.rank}",
+            summary=(
+                f"Rank {late.rank} on {late.host} takes {seconds(late.total_s)} for its validation batches, "
+                f"{seconds(late.excess_s)} longer than any other rank. The others wait for it in {percent(ratio)} of "
+                f"{seconds(total_s)}."
+            ),
+            advice=(
+                f"Look at validation_step and the validation loader of rank {late.rank}: what it does there only, "
+                "whether it has more or larger samples, storage and CPUs of its host."
+            ),
+            evidence=(
+                self.evidence("least_validation_ratio", ratio, "waiting for it, share of the wall time"),
+                Evidence(name="its validation batches", value=late.total_s, unit="s"),
+                Evidence(name="beyond the others", value=late.excess_s, unit="s"),
+            ),
+            gain=gain(saved_ms, saved_ms, run_ms_per_step(metrics)),
+            confidence=0.7,
+            explains=claims.VALIDATION,
         )
 
 

@@ -40,9 +40,10 @@ class StepOutliers(BaseRule):
     ## How it is measured
     A step is an outlier above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute deviation, which
     outliers do not widen. With accumulated gradients, steps with and without an optimizer step have a median each.
-    Traced steps, those with a validation or a checkpoint, and the first and last of an epoch are left out. The phases
-    with most of the excess over the median are named. The gain is the excess, spread over the checked steps. Where
-    other programs use the CPUs, the share of the excess in which the main thread had none is taken off.
+    Traced steps, those with a validation or after a checkpoint, and the first and last of an epoch are left out; steps
+    that hold a checkpoint count without the time of writing it. The phases with most of the excess are named. The gain
+    is the excess, spread over the checked steps. Where other programs use the CPUs, the share of the excess in which
+    the main thread had none is taken off.
 
     ## When it is wrong
     It is information only, with half the confidence,
