@@ -36,7 +36,7 @@ def rank_ends(own: RankSummary, others: Sequence[RankSummary], unread: Collectio
     same = [one for one in others if (one.job, one.stage, one.world_size) == (own.job, own.stage, own.world_size)]
     ends = _ends(own, same, unread)
     standing = _standing([own, *same])
-    if all(one.stands_in in (None, *_WAITING) for one in [own, *same]):  # for a rank that failed, if one did
+    if all(one.stands_in is None or _waits(one) for one in [own, *same]):  # for a rank that failed, if one did
         return replace(ends, sentences=(*ends.sentences, *standing))
     return replace(ends, sentences=(*standing, *ends.sentences))
 
@@ -46,8 +46,9 @@ def _standing(ranks: Sequence[RankSummary]) -> tuple[str, ...]:
     groups: dict[tuple[bool, int, str], list[RankSummary]] = {}
     for one in ranks:
         if one.stands_in is not None:
+            where = f"{one.stands_in}{f' ({one.stands_collective})' if one.stands_collective else ''}"
             at = f" at {one.stands_at}" if one.stands_at else ""
-            key = (one.stands_in in _WAITING, one.batches, f"in {one.stands_in}{at} after {_batches(one.batches)}")
+            key = (_waits(one), one.batches, f"in {where}{at} after {_batches(one.batches)}")
             groups.setdefault(key, []).append(one)
     if not groups:
         return ()
@@ -60,6 +61,11 @@ def _standing(ranks: Sequence[RankSummary]) -> tuple[str, ...]:
         named.append(f"{numbered('rank', moving)} still running, or killed")
     lasted = seconds(min(one.stands_s for of in groups.values() for one in of))
     return (f"no progress for {lasted}: {named[0]}", *named[1:_MOST_NAMED])
+
+
+def _waits(one: RankSummary) -> bool:
+    """Whether it stands where ranks wait for each other."""
+    return one.stands_in in _WAITING or bool(one.stands_collective)
 
 
 def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]) -> RankEnds:

@@ -96,6 +96,7 @@ def _standing(journal: Journal) -> dict[str, Any]:
     return {
         "stands_in": journal.slots[found.slot].step_phase,
         "stands_at": found.place,
+        "stands_collective": found.collective,
         "stands_s": (until_ns - found.since_ns) / 1e9,
     }
 

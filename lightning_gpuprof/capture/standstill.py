@@ -23,6 +23,9 @@ AFTER_NS = 15_000_000_000
 AFTER_STEPS = 20
 """Nor of those shorter than so many median steps."""
 
+_COLLECTIVES = ("torch", "distributed", "distributed_c10d.py")
+"""File of the functions that wait for other ranks."""
+
 STACKS_NAME = "rank{rank}.stacks.txt"
 
 
@@ -72,8 +75,8 @@ class Watchdog:
             return
         self._due_ns = 2 * now_ns - since_ns  # again when it has lasted twice as long
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
-        place = _place(sys._current_frames().get(self._thread_id))
-        self._post(Standstill(t_ns=now_ns, since_ns=since_ns, slot=slot, place=place))
+        place, collective = _place(sys._current_frames().get(self._thread_id))
+        self._post(Standstill(t_ns=now_ns, since_ns=since_ns, slot=slot, place=place, collective=collective))
         # A file system that hangs, perhaps the reason, holds up this thread only.
         threading.Thread(target=self._dump, args=(now_ns - since_ns,), name="gpuprof-stacks", daemon=True).start()
 
@@ -85,10 +88,11 @@ class Watchdog:
             faulthandler.dump_traceback(file)
 
 
-def _place(frame: FrameType | None) -> str:
-    """The user's innermost line; where there is none, the library's."""
+def _place(frame: FrameType | None) -> tuple[str, str]:
+    """The user's innermost line, or the library's where there is none, and the collective that has been called."""
     if frame is None:
-        return ""
+        return "", ""
     code = frame.f_code
-    library = f"{'/'.join(PurePath(code.co_filename).parts[-3:])}:{frame.f_lineno} {code.co_name}"
-    return UserCode.of_this_process().site_of(frame) or library
+    parts = PurePath(code.co_filename).parts[-3:]
+    library = f"{'/'.join(parts)}:{frame.f_lineno} {code.co_name}"
+    return UserCode.of_this_process().site_of(frame) or library, code.co_name if parts == _COLLECTIVES else ""

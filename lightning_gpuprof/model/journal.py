@@ -213,6 +213,8 @@ class Standstill(msgspec.Struct, tag="standstill", tag_field="k", kw_only=True):
     """Where its time is charged to."""
     place: str
     """``file:line function`` of the innermost frame of the user's code, or of a library; empty if not known."""
+    collective: str = ""
+    """Function of torch.distributed in which it is, such as ``all_reduce``."""
 
 
 class WindowRecord(msgspec.Struct, tag="window", tag_field="k", kw_only=True, omit_defaults=True):

@@ -108,6 +108,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Where it has not moved on for long, or had not when it ended; None: it moved."""
     stands_at: str = ""
     """``file:line function`` there; empty if not known."""
+    stands_collective: str = ""
+    """Function of torch.distributed there."""
     stands_s: float = 0.0
     cpu_set: str = ""
     """CPUs that it may use."""

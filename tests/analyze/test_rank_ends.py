@@ -93,6 +93,15 @@ def test_the_rank_that_others_wait_for_is_named_first_with_its_line() -> None:
     )
 
 
+def test_a_rank_in_a_collective_waits_in_whatever_phase() -> None:
+    waits = stands(0, "validation", "torch/distributed/distributed_c10d.py:9 barrier", stands_collective="barrier")
+    found = rank_ends(waits, [stands(1, "validation", "train.py:24 validation_step")])
+    assert found.sentences[:2] == (
+        "no progress for 40.0 s: rank 1 in validation at train.py:24 validation_step after 30 batches",
+        "rank 0 waiting in validation (barrier) at torch/distributed/distributed_c10d.py:9 barrier after 30 batches",
+    )
+
+
 def test_nobody_is_said_to_wait_where_no_rank_or_several_are_elsewhere() -> None:
     both = [stands(0, "backward", ""), stands(1, "backward", "", batches=31)]
     assert rank_ends(both[0], both[1:]).sentences[:2] == (

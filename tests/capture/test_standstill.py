@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torch.distributed import distributed_c10d
 
+from lightning_gpuprof.capture import standstill
 from lightning_gpuprof.capture.standstill import AFTER_NS, Watchdog
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.journal import Standstill
@@ -85,3 +87,8 @@ def test_the_place_is_the_line_of_the_user_and_the_file_has_all_threads(watched:
 def test_a_folder_that_is_gone_harms_nothing(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "gone" / "stacks.txt")
     assert watched.looked_at(20) == [20]
+
+
+def test_collectives_are_where_they_are_looked_for() -> None:
+    assert Path(distributed_c10d.__file__).parts[-3:] == standstill._COLLECTIVES
+    assert Path(distributed_c10d.barrier.__wrapped__.__code__.co_filename).parts[-3:] == standstill._COLLECTIVES
