@@ -57,21 +57,22 @@ def _python_time(metrics: Metrics) -> PythonTime:
     if not blocked.keys() >= set(phases):
         raise MissingSignal(f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
     shares = {phase: step_share(metrics, phase).median_ms for phase in phases}
-    phases_ms = sum(shares.values())
     waited_ms = sum(max(0.0, blocked[phase].blocked.median_ms) for phase in phases)
     delayed_ms = (metrics.cpu.run_delay_ratio or 0.0) * period_ms
+    # Not the phases' time without the delay: where that is most of them, their medians leave no difference.
+    cpu_ms = sum(row.cpu_ms or 0.0 for row in metrics.phases if row.phase in phases)
     collector = metrics.host.gc
     paused_ms = (collector.pause_ms_per_step or 0.0) if collector is not None else 0.0
     lost_ms = waited_ms + delayed_ms + paused_ms
     place = _place(blocked[max(phases, key=lambda one: shares[one])])
     if not windows:
-        return _without_a_window(metrics, phases, waited_ms, paused_ms, place)
+        return _without_a_window(metrics, phases, cpu_ms, waited_ms, paused_ms, place)
     operators_ms = max(_operators_ms(window) for window in windows)
     traced_ms = min(_traced_ms(window, phases) for window in windows)
-    if not all(map(possible, (phases_ms, lost_ms, operators_ms, traced_ms))):
+    if not all(map(possible, (cpu_ms, lost_ms, operators_ms, traced_ms))):
         raise MissingSignal("the times of operators or phases are no possible numbers")
     # what untraced steps take longer than traced ones is nothing that windows tell of
-    own_ms = max(0.0, min(phases_ms, traced_ms) - lost_ms)
+    own_ms = max(0.0, min(cpu_ms, traced_ms) - paused_ms)
     lower_ms = max(0.0, own_ms - operators_ms)
     python_ms = min(own_ms, max(lower_ms, traced_ms - operators_ms - lost_ms))
     return PythonTime(
@@ -85,15 +86,13 @@ def _python_time(metrics: Metrics) -> PythonTime:
 
 
 def _without_a_window(
-    metrics: Metrics, phases: Sequence[Phase], waited_ms: float, paused_ms: float, place: str
+    metrics: Metrics, phases: Sequence[Phase], cpu_ms: float, waited_ms: float, paused_ms: float, place: str
 ) -> PythonTime:
     lock = metrics.interpreter_lock
     found = [lock.by_phase.get(phase, (0, 0)) for phase in phases] if lock is not None else []
     asked, late = sum(one for one, _ in found), sum(one for _, one in found)
     if lock is None or asked < LEAST_ASKED or any(thread.cpus >= _BUSY_CPUS for thread in lock.threads):
         raise MissingSignal("no trace window of ordinary steps holds operators and phases")
-    # Not the phases' time without the delay: where that is most of them, their medians leave no difference.
-    cpu_ms = sum(row.cpu_ms or 0.0 for row in metrics.phases if row.phase in phases)
     if not all(map(possible, (cpu_ms, waited_ms, paused_ms))):
         raise MissingSignal("the times of phases are no possible numbers")
     own_ms = max(0.0, cpu_ms - paused_ms)

@@ -185,6 +185,15 @@ def test_under_load_the_share_is_of_what_the_thread_had(tmp_path: Path) -> None:
     assert found.gain.saved_ms_per_step <= 10.0
 
 
+def test_where_others_have_the_cpu_most_of_the_time_what_the_thread_computes_decides(tmp_path: Path) -> None:
+    """The median of the delay, over all phases, can be above that of forward: their difference says nothing."""
+    metrics = on_cpu(window(tmp_path, python_us=10_000.0))
+    finding = RULE.check(replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.9)))
+    assert finding is not None
+    assert finding.gain is not None
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(10.0)
+
+
 def untraced(*, asked: int = 40, late: int = 33, thread_cpus: float = 0.0, **lost: float) -> Metrics:
     busy = PythonThread(name="metrics", cpus=thread_cpus)
     by_phase: dict[Phase, tuple[int, int]] = {"forward": (asked, late), "data_wait": (100, 100)}
