@@ -61,7 +61,8 @@ def run(directory: Path, *, as_json: bool = False) -> int:
         return 0
     print(
         f"touched {trigger}\n"
-        "Each rank of trace.ranks looks there about once a second, and opens a window at its next steps, unless trace "
+        "Each rank of trace.ranks looks there about once a second, and opens a window at its next steps, several "
+        "ranks at the same step some seconds later, unless trace "
         "is off, its limits are reached or another tracer is in use.\n"
         f"The trace appears as {folder / 'rank*.pt.trace.json.gz'}; `gpuprof report {directory}` shows what is in it."
     )
