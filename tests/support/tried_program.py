@@ -158,7 +158,7 @@ def loader() -> Any:
         return CombinedLoader({"a": DataLoader(Samples(), batch_size=4), "b": DataLoader(Samples())}, "max_size_cycle")
     if KIND == "partial":
         return DataLoader(Samples(), batch_size=3)
-    return DataLoader(Samples(0.01 if KIND == "loader" else 0.0), batch_size=4)
+    return DataLoader(Samples(0.03 if KIND == "loader" else 0.0), batch_size=4)
 
 
 def main() -> None:
