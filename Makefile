@@ -43,13 +43,14 @@ $(READY): pyproject.toml constraints.txt
 	fi
 	@touch $@
 
-demo: $(READY) ## Train on the digits, print the report, apply its advice, train again, compare
+demo: $(READY) ## Train on the digits, measure what its advice gains, train again with it, compare
 	@echo; echo "== 1/4  Train on the digits, batches loaded in the training process: configs/digits.yaml"
 	$(BIN)/python -m examples.digits fit --config configs/digits.yaml
-	@echo; echo "== 2/4  The same with the advice applied: configs/digits_fixed.yaml"
+	@echo; echo "== 2/4  What does the advice of that run really gain, and what is to change?"
+	@run=$(call newest,digits); program="$(BIN)/python -m examples.digits fit --config configs/digits.yaml"; \
+		echo "gpuprof try $$run --patch -- $$program"; $(BIN)/gpuprof try "$$run" --patch -- $$program
+	@echo; echo "== 3/4  Train again with the advice applied: configs/digits_fixed.yaml"
 	$(BIN)/python -m examples.digits fit --config configs/digits_fixed.yaml
-	@echo; echo "== 3/4  The report of the first run"
-	@run=$(call newest,digits); echo "gpuprof report $$run"; $(BIN)/gpuprof report "$$run"
 	@echo; echo "== 4/4  Before and after"
 	@before=$(call newest,digits); after=$(call newest,digits_fixed); \
 		echo "gpuprof compare $$before $$after"; $(BIN)/gpuprof compare "$$before" "$$after" || [ $$? -le 2 ]  # slower or not comparable

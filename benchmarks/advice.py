@@ -6,7 +6,8 @@ Run it from anywhere, with nothing else running; an hour::
     python benchmarks/advice.py --only anomaly "num_workers 0"
 
 Each setting: a whole run as it is, one with the change, and a trial of the same fit. Each truth case with advice that
-can be applied: a whole run as it is, and one with the advice.
+can be applied: a whole run as it is, and one with the advice. Each search of loader settings: a whole run
+with every setting, and ``gpuprof try --input``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rich.table import Table
 from truths import cures
 from truths.cases import CASES
 from truths.running import Job, run_all
-from truths.settings import SETTINGS, Measured, jobs
+from truths.settings import SETTINGS, Found, Measured, jobs, searches
 
 from lightning_gpuprof.model.finding import Expected
 
@@ -115,7 +116,7 @@ def summary(rows: Sequence[Row]) -> dict[str, float | int | None]:
 
 
 def chosen(only: Sequence[str], repetition: int) -> list[Job]:
-    every = [*jobs(SETTINGS, repetition), *cures.jobs(CASES, repetition)]
+    every = [*searches(repetition), *jobs(SETTINGS, repetition), *cures.jobs(CASES, repetition)]
     return [job for job in every if not only or any(part in job.name for part in only)]
 
 
@@ -128,12 +129,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen(options.only, 0):
         parser.error(f"--only {' '.join(options.only)} names no setting and no case")
     rows: list[Row] = []
+    found: list[Found] = []
     failed = 0
     for repetition in range(options.repetitions):
         for done in run_all(chosen(options.only, repetition)):
             if done.told is None:
                 failed += 1
                 console.print(f"{done.name}: {done.error}", markup=False)
+            elif isinstance(done.told, Found):
+                found.append(done.told)
+                told = f"{done.told.chosen} ({done.told.chosen_ms:.2f} ms), the best {done.told.best}"
+                console.print(f"{done.name}: chosen {told} ({done.told.best_ms:.2f} ms)", markup=False)
             else:
                 rows.append(row_of(done.told))
                 console.print("  ".join(cells(rows[-1])), highlight=False, markup=False)
@@ -146,7 +152,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = summary(rows)
     for name, value in told.items():
         console.print(f"{name:<22} {value if value is None or isinstance(value, int) else round(value, 4)}")
-    write_json(options.json, "advice", summary=told, changes=[msgspec.to_builtins(asdict(row)) for row in rows])
+    write_json(
+        options.json,
+        "advice",
+        summary=told,
+        changes=[msgspec.to_builtins(asdict(row)) for row in rows],
+        searches=[asdict(one) for one in found],
+    )
     return 1 if failed else 0
 
 

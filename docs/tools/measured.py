@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +237,24 @@ def tried() -> str:
         f"{head}\n\nThe 90 % interval of what is expected covers {percent('covered_by_90')} of these changes. Of "
         f'{found["without_effect"]} changes without effect, {percent("called_no_gain")} are called "no gain".\n\n'
         + table(("change", "before", "after", "achieved", "expected", "tried", "called"), rows)
+        + _searches(results["searches"])
     )
+
+
+def _searches(found: Sequence[dict[str, Any]]) -> str:
+    if not found:
+        return ""
+    rows = [
+        (
+            one["name"],
+            f"`{one['chosen']}`",
+            f"{one['chosen_ms']:.2f} ms",
+            f"`{one['best']}`",
+            f"{one['best_ms']:.2f} ms",
+        )
+        for one in found
+    ]
+    return "\n\n" + table(("`gpuprof try --input`", "chose", "step", "best of whole runs", "step"), rows)
 
 
 def traces() -> str:

@@ -41,7 +41,7 @@ SECONDS = 45.0
 LEAST_SECONDS = 5.0
 MOST_SECONDS = 3600.0
 PROFILE_SECONDS = 12.0
-"""For a report of the program's first steps, where it has no run."""
+"""Of them, for a report of the program's first steps, where it has no run; at most half."""
 OWN_FOLDER = "gpuprof-try"
 """In the current folder: that report, where there is no run."""
 _MOST_RUNS = 50
@@ -51,7 +51,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "tried", nargs="?", metavar="RUN", help="folder of the run whose advice is tried; default: its newest run here"
     )
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="training time for the trial, in seconds")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="training time in all, in seconds")
     parser.add_argument(
         "--arm",
         action="append",
@@ -105,7 +105,7 @@ def run(
     Args:
         program: The command that trains.
         directory: Folder of the run whose advice it is; None: the newest of the same script, or one that is made.
-        seconds: Of training.
+        seconds: Of training in all, a profile of the first steps included.
         settings: ``NAME=V[,V...]`` in place of the advice.
         of_input: Search for the loader's best settings.
 
@@ -131,7 +131,10 @@ def run(
         folder = _run_of(directory, program)
     with _Shown(seconds) as shown:
         if not asked and folder is None:
-            folder = _profiled(program, shown)
+            profiled = min(PROFILE_SECONDS, seconds / 2)
+            folder = _profiled(program, profiled, shown)
+            seconds -= profiled
+            shown.seconds = seconds
         if not asked:
             assert folder is not None
             asked, not_tried = arms.advised(source.remake(folder).findings)
@@ -270,14 +273,14 @@ def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[
     return events, died, "" if ended.is_over else programs.died(ended, program)
 
 
-def _profiled(program: Sequence[str], shown: _Shown) -> Path:
+def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> Path:
     """A report of the program's first steps, in a folder of ours."""
     from lightning_gpuprof.trial import program as programs
 
     into = Path(OWN_FOLDER).absolute()
     before = runs_below(into, source.JOURNALS).folders if into.is_dir() else ()
-    shown.say(f"no run of this script is here: profiling it for {PROFILE_SECONDS:.0f} s first")
-    plan = Plan(arms=(), seconds=PROFILE_SECONDS, profile_into=str(into))
+    shown.say(f"no run of this script is here: profiling it for {seconds:.0f} s first")
+    plan = Plan(arms=(), seconds=seconds, profile_into=str(into))
     with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
         ended = programs.run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
     after = runs_below(into, source.JOURNALS).folders if into.is_dir() else ()

@@ -9,7 +9,7 @@ import advice
 import msgspec
 import paired
 import pytest
-from truths.settings import Measured
+from truths.settings import Found, Measured
 
 import measured
 from lightning_gpuprof.model.finding import Expected
@@ -40,9 +40,17 @@ def test_the_page_has_what_was_measured_once_it_was(tmp_path: Path, monkeypatch:
         advice.row_of(tried("nothing", after_ms=20.0, outcome="no gain")),
     ]
     changes = [msgspec.to_builtins(asdict(row)) for row in rows]
-    paired.write_json(tmp_path / "advice.json", "advice", summary=advice.summary(rows), changes=changes)
+    searches = [Found(name="slow items", chosen="num_workers=2", chosen_ms=10.2, best="num_workers=3", best_ms=10.0)]
+    paired.write_json(
+        tmp_path / "advice.json",
+        "advice",
+        summary=advice.summary(rows),
+        changes=changes,
+        searches=[asdict(one) for one in searches],
+    )
     page = measured.tried()
     assert "| workers | 20.00 ms | 10.50 ms | 1.90x | 2.00x | 2.10x | faster |" in page
+    assert "| slow items | `num_workers=2` | 10.20 ms | `num_workers=3` | 10.00 ms |" in page
     assert "| nothing | 20.00 ms | 20.00 ms | 1.00x | - | 2.10x | no gain |" in page
     assert "| expected, off by | 1 | 2.5 % | 2.5 % |" in page
     assert 'covers 100.0 % of these changes. Of 1 changes without effect, 100.0 % are called "no gain"' in page

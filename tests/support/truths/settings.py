@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ import torch
 
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.analyze.metrics import build
+from lightning_gpuprof.capture.host.cpus import affinity, usable_cpus
 from lightning_gpuprof.cli.try_ import SECONDS
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.trial import Arm, Event, Plan
 from lightning_gpuprof.rules.prediction import with_workers
+from lightning_gpuprof.sinks.trial_tables import best
+from lightning_gpuprof.trial.arms import of_loader
 from lightning_gpuprof.trial.attach import EVENTS_FILE, PLAN_FILE, TRIAL, attach
 from lightning_gpuprof.trial.results import result
 from truths.cures import as_advised
@@ -205,6 +208,75 @@ def _of_nothing() -> list[Setting]:
 
 
 SETTINGS: tuple[Setting, ...] = (*_of_workers(), *_of_depth(), *_of_logging(), *_of_torch(), *_of_nothing())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A fit whose best loader settings are looked for."""
+
+    name: str
+    fit: Fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the search chose, beside the best of whole runs with each setting; in ms of the mean step."""
+
+    name: str
+    chosen: str
+    chosen_ms: float
+    """Of a whole run with it."""
+    best: str
+    best_ms: float
+
+    @property
+    def off(self) -> float:
+        """How much slower the choice is than the best."""
+        return self.chosen_ms / self.best_ms - 1.0
+
+
+SEARCHES: tuple[Search, ...] = (
+    Search(name="items of 4 ms, mlp", fit=_fit("mlp", slow_items(4), steps=60)),
+    Search(name="items of 1 ms of CPU, conv", fit=_fit("conv", slow_items(1, burns=True), steps=100)),
+    Search(name="a batch of 40 ms every 10, recurrent", fit=_fit("recurrent", rare_slow_items(40, every_batches=10))),
+    Search(name="batches of 1 ms, transformer", fit=_fit("transformer", slow_batch(1))),
+)
+
+
+def search(one: Search, seed: int, folder: Path) -> Found:
+    """Run the fit with every setting, then let ``gpuprof try --input`` choose; in a process of its own."""
+    cpus = max(1, int(usable_cpus(affinity=len(affinity() or (0,)))))
+    settings: list[dict[str, Any]] = [{"num_workers": 0}]
+    for number in range(1, cpus + 1):
+        for depth in (2, 4, 8):
+            settings.append({"num_workers": number, "persistent_workers": True, "prefetch_factor": depth})
+    steps: dict[tuple[int, int], float] = {}
+    for index, setting in enumerate(settings):
+        run = read_outcome(one.fit(_made(folder / str(index)), seed, change=_with(loader(**setting))))
+        assert run.period_mean_ms is not None
+        steps[_loads_with(setting)] = run.period_mean_ms
+    plan = Plan(arms=of_loader(cpus), seconds=SECONDS, seed=seed, loader=True)
+    row = best(result(plan, tried(plan, _made(folder / "trial"), lambda: one.fit.run(folder / "trial", seed))))
+    chosen = _loads_with({} if row is None else row.arm.changes[0].arguments)
+    fastest = min(steps, key=steps.__getitem__)
+    return Found(
+        name=one.name,
+        chosen="num_workers={}, prefetch_factor={}".format(*chosen),
+        chosen_ms=steps[chosen],
+        best="num_workers={}, prefetch_factor={}".format(*fastest),
+        best_ms=steps[fastest],
+    )
+
+
+def _loads_with(arguments: Mapping[str, Any]) -> tuple[int, int]:
+    """Workers, and batches that each prefetches."""
+    number = arguments.get("num_workers", 0)
+    return number, arguments.get("prefetch_factor", 2) if number else 0
+
+
+def searches(repetition: int = 0) -> list[Job]:
+    """One for each search."""
+    return [Job(name=one.name, do=functools.partial(search, one, 1 + repetition)) for one in SEARCHES]
 
 
 def jobs(settings: Sequence[Setting], repetition: int = 0) -> list[Job]:
