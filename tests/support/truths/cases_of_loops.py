@@ -134,6 +134,7 @@ LOOPS: tuple[Case, ...] = (
         source=Fit(kind="recurrent", faults=(checkpoints(15, megabytes=96),), steps=120),
         expected=(("checkpoint-stall",),),
         verdicts=("outside-steps",),
+        allowed=("step-outliers",),  # deleting the checkpoint before takes ModelCheckpoint's hook 50 ms
         cure="checkpoint",
     ),
     Case(
