@@ -14,6 +14,7 @@ import numpy as np
 from lightning_gpuprof.analyze import (
     blocked,
     budget,
+    call_sites,
     compilation,
     cpu_time,
     device_time,
@@ -116,6 +117,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         epoch_starts=epochs.epoch_starts(journal, phases),
         validation=epochs.recurring(journal, "validation"),
         checkpoint=epochs.recurring(journal, "checkpoint"),
+        lines=call_sites.lines(journal, phases, chosen.steady),
         blocked=blocked.blocked(journal, phases, chosen.steady),
         outliers=outliers.outliers(unsaved, unsaved_phases, undisturbed),
         devices=devices.devices(journal),

@@ -29,7 +29,17 @@ from lightning_gpuprof.model.numbers import listed, numbered
 from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.python_time import PythonTime
-from lightning_gpuprof.model.report import CallbackRow, Device, Distribution, LedgerRow, PhaseRow, Steps, Validity, Wall
+from lightning_gpuprof.model.report import (
+    CallbackRow,
+    Device,
+    Distribution,
+    LedgerRow,
+    LineRow,
+    PhaseRow,
+    Steps,
+    Validity,
+    Wall,
+)
 from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, PythonThread, Waiting
 from lightning_gpuprof.model.window import WindowFacts
@@ -313,6 +323,8 @@ class Metrics:
     """Time between epochs without a step; None: there is one epoch."""
     worker_starts: WorkerStarts | Unmeasured | None = NOT_COMPUTED
     """What starting the workers costs, if they are started at each epoch; None: there is one epoch."""
+    lines: tuple[LineRow, ...] = ()
+    """Of the user's code, the costliest first."""
     ledger: tuple[LedgerRow, ...] = ()
     compile: CompileFacts | None = None
     """None: nothing was compiled."""

@@ -179,6 +179,20 @@ class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     """Over the same steps as the median; None also in reports of versions without it."""
 
 
+class LineRow(msgspec.Struct, kw_only=True, frozen=True):
+    """A line of the user's code in which a phase of the steps was seen, with all that it calls in libraries."""
+
+    place: str
+    """``file:line function``."""
+    phase: Phase
+    step_ms: float
+    """Its part of the phase's mean time: the share of looks at the main thread that found it there."""
+    share: float
+    """The same, of the mean step."""
+    looks: int
+    """How often it was seen there."""
+
+
 class LedgerRow(msgspec.Struct, kw_only=True, frozen=True):
     """One named place that wall time went to. The rows are disjoint and sum to the wall time."""
 
@@ -290,6 +304,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     not_evaluated: tuple[NotEvaluated, ...]
     overhead: dict[str, float | None]
     """What the profiler itself cost; keys as :data:`OVERHEAD_TERMS`."""
+    lines: tuple[LineRow, ...] = ()
+    """Of the user's code, the costliest first; empty if the run was too short, or source lines were not sampled."""
     ledger: tuple[LedgerRow, ...] = ()
     """Where every second went, largest first; the last row is what nothing explains, also where it is 0."""
     compile: CompileFacts | None = None

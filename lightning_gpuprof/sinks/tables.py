@@ -288,6 +288,29 @@ def phase_table(report: Report) -> Table:
     return Table.of("Phases of a step", report.phases, *columns, absent="No step was measured.")
 
 
+def line_table(report: Report, limit: int) -> Table:
+    """The lines of the user's code that hold most of a step.
+
+    Args:
+        report: The report.
+        limit: Most rows.
+    """
+    largest = max((row.share for row in report.lines), default=0.0)
+    return Table.of(
+        "Your lines of code",
+        report.lines[:limit],
+        Column(
+            "line", lambda row: row.place, NAME, help="innermost line of yours, with all that it calls in libraries"
+        ),
+        Column("phase", lambda row: row.phase, hover=lambda row: PHASE_TERMS[row.phase]),
+        bar(lambda row: row.share / largest if largest > 0 else 0.0, "lines"),
+        Column("per step", lambda row: row.step_ms, MS, help="share of the looks at the phase, times its mean time"),
+        Column(OF_STEP, lambda row: row.share, PERCENT, help="of the mean step"),
+        Column("looks", lambda row: row.looks, COUNT, help="how often the main thread was seen there"),
+        absent="The run was too short to see lines of code, or they were not sampled.",
+    )
+
+
 def callback_table(report: Report, limit: int) -> Table:
     """The costliest hooks of callbacks.
 

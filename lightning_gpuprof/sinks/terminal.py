@@ -166,6 +166,8 @@ def _phases(report: Report) -> list[RenderableType]:
     ]
     if seen.phases:
         lines += [indented(Text(line, style="dim")) for line in wording.empty_phases(report)]
+    if report.lines:
+        lines += [title("Your lines of code"), _table(tables.line_table(report, TOP_ROWS))]
     return lines
 
 

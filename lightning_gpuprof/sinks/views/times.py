@@ -93,7 +93,8 @@ def phases(report: Report) -> str:
         label = "Range of each phase over the steady steps: 5 % to 95 %, with the median, in ms"
         scatter = figure("spread", drawn, label, spread_svg(drawn))
         period = f"<h3>How the phases scatter <small>ms</small></h3>\n{scatter}{period}"
-    return section("phases", tables.phase_table(report), shares, period)
+    lines = titled((tables.line_table(report, len(report.lines)),)) if report.lines else ""
+    return section("phases", tables.phase_table(report), shares, lines + period)
 
 
 def callbacks(report: Report) -> str:

@@ -1,0 +1,35 @@
+"""What a line of the user's code costs a step: its share of the looks at a phase, of that phase's time."""
+
+from __future__ import annotations
+
+import pytest
+from built_journals import build, journal
+
+from lightning_gpuprof.analyze.journal import _add_sites
+from lightning_gpuprof.model.journal import CallSites
+
+
+def test_a_line_has_its_share_of_the_phase_in_which_it_was_seen() -> None:
+    of = journal(100)
+    slots = {one.step_phase: slot for slot, one in enumerate(of.slots) if one.step_phase}
+    fetch, forward = slots["data_wait"], slots["forward"]
+    seen = {fetch: {"data.py:9 load": 30}, forward: {"net.py:21 forward": 60, "net.py:22 forward": 4}}
+    for _ in range(2):  # as several records
+        _add_sites(of, CallSites(counts=seen, looks={fetch: 40, forward: 64}))
+    metrics = build(of)
+    period = metrics.steps.period_ms
+    assert period is not None
+    ms = {row.phase: row.median_ms for row in metrics.phases}  # all steps are alike
+    found = {row.place: row for row in metrics.lines}
+    assert found["data.py:9 load"].step_ms == pytest.approx(ms["data_wait"] * 30 / 40)
+    assert found["net.py:21 forward"].step_ms == pytest.approx(ms["forward"] * 60 / 64)
+    assert found["net.py:22 forward"].looks == 8
+    assert [row.step_ms for row in metrics.lines] == sorted((row.step_ms for row in metrics.lines), reverse=True)
+    assert all(row.share == pytest.approx(row.step_ms / period.mean) for row in metrics.lines)
+
+
+def test_a_line_that_was_seen_seldom_has_no_row() -> None:
+    of = journal(100)
+    forward = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "forward")
+    _add_sites(of, CallSites(counts={forward: {"net.py:21 forward": 4}}, looks={forward: 4}))
+    assert build(of).lines == ()
