@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from lightning_gpuprof.model.finding import SEVERITIES, CombinedGain, Finding, Verdict
+from lightning_gpuprof.model.journal import Value
 
 LEAST_SPEEDUP = {"critical": 1.25, "warning": 1.03, "info": 1.0}
 """20 % and 3 % of a step, from the lower bound of a share: the gain is told from its median."""
@@ -24,6 +25,7 @@ def assert_can_be_trusted(
         assert combined.saved_run_ms_per_step <= 0.99 * combined.run_ms_per_step
     for found in findings:
         assert_changes_something(found, run)
+    assert_agree(findings)
     shown = re.search(r"(\d[\d.]*) %", verdict.runner_up)
     first = re.search(r"(\d[\d.]*) %", verdict.summary)
     if shown is not None and first is not None and verdict.kind != "mixed":
@@ -43,3 +45,13 @@ def assert_changes_something(found: Finding, run: dict[str, Any]) -> None:
         assert str(value) in found.advice, (found.advice, change)
     if change.call == "torch.set_num_threads":
         assert run.get("torch.num_threads") not in change.arguments.values()
+
+
+def assert_agree(findings: tuple[Finding, ...]) -> None:
+    """No argument of a call is told two values."""
+    told: dict[tuple[str, str, str], dict[Value, str]] = {}
+    for found in findings:
+        change = found.change
+        for name, value in change.arguments.items() if change is not None else ():
+            told.setdefault((change.call, change.inside, name), {})[value] = found.rule
+    assert [one for one in told.items() if len(one[1]) > 1] == []

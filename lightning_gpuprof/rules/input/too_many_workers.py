@@ -65,7 +65,7 @@ class TooManyWorkers(BaseRule):
     scarce_ratio: float = threshold(0.10, source="heuristic: so much of the machine's memory is a warning")
 
     examples = (
-        fires("16 compute on 2 CPUs", "warning", "main thread 30 % ... num_workers=2). That frees 700 MB", **_DELAYED),
+        fires("16 compute on 2 CPUs", "warning", "main thread 30 % ... num_workers=1). That frees 750 MB", **_DELAYED),
         fires("the main thread has its CPU", "info", "16 workers take turns on 2 CPUs", run_delay_ms=0.9, **_TURNS),
         fires("5 workers compute on 2 CPUs", "info", "take turns", **{**_TURNS, "workers": 5}),
         fires("16 are idle", "warning", "idle 96 % ... 7.0 GB; 2 are ... frees 6.2 GB", **_IDLE, memory_bytes=61e9),
@@ -131,7 +131,10 @@ class TooManyWorkers(BaseRule):
             raise MissingSignal(f"other processes used {others}: the workers may have waited for these")
         if state.used_cpus < self.least_used_ratio * state.usable_cpus:
             return None
-        wanted, delay = max(1, int(state.usable_cpus)), metrics.cpu.run_delay_ratio
+        delay, room = metrics.cpu.run_delay_ratio, int(state.usable_cpus)
+        enough = metrics.input.enough_workers if metrics.input is not None else None
+        # a main thread that waits for a CPU gets one, if the other workers keep pace: as cpu-contention says
+        wanted = max(1, room - 1 if delay is not None and delay >= 0.05 and (enough or 1) <= room else room)
         per_cpu = state.num_workers / state.usable_cpus if state.usable_cpus > 0 else float(state.num_workers)
         training = "" if delay is None else f", the main thread {percent(delay)} of the step"
         change = loader_change(metrics, wanted)
@@ -140,7 +143,7 @@ class TooManyWorkers(BaseRule):
             subject=state.dataset or "DataLoader",
             summary=f"{counted(state.num_workers, 'worker')} take turns on {cpus(state.usable_cpus)}: each waits for "
             f"a CPU {percent(queued_ratio)} of the time{training}.",
-            advice=f"Use as many workers as CPUs: {change.added[0]}.{_freed(metrics, state.num_workers - wanted)} "
+            advice=f"Use fewer workers: {change.added[0]}.{_freed(metrics, state.num_workers - wanted)} "
             "What it gains has no bound beforehand: compare two runs.",
             change=change,
             evidence=(

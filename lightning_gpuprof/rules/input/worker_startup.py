@@ -9,7 +9,7 @@ from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.model.signals import condition, run_ms_per_step, run_s
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _STARTS = {"persistent_workers": False, "iterator_s": 0.3, "first_wait_s": 0.9}
@@ -56,7 +56,7 @@ class WorkerStartup(BaseRule):
     least_epochs: int = threshold(2, source="heuristic: one epoch start can be an accident")
 
     examples = (
-        fires("three wait", "critical", "takes 1.20 s ... num_workers=2, persistent_workers", saves_ms=9.0, **_ANEW),
+        fires("three wait", "critical", "takes 1.20 s ... (..., persistent_workers=True", saves_ms=9.0, **_ANEW),
         fires("loaders are made anew", "critical", "0). 3 epoch starts", lacks="persistent_workers", **_RELOADED),
         quiet("the workers stay alive", **{**_ANEW, "persistent_workers": True}),
         quiet("they start quickly", persistent_workers=False),
@@ -88,7 +88,7 @@ class WorkerStartup(BaseRule):
         if found.lower_s < least_ratio * found.epoch_s or not worthwhile(per_step_ms, run_step_ms):
             return None
         workers = facts.num_workers
-        change = _alive(workers, facts.persistent_workers, reloads)
+        change = _alive(facts.persistent_workers, reloads)
         lower_ms = per_step_ms * found.lower_s / found.cost_s if found.cost_s > 0 else 0.0
         return self.finding(
             severity=severity(found.lower_s * count / run_s(metrics), metrics.steps.steady_count),
@@ -116,9 +116,10 @@ class WorkerStartup(BaseRule):
         )
 
 
-def _alive(workers: int, persistent: bool, reloads: bool) -> Change:
+def _alive(persistent: bool, reloads: bool) -> Change:
     trainer = ("Trainer(..., reload_dataloaders_every_n_epochs=0)",) if reloads else ()
     if persistent:
         return Change(add=trainer)
-    arguments: dict[str, Value] = {"num_workers": workers, "persistent_workers": True}
-    return Change(call="DataLoader", arguments=arguments, before={"num_workers": workers}, add=trainer)
+    return Change(
+        call="DataLoader", arguments={"persistent_workers": True}, before={"persistent_workers": False}, add=trainer
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.signals import steady_period_ms
+from lightning_gpuprof.model.numbers import cpus, millis, percent, possible
+from lightning_gpuprof.model.signals import condition, steady_period_ms
 from lightning_gpuprof.rules.steps.host_time import HostTime
 
 
@@ -44,6 +46,36 @@ def waiting_words(time: HostTime, what: str) -> str:
     """
     waits = f"{millis(time.taken_ms)} of each {millis(time.period_ms)} step ({percent(time.taken_ms / time.period_ms)})"
     return f"The main thread waits {waits} for a free {what}."
+
+
+def fitting_advice(metrics: Metrics) -> tuple[str, Change | None]:
+    """How the run fits into its CPUs: fewer torch threads first, then fewer workers where these keep up with the step.
+
+    Args:
+        metrics: A run that takes its main thread's CPU.
+
+    Returns:
+        The advice and its change; no change where no setting helps.
+    """
+    found, usable_cpus = metrics.contention, metrics.cpu.usable_cpus
+    room, workers = usable_cpus if possible(usable_cpus) else 1.0, found.workers
+    computing = found.computing_workers > 0
+    left = max(1, math.floor(room - (workers if computing else metrics.cpu.worker_cpus or 0.0)))
+    fewer = max(1, math.floor(room) - left)  # not 0: then nothing is made while a device computes
+    enough = None if metrics.input is None else metrics.input.enough_workers  # with one to spare
+    spare = computing and (0 if enough is None else enough - 1) <= fewer < workers
+    change = fitting_change(workers=workers, kept=fewer if spare else workers, threads=found.threads, left=left)
+    if change.added:
+        ranks = condition(metrics, "trainer.devices")
+        each = " in each rank (or OMP_NUM_THREADS)" if isinstance(ranks, int) and ranks > 1 else ""
+        settings = [f"{line}{each}" for line in change.add]
+        settings += [f"num_workers={fewer} instead of {workers}"] if spare else []
+        return f"Fit the run into {cpus(usable_cpus)}: {' and '.join(settings)}.", change
+    more = cpus(math.floor(room) + 1)
+    if not computing:
+        return f"Use at least {more}, or find the other threads that compute: top -H.", None
+    cheaper = "make the batch cheaper. Fewer workers could not keep up with the step"
+    return f"No setting helps: use at least {more} or {cheaper}.", None
 
 
 def fitting_change(*, workers: int | None, kept: int, threads: int | None, left: int | None) -> Change:

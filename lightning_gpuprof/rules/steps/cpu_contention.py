@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.contention import Contention
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
 from lightning_gpuprof.model.numbers import counted, cpus, percent
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, possible, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.contention import fitting_change, waiting_for_cpu, waiting_words
+from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu, waiting_words
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}
@@ -75,7 +73,7 @@ class CpuContention(BaseRule):
         else:
             threads, workers = counted(found.threads or 1, "torch thread"), counted(found.workers, "worker")
             cause = f"This run fills {usable_cpus}: {threads} and {workers}"
-            advice, change = _fit(metrics, found)
+            advice, change = fitting_advice(metrics)
         used = {
             "used by other ranks": found.ranks_cpus,
             "used by other processes": found.others_cpus,
@@ -98,21 +96,3 @@ class CpuContention(BaseRule):
             explains=claims.NO_CPU,
             change=change,
         )
-
-
-def _fit(metrics: Metrics, found: Contention) -> tuple[str, Change | None]:
-    room, workers = metrics.cpu.usable_cpus if possible(metrics.cpu.usable_cpus) else 1.0, found.workers
-    computing = found.computing_workers > 0
-    left = max(1, math.floor(room - (workers if computing else metrics.cpu.worker_cpus or 0.0)))
-    fewer = max(0, math.floor(room) - left)
-    enough = None if metrics.input is None else metrics.input.enough_workers  # with one to spare
-    spare = computing and (0 if enough is None else enough - 1) <= fewer < workers
-    change = fitting_change(workers=workers, kept=fewer if spare else workers, threads=found.threads, left=left)
-    if change.added:
-        settings = [*change.add, *([f"num_workers={fewer} instead of {workers}"] if spare else [])]
-        return f"Fit the run into {cpus(metrics.cpu.usable_cpus)}: {' and '.join(settings)}.", change
-    more = cpus(math.floor(room) + 1)
-    if not computing:
-        return f"Use at least {more}, or find the other threads that compute: top -H.", None
-    cheaper = "make the batch cheaper. Fewer workers could not keep up with the step"
-    return f"No setting helps: use at least {more} or {cheaper}.", None

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.contention import Contention
 from lightning_gpuprof.model.numbers import counted, cpus, possible
-from lightning_gpuprof.model.signals import condition, steady_period_ms
+from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.contention import fitting_change, waiting_for_cpu, waiting_words
+from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu, waiting_words
 
 _LOAD = {"run_delay_ms": 20.0, "process_cpus": 3.4, "worker_cpus": 0.5, "cpus_of_others": 0.0}
 _MANY = {**_LOAD, "run": {"torch.num_threads": 8}}
@@ -74,7 +72,7 @@ class CpuOversubscription(BaseRule):
             return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
         waited_ratio = time.taken_ms / time.period_ms
-        advice, change = _fit(metrics, found, threads)
+        advice, change = fitting_advice(metrics)
         return self.finding(
             severity=time.severity(min(metrics.steps.steady_count, cpu.run_delay_samples)),
             subject=", ".join(who),
@@ -91,19 +89,3 @@ class CpuOversubscription(BaseRule):
             explains=claims.NO_CPU,
             change=change,
         )
-
-
-def _fit(metrics: Metrics, found: Contention, threads: int) -> tuple[str, Change]:
-    usable_cpus, workers = metrics.cpu.usable_cpus, found.computing_workers
-    room = max(1, math.floor(usable_cpus))
-    left = max(1, room - workers)
-    if left >= threads:
-        fewer = max(1, room - threads)
-        change = fitting_change(workers=workers, kept=min(fewer, workers), threads=None, left=None)
-        return f"Use fewer workers for {cpus(usable_cpus)}: num_workers={fewer} instead of {workers}.", change
-    fewer = max(1, room - left) if workers + left > room + 1 else workers
-    ranks = condition(metrics, "trainer.devices")
-    each = " in each rank (or OMP_NUM_THREADS)" if isinstance(ranks, int) and ranks > 1 else ""
-    also = f" and num_workers={fewer} instead of {workers}" if fewer < workers else ""
-    change = fitting_change(workers=workers, kept=min(fewer, workers), threads=threads, left=left)
-    return f"Fit the run into {cpus(usable_cpus)}: torch.set_num_threads({left}){each}{also}.", change
