@@ -21,6 +21,8 @@ WIDTH = 1000
 MAX_COLUMNS = 320
 """Of more steps the mean of each stretch is drawn, and its longest step as a line above."""
 _LEFT, _RIGHT = 84, 10
+_CHARACTER = 8
+"""Width of a digit."""
 _MIN_DRAWN_RATIO = 0.004
 """Phases with less of all steps would be no line thick; the table has them."""
 _PENS = ("backward", "data_wait", "zero_grad", "callbacks", "forward", "logging")
@@ -251,8 +253,14 @@ def _grid(y: Callable[[float], float], ticks: Sequence[float], unit: str) -> str
 
 
 def _across(x: Callable[[float], float], ticks: Sequence[float], top: float, unit: str) -> str:
-    shown = [_text(x(tick), top + 16, significant(tick), "middle") for tick in ticks[:-1]]
-    return "".join(shown) + _text(WIDTH - _RIGHT, top + 16, f"{significant(ticks[-1])} {unit}", "end")
+    """Ticks at their places and the unit at the right end, where it stands instead of a tick."""
+    free = WIDTH - _RIGHT - _CHARACTER * (len(unit) + 2)
+    shown = [
+        _text(x(tick), top + 16, label, "middle")
+        for tick in ticks
+        if x(tick) + _CHARACTER * len(label := significant(tick)) / 2 < free
+    ]
+    return "".join(shown) + _text(WIDTH - _RIGHT, top + 16, unit, "end")
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:

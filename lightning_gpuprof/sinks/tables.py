@@ -303,7 +303,7 @@ def line_table(report: Report, limit: int) -> Table:
             "line", lambda row: row.place, NAME, help="innermost line of yours, with all that it calls in libraries"
         ),
         Column("phase", lambda row: row.phase, hover=lambda row: PHASE_TERMS[row.phase]),
-        bar(lambda row: row.share / largest if largest > 0 else 0.0, "lines"),
+        bar(lambda row: row.share / largest if largest > 0 else 0.0, lambda row: row.phase),
         Column("per step", lambda row: row.step_ms, MS, help="share of the looks at the phase, times its mean time"),
         Column(OF_STEP, lambda row: row.share, PERCENT, help="of the mean step"),
         Column("looks", lambda row: row.looks, COUNT, help="how often the main thread was seen there"),
