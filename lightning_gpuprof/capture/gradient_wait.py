@@ -6,11 +6,13 @@ backward, in the order in which they asked. Ours asks first, when the backward b
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from lightning_gpuprof.capture.fence import Fence
 
@@ -38,14 +40,24 @@ class GradientWait:
         Args:
             loss: Nothing of it is kept.
         """
-        if self._call_at_end is not None and loss.grad_fn is not None and not self._fence.failed(_PART):
-            loss.register_hook(self._runs)  # type: ignore[no-untyped-call]
+        if self._call_at_end is None or loss.grad_fn is None or self._fence.failed(_PART) or _is_compiled():
+            return
+        handle: RemovableHandle = loss.register_hook(lambda _: self._runs(handle))  # type: ignore[no-untyped-call]
 
-    def _runs(self, _: torch.Tensor) -> None:
+    def _runs(self, handle: RemovableHandle) -> None:
         with self._fence.around(_PART):
+            handle.remove()  # the loss may be differentiated once more, outside of a backward of Lightning's
             if self._call_at_end is not None:
                 self._call_at_end(self._own_is_over)
 
     def _own_is_over(self) -> None:
         with self._fence.around(_PART):
             self._rest().__enter__()
+
+
+def _is_compiled() -> bool:
+    """Whether backwards are compiled, with all hooks: ours would break the graph, an error if it has to be whole.
+
+    As in torch 2.4 to 2.13.
+    """
+    return bool(getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "compiled_autograd_enabled", False))

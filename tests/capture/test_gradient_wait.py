@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import torch
+from torch._dynamo import compiled_autograd
 
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.gradient_wait import GradientWait
@@ -59,6 +60,26 @@ def test_a_failure_ends_our_part_and_not_the_backward() -> None:
     again = (weight * 2).sum()
     waits.begins(again)
     assert not again._backward_hooks
+
+
+def test_a_loss_that_is_differentiated_again_has_no_hook_of_ours() -> None:
+    marks, weight = Marks(), torch.ones(3, requires_grad=True)
+    waits = GradientWait(marks.rest, Fence(told))
+    loss = (weight * weight).sum()
+    waits.begins(loss)
+    loss.backward(retain_graph=True)
+    torch.autograd.grad(loss, weight)
+    assert marks.seen == ["rest"]
+    assert not loss._backward_hooks
+
+
+def test_a_backward_that_is_compiled_is_left_alone() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    loss = (weight * 2).sum()
+    enable = getattr(compiled_autograd, "_enable", None) or compiled_autograd.enable  # torch 2.4 has the latter
+    with enable(lambda graph: graph):
+        GradientWait(nullcontext, Fence(told)).begins(loss)
+    assert not loss._backward_hooks
 
 
 def test_a_loss_without_a_backward_is_left_alone() -> None:
