@@ -30,12 +30,13 @@ FRAMEWORKS = ("torch", "torchvision", "lightning", "pytorch_lightning", "lightni
 _INTERACTIVE = ("<ipython-input", "<stdin>")
 # Where collectives are called and waited for (torch 2.4 to 2.13); DDP waits for those of its backward in C++.
 _COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py")
-# The operators of tensor-parallel layers are called from here, too; their collectives are waited for elsewhere.
-_COMPUTING = "torch/distributed/tensor/"
+# The operators of tensor-parallel layers are called from here, too (`_tensor` in torch 2.4), and checkpoints written;
+# their collectives are waited for elsewhere.
+_WORKING = ("torch/distributed/tensor/", "torch/distributed/_tensor/", "torch/distributed/checkpoint/")
 _OPERATOR_CALL = "torch/_ops.py"
 # What calls ``Trainer.fit`` is no place within a step. File as in lightning 2.4 to 2.6, both packages.
-_FIT_FUNCTION = "fit"
-_FIT_FILE = ("trainer", "trainer.py")
+_STAGES = frozenset({"fit", "validate", "test", "predict"})
+_TRAINER_FILE = ("trainer", "trainer.py")
 
 
 class UserCode:
@@ -70,9 +71,9 @@ class UserCode:
         return cls(cwd=cwd, library_roots={*found, *(os.path.realpath(root) for root in found)})
 
     def site_of(self, frame: FrameType | None) -> str | None:
-        """``path:line function`` of the innermost frame of the user's code that ``fit`` runs.
+        """``path:line function`` of the innermost frame of the user's code that ``fit`` or another stage runs.
 
-        None if there is none: the frames that have called ``fit`` do not count.
+        None if there is none: the frames that have called it do not count.
         """
         shown = self._shown
         while frame is not None:
@@ -82,7 +83,7 @@ class UserCode:
                 path = shown[code.co_filename] = self._show(code.co_filename)
             if path:
                 return f"{path}:{frame.f_lineno} {code.co_name}"
-            if code.co_name == _FIT_FUNCTION and PurePath(code.co_filename).parts[-2:] == _FIT_FILE:
+            if code.co_name in _STAGES and PurePath(code.co_filename).parts[-2:] == _TRAINER_FILE:
                 return None
             frame = frame.f_back
         return None
@@ -121,7 +122,7 @@ def is_in_collective(frame: FrameType | None) -> bool:
     while frame is not None and (not file or file.endswith(_OPERATOR_CALL)):
         file = frame.f_code.co_filename.replace(os.sep, "/")
         frame = frame.f_back
-    return _COMPUTING not in file and any(part in file for part in _COLLECTIVES)
+    return any(part in file for part in _COLLECTIVES) and not any(part in file for part in _WORKING)
 
 
 class CallSiteSampler:

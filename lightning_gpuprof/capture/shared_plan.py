@@ -64,8 +64,10 @@ class SharedPlan:
             self._wishes.clear()
             (self._folder / TRIGGER_FILE).touch()
         elif self._wishes and self._last is not None:
-            ahead_ns = self._now() - self._last.end_ns + LEAD_S * 1e9
-            start = self._last.global_step + 1 + math.ceil(ahead_ns * self._steps_per_ns) + self._warmup
+            # One that has lasted for long is none: validation, or a checkpoint.
+            begun = min(1.0, (self._now() - self._last.end_ns) * self._steps_per_ns)
+            ahead = math.ceil(begun + LEAD_S * 1e9 * self._steps_per_ns)
+            start = self._last.global_step + 1 + ahead + self._warmup
             self._write(start, "; ".join(dict.fromkeys(self._wishes.popleft() for _ in range(len(self._wishes)))))
         if not self._file.touched():
             return None

@@ -128,6 +128,8 @@ def test_without_a_line_of_the_user_nothing_is_counted(blocked: Start, tmp_path:
         (["torch/_ops.py", "torch/distributed/_functional_collectives.py"], True),
         (["torch/nn/parallel/distributed.py", "train.py"], True),
         (["torch/_ops.py", "torch/distributed/tensor/_dispatch.py"], False),
+        (["torch/distributed/_tensor/_dispatch.py", "train.py"], False),
+        (["torch/distributed/checkpoint/filesystem.py", "train.py"], False),
         (["train.py", "torch/distributed/algorithms/join.py"], False),
     ],
 )
@@ -139,9 +141,10 @@ def test_a_look_into_a_collective_is_told_by_the_innermost_file(files: list[str]
     assert not is_in_collective(None)
 
 
-def test_the_script_s_call_of_fit_is_no_place_in_a_step(blocked: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("entry", ["fit", "validate", "test", "predict"])
+def test_the_script_s_call_of_a_stage_is_no_place_in_a_step(blocked: Start, tmp_path: Path, entry: str) -> None:
     script = program(tmp_path, "train.py", "main")
-    stage = program(tmp_path, "site-packages/lightning/pytorch/trainer/trainer.py", "fit")
+    stage = program(tmp_path, "site-packages/lightning/pytorch/trainer/trainer.py", entry)
     hook = program(tmp_path, "model.py", "training_step")
     save = program(tmp_path, "site-packages/lightning/pytorch/trainer/trainer.py", "save_checkpoint")
     outside = blocked(lambda wait: script(lambda: stage(wait)))

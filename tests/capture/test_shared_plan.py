@@ -53,6 +53,13 @@ def test_wishes_are_one_plan_and_the_next_plan_is_seen_as_well(ranks: Ranks) -> 
     assert (ranks.looks(ranks.follower, 99) or ("",))[1] == "slow step"
 
 
+def test_time_beside_the_steps_puts_off_no_window(ranks: Ranks) -> None:
+    ranks.looks(ranks.leader, 50)
+    ranks.now_ns += 600_000 * MS  # validation goes on
+    ranks.leader.wish("requested by file")
+    assert ranks.leader.look([]) == (51 + 1 + round(LEAD_S * 10) + 2, "requested by file")
+
+
 def test_nothing_is_planned_before_the_first_step(ranks: Ranks) -> None:
     ranks.leader.wish("requested by SIGUSR2")
     assert ranks.leader.look([]) is None

@@ -112,6 +112,14 @@ def test_the_nodes_of_a_graph_are_counted_and_a_stack_is_timed_where_stacks_are_
     assert cost["flags.anomaly_check_us"] > 0
 
 
+def test_checks_that_are_switched_off_cost_nothing() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        cost = anomaly_cost((weight * 2).sum())
+    assert "flags.anomaly_nodes" in cost
+    assert "flags.anomaly_checks" not in cost
+
+
 def test_gradients_to_check_have_as_many_elements_as_torch_checks() -> None:
     weight = torch.ones(30, 10, requires_grad=True)
     product = weight * 2

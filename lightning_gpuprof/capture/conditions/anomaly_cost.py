@@ -56,8 +56,8 @@ def anomaly_cost(loss: torch.Tensor) -> dict[str, Value]:
         "flags.anomaly_stack_us": scale * _median_us(traceback.format_stack, evicted=0),
         "flags.anomaly_stack_most_us": scale * _median_us(traceback.format_stack, evicted=_EVICTED_BYTES),
     }
-    if loss.device.type != "cpu" or not checked:
-        return found  # a check waits for the device, as the training thread must not do here
+    if loss.device.type != "cpu" or not checked or not torch.is_anomaly_check_nan_enabled():
+        return found  # on a device a check waits for it, as the training thread must not do here
     gradient = loss.new_zeros(round(mean(checked)), requires_grad=False)
 
     def check() -> object:
