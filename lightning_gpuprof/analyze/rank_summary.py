@@ -27,6 +27,8 @@ from lightning_gpuprof.model.rank_summary import (
 _ENDING = ".summary.json"
 _OWN_CPU = ("process", "workers", "children")
 """What a rank is, by the subjects of its own samples."""
+_OF_BATCHES = ("data_wait", "h2d", "forward")
+_AROUND_BATCHES = ("on_validation_batch_start", "on_validation_batch_end")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,10 +104,16 @@ def _standing(journal: Journal) -> dict[str, Any]:
 
 
 def _validation_s(journal: Journal) -> float:
-    batches = ("data_wait", "h2d", "forward")
-    slots = [slot.id for slot in journal.slots if slot.region == "validation" and slot.phase in batches]
-    in_steps = sum(int(column.sum()) for slot, column in journal.steps.charged.items() if slot in slots)
-    return (in_steps + sum(segment.charged.get(slot, 0) for segment in journal.segments for slot in slots)) / 1e9
+    """Of its batches; what looks found to be waiting in collectives is left out."""
+    total_ns = 0.0
+    for slot in journal.slots:
+        if slot.region == "validation" and (slot.phase in _OF_BATCHES or slot.hook in _AROUND_BATCHES):
+            waits = journal.in_collectives.get(slot.id, 0) / max(1, journal.looks.get(slot.id, 0))
+            charged_ns = sum(segment.charged.get(slot.id, 0) for segment in journal.segments)
+            if slot.id in journal.steps.charged:
+                charged_ns += int(journal.steps.charged[slot.id].sum())
+            total_ns += (1 - waits) * charged_ns
+    return total_ns / 1e9
 
 
 def _own_phases(journal: Journal, told_apart: Collection[Phase]) -> tuple[Phase, ...]:

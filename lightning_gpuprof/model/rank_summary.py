@@ -94,7 +94,7 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     steps: StepTable
     """What it waits for other ranks in its own phases is in ``sync``, as far as it can be told apart."""
     validation_s: float = 0.0
-    """Its batches of all validation runs, from fetch to ``validation_step``: it waits for nobody there."""
+    """Its batches of all validation runs, from fetch to ``on_validation_batch_end``, without waits that were seen."""
     own_phases: tuple[Phase, ...] = ()
     """In which it waits for no other rank; on a device, whose host may wait for that in any other phase, only for
     batches."""

@@ -64,6 +64,23 @@ def test_the_rank_whose_validation_takes_longest_is_named_with_what_it_takes_lon
     assert (found.rank, found.total_s, found.excess_s) == (1, pytest.approx(0.9), pytest.approx(0.6))
 
 
+def test_a_rank_that_waits_in_its_validation_batches_for_the_callback_of_another_is_not_named() -> None:
+    val = Slot(id=len(SLOTS), action="validation_step", phase="forward", region="validation")
+    hook = Slot(
+        id=len(SLOTS) + 1, action="images", phase="callbacks", region="validation", hook="on_validation_batch_end"
+    )
+
+    def validating(number: int, batches_ms: int, hook_ms: int, looks: int) -> Journal:
+        one = rank(number)
+        charged = {val.id: batches_ms * MS, hook.id: hook_ms * MS}
+        between = Segment(kind="epoch_gap", start_ns=0, end_ns=sum(charged.values()), charged=charged)
+        seen = {"looks": {val.id: looks}, "in_collectives": {val.id: looks - 1}}
+        return replace(one, slots=[*one.slots, val, hook], segments=[*one.segments, between], **seen)
+
+    found = side_by_side([validating(0, 100, 1000, 1), validating(1, 1000, 0, 10)]).in_validation
+    assert (found.rank, found.total_s, found.excess_s) == (0, pytest.approx(1.1), pytest.approx(1.0))
+
+
 def test_the_late_rank_has_the_excess_and_is_the_slowest() -> None:
     found = side_by_side([rank(0), rank(1, np.full(N, 7.0))])
     quick, late = found.ranks

@@ -63,9 +63,9 @@ class StragglerRank(BaseRule):
     A rank that is late in few steps only is in no median. It is named, without a gain, if it takes longer than any
     other for a tenth of the steps' time in all, and for 80 % of the time in which any rank is late alone.
 
-    If there is no such rank, the validation batches are compared, each rank's from fetch to `validation_step`, in all
-    validation runs together: the rank that takes longest is named if it takes 5 % of the wall time longer than any
-    other.
+    If there is no such rank, the validation batches are compared, each rank's from fetch to `on_validation_batch_end`
+    without the sampled share of waits in collectives, in all validation runs together: the rank that takes longest is
+    named if it takes 5 % of the wall time longer than any other.
 
     ## When it is wrong
     - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
@@ -211,8 +211,8 @@ class StragglerRank(BaseRule):
                 f"{seconds(total_s)}."
             ),
             advice=(
-                f"Look at validation_step and the validation loader of rank {late.rank}: what it does there only, "
-                "whether it has more or larger samples, storage and CPUs of its host."
+                f"Look at validation_step, on_validation_batch_end and the validation loader of rank {late.rank}: what "
+                "it does there only, whether it has more or larger samples, storage and CPUs of its host."
             ),
             evidence=(
                 self.evidence("least_validation_ratio", ratio, "waiting for it, share of the wall time"),
