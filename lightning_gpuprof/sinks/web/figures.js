@@ -95,7 +95,11 @@ globalThis.gpuprof = (() => {
     }
     finishers.forEach((finish) => finish(root));
     if (waiting.length) setTimeout(drawNext);
-    else document.documentElement.dataset.drawn = "all";
+    else finished();
+  }
+  function finished() {
+    document.documentElement.dataset.drawn = "all";
+    performance.mark("gpuprof drawn");
   }
   // A drawn figure has no numbers left in the page, and its neighbour asks for them.
   const parsed = new WeakMap();
@@ -126,7 +130,7 @@ globalThis.gpuprof = (() => {
       console.error(error);  // the other figures are drawn
     }
     if (waiting.length) setTimeout(drawNext);
-    else { document.documentElement.dataset.drawn = "all"; performance.mark("gpuprof drawn"); }
+    else finished();
   }
   function redrawAll() {
     for (const [place, redraw] of redraws) place.isConnected ? redraw() : redraws.delete(place);
