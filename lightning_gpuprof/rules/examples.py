@@ -69,14 +69,11 @@ def not_evaluated(run: str, says: str, /, **changes: object) -> Example:
     return Example(outcome="not evaluated", run=run, says=says, changes=changes)
 
 
-def table(examples: tuple[Example, ...]) -> str:
-    """Examples in Markdown, as a section of the rule's page."""
-    rows = [f"| {one.run} | {_told(one)} |" for one in examples]
-    return "\n".join(["## Example", "", "| a run in which | the rule says |", "|---|---|", *rows, ""])
-
-
-def _told(example: Example) -> str:
-    said = f'"{example.says}"'.replace("|", "\\|")
-    if example.outcome == "fires":
-        return f"{example.severity}: {said}"
-    return f"not evaluated: {said}" if example.outcome == "not evaluated" else "nothing"
+def listed(examples: tuple[Example, ...]) -> str:
+    """Examples in Markdown, as a section of the rule's page: the runs of each outcome."""
+    lines = []
+    for outcome in ("fires", "quiet", "looks alike", "not evaluated"):
+        runs = dict.fromkeys(one.run for one in examples if one.outcome == outcome)
+        if runs:
+            lines.append(f"- {outcome.capitalize()}: {'; '.join(runs)}.")
+    return "\n".join(["## Examples", "", *lines, ""])

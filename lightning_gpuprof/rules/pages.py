@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lightning_gpuprof.rules.base import Rule, source_of
 from lightning_gpuprof.rules.discovery import discover, find
-from lightning_gpuprof.rules.examples import table
+from lightning_gpuprof.rules.examples import listed
 from lightning_gpuprof.rules.suggestions import no_such_rule
 
 BEGIN, END = "<!-- rules: begin -->", "<!-- rules: end -->"
@@ -43,7 +43,7 @@ def explain(rule_id: str) -> str:
 def page(rule: Rule) -> str:
     """One rule's page: its docstring under its id, and its thresholds with their sources."""
     examples = getattr(rule, "examples", ())
-    shown = f"\n{table(examples)}" if examples else ""
+    shown = f"\n{listed(examples)}" if examples else ""
     return f"# {rule.id}\n\n{_text(rule)}\n{shown}{_thresholds(rule)}"
 
 
@@ -118,10 +118,10 @@ def _thresholds(rule: Rule) -> str:
     if not dataclasses.is_dataclass(rule) or not dataclasses.fields(rule):
         return ""
     rows = [
-        f"| `{field.name}` | {getattr(rule, field.name)} | {source_of(type(rule), field.name)} |"
+        f"- `{field.name}` {getattr(rule, field.name)} ({source_of(type(rule), field.name)})"
         for field in dataclasses.fields(rule)
     ]
-    return "\n".join(["", "## Thresholds", "", "| name | value | from |", "|---|---|---|", *rows, ""])
+    return "\n".join(["", "## Thresholds", "", *rows, ""])
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.pages import explain, index, main, overview, page, write
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "rules"
-SECTIONS = ["What it means", "How it is measured", "When it is wrong", "What to do", "Example", "Thresholds"]
+SECTIONS = ["What it means", "How it is measured", "When it is wrong", "What to do", "Examples", "Thresholds"]
 RULES = discover(entry_points=[]).rules
 
 
@@ -24,9 +25,9 @@ def waiting() -> list[str]:
 def test_a_page_has_all_sections_and_the_sources_of_its_thresholds(rule: object) -> None:
     text = page(rule)  # type: ignore[arg-type]
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == SECTIONS
-    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    rows = re.findall(r"^- `(\w+)` \S+ \((.+)\)$", text.partition("## Thresholds")[2], re.MULTILINE)
     assert rows
-    assert all(row[2].strip(" |") for row in rows)
+    assert [name for name, _ in rows] == [field.name for field in dataclasses.fields(rule)]  # type: ignore[arg-type]
 
 
 def test_the_pages_on_disk_are_those_of_the_rules(tmp_path: Path) -> None:
