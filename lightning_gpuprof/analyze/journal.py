@@ -153,7 +153,17 @@ class Journal:
         ends = [s.end_ns for s in self.segments if s.kind != "teardown"]  # which has what an exception cut off
         if len(self.steps):
             ends.append(int(self.steps.start_ns[-1] + self.steps.period_ns[-1]))
-        return last if last.since_ns >= max(ends, default=0) else None
+        went_on = any(self._went_on(last, s) for s in self.segments if s.kind == "teardown")
+        return last if last.since_ns >= max(ends, default=0) and not went_on else None
+
+    def _went_on(self, stood: Standstill, cut_off: Segment) -> bool:
+        """Whether the step that was cut off had come to another phase: there is more of these than before it stood."""
+        if not 0 <= stood.slot < len(self.slots):
+            return False
+        # Not the optimizer's, in whose step forward and backward run: an exception passes through that.
+        others = {"data_wait", "h2d", "forward", "backward"} - {self.slots[stood.slot].step_phase}
+        in_others = sum(ns for slot, ns in cut_off.charged.items() if self.slots[slot].step_phase in others)
+        return in_others > stood.since_ns - cut_off.start_ns
 
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError)

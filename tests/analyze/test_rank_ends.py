@@ -8,7 +8,7 @@ from built_journals import journal
 
 from lightning_gpuprof.analyze.rank_ends import RankEnds, rank_ends
 from lightning_gpuprof.analyze.rank_summary import summarise
-from lightning_gpuprof.model.journal import Footer, Standstill
+from lightning_gpuprof.model.journal import Footer, Segment, Standstill
 from lightning_gpuprof.model.rank_summary import RankSummary
 
 S = 10**9
@@ -140,6 +140,18 @@ def test_what_went_on_or_came_to_its_end_does_not_stand(since_ns: int, status: s
     summary = summarise(one)
     assert summary.stands_in == ("forward" if is_standing else None)
     assert summary.stands_at == ("train.py:12 training_step" if is_standing else "")
+
+
+@pytest.mark.parametrize(("slot", "stands_in"), [(1, None), (2, "forward")])
+def test_a_step_that_failed_after_a_slow_fetch_does_not_stand_in_it(slot: int, stands_in: str | None) -> None:
+    one = journal(60)
+    begin_ns, fetch_ns = 800_000_000, 18 * S
+    since_ns = begin_ns + (100_000 if slot == 1 else fetch_ns + 100_000)
+    charged = {0: 500_000, 1: fetch_ns, 2: 3 * S}
+    one.segments.append(Segment(kind="teardown", start_ns=begin_ns, end_ns=begin_ns + 22 * S, charged=charged))
+    one.footer = Footer(end_ns=begin_ns + 22 * S, status="interrupted: OutOfMemoryError", overhead={})
+    one.standstills = [Standstill(t_ns=since_ns + 16 * S, since_ns=since_ns, slot=slot, place="train.py:8 __getitem__")]
+    assert summarise(one).stands_in == stands_in
 
 
 def test_ranks_of_another_job_do_not_count() -> None:
