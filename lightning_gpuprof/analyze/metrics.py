@@ -88,7 +88,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     batch = loader.batch_size if loader else None
     summary = step_facts(journal, phases, chosen, batch * journal.header.world_size if batch else None)
     unsaved, unsaved_phases = _without_checkpoints(journal, phases)
-    ordinary = chosen.steady | chosen.saving(phases)
+    ordinary = chosen.steady | chosen.saving(steps, phases)
     undisturbed = ordinary & ((steps.flags & DISTURBED) == 0)
     far = outliers.outlier_indices(unsaved.steps, undisturbed)
     waited_ratio = _fetch_waited(phases["data_wait"][chosen.steady], period)

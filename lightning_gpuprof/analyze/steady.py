@@ -54,9 +54,15 @@ class Selection:
         found = np.bincount(self.labels, minlength=len(STEP_LABELS))
         return {label: int(found[code]) for label, code in _CODE.items()}
 
-    def saving(self, phases: dict[Phase, Ints]) -> Mask:
-        """Steps that would be steady without the checkpoint in them."""
-        found: Mask = (self.labels == _CODE["checkpoint"]) & (phases["checkpoint"] > 0)
+    def saving(self, steps: StepColumns, phases: dict[Phase, Ints]) -> Mask:
+        """Steps that would be steady without the checkpoint in them.
+
+        Args:
+            steps: All steps.
+            phases: Exclusive time in ns, arrays of shape (n,).
+        """
+        more = _with_next(phases["validation"] > 0) | ((steps.flags & (FIRST_OF_EPOCH | LAST_OF_EPOCH)) != 0)
+        found: Mask = (self.labels == _CODE["checkpoint"]) & (phases["checkpoint"] > 0) & ~more
         return found
 
 

@@ -9,7 +9,7 @@ from built_journals import MS, build, charge, ints, journal
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal
-from lightning_gpuprof.model.journal import PROFILED, Notice, Sample, Segment, Slot
+from lightning_gpuprof.model.journal import LAST_OF_EPOCH, PROFILED, Notice, Sample, Segment, Slot
 from lightning_gpuprof.model.memory import Memory
 
 
@@ -323,6 +323,18 @@ def test_a_run_too_short_for_samples_still_knows_the_cpus_of_its_process() -> No
     m = build(of)
     assert m.cpu.process_cpus == 1.7
     assert m.host.process is None
+
+
+@pytest.mark.parametrize("beside", ["validation", "last of epoch"])
+def test_a_step_that_holds_more_than_a_checkpoint_is_no_outlier(beside: str) -> None:
+    of = journal(200)
+    for index in (49, 99, 149):
+        charge(of, 6, index, 200 * MS)
+        charge(of, 5 if beside == "validation" else 2, index, 500 * MS)
+        of.steps.flags[index] |= LAST_OF_EPOCH if beside == "last of epoch" else 0
+    found = build(of)
+    assert found.outliers is not None
+    assert found.outliers.count == 0
 
 
 def test_what_a_callback_does_in_a_step_that_holds_a_checkpoint_is_seen() -> None:
