@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Mask
+from lightning_gpuprof.model.journal import CALLS
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import LineRow
+from lightning_gpuprof.model.report import LineRow, StackRow
 
 MAX_SITES = 5
-MAX_LINES = 30
+MAX_LINES, MAX_STACKS = 30, 200
 LEAST_LOOKS = 5
 """Of a line that has a row. Heuristic: its time is known to about a half."""
 LEAST_RATIO = 0.01
@@ -24,7 +25,7 @@ def most_seen(journal: Journal, slots: Iterable[int]) -> tuple[tuple[str, int], 
         journal: The journal of one stage.
         slots: Numbers of slots.
     """
-    return tuple(sorted(_seen(journal, slots).items(), key=lambda item: -item[1])[:MAX_SITES])
+    return tuple(sorted(_added(journal.sites, slots).items(), key=lambda item: -item[1])[:MAX_SITES])
 
 
 def lines(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> tuple[LineRow, ...]:
@@ -38,24 +39,57 @@ def lines(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> tuple
         phases: Time of each phase in each step in ns, shape (n,) each.
         steady: Which steps are steady, shape (n,) for n steps.
     """
-    if not steady.any():
-        return ()
-    step_ms = float(journal.steps.period_ns[steady].mean()) / 1e6
+    step_ms = _mean_ms(journal.steps.period_ns, steady)
     found = []
-    for phase, ns in phases.items():
-        slots = [slot for slot, one in enumerate(journal.slots) if one.step_phase == phase]
-        looks = sum(journal.looks.get(slot, 0) for slot in slots)
-        phase_ms = float(ns[steady].mean()) / 1e6
-        for place, seen in _seen(journal, slots).items():
-            line_ms = phase_ms * seen / max(looks, seen)
-            if seen >= LEAST_LOOKS and line_ms >= LEAST_RATIO * step_ms:
-                found.append(LineRow(place=place, phase=phase, step_ms=line_ms, share=line_ms / step_ms, looks=seen))
+    for phase, slots, look_ms in _looked(journal, phases, steady):
+        for place, looks in _added(journal.sites, slots).items():
+            if looks >= LEAST_LOOKS and looks * look_ms >= LEAST_RATIO * step_ms:
+                spent_ms = looks * look_ms
+                row = LineRow(place=place, phase=phase, step_ms=spent_ms, share=spent_ms / step_ms, looks=looks)
+                found.append(row)
     return tuple(sorted(found, key=lambda row: -row.step_ms)[:MAX_LINES])
 
 
-def _seen(journal: Journal, slots: Iterable[int]) -> dict[str, int]:
+def stacks(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> tuple[StackRow, ...]:
+    """What called the lines, at most 200 stacks, the costliest first; times as of :func:`lines`.
+
+    Args:
+        journal: The journal of one stage.
+        phases: Time of each phase in each step in ns, shape (n,) each.
+        steady: Which steps are steady, shape (n,) for n steps.
+    """
+    found = []
+    for phase, slots, look_ms in _looked(journal, phases, steady):
+        counts = _added(journal.stacks, slots)
+        rest_ms = _mean_ms(phases[phase], steady) - look_ms * sum(counts.values())
+        found.append(StackRow(phase=phase, frames=(), step_ms=max(0.0, rest_ms)))
+        found += (
+            StackRow(phase=phase, frames=tuple(stack.split(CALLS)), step_ms=looks * look_ms)
+            for stack, looks in counts.items()
+        )
+    return tuple(sorted(found, key=lambda row: -row.step_ms)[:MAX_STACKS])
+
+
+def _looked(
+    journal: Journal, phases: Mapping[Phase, Ints], steady: Mask
+) -> Iterator[tuple[Phase, Sequence[int], float]]:
+    """Each phase in which the main thread was seen: its slots, and the time of a step for which a look stands, ms."""
+    if not steady.any():
+        return
+    for phase, ns in phases.items():
+        slots = [slot for slot, one in enumerate(journal.slots) if one.step_phase == phase]
+        looks = sum(max(journal.looks.get(slot, 0), sum(journal.sites.get(slot, {}).values())) for slot in slots)
+        if looks:
+            yield phase, slots, _mean_ms(ns, steady) / looks
+
+
+def _mean_ms(ns: Ints, steady: Mask) -> float:
+    return float(ns[steady].mean()) / 1e6 if steady.any() else 0.0
+
+
+def _added(by_slot: Mapping[int, Mapping[str, int]], slots: Iterable[int]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for slot in slots:
-        for site, looks in journal.sites.get(slot, {}).items():
-            counts[site] = counts.get(site, 0) + looks
+        for name, looks in by_slot.get(slot, {}).items():
+            counts[name] = counts.get(name, 0) + looks
     return counts

@@ -12,6 +12,7 @@ import numpy as np
 from lightning_gpuprof.analyze.column_store import ColumnStore
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.journal import (
+    CALLS,
     CPU_COLUMNS,
     CPU_UNIT_NS,
     JOURNAL_VERSION,
@@ -115,6 +116,7 @@ class Journal:
     segments: list[Segment] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     sites: dict[int, dict[str, int]] = field(default_factory=dict)
+    stacks: dict[int, dict[str, int]] = field(default_factory=dict)
     looks: dict[int, int] = field(default_factory=dict)
     in_collectives: dict[int, int] = field(default_factory=dict)
     threads: dict[str, ThreadLooks] = field(default_factory=dict)
@@ -450,9 +452,11 @@ def _sums_to_duration(segment: Segment) -> bool:
 
 def _add_sites(journal: Journal, record: CallSites) -> None:
     for slot, counts in record.counts.items():
-        known = journal.sites.setdefault(slot, {})
-        for site, looks in counts.items():
-            known[site] = known.get(site, 0) + looks
+        stacks, sites = journal.stacks.setdefault(slot, {}), journal.sites.setdefault(slot, {})
+        for stack, looks in counts.items():
+            site = stack.rpartition(CALLS)[2]
+            stacks[stack] = stacks.get(stack, 0) + looks
+            sites[site] = sites.get(site, 0) + looks
     for all_looks, counted in ((journal.looks, record.looks), (journal.in_collectives, record.in_collectives)):
         for slot, looks in counted.items():
             all_looks[slot] = all_looks.get(slot, 0) + looks

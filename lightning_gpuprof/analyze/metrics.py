@@ -118,6 +118,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         validation=epochs.recurring(journal, "validation"),
         checkpoint=epochs.recurring(journal, "checkpoint"),
         lines=call_sites.lines(journal, phases, chosen.steady),
+        stacks=call_sites.stacks(journal, phases, chosen.steady),
         blocked=blocked.blocked(journal, phases, chosen.steady),
         outliers=outliers.outliers(unsaved, unsaved_phases, undisturbed),
         devices=devices.devices(journal),

@@ -5,21 +5,24 @@ With it, what the program's other Python threads do, and how often one of them w
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from types import FrameType
 
 from lightning_gpuprof.capture.host.run_delay import run_delay_ns
 from lightning_gpuprof.capture.other_threads import OtherThreads
-from lightning_gpuprof.model.journal import CallSites
+from lightning_gpuprof.model.journal import CALLS, CallSites
 
 _PUBLISH_EVERY_NS = 10_000_000_000
+MAX_DEPTH = 12
+"""Frames of a stack that are kept, the innermost: recursion has no end."""
 _MAX_PAUSE_S = 0.02
 """As long as steps of small models: whoever wakes up gets the interpreter at the end of what held it, and a fixed short
 pause would always ask where nobody has it."""
@@ -75,6 +78,14 @@ class UserCode:
 
         None if there is none: the frames that have called it do not count.
         """
+        return next(self._sites(frame), None)
+
+    def stack_of(self, frame: FrameType | None) -> str | None:
+        """The innermost dozen of them, joined by :data:`CALLS`, the caller first."""
+        found = list(itertools.islice(self._sites(frame), MAX_DEPTH))
+        return CALLS.join(reversed(found)) or None
+
+    def _sites(self, frame: FrameType | None) -> Iterator[str]:
         shown = self._shown
         while frame is not None:
             code = frame.f_code
@@ -82,11 +93,10 @@ class UserCode:
             if path is None:
                 path = shown[code.co_filename] = self._show(code.co_filename)
             if path:
-                return f"{path}:{frame.f_lineno} {code.co_name}"
+                yield f"{path}:{frame.f_lineno} {code.co_name}"
             if code.co_name in _STAGES and PurePath(code.co_filename).parts[-2:] == _TRAINER_FILE:
-                return None
+                return
             frame = frame.f_back
-        return None
 
     def place(self, filename: str, line: int, function: str) -> str | None:
         """``path:line function`` of one place, or None if it is in a library.
@@ -217,7 +227,7 @@ class CallSiteSampler:
         frames = sys._current_frames()
         frame = frames.pop(self._thread_id, None)
         is_alive, waits = frame is not None, is_in_collective(frame)
-        place = None if waits else self._user_code.site_of(frame)
+        place = None if waits else self._user_code.stack_of(frame)
         del frame
         if is_alive and slot >= 0 and self._current_slot() == slot:
             self._looks[slot] = self._looks.get(slot, 0) + 1

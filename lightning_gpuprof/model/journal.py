@@ -185,11 +185,16 @@ class ThreadLooks(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``file:line function`` of the innermost frame of the user's code -> looks; also while it waits there."""
 
 
+CALLS = ";"
+"""Between a caller and what it calls, as in folded stacks."""
+
+
 class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_defaults=True):
     """Where the main thread was when it was looked at from outside: counts per slot and call site."""
 
     counts: dict[int, dict[str, int]]
-    """slot id -> ``file:line function`` of the innermost frame of the user's code -> looks; none in collectives."""
+    """slot id -> ``file:line function`` of each frame of the user's code, joined by :data:`CALLS`, the caller first ->
+    looks; none in collectives."""
     looks: dict[int, int] = {}
     """slot id -> all looks."""
     in_collectives: dict[int, int] = {}

@@ -36,6 +36,7 @@ from lightning_gpuprof.model.report import (
     LedgerRow,
     LineRow,
     PhaseRow,
+    StackRow,
     Steps,
     Validity,
     Wall,
@@ -325,6 +326,8 @@ class Metrics:
     """What starting the workers costs, if they are started at each epoch; None: there is one epoch."""
     lines: tuple[LineRow, ...] = ()
     """Of the user's code, the costliest first."""
+    stacks: tuple[StackRow, ...] = ()
+    """What called those lines."""
     ledger: tuple[LedgerRow, ...] = ()
     compile: CompileFacts | None = None
     """None: nothing was compiled."""

@@ -193,6 +193,16 @@ class LineRow(msgspec.Struct, kw_only=True, frozen=True):
     """How often it was seen there."""
 
 
+class StackRow(msgspec.Struct, kw_only=True, frozen=True):
+    """Calls of the user's code in which a phase of the steps was seen; the rest of the phase has no frames."""
+
+    phase: Phase
+    frames: tuple[str, ...]
+    """``file:line function``, the caller first."""
+    step_ms: float
+    """As of a line."""
+
+
 class LedgerRow(msgspec.Struct, kw_only=True, frozen=True):
     """One named place that wall time went to. The rows are disjoint and sum to the wall time."""
 
@@ -306,6 +316,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     """What the profiler itself cost; keys as :data:`OVERHEAD_TERMS`."""
     lines: tuple[LineRow, ...] = ()
     """Of the user's code, the costliest first; empty if the run was too short, or source lines were not sampled."""
+    stacks: tuple[StackRow, ...] = ()
+    """What called those lines: a flame graph of the step."""
     ledger: tuple[LedgerRow, ...] = ()
     """Where every second went, largest first; the last row is what nothing explains, also where it is 0."""
     compile: CompileFacts | None = None

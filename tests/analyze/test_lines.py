@@ -33,3 +33,18 @@ def test_a_line_that_was_seen_seldom_has_no_row() -> None:
     forward = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "forward")
     _add_sites(of, CallSites(counts={forward: {"net.py:21 forward": 4}}, looks={forward: 4}))
     assert build(of).lines == ()
+
+
+def test_stacks_of_a_phase_sum_to_it_and_end_in_the_lines() -> None:
+    of = journal(100)
+    forward = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "forward")
+    counts = {"net.py:5 training_step;net.py:21 forward": 30, "net.py:6 training_step;net.py:21 forward": 10}
+    _add_sites(of, CallSites(counts={forward: counts}, looks={forward: 50}))
+    metrics = build(of)
+    mean_ms = next(row.median_ms for row in metrics.phases if row.phase == "forward")  # all steps are alike
+    assert [(row.place, row.looks) for row in metrics.lines] == [("net.py:21 forward", 40)]
+    assert {row.frames: row.step_ms for row in metrics.stacks} == {
+        ("net.py:5 training_step", "net.py:21 forward"): pytest.approx(mean_ms * 30 / 50),
+        ("net.py:6 training_step", "net.py:21 forward"): pytest.approx(mean_ms * 10 / 50),
+        (): pytest.approx(mean_ms * 10 / 50),
+    }

@@ -93,10 +93,10 @@ def looks(thread: int, code: UserCode, times: int = 1, slot: int = 3) -> dict[in
     return records[0].counts if records else {}
 
 
-def test_the_innermost_line_of_the_user_s_code_is_counted(blocked: Start, tmp_path: Path) -> None:
+def test_the_users_calls_are_counted_the_innermost_last(blocked: Start, tmp_path: Path) -> None:
     outer, inner = program(tmp_path, "train.py", "main"), program(tmp_path, "models/net.py", "forward")
     thread = blocked(lambda wait: outer(lambda: inner(wait)))
-    assert looks(thread, user_code(tmp_path), times=4) == {3: {"models/net.py:2 forward": 4}}
+    assert looks(thread, user_code(tmp_path), times=4) == {3: {"train.py:2 main;models/net.py:2 forward": 4}}
 
 
 def test_libraries_below_the_user_s_line_are_passed_over(blocked: Start, tmp_path: Path) -> None:

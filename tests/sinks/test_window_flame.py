@@ -43,7 +43,7 @@ def test_bars_are_as_wide_as_their_times_and_lie_below_what_they_are_part_of(mod
     flame = flame_of(analysis)
     assert flame is not None
     assert flame.what.endswith("module" if modules else "operator")
-    drawn = bars(flame_html(analysis))
+    drawn = bars(flame_html(flame_of(analysis)))
     assert len(drawn) >= 2
     for x, y, width, us in drawn:
         assert width == pytest.approx(max(WIDTH * us / flame.total_us - 1, 0.5), abs=0.11)
@@ -53,4 +53,4 @@ def test_bars_are_as_wide_as_their_times_and_lie_below_what_they_are_part_of(mod
 
 def test_a_window_without_operators_has_no_flame_graph() -> None:
     analysis = msgspec.structs.replace(window_samples.analysis(), attribution=None, operators=None)
-    assert flame_html(analysis) == ""
+    assert flame_html(flame_of(analysis)) == ""

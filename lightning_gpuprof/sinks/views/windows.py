@@ -10,7 +10,7 @@ from lightning_gpuprof.sinks import tables
 from lightning_gpuprof.sinks.html_page import bdi, section, table_html, unfolded_on_click
 from lightning_gpuprof.sinks.trace_summary import device_sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
-from lightning_gpuprof.sinks.window_figures.flame import flame_html
+from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of
 from lightning_gpuprof.sinks.window_figures.timeline import moments
 from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html, roofline_html, timeline_html
 from lightning_gpuprof.sinks.window_tables.timeline import timeline_table
@@ -46,7 +46,7 @@ def timeline(report: Report) -> str:
         if found is not None and found.timeline is not None and drawn:
             table = timeline_table(found.timeline)
             parts = f"<details>\n<summary>All parts of the step as a table</summary>\n{table_html(table)}</details>\n"
-            shown.append(_of_window(report, window, drawn + parts + flame_html(found)))
+            shown.append(_of_window(report, window, drawn + parts + flame_html(flame_of(found))))
     return _section("timeline", "One step, moment by moment", shown)
 
 

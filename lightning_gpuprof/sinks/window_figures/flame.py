@@ -1,6 +1,7 @@
-"""A window's flame graph as small SVG: who took the time, callers above callees.
+"""Flame graphs as small SVG: who took the time, callers above callees.
 
-By modules of the model where the trace has them, else by phase and operator. On a device it is the device's time.
+Of a window by modules of the model where the trace has them, else by phase and operator; on a device it is the device's
+time. Of the steps by phase and calls in the user's code.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from html import escape
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks import plain
 
@@ -53,9 +55,23 @@ def flame_of(analysis: TraceAnalysis) -> Flame | None:
     return Flame(what=what, total_us=total_us, times_us=times) if total_us > 0 else None
 
 
-def flame_html(analysis: TraceAnalysis) -> str:
-    """The figure under its title; empty if there is nothing to draw."""
-    flame = flame_of(analysis)
+def flame_of_steps(report: Report) -> Flame | None:
+    """The mean step by phase and by calls in the user's code; None if none were seen."""
+    times: dict[Path, float] = {}
+    for row in report.stacks:
+        path = (row.phase, *row.frames)[:MAX_DEPTH]
+        for depth in range(1, len(path) + 1):
+            times[path[:depth]] = times.get(path[:depth], 0.0) + row.step_ms * 1e3
+    total_us = sum(us for path, us in times.items() if len(path) == 1)
+    return Flame(what="mean step by phase and line of yours", total_us=total_us, times_us=times) if times else None
+
+
+def flame_html(flame: Flame | None) -> str:
+    """The figure under its title; empty if there is nothing to draw.
+
+    Args:
+        flame: Of a window, or of the steps.
+    """
     if flame is None:
         return ""
     drawn = list(_bars(flame, (), 0.0))
@@ -86,9 +102,9 @@ def _bar(flame: Flame, depth: int, path: Path, left_us: float, us: float) -> str
     name = plain.name(path[-1])
     said = f"{' > '.join(map(plain.name, path))}: {numbers.seconds(us / 1e6)}, {numbers.percent(us / flame.total_us)}"
     colour = path[0] if path[0] in PHASES and depth == 0 else "operator"
-    text = ""
-    if len(name) * LETTER + 8 < width:
-        text = f'<text x="{x + 4:.1f}" y="{y + 15:.0f}">{escape(name)}</text>'
+    fitting = (written for written in (name, name.rpartition(" ")[2]) if len(written) * LETTER + 8 < width)
+    written = next(fitting, "")
+    text = f'<text x="{x + 4:.1f}" y="{y + 15:.0f}">{escape(written)}</text>' if written else ""
     fill = f"fill:color-mix(in srgb, var(--{colour}) 45%, var(--paper))"
     return (
         f'<g><title>{escape(said)}</title><rect x="{x:.1f}" y="{y:.0f}" width="{max(width - 1, 0.5):.1f}" '
