@@ -82,7 +82,7 @@ GROUPS: tuple[Group, ...] = (
         intro="A step is cut into phases, which sum to the step time. They are times of the main thread: on a GPU, "
         "a phase is long if the host is busy or waits in it, and not because its kernels take long. For those see "
         "[trace windows](windows.md).",
-        fields=("phases", "lines"),
+        fields=("phases", "lines", "stacks"),
         terms={"The phases": PHASE_TERMS},
         tables=(tables.phase_table, lambda report: tables.line_table(report, len(report.lines))),
     ),
