@@ -75,7 +75,6 @@ MS = NUMBER.in_unit("ms")
 S = NUMBER.in_unit("s")
 US_AS_MS = NUMBER.in_unit("ms", of=1e3)
 GB_PER_S = NUMBER.in_unit("GB/s", of=1e9)
-TFLOP_PER_S = NUMBER.in_unit("TFLOP/s", of=1e12)
 _BAR = Format(lambda ratio: "", numeric=False)
 
 R = TypeVar("R")

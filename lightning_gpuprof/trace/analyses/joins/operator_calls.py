@@ -39,11 +39,10 @@ class OperatorCalls:
     """For each row of :attr:`Trace.device_work` the innermost operator that launched it, :data:`ABSENT` if none."""
     device_self_ns: Int64
     """Device time that each operator launched itself, not by operators inside it."""
-    work_self: Int64
-    """Kernels, copies and memsets that each operator launched itself."""
     device_total_ns: Int64
     """Device time launched inside, also by operators inside."""
     work_total: Int64
+    """Kernels, copies and memsets launched inside, also by operators inside."""
     uploads: Mask
     """Whether each one is, or is inside, an operator that launched nothing but copies from host to device."""
 
@@ -69,8 +68,7 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
     of_work = take_or_absent(operator_at, linked.operator)
     known = of_work >= 0
     device_self_ns = _summed(of_work[known], linked.work.duration_ns[known], len(ops))
-    work_self = np.bincount(of_work[known], minlength=len(ops)).astype(np.int64)
-    work_total = _with_children(work_self, parent)
+    work_total = _with_children(np.bincount(of_work[known], minlength=len(ops)).astype(np.int64), parent)
     uploads = _uploads(linked, of_work[known], known, work_total, parent)
     return OperatorCalls(
         is_operator=is_operator,
@@ -79,7 +77,6 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
         host_self_ns=_host_self_ns(ops, is_operator, parent),
         operator_of_work=of_work,
         device_self_ns=device_self_ns,
-        work_self=work_self,
         device_total_ns=_with_children(device_self_ns, parent),
         work_total=work_total,
         uploads=uploads,
