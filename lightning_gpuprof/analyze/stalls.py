@@ -28,6 +28,9 @@ outliers in ``forward`` for 12 % of its time."""
 _SLOW_SAMPLE_RATIO = 0.5
 """Of the longest stall, what one sample must have taken to be its reason on a machine that others use. Heuristic."""
 
+_MADE_RATIO = 0.8
+"""Of the stalls, what making all batches takes at least if it is their reason. Heuristic: handing them over adds some."""
+
 _OF_PARTS_RATIO = 0.8
 """Share of the excess that slow parts of the run must hold to be all there is to say. Heuristic."""
 
@@ -131,16 +134,16 @@ def _crowded(metrics: Metrics) -> bool:
 def _slow_batches(metrics: Metrics, outliers: Outliers) -> bool:
     """Whether the making of batches can be the reason of stalls in ``data_wait``, as far as that is known.
 
-    A stall is no longer than the making of the batch that it waits for: all stalls together take at most the time of
-    all batches, and one sample of the batch of the longest stall took a good part of that.
+    A stall is hardly longer than the making of the batch that it waits for: all stalls together take little more than
+    the time of all batches, and one sample of the batch of the longest stall took a good part of that.
     """
     found = metrics.input
     if found is None or found.verdict not in ("compute", "transfer"):
         return True
     slowest_ms = max((worker.item_max_ms or 0.0 for worker in found.workers), default=0.0)
     make_ms = max((loader.make_ms or 0.0 for loader in found.loaders), default=0.0)
-    stalled_ms = outliers.excess_by_phase_ms.get("data_wait", 0.0) / outliers.checked
-    return slowest_ms >= _SLOW_SAMPLE_RATIO * outliers.worst_ms and make_ms >= stalled_ms
+    stalled_ms = outliers.excess_by_phase_ms.get("data_wait", 0.0) / max(outliers.checked, metrics.steps.count)
+    return slowest_ms >= _SLOW_SAMPLE_RATIO * outliers.worst_ms and make_ms >= _MADE_RATIO * stalled_ms
 
 
 def _distance(outliers: Outliers) -> int | None:
