@@ -12,6 +12,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import pkgutil
 import re
 import sys
 import traceback
@@ -261,9 +262,12 @@ def apart(prepare: Callable[[], object], folder: Path, stage: str, uses: str) ->
 def main(folder: Path) -> None:
     """All parts, the first one with nothing renamed."""
     import torch
-    import torch._dynamo
 
-    import lightning_gpuprof.pipeline  # noqa: F401 - what all have in common is imported once
+    in_common = ["lightning.pytorch.demos.boring_classes", "torch._dynamo", "torch.utils.tensorboard"]
+    rooms = ("model", "analyze", "trace", "rules", "sinks")
+    in_common += [m.name for m in pkgutil.walk_packages([str(SOURCE)], f"{PACKAGE}.") if m.name.split(".")[1] in rooms]
+    for module in [*in_common, f"{PACKAGE}.pipeline"]:  # once for all
+        importlib.import_module(module)
 
     torch.set_num_threads(1)
     cases: list[tuple[str, str, str, Callable[[], object]]] = []

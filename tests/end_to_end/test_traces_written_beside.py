@@ -27,7 +27,8 @@ SCRIPT = """
     sys.path.insert(0, {here!r})
     from test_traces_written_beside import *
     from planted_runs import *
-    from lightning_gpuprof import TraceConfig
+    from lightning_gpuprof import TraceConfig, callback
+    callback.JOB_TIMEOUT_S = callback.INTERRUPTED_JOB_TIMEOUT_S = 120.0  # these wait, however busy the machine is
     folder = {folder!r}
     slow_down({seconds})
 """
@@ -59,11 +60,8 @@ def run(folder: Path, body: str, seconds: float = 0.5) -> str:
 
 
 def traces(folder: Path) -> int:
-    """How many there are once each is compressed, which is done on CPUs that nobody else wants."""
-    deadline = time.monotonic() + 60.0
-    while list(folder.rglob("*.pt.trace.json")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return len(list(folder.rglob("*.pt.trace.json.gz")))
+    """How many there are, compressed or not yet: that is done on CPUs that nobody else wants."""
+    return len({path.name.removesuffix(".gz") for path in folder.rglob("*.pt.trace.json*")})
 
 
 def test_training_does_not_wait_for_the_trace(tmp_path: Path) -> None:
@@ -75,10 +73,11 @@ def test_training_does_not_wait_for_the_trace(tmp_path: Path) -> None:
         window, = profiler.report.windows
         print("COST", window.stop_cost_ms, window.problem, max(profiler.report.series["period_ms"]))
         """,
+        seconds=3.0,
     )
     cost, longest = (float(out.split()[at]) for at in (1, -1))
-    assert cost < 400  # ms, of the 500 that were planted
-    assert longest < 400
+    assert cost < 2000  # ms, of the 3000 that were planted
+    assert longest < 2000
     assert traces(tmp_path) == 1
 
 
@@ -187,7 +186,7 @@ def test_ctrl_c_while_the_end_waits_for_the_trace_loses_nothing(tmp_path: Path) 
             print("RAISED", type(error).__name__)
         print([w.problem for w in profiler.report.windows], [t.name for t in threading.enumerate()])
         """,
-        seconds=1.5,
+        seconds=3.0,
     )
     raised, ended = out.strip().splitlines()
     assert raised in ("RAISED KeyboardInterrupt", "RAISED SystemExit")
