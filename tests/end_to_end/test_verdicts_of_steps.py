@@ -83,16 +83,6 @@ def test_a_step_that_turns_slow_half_way(tmp_path: Path) -> None:
     assert told & {"phase-change", "step-drift", "blocked-in-step"}
 
 
-class SlowerAndSlower(Network):
-    def plant(self, batch_idx: int) -> None:
-        time.sleep(batch_idx * 2e-4)
-
-
-def test_steps_that_take_longer_and_longer(tmp_path: Path) -> None:
-    told = {f.rule for f in run(tmp_path, SlowerAndSlower(), batches=200).findings}
-    assert told & {"step-drift", "step-outliers", "phase-change"}
-
-
 class Node:
     """Refers to another, which refers to it; one of a thousand takes its time to go."""
 
