@@ -24,13 +24,13 @@ KIND = sys.argv[1] if len(sys.argv) > 1 else "plain"
 
 
 class Samples(Dataset[torch.Tensor]):
-    """Each takes a while to make."""
+    """Each takes a while to make; where it does, an epoch is much longer than the start of workers takes."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
 
     def __len__(self) -> int:
-        return 64
+        return 1024 if self.seconds else 64
 
     def __getitem__(self, index: int) -> torch.Tensor:
         time.sleep(self.seconds)
