@@ -29,7 +29,7 @@ _SLOW_SAMPLE_RATIO = 0.5
 """Of the longest stall, what one sample must have taken to be its reason on a machine that others use. Heuristic."""
 
 _MADE_RATIO = 0.8
-"""Of the stalls, what making all batches takes at least if it is their reason. Heuristic: handing them over adds some."""
+"""Of the stalls, what making all batches takes at least if it is their reason. Heuristic: handing over adds some."""
 
 _OF_PARTS_RATIO = 0.8
 """Share of the excess that slow parts of the run must hold to be all there is to say. Heuristic."""
