@@ -1,7 +1,4 @@
-"""All pages that are made from the source: ``python docs/tools/pages.py`` renews them.
-
-Rules and conditions have commands of their own in the package, because an installation can call those.
-"""
+"""All pages that are made from the source: ``python docs/tools/pages.py`` renews them."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import api_pages  # noqa: E402 - after the path
+import condition_page  # noqa: E402
 import measured  # noqa: E402
 import number_pages  # noqa: E402
 import report_walk  # noqa: E402
-from lightning_gpuprof.rules import pages as rule_pages  # noqa: E402
-from lightning_gpuprof.sinks.condition_page import renewed  # noqa: E402
+import rule_pages  # noqa: E402
 
 
 def write(docs: Path) -> None:
@@ -28,7 +25,7 @@ def write(docs: Path) -> None:
     ):
         (docs / name).mkdir(exist_ok=True)
         write_pages(docs / name)
-    for name, renew in (("conditions.md", renewed), ("how-to-read.md", report_walk.renewed)):
+    for name, renew in (("conditions.md", condition_page.renewed), ("how-to-read.md", report_walk.renewed)):
         page = docs / name
         page.write_text(renew(page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -1,7 +1,4 @@
-"""Renders the pages of rules and their index as Markdown, for ``gpuprof explain`` and ``docs/rules/``.
-
-``python -m lightning_gpuprof.rules.pages docs/rules`` writes those of the built-in rules.
-"""
+"""Renders the pages of rules as Markdown, for ``gpuprof explain`` and ``docs/rules/``."""
 
 from __future__ import annotations
 
@@ -10,16 +7,11 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 from lightning_gpuprof.rules.base import Rule, source_of
 from lightning_gpuprof.rules.discovery import discover, find
 from lightning_gpuprof.rules.examples import listed
 from lightning_gpuprof.rules.suggestions import no_such_rule
-
-BEGIN, END = "<!-- rules: begin -->", "<!-- rules: end -->"
-"""Marks in ``README.md`` between which the index stands."""
 
 
 def explain(rule_id: str) -> str:
@@ -49,7 +41,7 @@ def page(rule: Rule) -> str:
 
 def overview() -> dict[str, str]:
     """The ids of all rules, also of those that other packages have added, each with what it finds in a sentence."""
-    return {rule.id: _sentence(rule) for rule in discover().rules}
+    return {rule.id: sentence(rule) for rule in discover().rules}
 
 
 def families() -> dict[str, list[str]]:
@@ -58,52 +50,19 @@ def families() -> dict[str, list[str]]:
     added: dict[str, list[str]] = {}
     for rule in discover().rules:
         own = type(rule).__module__.startswith(f"{__package__}.")
-        title = _family(rule).partition(": ")[0] if own else "Of other packages"
+        title = family(rule).partition(": ")[0] if own else "Of other packages"
         (found if own else added).setdefault(title, []).append(rule.id)
     return dict(sorted(found.items())) | added
 
 
-def _family(rule: Rule) -> str:
+def family(rule: Rule) -> str:
     """What the family of a built-in rule is about: its package's docstring."""
     package = importlib.import_module(type(rule).__module__.rpartition(".")[0])
     return inspect.getdoc(package) or package.__name__
 
 
-def index() -> str:
-    """A table of the built-in rules for each family; what the family is about comes from its package's docstring."""
-    found: dict[str, list[str]] = {}
-    for rule in discover(entry_points=()).rules:
-        found.setdefault(_family(rule), []).append(f"| [`{rule.id}`]({rule.id}.md) | {_sentence(rule)} |")
-    parts = []
-    for family, rows in sorted(found.items()):
-        title, _, about = family.partition(": ")
-        intro = f"### {title}\n\n{about[:1].upper()}{about[1:]}\n"
-        parts.append("\n".join([intro, "| rule | what it finds |", "|---|---|", *rows, ""]))
-    return "\n".join(parts)
-
-
-def write(folder: Path) -> list[Path]:
-    """Write the pages of the built-in rules, and the index between its marks in ``README.md`` where there is one.
-
-    Args:
-        folder: An existing folder; each page is ``<rule id>.md``.
-
-    Returns:
-        The files of the pages, in order of their names.
-    """
-    written = []
-    for rule in discover(entry_points=()).rules:
-        path = folder / f"{rule.id}.md"
-        path.write_text(page(rule), encoding="utf-8")
-        written.append(path)
-    readme = folder / "README.md"
-    if readme.exists():
-        before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
-        readme.write_text(f"{before}{BEGIN}\n\n{index()}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-    return written
-
-
-def _sentence(rule: Rule) -> str:
+def sentence(rule: Rule) -> str:
+    """What a rule finds."""
     return " ".join(_text(rule).partition("\n\n")[0].split())
 
 
@@ -122,17 +81,3 @@ def _thresholds(rule: Rule) -> str:
         for field in dataclasses.fields(rule)
     ]
     return "\n".join(["", "## Thresholds", "", *rows, ""])
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Write the pages into the folder that is given; returns the exit code."""
-    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
-        print("usage: python -m lightning_gpuprof.rules.pages FOLDER (an existing folder)", file=sys.stderr)
-        return 2
-    for path in write(Path(arguments[0])):
-        print(path)
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))

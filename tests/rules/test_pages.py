@@ -9,7 +9,8 @@ import pytest
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.rules.discovery import discover
-from lightning_gpuprof.rules.pages import explain, index, main, overview, page, write
+from lightning_gpuprof.rules.pages import explain, overview, page
+from rule_pages import index, write
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "rules"
 SECTIONS = ["What it means", "How it is measured", "When it is wrong", "What to do", "Examples", "Thresholds"]
@@ -77,11 +78,3 @@ def test_an_unknown_rule_names_the_closest_and_how_to_list_all() -> None:
     assert "Did you mean" not in str(far.value)
     assert str(far.value).endswith("gpuprof explain without a rule lists all.")
     assert len(str(far.value)) < 100
-
-
-def test_the_command_writes_the_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path)]) == 0
-    assert len(list(tmp_path.glob("*.md"))) == len(RULES)
-    assert main([]) == 2
-    assert main([str(tmp_path / "absent")]) == 2
-    assert "usage" in capsys.readouterr().err

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -332,24 +330,6 @@ def other_processes(number: int) -> Fault:
                     process.wait()
 
         setup.beside.append(beside)
-
-    return plant
-
-
-def written_through(kilobytes: int) -> Fault:
-    """``training_step`` writes a file and waits until the disk has it."""
-
-    def plant(setup: Setup) -> None:
-        path = Path(setup.folder) / "journal.bin"
-        block = os.urandom(kilobytes * 1024)
-
-        def write() -> None:
-            with path.open("wb") as file:
-                file.write(block)
-                file.flush()
-                os.fsync(file.fileno())
-
-        setup.model.in_forward.append(write)
 
     return plant
 

@@ -1,13 +1,6 @@
-"""The lists of ``docs/conditions.md`` as Markdown.
-
-``python -m lightning_gpuprof.sinks.condition_page docs/conditions.md`` renews them.
-"""
+"""The lists of ``docs/conditions.md`` as Markdown."""
 
 from __future__ import annotations
-
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 from lightning_gpuprof.model.conditions import ENVIRONMENT, FACTS, GROUPS, HEADER, Fact
 
@@ -42,13 +35,3 @@ def renewed(page: str) -> str:
     """
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{tables()}\n{END}{rest.partition(END)[2]}"
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Renew the page that the first argument names."""
-    target = Path(arguments[0])
-    target.write_text(renewed(target.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
