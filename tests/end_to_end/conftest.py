@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import patience
 import pytest
 
-from lightning_gpuprof import callback
 
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="package")
+def patient() -> Iterator[None]:
     """Users are not kept waiting for an analysis at the end; a test that reads it is."""
-    monkeypatch.setattr(callback, "JOB_TIMEOUT_S", 120.0)
-    monkeypatch.setattr(callback, "INTERRUPTED_JOB_TIMEOUT_S", 120.0)
+    with pytest.MonkeyPatch.context() as changed:
+        patience.begin(changed.setattr)
+        yield

@@ -19,6 +19,8 @@ from pathlib import Path
 warnings.filterwarnings("ignore", module=r"(lightning|torch|tensorboard|IPython|ipykernel)\\b")
 from unusual_loops import Silent, fitted, loader
 from lightning_gpuprof import GpuProfiler
+import patience
+patience.begin()
 profiler = GpuProfiler(windows=5, nvml=False, dirpath={out!r})
 _, model = fitted(Path({out!r}), [profiler], model=Silent, logger=True, val=loader)
 """

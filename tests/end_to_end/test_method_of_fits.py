@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-from planted_runs import Computing, Sleepy, blamed, fit
+from planted_runs import Computing, Planted, Sleepy, blamed, fit
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof import GpuProfiler
@@ -28,10 +28,10 @@ class Slow(pl.Callback):
         time.sleep(0.03)
 
 
-def run(folder: Path, target: float | str, *callbacks: pl.Callback) -> Report:
+def run(folder: Path, model: pl.LightningModule, target: float | str, *callbacks: pl.Callback) -> Report:
     return fit(
         folder,
-        Computing(),
+        model,
         DataLoader(Sleepy(120 * 16), batch_size=16),
         profiler=GpuProfiler(
             windows=[],
@@ -45,7 +45,7 @@ def run(folder: Path, target: float | str, *callbacks: pl.Callback) -> Report:
 
 
 def test_a_target_is_within_reach_of_what_was_planted(tmp_path: Path) -> None:
-    report = run(tmp_path, "1.2x", Slow())
+    report = run(tmp_path, Planted(), "1.2x", Slow())
     assert report.verdict.kind == "loop-bound"
     assert report.target is not None
     assert report.target.reachable is True
@@ -58,7 +58,7 @@ def test_a_target_is_within_reach_of_what_was_planted(tmp_path: Path) -> None:
 
 
 def test_a_healthy_run_has_no_alarm_and_a_report_made_later_says_the_same(tmp_path: Path) -> None:
-    report = run(tmp_path, "3x")
+    report = run(tmp_path, Computing(), "3x")
     assert blamed(report) == set()
     assert report.verdict.kind in ("compute-bound", "host-bound", "mixed")  # on a busy machine it waits for a CPU
     assert report.target is not None

@@ -35,6 +35,8 @@ def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tm
         import warnings
         warnings.simplefilter("ignore")
         from planted_runs import *
+        import patience
+        patience.begin()
         for at_batch in (5, 9, 11, 14):  # before the window, in its warm-up, in it, after it
             model = ProfilesItself()
             model.at_batch = at_batch

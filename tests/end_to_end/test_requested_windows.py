@@ -27,6 +27,9 @@ WAITS = """
     import lightning.pytorch as pl
     from torch.utils.data import DataLoader
     from planted_runs import Planted, Sleepy, quiet_profiler, single_rows, trainer_for
+    import patience
+
+    patience.begin()
 
     class Waits(pl.Callback):
         \"\"\"Says when training goes on, and goes on until a window was recorded.\"\"\"

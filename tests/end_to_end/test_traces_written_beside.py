@@ -27,8 +27,9 @@ SCRIPT = """
     sys.path.insert(0, {here!r})
     from test_traces_written_beside import *
     from planted_runs import *
-    from lightning_gpuprof import TraceConfig, callback
-    callback.JOB_TIMEOUT_S = callback.INTERRUPTED_JOB_TIMEOUT_S = 120.0  # these wait, however busy the machine is
+    from lightning_gpuprof import TraceConfig
+    import patience
+    patience.begin()
     folder = {folder!r}
     slow_down({seconds})
 """
