@@ -208,6 +208,7 @@ class GpuProfiler(Callback):
         """Where the last ``fit`` was recorded."""
         self._origin = Origin()
         self._session: Session | None = None
+        self._said_fabric = False
         self._entry: Entry | None = None
         self._logged: Logged | None = None
         self._told_of_another = False
@@ -286,6 +287,16 @@ class GpuProfiler(Callback):
                 self._tell_loggers(trainer, session, finished=True)
         if not session.notified_on_end:
             self._end(trainer)
+
+    @_harmless
+    def on_after_setup(self, fabric: object, module: object) -> None:
+        """Fabric calls this: its loops are the user's own, and nothing of them can be measured."""
+        if self.enabled and not self._said_fabric:
+            self._said_fabric = True
+            warn(
+                "gpuprof: nothing is measured: GpuProfiler needs Lightning's Trainer, and this is Fabric. Record some "
+                "steps with torch.profiler and read them with: gpuprof trace FILE"
+            )
 
     def op_analyse(self, names: str | Sequence[str], *, window: int = -1) -> str:
         """What operators did in a trace window of the last run, as MindSpore's ``op_analyse`` gives it.

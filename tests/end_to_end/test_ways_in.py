@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
+from lightning.fabric import Fabric
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
 
+from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.pipeline import load_report
 
@@ -221,3 +224,15 @@ def test_importing_the_package_imports_neither_torch_nor_lightning() -> None:
     code = "import sys, lightning_gpuprof.pipeline; print([m for m in ('torch', 'lightning') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_fabric_is_told_once_that_nothing_is_measured(tmp_path: Path) -> None:
+    fabric = Fabric(accelerator="cpu", callbacks=[GpuProfiler(dirpath=str(tmp_path / "profile"))])
+    with pytest.warns(RuntimeWarning, match="GpuProfiler needs Lightning's Trainer, and this is Fabric") as told:
+        for _ in range(2):
+            model = torch.nn.Linear(8, 1)
+            model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            fabric.backward(model(torch.ones(2, 8)).sum())
+            optimizer.step()
+    assert len([one for one in told if "gpuprof" in str(one.message)]) == 1
+    assert not (tmp_path / "profile").exists()
