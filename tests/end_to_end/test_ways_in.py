@@ -226,13 +226,17 @@ def test_importing_the_package_imports_neither_torch_nor_lightning() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def two_models_of_fabric(profiler: GpuProfiler) -> None:
+    fabric = Fabric(accelerator="cpu", callbacks=[profiler])
+    for _ in range(2):
+        model = torch.nn.Linear(8, 1)
+        model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        fabric.backward(model(torch.ones(2, 8)).sum())
+        optimizer.step()
+
+
 def test_fabric_is_told_once_that_nothing_is_measured(tmp_path: Path) -> None:
-    fabric = Fabric(accelerator="cpu", callbacks=[GpuProfiler(dirpath=str(tmp_path / "profile"))])
     with pytest.warns(RuntimeWarning, match="GpuProfiler needs Lightning's Trainer, and this is Fabric") as told:
-        for _ in range(2):
-            model = torch.nn.Linear(8, 1)
-            model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
-            fabric.backward(model(torch.ones(2, 8)).sum())
-            optimizer.step()
+        two_models_of_fabric(GpuProfiler(dirpath=str(tmp_path / "profile")))
     assert len([one for one in told if "gpuprof" in str(one.message)]) == 1
     assert not (tmp_path / "profile").exists()
