@@ -290,7 +290,12 @@ class GpuProfiler(Callback):
 
     @_harmless
     def on_after_setup(self, fabric: object, module: object) -> None:
-        """Fabric calls this: its loops are the user's own, and nothing of them can be measured."""
+        """Fabric calls this: its loops are the user's own, and nothing of them can be measured.
+
+        Args:
+            fabric: Its loops.
+            module: One of its models.
+        """
         if self.enabled and not self._said_fabric:
             self._said_fabric = True
             warn(
