@@ -147,17 +147,18 @@ def test_logging_too_much_each_step(tmp_path: Path) -> None:
     assert "logging-overhead" in [f.rule for f in report.findings]
 
 
-class HeavyToStart(Sleepy):
-    """A dataset whose copy for a worker takes its time."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        time.sleep(0.3)
-        self.__dict__.update(state)
+def slow_to_start(worker: int) -> None:
+    time.sleep(0.3)
 
 
 def test_workers_that_start_anew_each_epoch(tmp_path: Path) -> None:
     loader = DataLoader(
-        HeavyToStart(24 * 8), batch_size=8, num_workers=1, multiprocessing_context="spawn", persistent_workers=False
+        Sleepy(24 * 8),
+        batch_size=8,
+        num_workers=1,
+        multiprocessing_context="fork",
+        persistent_workers=False,
+        worker_init_fn=slow_to_start,
     )
     report = run(tmp_path, loader=loader, max_epochs=4)
     assert "persistent_workers=True" in named(report, "worker-startup").advice
