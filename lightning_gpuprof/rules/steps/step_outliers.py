@@ -22,7 +22,7 @@ _RARER = 10
 
 _LIMIT = "median + max(5 * 1.4826 * MAD, 0.5 * median)"
 _DOUBT = " The machine's CPUs were fully used: these steps may have waited for a CPU."
-_CHANCE = " So few and short stalls may be pauses of the machine."
+_CHANCE = " So few stalls may be pauses of the machine."
 _ALIKE = " All phases took longer alike: larger batches, or something stopped the whole process."
 
 _STALLS = {"count": 12, "stall_ms": 400.0, "phases": "forward"}
@@ -48,8 +48,7 @@ class StepOutliers(BaseRule):
     ## When it is wrong
     It is information only, with half the confidence,
 
-    - if one or two stalls are the whole excess, or all together cost little and lie where they would by chance (in the
-      phases that fill the step anyway, at no fixed distance): any machine pauses now and then;
+    - if one or two stalls are the whole excess: any machine pauses now and then;
     - if the excess is spread over the phases as the ordinary step is (total variation below 0.3), at no fixed distance:
       batches differ in size, or something stops the whole process;
     - if the CPUs were four fifths in use, or a quarter of them by others, and too little excess lies outside the
@@ -57,8 +56,9 @@ class StepOutliers(BaseRule):
     - on a GPU, if it is not known to be idle for that long (trace windows or NVML): a host that is ahead may pause for
       free. The phase that waits for the device shows the excess, whichever phase gave it the work.
 
-    Silent where a part of the run is slow as a whole: that is `phase-change`. Silent, too, where the stalls may be
-    waiting for a CPU and the report says already that other programs crowd the CPUs.
+    Silent where a part of the run is slow as a whole: that is `phase-change`. Silent, too, where stalls of less than
+    half a second in all are so few, or lie where they would by chance (in the phases that fill the step anyway, at no
+    fixed distance), and where they may be waiting for a CPU and the report says already that other programs crowd them.
 
     ## What to do
     Look at the named phase in the named batches. A fixed distance between them points to something that runs every N
@@ -77,10 +77,10 @@ class StepOutliers(BaseRule):
     examples = (
         fires("12 steps stall for 0.4 s", "critical", "12 of 380 steps stalled", stalls=_STALLS),
         fires("one does, for 2 s", "info", "pauses of the machine", stalls={**_STALLS, "count": 1, "stall_ms": 2000.0}),
-        fires("four do, for 0.1 s", "info", "pauses of the machine", stalls=_SHORT, steady=60),
         fires("every 12th", "warning", "every 12 steps", stalls={**_SHORT, "every": 12}, steady=60),
         fires("all of them in the loop", "warning", "in loop", stalls={**_SHORT, "phases": "loop"}, steady=60),
         quiet("no step is outlying"),
+        looks_alike("the machine pauses four times for 0.1 s", stalls=_SHORT, steady=60),
         looks_alike("other programs had the CPU", stalls={**_STALLS, "delayed_ratio": 0.95}),
         looks_alike("every step waits", times_ms={"data_wait": 60.0}),
         not_evaluated("there are too few steps", "too few comparable steps", outliers_known=False),
@@ -106,6 +106,8 @@ class StepOutliers(BaseRule):
         certain_ratio = min(ratio, metrics.host_limit.stalls_ratio)
         hidden = certain_ratio < self.least_ratio
         accidents = self._may_be_accidents(stalls, holders)
+        if accidents and not alike and outliers.excess_ms < self.least_cost_s * 1e3:
+            return None
         weak = doubtful or alike or hidden or accidents
         where = listed([f"{percent(part)} in {name}" for name, part in holders])
         notes = ((doubtful, _DOUBT), (accidents and not alike, _CHANCE), (alike, _ALIKE), (hidden, HIDDEN))
