@@ -56,9 +56,10 @@ class StepOutliers(BaseRule):
     - on a GPU, if it is not known to be idle for that long (trace windows or NVML): a host that is ahead may pause for
       free. The phase that waits for the device shows the excess, whichever phase gave it the work.
 
-    Silent where a part of the run is slow as a whole: that is `phase-change`. Silent, too, where stalls of less than
-    half a second in all are so few, or lie where they would by chance (in the phases that fill the step anyway, at no
-    fixed distance), and where they may be waiting for a CPU and the report says already that other programs crowd them.
+    Silent where a part of the run is slow as a whole: that is `phase-change`. Silent, too, where all stalls together
+    take less than half a second and are so few, lie where they would by chance (in the phases that fill the step
+    anyway, at no fixed distance) or are spread over all phases, and where they may be waiting for a CPU and the report
+    says already that other programs crowd them.
 
     ## What to do
     Look at the named phase in the named batches. A fixed distance between them points to something that runs every N
@@ -93,8 +94,6 @@ class StepOutliers(BaseRule):
         if outliers.count == 0 or not outliers.excess_ms >= least_ms or stalls.in_slow_levels:
             return None
         doubtful = sum(stalls.attributed_ms.values()) < least_ms
-        if doubtful and metrics.validity.conditional:  # that others crowd the CPUs is said already
-            return None
         shown_ms = outliers.excess_by_phase_ms if doubtful else stalls.attributed_ms
         excess_ms = min(outliers.excess_ms, sum(shown_ms.values()) or outliers.excess_ms)
         ratio, worst_ms = excess_ms / outliers.total_ms, outliers.worst_ms
@@ -106,7 +105,9 @@ class StepOutliers(BaseRule):
         certain_ratio = min(ratio, metrics.host_limit.stalls_ratio)
         hidden = certain_ratio < self.least_ratio
         accidents = self._may_be_accidents(stalls, holders)
-        if accidents and not alike and outliers.excess_ms < self.least_cost_s * 1e3:
+        small = outliers.excess_ms < self.least_cost_s * 1e3
+        crowded = metrics.validity.conditional  # then that is said already
+        if ((accidents or alike) and small) or ((doubtful or alike) and crowded):
             return None
         weak = doubtful or alike or hidden or accidents
         where = listed([f"{percent(part)} in {name}" for name, part in holders])
