@@ -137,6 +137,16 @@ def truth() -> str:
     )
 
 
+def load() -> str:
+    """Whether the first finding is the same in all runs while other programs compute."""
+    found = _results("truth_load")
+    same = sum(len(one["firsts"]) == 1 for one in found["results"])
+    return (
+        f"Beside {found['hogs']} programs that compute on {found['machine']['cpus']} CPUs, {same} of "
+        f"{len(found['results'])} fits had the same first finding, or none, in all {found['repetitions']} runs."
+    )
+
+
 def alarms() -> str:
     """What simulated pairs of runs are called that are equal, or differ."""
     results = _results("compare_alarms")
@@ -319,5 +329,5 @@ def versions() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     one.__name__: one
-    for one in (step_cost, profilers, windows, truth, alarms, limits, dose, advice, tried, traces, rest, versions)
+    for one in (step_cost, profilers, windows, truth, load, alarms, limits, dose, advice, tried, traces, rest, versions)
 }
