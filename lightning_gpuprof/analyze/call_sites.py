@@ -1,11 +1,10 @@
-"""The places in the user's code where the main thread was sampled most, and what they cost a step."""
+"""The places in the user's code where the main thread was sampled most, and what they cost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lightning_gpuprof.analyze.journal import Ints, Journal
-from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.journal import CALLS
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import LineRow, StackRow
@@ -28,63 +27,54 @@ def most_seen(journal: Journal, slots: Iterable[int]) -> tuple[tuple[str, int], 
     return tuple(sorted(_added(journal.sites, slots).items(), key=lambda item: -item[1])[:MAX_SITES])
 
 
-def lines(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> tuple[LineRow, ...]:
-    """The user's lines that hold most of a steady step, at most 30, the costliest first.
+def lines(journal: Journal, phases: Mapping[Phase, Ints]) -> tuple[LineRow, ...]:
+    """The user's lines that hold most of the steps, at most 30, the costliest first.
 
-    A line's time is its share of the looks at a phase, times that phase's mean time: looks come at drawn moments, so
-    their share is that of the time (Anderson et al., "Continuous profiling: where have all the cycles gone?", 1997).
+    A line's time is its share of the looks at a phase, times that phase's time in all steps: looks come at drawn
+    moments, so their share is that of the time (Anderson et al., "Continuous profiling: where have all the cycles
+    gone?", 1997).
 
     Args:
         journal: The journal of one stage.
         phases: Time of each phase in each step in ns, shape (n,) each.
-        steady: Which steps are steady, shape (n,) for n steps.
     """
-    step_ms = _mean_ms(journal.steps.period_ns, steady)
+    all_s = float(journal.steps.period_ns.sum()) / 1e9
     found = []
-    for phase, slots, look_ms in _looked(journal, phases, steady):
+    for phase, slots, look_s in _looked(journal, phases):
         for place, looks in _added(journal.sites, slots).items():
-            if looks >= LEAST_LOOKS and looks * look_ms >= LEAST_RATIO * step_ms:
-                spent_ms = looks * look_ms
-                row = LineRow(place=place, phase=phase, step_ms=spent_ms, share=spent_ms / step_ms, looks=looks)
+            if looks >= LEAST_LOOKS and looks * look_s >= LEAST_RATIO * all_s:
+                spent_s = looks * look_s
+                row = LineRow(place=place, phase=phase, total_s=spent_s, share=spent_s / all_s, looks=looks)
                 found.append(row)
-    return tuple(sorted(found, key=lambda row: -row.step_ms)[:MAX_LINES])
+    return tuple(sorted(found, key=lambda row: -row.total_s)[:MAX_LINES])
 
 
-def stacks(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> tuple[StackRow, ...]:
+def stacks(journal: Journal, phases: Mapping[Phase, Ints]) -> tuple[StackRow, ...]:
     """What called the lines, at most 200 stacks, the costliest first; times as of :func:`lines`.
 
     Args:
         journal: The journal of one stage.
         phases: Time of each phase in each step in ns, shape (n,) each.
-        steady: Which steps are steady, shape (n,) for n steps.
     """
     found = []
-    for phase, slots, look_ms in _looked(journal, phases, steady):
+    for phase, slots, look_s in _looked(journal, phases):
         counts = _added(journal.stacks, slots)
-        rest_ms = _mean_ms(phases[phase], steady) - look_ms * sum(counts.values())
-        found.append(StackRow(phase=phase, frames=(), step_ms=max(0.0, rest_ms)))
+        rest_s = float(phases[phase].sum()) / 1e9 - look_s * sum(counts.values())
+        found.append(StackRow(phase=phase, frames=(), total_s=max(0.0, rest_s)))
         found += (
-            StackRow(phase=phase, frames=tuple(stack.split(CALLS)), step_ms=looks * look_ms)
+            StackRow(phase=phase, frames=tuple(stack.split(CALLS)), total_s=looks * look_s)
             for stack, looks in counts.items()
         )
-    return tuple(sorted(found, key=lambda row: -row.step_ms)[:MAX_STACKS])
+    return tuple(sorted(found, key=lambda row: -row.total_s)[:MAX_STACKS])
 
 
-def _looked(
-    journal: Journal, phases: Mapping[Phase, Ints], steady: Mask
-) -> Iterator[tuple[Phase, Sequence[int], float]]:
-    """Each phase in which the main thread was seen: its slots, and the time of a step for which a look stands, ms."""
-    if not steady.any():
-        return
+def _looked(journal: Journal, phases: Mapping[Phase, Ints]) -> Iterator[tuple[Phase, Sequence[int], float]]:
+    """Each phase in which the main thread was seen: its slots, and the seconds for which a look stands."""
     for phase, ns in phases.items():
         slots = [slot for slot, one in enumerate(journal.slots) if one.step_phase == phase]
         looks = sum(max(journal.looks.get(slot, 0), sum(journal.sites.get(slot, {}).values())) for slot in slots)
         if looks:
-            yield phase, slots, _mean_ms(ns, steady) / looks
-
-
-def _mean_ms(ns: Ints, steady: Mask) -> float:
-    return float(ns[steady].mean()) / 1e6 if steady.any() else 0.0
+            yield phase, slots, float(ns.sum()) / 1e9 / looks
 
 
 def _added(by_slot: Mapping[int, Mapping[str, int]], slots: Iterable[int]) -> dict[str, int]:

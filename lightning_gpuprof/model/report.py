@@ -185,10 +185,10 @@ class LineRow(msgspec.Struct, kw_only=True, frozen=True):
     place: str
     """``file:line function``."""
     phase: Phase
-    step_ms: float
-    """Its part of the phase's mean time: the share of looks at the main thread that found it there."""
+    total_s: float
+    """Its part of the phase in all steps: the share of looks at the main thread that found it there."""
     share: float
-    """The same, of the mean step."""
+    """The same, of the time of all steps."""
     looks: int
     """How often it was seen there."""
 
@@ -199,7 +199,7 @@ class StackRow(msgspec.Struct, kw_only=True, frozen=True):
     phase: Phase
     frames: tuple[str, ...]
     """``file:line function``, the caller first."""
-    step_ms: float
+    total_s: float
     """As of a line."""
 
 

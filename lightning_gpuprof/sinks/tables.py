@@ -288,7 +288,7 @@ def phase_table(report: Report) -> Table:
 
 
 def line_table(report: Report, limit: int) -> Table:
-    """The lines of the user's code that hold most of a step.
+    """The lines of the user's code that hold most of the steps.
 
     Args:
         report: The report.
@@ -303,8 +303,8 @@ def line_table(report: Report, limit: int) -> Table:
         ),
         Column("phase", lambda row: row.phase, hover=lambda row: PHASE_TERMS[row.phase]),
         bar(lambda row: row.share / largest if largest > 0 else 0.0, lambda row: row.phase),
-        Column("per step", lambda row: row.step_ms, MS, help="share of the looks at the phase, times its mean time"),
-        Column(OF_STEP, lambda row: row.share, PERCENT, help="of the mean step"),
+        Column("total", lambda row: row.total_s, S, help="over all steps: its share of the looks, of the phase's time"),
+        Column(OF_ALL_STEPS, lambda row: row.share, PERCENT, help="of the time of all steps"),
         Column("looks", lambda row: row.looks, COUNT, help="how often the main thread was seen there"),
         absent="The run was too short to see lines of code, or they were not sampled.",
     )

@@ -17,15 +17,13 @@ def test_a_line_has_its_share_of_the_phase_in_which_it_was_seen() -> None:
     for _ in range(2):  # as several records
         _add_sites(of, CallSites(counts=seen, looks={fetch: 40, forward: 64}))
     metrics = build(of)
-    period = metrics.steps.period_ms
-    assert period is not None
-    ms = {row.phase: row.median_ms for row in metrics.phases}  # all steps are alike
+    total_s = {row.phase: row.total_s for row in metrics.phases}
     found = {row.place: row for row in metrics.lines}
-    assert found["data.py:9 load"].step_ms == pytest.approx(ms["data_wait"] * 30 / 40)
-    assert found["net.py:21 forward"].step_ms == pytest.approx(ms["forward"] * 60 / 64)
+    assert found["data.py:9 load"].total_s == pytest.approx(total_s["data_wait"] * 30 / 40)
+    assert found["net.py:21 forward"].total_s == pytest.approx(total_s["forward"] * 60 / 64)
     assert found["net.py:22 forward"].looks == 8
-    assert [row.step_ms for row in metrics.lines] == sorted((row.step_ms for row in metrics.lines), reverse=True)
-    assert all(row.share == pytest.approx(row.step_ms / period.mean) for row in metrics.lines)
+    assert [row.total_s for row in metrics.lines] == sorted((row.total_s for row in metrics.lines), reverse=True)
+    assert all(row.share == pytest.approx(row.total_s / sum(total_s.values())) for row in metrics.lines)
 
 
 def test_a_line_that_was_seen_seldom_has_no_row() -> None:
@@ -41,10 +39,10 @@ def test_stacks_of_a_phase_sum_to_it_and_end_in_the_lines() -> None:
     counts = {"net.py:5 training_step;net.py:21 forward": 30, "net.py:6 training_step;net.py:21 forward": 10}
     _add_sites(of, CallSites(counts={forward: counts}, looks={forward: 50}))
     metrics = build(of)
-    mean_ms = next(row.median_ms for row in metrics.phases if row.phase == "forward")  # all steps are alike
+    forward_s = next(row.total_s for row in metrics.phases if row.phase == "forward")
     assert [(row.place, row.looks) for row in metrics.lines] == [("net.py:21 forward", 40)]
-    assert {row.frames: row.step_ms for row in metrics.stacks} == {
-        ("net.py:5 training_step", "net.py:21 forward"): pytest.approx(mean_ms * 30 / 50),
-        ("net.py:6 training_step", "net.py:21 forward"): pytest.approx(mean_ms * 10 / 50),
-        (): pytest.approx(mean_ms * 10 / 50),
+    assert {row.frames: row.total_s for row in metrics.stacks} == {
+        ("net.py:5 training_step", "net.py:21 forward"): pytest.approx(forward_s * 30 / 50),
+        ("net.py:6 training_step", "net.py:21 forward"): pytest.approx(forward_s * 10 / 50),
+        (): pytest.approx(forward_s * 10 / 50),
     }

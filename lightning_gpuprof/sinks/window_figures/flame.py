@@ -56,14 +56,14 @@ def flame_of(analysis: TraceAnalysis) -> Flame | None:
 
 
 def flame_of_steps(report: Report) -> Flame | None:
-    """The mean step by phase and by calls in the user's code; None if none were seen."""
+    """All steps by phase and by calls in the user's code; None if none were seen."""
     times: dict[Path, float] = {}
     for row in report.stacks:
         path = (row.phase, *row.frames)[:MAX_DEPTH]
         for depth in range(1, len(path) + 1):
-            times[path[:depth]] = times.get(path[:depth], 0.0) + row.step_ms * 1e3
+            times[path[:depth]] = times.get(path[:depth], 0.0) + row.total_s * 1e6
     total_us = sum(us for path, us in times.items() if len(path) == 1)
-    return Flame(what="mean step by phase and line of yours", total_us=total_us, times_us=times) if times else None
+    return Flame(what="all steps by phase and line of yours", total_us=total_us, times_us=times) if times else None
 
 
 def flame_html(flame: Flame | None) -> str:
