@@ -51,7 +51,8 @@ def render(trial: Trial, *, apply: str = "", width: int = MAX_WIDTH) -> Renderab
     if trial.not_tried:
         parts.append(Text(""))
     for one in trial.not_tried[:MOST_LEFT]:
-        parts.append(labelled("not tried:", f"{plain.sentence(one.advice)} ({plain.sentence(one.why)})"))
+        why = ", ".join(plain.sentence(word) for word in (one.why, trial_tables.bound(one)) if word)
+        parts.append(labelled("not tried:", f"{plain.sentence(one.advice)} ({why})"))
     if (more := len(trial.not_tried) - MOST_LEFT) > 0:
         parts.append(labelled("not tried:", f"{more} more, in try.json"))
     parts += [

@@ -55,7 +55,7 @@ def left_table(trial: Trial) -> Table:
         trial.not_tried,
         Column("advice", lambda row: row.advice, SENTENCE, help="of the finding"),
         Column("why not", lambda row: row.why, SENTENCE, help="what stands in the way of trying it"),
-        Column("gain", _bound, help="the most that the finding said it gains"),
+        Column("gain", bound, help="the most that the finding said it gains"),
         absent="",
     )
 
@@ -73,7 +73,8 @@ def _expected(row: Tried) -> str | None:
     return None if row.arm.promised_speedup is None else f"at most {numbers.factor(row.arm.promised_speedup)}"
 
 
-def _bound(row: NotTried) -> str | None:
+def bound(row: NotTried) -> str | None:
+    """The most that the finding said it gains; None if it has no gain."""
     return None if row.promised_speedup is None else f"at most {numbers.factor(row.promised_speedup)}"
 
 
