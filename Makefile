@@ -64,7 +64,7 @@ test: $(READY) ## All tests but those that take minutes
 	$(PYTEST) -n 3 -m "not slow"  # a third process: half of the time they sleep, or wait for another program
 
 test-slow: $(READY) ## Those that take minutes: ranks, whole programs, browsers
-	$(PYTEST) -n 3 -m slow --ignore tests/end_to_end/test_sabotage.py  # likewise
+	$(PYTEST) -m slow --ignore tests/end_to_end/test_sabotage.py  # two: each measures a training, and a third slows both
 
 sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 3 for a quarter of the lines
 	$(PYTEST) -m slow $(if $(PART),-k part$(PART)) tests/end_to_end/test_sabotage.py

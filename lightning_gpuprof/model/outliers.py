@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.phases import Phase
 
+UNLIKELY = 0.01
+"""Chance of as many pauses all lying in some phases, below which a machine that pauses has not made them. Heuristic."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outliers:
@@ -70,6 +73,15 @@ class Stalls:
         """Chance that as many pauses of the machine all lie in these phases, by their share of the step."""
         part: float = min(1.0, sum(self.usual_ratio.get(phase, 0.0) for phase in phases)) ** self.as_many
         return part
+
+    def may_be_pauses(self, phases: Iterable[Phase], most_chance: float) -> bool:
+        """Whether a machine that pauses now and then may have made them: not on a grid, and where pauses would lie.
+
+        Args:
+            phases: Those that hold most of the excess.
+            most_chance: Of as many pauses all lying there, above which they may be pauses; 0 to 1.
+        """
+        return self.every is None and self.chance(phases) > most_chance
 
 
 def dominant_phases(excess_ms: Mapping[Phase, float], named_ratio: float) -> list[tuple[Phase, float]]:

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.device_step import HOST_SLICES, DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import Metrics, RankTimes, Share
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
-from lightning_gpuprof.model.outliers import Stalls, dominant_phases
+from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part, Phase
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules.base import (
@@ -26,6 +26,7 @@ from lightning_gpuprof.rules.base import (
     usable,
 )
 from lightning_gpuprof.rules.device_limit import device_limit
+from lightning_gpuprof.rules.steps.uneven import LIMIT_S
 
 OUTSIDE_RATIO = 0.25
 """Validation, checkpoints and gaps between epochs, of the wall time. The method's decision tree."""
@@ -249,8 +250,11 @@ def _outlying_steps(metrics: Metrics, in_steps: float) -> Cause | None:
     outliers, told_ms = stalls.outliers, stalls.attributed_ms
     if outliers.count == 0 or outliers.excess_ms == 0:
         return None
+    holders = dominant_phases(told_ms, named_ratio=0.8)
+    if outliers.excess_ms < LIMIT_S * 1e3 and stalls.may_be_pauses((phase for phase, _ in holders), UNLIKELY):
+        return None
     ratio = min(1.0, sum(told_ms.values()) / outliers.total_ms, outliers.excess_ms / outliers.total_ms)
-    phase, part = dominant_phases(told_ms, named_ratio=0.0)[0]
+    phase, part = holders[0]
     return Cause(
         kind=_KIND_OF_PHASE.get(phase, "host-bound"),
         ratio=ratio * in_steps,

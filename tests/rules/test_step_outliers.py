@@ -291,3 +291,14 @@ def test_stalls_that_may_be_a_crowd_s_are_silent_where_the_crowd_is_reported() -
     assert RULE.check(replace(metrics, validity=validity)) is None
     program = crowded(stalling({"forward": 0.5, "callbacks": 0.5}))
     assert RULE.check(replace(program, validity=validity)) is not None
+
+
+@pytest.mark.parametrize(("phases", "counts"), [({"loop": 0.4, "forward": 0.6}, False), ("logging", True)])
+def test_a_short_run_whose_stalls_may_be_pauses_is_not_judged_by_them(
+    phases: dict[Phase, float] | Phase, counts: bool
+) -> None:
+    """Four stalls of 0.1 s beside 0.4 s of work: half of the time, which a busy machine takes by itself."""
+    stalls = outliers(count=4, stall_ms=100.0, phases=phases, steps=70, period_ms=PERIOD_MS)
+    verdict = decide(build(times_ms=SHORT, steps=72, epochs=1, stalls=stalls, validation=(0, 0.0), checkpoint=(0, 0.0)))
+    assert ("stalled" in verdict.summary) is counts
+    assert (verdict.kind == "loop-bound") is counts

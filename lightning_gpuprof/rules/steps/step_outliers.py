@@ -8,7 +8,7 @@ from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
-from lightning_gpuprof.model.outliers import Stalls, dominant_phases
+from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, gain, measured, severity, steady_period_ms, threshold
@@ -72,7 +72,9 @@ class StepOutliers(BaseRule):
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the time of the checked steps")
     least_count: int = threshold(3, source="heuristic: fewer can be an accident (SageMaker Debugger asks for 10)")
     least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones may be pauses of the machine")
-    most_chance: float = threshold(0.01, source="heuristic: of as many pauses of the machine all lying in these phases")
+    most_chance: float = threshold(
+        UNLIKELY, source="heuristic: of as many pauses of the machine all lying in these phases"
+    )
     named_ratio: float = threshold(0.80, source="heuristic: phases are named until they hold so much of the excess")
 
     examples = (
@@ -144,9 +146,9 @@ class StepOutliers(BaseRule):
         """
         if stalls.outliers.count < self.least_count or stalls.mostly_two(self.least_ratio):
             return True
-        if stalls.outliers.excess_ms >= self.least_cost_s * 1e3 or stalls.every is not None:
+        if stalls.outliers.excess_ms >= self.least_cost_s * 1e3:
             return False
-        return stalls.chance(phase for phase, _ in holders) > self.most_chance
+        return stalls.may_be_pauses((phase for phase, _ in holders), self.most_chance)
 
 
 def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float) -> tuple[str, Change | None]:
