@@ -23,6 +23,8 @@ from lightning_gpuprof.trial.results import result
 
 SCRIPT = Path(__file__).parents[1] / "support" / "tried_program.py"
 SECONDS = 5.0
+GONE_S = 20.0
+"""Within which a process that was killed has gone: the kernel ends it later than it is told to."""
 ANOMALY = "detect_anomaly=True"
 
 
@@ -35,6 +37,9 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("GPUPROF_TEST_TRIAL", str(tmp_path))
     yield folder
+    limit = time.monotonic() + GONE_S
+    while left(tmp_path) and time.monotonic() < limit:
+        time.sleep(0.05)
     assert left(tmp_path) == []
     assert [path.name for path in tmp_path.glob("gpuprof-try-*")] == []
 
