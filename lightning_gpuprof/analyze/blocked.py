@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from lightning_gpuprof.analyze import call_sites, cpu_time, rank_waits, statistics
@@ -15,7 +17,7 @@ LEAST_DELAYED_RATIO = 0.05
 """Share of the step without a CPU from which times of the host say more about other programs. Heuristic."""
 
 
-def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[Blocked, ...] | None:
+def blocked(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> tuple[Blocked, ...] | None:
     """Blocked time of the phases in which the main thread works, largest first.
 
     Blocked = exclusive wall time minus exclusive CPU time of the main thread, not below 0, over steady steps in
@@ -36,7 +38,7 @@ def blocked(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
     if len(rows) < MIN_SAMPLES:
         return None
     period = journal.steps.period_ns[indices]
-    ordinary_ns = float(np.median(journal.steps.period_ns[steady]))
+    ordinary_ns = statistics.median(journal.steps.period_ns[steady])
     idle = {
         phase: np.maximum(phases[phase][indices] - cpu_time.phase_ns(journal, phase)[rows], 0)
         for phase in WORKING_PHASES
@@ -73,7 +75,7 @@ def _for_ranks(waits: dict[Phase, Ints], period: Ints, ordinary_ns: float) -> li
     return [Blocked(phase=phase, wall_ms=share.median_ms, blocked=share, samples=len(period), for_ranks=True)]
 
 
-def without_delay(journal: Journal, phases: dict[Phase, Ints], steady: Mask, phase: Phase) -> Share | None:
+def without_delay(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask, phase: Phase) -> Share | None:
     """Share of a phase without the time for which the thread was ready to run but had no CPU.
 
     That time is known for a step as a whole. It is taken off the phases in proportion to what each did not compute, but
@@ -100,7 +102,7 @@ def without_delay(journal: Journal, phases: dict[Phase, Ints], steady: Mask, pha
     all_idle = np.maximum(sum(idle.values(), np.zeros(len(rows), np.int64)), 1)
     left = np.maximum(1 - delay[rows] / all_idle, 0)
     own = (np.minimum(computed[phase], phases[phase][indices]) + idle[phase] * left).astype(np.int64)
-    return statistics.share(own, period, ordinary_ns=float(np.median(journal.steps.period_ns[steady])))
+    return statistics.share(own, period, ordinary_ns=statistics.median(journal.steps.period_ns[steady]))
 
 
 def run_delay_ratio(journal: Journal, steady: Mask) -> float | None:
@@ -131,7 +133,7 @@ def run_delay(journal: Journal, steady: Mask) -> tuple[Share | None, int]:
     delay = journal.cpu.run_delay_ns
     if delay is None or len(rows) < MIN_SAMPLES:
         return None, 0
-    ordinary_ns = float(np.median(journal.steps.period_ns[steady]))
+    ordinary_ns = statistics.median(journal.steps.period_ns[steady])
     return statistics.share(delay[rows], journal.steps.period_ns[indices], ordinary_ns=ordinary_ns), len(rows)
 
 

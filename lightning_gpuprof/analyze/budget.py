@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-import numpy as np
-
+from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Mask
@@ -57,7 +56,7 @@ def wall(journal: Journal) -> Wall:
 
 
 def phase_rows(
-    phases: dict[Phase, Ints], steady: Mask, cpu_ms: Mapping[Phase, float], device_ms: Mapping[Phase, float]
+    phases: Mapping[Phase, Ints], steady: Mask, cpu_ms: Mapping[Phase, float], device_ms: Mapping[Phase, float]
 ) -> tuple[PhaseRow, ...]:
     """One row per phase; shares are of the time of all steps and sum to 1.
 
@@ -72,13 +71,13 @@ def phase_rows(
     rows = []
     for phase in PHASES:
         chosen = phases[phase][steady] / 1e6
-        p05, median, p95 = np.quantile(chosen, [0.05, 0.5, 0.95]) if len(chosen) else (None, None, None)
+        p05, median, p95 = statistics.quantiles(chosen, (0.05, 0.5, 0.95)) if len(chosen) else (None, None, None)
         rows.append(
             PhaseRow(
                 phase=phase,
-                median_ms=None if median is None else float(median),
-                p95_ms=None if p95 is None else float(p95),
-                p05_ms=None if p05 is None else float(p05),
+                median_ms=median,
+                p95_ms=p95,
+                p05_ms=p05,
                 total_s=totals[phase] / 1e9,
                 share=totals[phase] / whole if whole else 0.0,
                 cpu_ms=cpu_ms.get(phase),

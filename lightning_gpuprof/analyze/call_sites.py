@@ -70,11 +70,11 @@ def stacks(journal: Journal, phases: Mapping[Phase, Ints]) -> tuple[StackRow, ..
 
 def _looked(journal: Journal, phases: Mapping[Phase, Ints]) -> Iterator[tuple[Phase, Sequence[int], float]]:
     """Each phase in which the main thread was seen: its slots, and the seconds for which a look stands."""
-    for phase, ns in phases.items():
+    for phase in phases:
         slots = [slot for slot, one in enumerate(journal.slots) if one.step_phase == phase]
         looks = sum(max(journal.looks.get(slot, 0), sum(journal.sites.get(slot, {}).values())) for slot in slots)
         if looks:
-            yield phase, slots, float(ns.sum()) / 1e9 / looks
+            yield phase, slots, float(phases[phase].sum()) / 1e9 / looks
 
 
 def _added(by_slot: Mapping[int, Mapping[str, int]], slots: Iterable[int]) -> dict[str, int]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze import statistics
+from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.phases import PHASES, Phase
 
@@ -38,8 +39,10 @@ def rows_of(sampled_batch: Ints, journal: Journal, steady: Mask) -> tuple[Ints, 
     batch = journal.steps.batch
     if not len(batch) or not len(sampled_batch):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = np.argsort(batch, kind="stable")  # in order but for a damaged journal, where a stable sort is quick
-    place = order[np.minimum(np.searchsorted(batch[order], sampled_batch), len(batch) - 1)]
+    order = sorting(batch)
+    place = np.minimum(np.searchsorted(batch[order], sampled_batch), len(batch) - 1)
+    if not isinstance(order, slice):
+        place = order[place]
     rows = np.flatnonzero((batch[place] == sampled_batch) & steady[place])
     return rows, place[rows]
 
@@ -68,4 +71,4 @@ def medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
     rows, _ = sampled(journal, steady)
     if len(rows) < MIN_SAMPLES:
         return {}
-    return {phase: float(np.median(phase_ns(journal, phase)[rows])) / 1e6 for phase in PHASES}
+    return {phase: statistics.median(phase_ns(journal, phase)[rows]) / 1e6 for phase in PHASES}

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.curves import Curve, CurveSource
 from lightning_gpuprof.model.memory import MEMORY_PHASES
@@ -116,8 +116,9 @@ class BatchAt:
 
     def __init__(self, journal: Journal) -> None:
         steps = journal.steps
-        order = np.argsort(steps.start_ns[: len(steps)], kind="stable")
-        self._start_ns = steps.start_ns[order]
+        start_ns = steps.start_ns[: len(steps)]
+        order = sorting(start_ns)
+        self._start_ns = start_ns[order]
         self._period_ns = np.maximum(steps.period_ns[order], 1)
         self._batch = steps.batch[order]
 

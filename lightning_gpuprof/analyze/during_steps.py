@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.journal import Journal, sorting
 from lightning_gpuprof.model.journal import Sample
 
 _MIN_RATIO = 0.5
@@ -19,8 +19,9 @@ class StepTime:
 
     def __init__(self, journal: Journal) -> None:
         steps = journal.steps
-        order = np.argsort(steps.start_ns[: len(steps)], kind="stable")
-        self._start_ns = steps.start_ns[order]
+        start_ns = steps.start_ns[: len(steps)]
+        order = sorting(start_ns)
+        self._start_ns = start_ns[order]
         self._period_ns = steps.period_ns[order]
         self._batch = steps.batch[order]
         self._epoch = steps.epoch[order]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import median
 
 import numpy as np
 
 from lightning_gpuprof.analyze.callback_names import callback_names
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
 from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
 from lightning_gpuprof.model.metrics import EpochStart, Metrics, Recurring
@@ -25,7 +26,7 @@ _LOADERS = ("iter(dataloader)", "setup_data")
 _ITERATOR_ACTIONS = ("run_training_epoch", "setup_data", "iter(dataloader)")
 
 
-def epoch_starts(journal: Journal, phases: dict[Phase, Ints]) -> tuple[EpochStart, ...]:
+def epoch_starts(journal: Journal, phases: Mapping[Phase, Ints]) -> tuple[EpochStart, ...]:
     """For each epoch that has steps, what it cost until its first batch was there.
 
     Args:
@@ -34,10 +35,11 @@ def epoch_starts(journal: Journal, phases: dict[Phase, Ints]) -> tuple[EpochStar
     """
     steps = journal.steps
     before = {segment.end_ns: segment for segment in journal.segments}
-    epochs, place = np.unique(steps.epoch, return_inverse=True)
-    steps_ns = np.zeros(len(epochs), np.int64)
-    np.add.at(steps_ns, place, steps.period_ns)
-    starts = []
+    order = sorting(steps.epoch)
+    epoch = steps.epoch[order]
+    first = np.flatnonzero(np.diff(epoch, prepend=-1))
+    epochs, steps_ns = epoch[first], np.add.reduceat(steps.period_ns[order], first, dtype=np.int64)
+    starts, waited_ns = [], phases["data_wait"]
     for index in np.flatnonzero(steps.flags & FIRST_OF_EPOCH):
         segment = before.get(int(steps.start_ns[index]))
         starts.append(
@@ -45,8 +47,8 @@ def epoch_starts(journal: Journal, phases: dict[Phase, Ints]) -> tuple[EpochStar
                 epoch=int(steps.epoch[index]),
                 gap_s=_gap_ns(journal, segment) / 1e9 if segment is not None and segment.kind == "epoch_gap" else 0.0,
                 iterator_s=_iterator_ns(journal, segment) / 1e9 if segment is not None else 0.0,
-                first_wait_s=int(phases["data_wait"][index]) / 1e9,
-                steps_s=int(steps_ns[place[index]]) / 1e9,
+                first_wait_s=int(waited_ns[index]) / 1e9,
+                steps_s=int(steps_ns[np.searchsorted(epochs, steps.epoch[index])]) / 1e9,
             )
         )
     return tuple(starts)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lightning_gpuprof.analyze import cpu_time, during_steps, statistics
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns, narrow
 from lightning_gpuprof.analyze.speed_levels import change_points
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.trend import trend
@@ -29,7 +29,7 @@ NEAR_STEPS = 3
 """A change so shortly before the start of an epoch is one at its start."""
 
 
-def evenness(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> Evenness:
+def evenness(journal: Journal, phases: PhaseColumns, chosen: Selection) -> Evenness:
     """Describe the speed levels and the fifths of the steady steps.
 
     Args:
@@ -38,51 +38,59 @@ def evenness(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> 
         chosen: Which steps count.
     """
     view = _StretchBuilder(journal, phases)
-    steady = np.flatnonzero(chosen.steady)
+    steady = narrow(np.flatnonzero(chosen.steady))
     edges = np.searchsorted(steady, [*chosen.level_starts, len(chosen.steady)])
-    speed_levels = [view.stretch(steady[a:b]) for a, b in itertools.pairwise(edges) if b > a]
+    speed_levels = view.stretches([steady[a:b] for a, b in itertools.pairwise(edges) if b > a])
     return Evenness(
-        speed_levels=tuple(speed_levels),
+        speed_levels=speed_levels,
         drift=_drift(journal, steady, view),
         warmup_steps=chosen.first_steady,
         warmup_excess_s=_warmup_excess_s(journal, phases, chosen),
     )
 
 
-def _warmup_excess_s(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> float | None:
+def _warmup_excess_s(journal: Journal, phases: PhaseColumns, chosen: Selection) -> float | None:
     if chosen.first_steady is None:
         return None
     steps = journal.steps
     own = steps.period_ns - phases["data_wait"] - phases["validation"] - phases["checkpoint"]
     early = own[: chosen.first_steady][(steps.flags[: chosen.first_steady] & PROFILED) == 0]
-    return float(early.sum() - len(early) * np.median(own[chosen.steady])) / 1e9
+    return float(early.sum() - len(early) * statistics.median(own[chosen.steady])) / 1e9
 
 
 def _drift(journal: Journal, steady: Ints, view: _StretchBuilder) -> Drift | None:
     if len(steady) < MIN_DRIFT_STEPS:
         return None
-    period_ms = journal.steps.period_ns[steady] / 1e6
+    period_ns = journal.steps.period_ns[steady]
     blocks = min(MAX_BLOCKS, len(steady) // MIN_BLOCK_STEPS)
-    levels = np.array([np.median(block) for block in np.array_split(period_ms, blocks)])
+    levels = np.array([statistics.median(block / 1e6) for block in np.array_split(period_ns, blocks)])
     places = np.array([float(np.mean(block)) for block in np.array_split(np.arange(len(steady)), blocks)])
-    of_level = np.searchsorted(change_points(journal.steps.period_ns[steady], MIN_JUMP), places, "right")
+    of_level = np.searchsorted(change_points(period_ns, MIN_JUMP), places, "right")
     found = trend(places, levels, of_level)
     if found is None:
         return None
-    fifths = tuple(view.stretch(fifth) for fifth in np.array_split(steady, FIFTHS))
+    fifths = view.stretches(np.array_split(steady, FIFTHS))
     return Drift(fifths=fifths, slope_ms_per_step=found.slope, p_value=found.p_value)
 
 
 class _StretchBuilder:
     """Looks at parts of the run."""
 
-    def __init__(self, journal: Journal, phases: dict[Phase, Ints]) -> None:
+    def __init__(self, journal: Journal, phases: PhaseColumns) -> None:
         self._journal = journal
-        self._phases = {phase: column for phase, column in phases.items() if column.any()}
+        self._phases = phases
         self._machine = during_steps.by_subject(journal, "host").get("host", [])
 
-    def stretch(self, chosen: Ints) -> Stretch:
-        """The steady steps with these indices, ascending, at least one."""
+    def stretches(self, parts: Sequence[Ints]) -> tuple[Stretch, ...]:
+        """Each of the steady steps with some indices, ascending, at least one."""
+        medians: dict[Phase, list[float]] = {}
+        for phase in self._phases.timed:
+            column = self._phases[phase]  # once for all parts: a long run's is unpacked
+            medians[phase] = [statistics.median(column[chosen]) / 1e6 for chosen in parts]
+        phases_ms = [{phase: of_parts[part] for phase, of_parts in medians.items()} for part in range(len(parts))]
+        return tuple(itertools.starmap(self._stretch, zip(parts, phases_ms, strict=True)))
+
+    def _stretch(self, chosen: Ints, phases_ms: dict[Phase, float]) -> Stretch:
         steps = self._journal.steps
         period_ms = steps.period_ns[chosen] / 1e6
         taken, busy = self._machine_load(chosen)
@@ -91,9 +99,9 @@ class _StretchBuilder:
             from_batch=int(steps.batch[chosen[0]]),
             to_batch=int(steps.batch[chosen[-1]]),
             count=len(chosen),
-            period_ms=float(np.median(period_ms)),
+            period_ms=statistics.median(period_ms),
             interval_ms=statistics.median_interval(period_ms),
-            phases_ms={phase: float(np.median(column[chosen])) / 1e6 for phase, column in self._phases.items()},
+            phases_ms=phases_ms,
             cpu_ms=cpu_ms,
             run_delay_ratio=delay,
             taken_cpus=taken,
@@ -112,7 +120,8 @@ class _StretchBuilder:
         delay = journal.cpu.run_delay_ns
         period = np.maximum(journal.steps.period_ns[indices], 1)
         ratio = None if delay is None else float(np.median(delay[rows] / period))
-        return {phase: float(np.median(cpu_time.phase_ns(journal, phase)[rows])) / 1e6 for phase in self._phases}, ratio
+        times = {phase: cpu_time.phase_ns(journal, phase)[rows] for phase in self._phases.timed}
+        return {phase: statistics.median(ns) / 1e6 for phase, ns in times.items()}, ratio
 
     def _machine_load(self, chosen: Ints) -> tuple[float | None, float | None]:
         """CPUs that others took, and the use of all: of the samples that lie whole in the stretch."""

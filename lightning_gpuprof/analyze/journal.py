@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze.column_store import ColumnStore
+from lightning_gpuprof.analyze.column_store import SHORT, ColumnStore
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.journal import (
     CALLS,
@@ -60,12 +61,57 @@ class StepColumns:
     def __len__(self) -> int:
         return len(self.batch)
 
-    def phases(self, slots: list[Slot]) -> dict[Phase, Ints]:
+    def phases(self, slots: list[Slot]) -> PhaseColumns:
         """Exclusive time in ns by phase, arrays of shape (n,); phases without time are zeros."""
-        by_phase = {phase: np.zeros(len(self), np.int64) for phase in PHASES}
-        for slot, column in self.charged.items():
-            by_phase[slots[slot].step_phase] += column
-        return by_phase
+        by_phase: dict[Phase, list[int]] = {}
+        for slot in self.charged:
+            by_phase.setdefault(slots[slot].step_phase, []).append(slot)
+        return PhaseColumns(self.charged, by_phase, len(self))
+
+
+def sorting(values: Ints) -> Ints | slice:
+    """What puts values of shape (n,) in order; a slice, which copies nothing, if they are: but in a damaged journal."""
+    return slice(None) if (values[1:] >= values[:-1]).all() else np.argsort(values, kind="stable")
+
+
+class PhaseColumns(Mapping[Phase, Ints]):
+    """Exclusive time in ns by phase, arrays of shape (n,); made at each look, because a long run has too many to hold.
+
+    Args:
+        charged: Slot id → exclusive ns.
+        slots: Of each phase; one without slots takes no time.
+        rows: Steps.
+    """
+
+    def __init__(self, charged: Mapping[int, Ints], slots: Mapping[Phase, Sequence[int]], rows: int) -> None:
+        self._charged = charged
+        self._slots = slots
+        self._rows = rows
+
+    def __getitem__(self, phase: Phase) -> Ints:
+        first, *others = self._slots.get(phase, ()) or (None,)
+        if first is None:
+            return np.zeros(self._rows, np.int64)
+        column = self._charged[first]
+        for slot in others:
+            column = column.astype(np.int64) + self._charged[slot]
+        return column
+
+    def __iter__(self) -> Iterator[Phase]:
+        return iter(PHASES)
+
+    def __len__(self) -> int:
+        return len(PHASES)
+
+    @cached_property
+    def timed(self) -> tuple[Phase, ...]:
+        """The phases that take time in any step."""
+        return tuple(p for p in PHASES if any(self._charged[slot].any() for slot in self._slots.get(p, ())))
+
+    def without(self, phase: Phase) -> PhaseColumns:
+        """As if one phase took no time."""
+        slots = {other: of for other, of in self._slots.items() if other != phase}
+        return PhaseColumns(self._charged, slots, self._rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,8 +397,13 @@ def _groups(block: StepBlock | CpuBlock, leading: int, slots: _Slots) -> list[Gr
 
 def _since_first(running: Ints, first: Ints, counts: Ints) -> Ints:
     """Let a quantity that runs through all rows begin in each block with that block's ``first``."""
-    offsets: Ints = np.repeat(first - running[np.cumsum(counts) - counts], counts)
-    return running + offsets
+    running += np.repeat(first - running[np.cumsum(counts) - counts], counts)
+    return running
+
+
+def narrow(numbers: Ints) -> Ints:
+    """Numbers from 0 on in 32 bits where these hold them: a long run has many."""
+    return numbers.astype(np.int32) if numbers.max(initial=0) < SHORT else numbers
 
 
 class _StepTable:
@@ -374,12 +425,12 @@ class _StepTable:
         batch, start_ns, global_step, epoch, counts = np.array(self._blocks, np.int64).reshape(-1, 5).T
         period_ns = self._store.slot_sums()
         return StepColumns(
-            batch=_since_first(np.arange(len(period_ns)), batch, counts),
+            batch=narrow(_since_first(np.arange(len(period_ns)), batch, counts)),
             start_ns=_since_first(np.cumsum(period_ns) - period_ns, start_ns, counts),
-            period_ns=period_ns,
-            global_step=_since_first(np.cumsum(self._store.column(0)), global_step, counts),
-            epoch=np.repeat(epoch, counts),
-            flags=self._store.column(1),
+            period_ns=narrow(period_ns),
+            global_step=narrow(_since_first(np.cumsum(self._store.column(0)), global_step, counts)),
+            epoch=np.repeat(narrow(epoch), counts),
+            flags=narrow(self._store.column(1)),
             charged=self._store.slots(),
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from lightning_gpuprof.analyze import cpu_time, statistics
@@ -18,7 +20,7 @@ _WAITS: frozenset[Phase] = frozenset({"data_wait", "sync", "validation", "checkp
 """Phases in which the main thread may wait for something else."""
 
 
-def interpreter_lock(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> InterpreterLock | None:
+def interpreter_lock(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> InterpreterLock | None:
     """The interpreter's lock in the phases in which the main thread works, and the other Python threads.
 
     Args:
@@ -56,7 +58,7 @@ def interpreter_lock(journal: Journal, phases: dict[Phase, Ints], steady: Mask) 
     )
 
 
-def _waited(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[Share | None, int]:
+def _waited(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> tuple[Share | None, int]:
     rows, indices = cpu_time.sampled(journal, steady)
     if len(rows) < cpu_time.MIN_SAMPLES:
         return None, len(rows)
@@ -66,6 +68,6 @@ def _waited(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> tuple[
             idle_ns += phases[phase][indices] - cpu_time.phase_ns(journal, phase)[rows]
     delay = journal.cpu.run_delay_ns
     idle_ns -= 0 if delay is None else delay[rows]
-    ordinary_ns = float(np.median(journal.steps.period_ns[steady]))
+    ordinary_ns = statistics.median(journal.steps.period_ns[steady])
     period_ns = journal.steps.period_ns[indices]
     return statistics.share(np.maximum(idle_ns, 0), period_ns, ordinary_ns=ordinary_ns), len(rows)

@@ -5,7 +5,7 @@ The longest stay where there are too many, so that a figure of a long run keeps 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,7 +20,11 @@ MAX_MARKS = 100
 
 
 def marks(
-    journal: Journal, phases: dict[Phase, Ints], far: Ints, speed_levels: Sequence[SpeedLevel], limit: int = MAX_MARKS
+    journal: Journal,
+    phases: Mapping[Phase, Ints],
+    far: Ints,
+    speed_levels: Sequence[SpeedLevel],
+    limit: int = MAX_MARKS,
 ) -> tuple[Marks, ...]:
     """All marks, without kinds that never happened.
 
@@ -75,15 +79,15 @@ def _epochs(batches: Ints, limit: int) -> Marks:
 def _windows(journal: Journal) -> Iterable[Mark]:
     """The steps that were under each window; one that was never opened has none."""
     steps = journal.steps
-    end_ns = steps.start_ns[: len(steps)] + steps.period_ns
-    traced = (steps.flags & PROFILED) != 0
+    traced = np.flatnonzero(steps.flags & PROFILED)
+    end_ns = steps.start_ns[traced] + steps.period_ns[traced]
     for window in journal.windows:
-        inside = steps.batch[traced & (end_ns > window.start_ns) & (end_ns <= window.stop_ns)]
+        inside = steps.batch[traced[(end_ns > window.start_ns) & (end_ns <= window.stop_ns)]]
         if len(inside):
             yield Mark(from_batch=int(inside.min()), to_batch=int(inside.max()))
 
 
-def _spent(journal: Journal, phases: dict[Phase, Ints], phase: Phase) -> tuple[Ints, Ints]:
+def _spent(journal: Journal, phases: Mapping[Phase, Ints], phase: Phase) -> tuple[Ints, Ints]:
     """Batches in which a phase took time, or between which and the next one it did, and that time in ns."""
     steps = journal.steps
     spent = phases[phase].copy()

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -35,7 +35,7 @@ from lightning_gpuprof.analyze.hook_share import hook_share, transfer_hooks
 from lightning_gpuprof.analyze.host_use import host_use
 from lightning_gpuprof.analyze.inflation import with_inflation
 from lightning_gpuprof.analyze.input_pipeline import input_pipeline
-from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
+from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns, StepColumns
 from lightning_gpuprof.analyze.ledger import ledger
 from lightning_gpuprof.analyze.lock_waits import interpreter_lock
 from lightning_gpuprof.analyze.marks import MAX_MARKS, marks
@@ -184,7 +184,7 @@ class _Account(TypedDict):
 def _account(
     journal: Journal,
     windows: Sequence[WindowFacts],
-    phases: dict[Phase, Ints],
+    phases: Mapping[Phase, Ints],
     facts: Steps,
     chosen: Selection,
     notices: Sequence[Notice],
@@ -284,11 +284,13 @@ def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:
     )
 
 
-def _without_checkpoints(journal: Journal, phases: dict[Phase, Ints]) -> tuple[Journal, dict[Phase, Ints]]:
+def _without_checkpoints(journal: Journal, phases: PhaseColumns) -> tuple[Journal, PhaseColumns]:
     """Steps and phases as if checkpoints took no time: what else is in such a step has to be seen."""
     steps, saved_ns = journal.steps, phases["checkpoint"]
+    if not saved_ns.any():
+        return journal, phases
     steps = dataclasses.replace(steps, period_ns=steps.period_ns - saved_ns)
-    return dataclasses.replace(journal, steps=steps), {**phases, "checkpoint": np.zeros_like(saved_ns)}
+    return dataclasses.replace(journal, steps=steps), phases.without("checkpoint")
 
 
 def _callback_shares(journal: Journal, chosen: steady.Mask, period: Ints) -> tuple[CallbackShare, ...]:
@@ -316,7 +318,7 @@ def _fetch_waited(wait: Ints, period: Ints) -> float | None:
     return float(np.mean((wait > WAIT_MIN_NS) & (wait > WAIT_MIN_RATIO * period)))
 
 
-def _overhead(journal: Journal, phases: dict[Phase, Ints], steady_steps: steady.Mask) -> dict[str, float | None]:
+def _overhead(journal: Journal, phases: Mapping[Phase, Ints], steady_steps: steady.Mask) -> dict[str, float | None]:
     """The profiler's own cost.
 
     Edges are counted from the slots that steps used: each was entered and left at least once, so that the figure is a
@@ -334,7 +336,7 @@ def _overhead(journal: Journal, phases: dict[Phase, Ints], steady_steps: steady.
     edges = 2.0 * sum(int((column > 0).sum()) for column in steps.charged.values()) / n if n else None
     edges_us = edges * edge_ns / 1e3 if edges is not None and edge_ns is not None else None
     background_s = [measured.get(name) for name in ("journal_cpu_s", "samplers_cpu_s")]
-    median_us = float(np.median(period)) / 1e3 if len(period) else None
+    median_us = statistics.median(period) / 1e3 if len(period) else None
     boundary_us = boundary_ns / int(plain.sum()) / 1e3 if plain.any() else None
     per_step = None if edges_us is None or boundary_us is None else edges_us + boundary_us
     return {
@@ -366,7 +368,7 @@ def _own_between_ns(journal: Journal) -> int:
     return sum(ns for segment in journal.segments for slot, ns in segment.charged.items() if slot in own)
 
 
-def _series(journal: Journal, phases: dict[Phase, Ints], far: Ints) -> dict[str, list[float]]:
+def _series(journal: Journal, phases: PhaseColumns, far: Ints) -> dict[str, list[float]]:
     """Curves over steps. Of many steps the longest of each stretch stay, the longest of the run, and the outliers."""
     steps = journal.steps
     n = len(steps)
@@ -387,5 +389,5 @@ def _series(journal: Journal, phases: dict[Phase, Ints], far: Ints) -> dict[str,
         "batch": [float(b) for b in steps.batch[index]],
         "t_s": [round(float(t), 4) for t in (steps.start_ns[index] - journal.header.start_ns) / 1e9],
         "period_ms": ms(steps.period_ns),
-        **{f"{phase}_ms": ms(phases[phase]) for phase in PHASES if phases[phase].any()},
+        **{f"{phase}_ms": ms(phases[phase]) for phase in phases.timed},
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.analyze import cpu_time
+from lightning_gpuprof.analyze import cpu_time, statistics
 from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.metrics import Outliers
@@ -31,15 +33,15 @@ def outlier_indices(steps: StepColumns, steady: Mask) -> Ints:
         steps: All steps.
         steady: Which steps are steady, shape (n,) for n steps.
     """
-    chosen = np.flatnonzero(steady)
-    if len(chosen) < MIN_STEPS:
-        return chosen[:0]
-    period = steps.period_ns[chosen].astype(np.float64)
-    far = period > _limits(period, _kinds(steps, chosen))
-    return chosen[far][np.argsort(-period[far], kind="stable")]
+    if steady.sum() < MIN_STEPS:
+        return np.zeros(0, np.int64)
+    period = steps.period_ns[steady]
+    kinds = _kinds(steps, steady)
+    far = _beyond(period, kinds, _limits(period, kinds))
+    return _indices(steady, far)[np.argsort(-period[far], kind="stable")]
 
 
-def outliers(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> Outliers | None:
+def outliers(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> Outliers | None:
     """Find them among the steady steps; None if there are fewer than 50.
 
     Where gradients are accumulated, steps that end with an optimizer step are held against each other, and the others
@@ -50,33 +52,33 @@ def outliers(journal: Journal, phases: dict[Phase, Ints], steady: Mask) -> Outli
         phases: Time of each phase in each step in ns, shape (n,) each.
         steady: Which steps are steady, shape (n,) for n steps.
     """
-    steps, chosen = journal.steps, np.flatnonzero(steady)
-    if len(chosen) < MIN_STEPS:
+    steps = journal.steps
+    if steady.sum() < MIN_STEPS:
         return None
-    period = steps.period_ns[chosen].astype(np.float64)
-    kinds = _kinds(steps, chosen)
-    usual = _medians(period, kinds)
-    limit = _limits(period, kinds)
-    far = period > limit
+    period = steps.period_ns[steady]
+    kinds = _kinds(steps, steady)
+    limits = _limits(period, kinds)
+    far = _beyond(period, kinds, limits)
+    indices = _indices(steady, far)
     excess: dict[Phase, float] = {}
     for phase in PHASES:
-        column = phases[phase][chosen].astype(np.float64)
-        above = float(np.maximum(column - _medians(column, kinds), 0)[far].sum()) / 1e6
+        column = phases[phase][steady]
+        above = float(np.maximum(_above_median(column, kinds, far), 0).sum()) / 1e6 if column.any() else 0.0
         if above > 0:
             excess[phase] = above
-    longest = chosen[far][np.argsort(-period[far])][:MAX_BATCHES]
-    excess_ns = np.sort((period - usual)[far])
+    longest = indices[np.argsort(-period[far])][:MAX_BATCHES]
+    excess_ns = np.sort(_above_median(period, kinds, far))
     return Outliers(
         count=int(far.sum()),
-        checked=len(chosen),
-        limit_ms=float(limit.min()) / 1e6,
+        checked=len(period),
+        limit_ms=min(limits) / 1e6,
         excess_ms=float(excess_ns.sum()) / 1e6,
         total_ms=float(period.sum()) / 1e6,
         worst_ms=float(period[far].max() if far.any() else period.max()) / 1e6,
         excess_by_phase_ms=excess,
         batches=tuple(int(b) for b in steps.batch[longest]),
         rest_excess_ms=float(excess_ns[:-ACCIDENTS].sum()) / 1e6,
-        delayed_ratio=_delayed_ratio(journal, chosen[far], steady),
+        delayed_ratio=_delayed_ratio(journal, indices, steady),
     )
 
 
@@ -104,27 +106,41 @@ def _delayed_ratio(journal: Journal, far: Ints, steady: Mask) -> float | None:
     return float(np.minimum(delayed, excess).sum() / excess.sum())
 
 
-def _limits(period: Floats, kinds: list[Mask]) -> Floats:
-    """For each step what it may take and still be an ordinary one of its kind."""
-    limit = np.empty_like(period)
+def _limits(period: Ints, kinds: list[Mask]) -> list[float]:
+    """What a step of each kind may take and still be an ordinary one."""
+    limits = []
     for kind in kinds:
-        median = float(np.median(period[kind]))
-        mad = float(np.median(np.abs(period[kind] - median)))
-        limit[kind] = median + max(MAD_FACTOR * mad, MEDIAN_FACTOR * median)
-    return limit
+        median = statistics.median(period[kind])
+        mad = statistics.median(np.abs(period[kind] - median))
+        limits.append(median + max(MAD_FACTOR * mad, MEDIAN_FACTOR * median))
+    return limits
 
 
-def _kinds(steps: StepColumns, chosen: Ints) -> list[Mask]:
-    """The chosen steps that end with an optimizer step and the others; all as one if either are hardly any."""
-    stepping = (np.diff(steps.global_step, append=steps.global_step[-1] + 1) > 0)[chosen]
+def _beyond(period: Ints, kinds: list[Mask], limits: list[float]) -> Mask:
+    far = np.zeros(len(period), np.bool_)
+    for kind, limit in zip(kinds, limits, strict=True):
+        far |= kind & (period > limit)
+    return far
+
+
+def _indices(steady: Mask, far: Mask) -> Ints:
+    """Among all steps, of those that are far among the steady ones."""
+    found = np.zeros(len(steady), np.bool_)
+    found[steady] = far
+    return np.flatnonzero(found)
+
+
+def _kinds(steps: StepColumns, steady: Mask) -> list[Mask]:
+    """The steady steps that end with an optimizer step and the others; all as one if either are hardly any."""
+    stepping = (np.diff(steps.global_step, append=steps.global_step[-1] + 1) > 0)[steady]
     if min(stepping.sum(), (~stepping).sum()) < MIN_OF_A_KIND:
-        return [np.ones(len(chosen), np.bool_)]
+        return [np.ones(len(stepping), np.bool_)]
     return [stepping, ~stepping]
 
 
-def _medians(values: Floats, kinds: list[Mask]) -> Floats:
-    """For each value the median of its kind."""
-    found = np.empty_like(values)
+def _above_median(values: Ints, kinds: list[Mask], far: Mask) -> Floats:
+    """By how much each of the far values is above the median of its kind."""
+    found = values[far].astype(np.float64)
     for kind in kinds:
-        found[kind] = np.median(values[kind])
+        found[kind[far]] -= statistics.median(values[kind])
     return found

@@ -53,12 +53,13 @@ def summarise(journal: Journal) -> RankSummary:
     phases = steps.phases(journal.slots)
     steady_steps = steady.select(steps, phases).steady
     waits = rank_waits.waits_of(journal, phases)
-    for phase, waited_ns in waits.items():
-        phases[phase] -= waited_ns
-        phases["sync"] += waited_ns
     rows = np.flatnonzero(steady_steps)
     rows = rows[np.unique(steps.batch[rows], return_index=True)[1]]
     rows = rows[drawn(steps.batch[rows])]
+    chosen = {phase: column[rows].astype(np.int64) for phase, column in phases.items()}
+    for phase, waited_ns in waits.items():
+        chosen[phase] -= waited_ns[rows]
+        chosen["sync"] += waited_ns[rows]
     readings = _cpu_readings(journal)
     return RankSummary(
         version=SUMMARY_VERSION,
@@ -74,9 +75,7 @@ def summarise(journal: Journal) -> RankSummary:
         status=journal.footer.status if journal.footer else "",
         batches=len(steps),
         epochs=np.unique(steps.epoch, return_counts=True)[1][:MAX_EPOCHS].tolist(),
-        steps=StepTable.of(
-            steps.batch[rows], steps.period_ns[rows], {phase: column[rows] for phase, column in phases.items()}
-        ),
+        steps=StepTable.of(steps.batch[rows], steps.period_ns[rows], chosen),
         validation_s=_validation_s(journal),
         own_phases=_own_phases(journal, waits),
         run_delay_ratio=blocked.run_delay_ratio(journal, steady_steps),

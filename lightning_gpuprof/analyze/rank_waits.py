@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from lightning_gpuprof.analyze.journal import Ints, Journal
@@ -15,7 +17,7 @@ _DDP = "DDPStrategy"
 """Its ranks meet in the backward, and where buffers are broadcast before the forward."""
 
 
-def waits_of(journal: Journal, phases: dict[Phase, Ints]) -> dict[Phase, Ints]:
+def waits_of(journal: Journal, phases: Mapping[Phase, Ints]) -> dict[Phase, Ints]:
     """Time in ns for which each step waits for other ranks, shape (n,), by the phases of which it is known.
 
     The end of the backward, where reductions are waited for, is timed in each step. Of other phases it is the share of

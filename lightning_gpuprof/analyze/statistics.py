@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,6 +11,7 @@ from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.report import Distribution
 
 Floats = npt.NDArray[np.float64]
+Times = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
 BOOTSTRAP_ROUNDS = 200
 BOOTSTRAP_MAX_STEPS = 2000
@@ -24,25 +27,67 @@ MIN_INTERVAL_STEPS = 20
 _SEED = 20_240_229
 
 
+def median(values: npt.NDArray[np.number]) -> float:
+    """What ``numpy.median`` gives, to the last bit; see :func:`quantiles`.
+
+    Args:
+        values: Shape (n,), n at least 1, no NaN.
+    """
+    left = values.copy()
+    middle = len(left) // 2
+    left.partition(middle)
+    upper = float(left[middle])
+    return upper if len(left) % 2 else (float(left[:middle].max()) + upper) / 2
+
+
+def quantiles(values: npt.NDArray[np.number], probabilities: Sequence[float]) -> list[float]:
+    """What ``numpy.quantile`` gives, in a fifth of its time for millions of values.
+
+    NumPy looks for all ranks in one call, which has no vector instructions. Here the highest is looked for first, and
+    each other one among the values below it.
+
+    Args:
+        values: Shape (n,), n at least 1, no NaN.
+        probabilities: From 0 to 1, in any order.
+    """
+    left = values.copy()
+    end = last = len(left)
+    lower = upper = 0.0
+    found: dict[float, float] = {}
+    for probability in sorted(set(probabilities), reverse=True):
+        place = (len(values) - 1) * probability
+        rank = int(place)
+        if rank != last:
+            left[:end].partition(rank)
+            above = lower if end < len(left) else float(left[rank])
+            lower = float(left[rank])
+            upper = float(left[rank + 1 : end].min()) if rank + 1 < end else above
+            end = last = rank
+        part = place - rank
+        distance = upper - lower
+        found[probability] = lower + distance * part if part < 0.5 else upper - distance * (1 - part)
+    return [found[probability] for probability in probabilities]
+
+
 def distribution(values: npt.NDArray[np.number]) -> Distribution | None:
     """Mean, spread and quantiles of an array of shape (n,), in its unit; None if it is empty."""
     if not len(values):
         return None
-    v = values.astype(np.float64)
-    p05, median, p95, p99 = np.quantile(v, [0.05, 0.5, 0.95, 0.99])
+    v = np.asarray(values, np.float64)
+    p05, middle, p95, p99 = quantiles(v, (0.05, 0.5, 0.95, 0.99))
     return Distribution(
         mean=float(v.mean()),
         std=float(v.std(ddof=1)) if len(v) > 1 else 0.0,
-        median=float(median),
-        p05=float(p05),
-        p95=float(p95),
-        p99=float(p99),
+        median=middle,
+        p05=p05,
+        p95=p95,
+        p99=p99,
         min=float(v.min()),
         max=float(v.max()),
     )
 
 
-def lower_bound_of_share(part: Floats, period: Floats) -> float:
+def lower_bound_of_share(part: Times, period: Times) -> float:
     """5 % lower bound of median over median by a moving-block bootstrap (Kuensch 1989) with blocks of n^(1/3).
 
     Blocks keep the dependence between neighbouring steps, which a plain bootstrap would break. The seed is fixed: the
@@ -62,7 +107,7 @@ def lower_bound_of_share(part: Floats, period: Floats) -> float:
     return float(np.quantile(ratios, LOWER_QUANTILE))
 
 
-def lower_bound_of_total_share(part: Floats, period: Floats) -> float:
+def lower_bound_of_total_share(part: Times, period: Times) -> float:
     """5 % lower bound of ``sum(part) / sum(period)`` by the same bootstrap; more steps are summed in cells first.
 
     What only one stall of the run holds is not in it: more than a third of the resamples are without that stall.
@@ -73,7 +118,7 @@ def lower_bound_of_total_share(part: Floats, period: Floats) -> float:
     """
     size = -(-len(part) // BOOTSTRAP_MAX_STEPS)
     edges = np.arange(0, len(part), size)
-    part, period = np.add.reduceat(part, edges), np.add.reduceat(period, edges)
+    part, period = (np.add.reduceat(times, edges, dtype=np.float64) for times in (part, period))
     if len(part) < 3:
         return float((part / period).min())
     chosen = _resampled(len(part))
@@ -112,10 +157,10 @@ def median_interval(values: Floats) -> tuple[float, float] | None:
     """
     if len(values) < MIN_INTERVAL_STEPS:
         return None
-    middle = np.median(values)
+    middle = median(values)
     low, high = _interval_of_mean((values < middle) + 0.5 * (values == middle))
-    ends = np.quantile(values, [min(max(1 - high, 0.0), 0.5), max(min(1 - low, 1.0), 0.5)])
-    return float(ends[0]), float(ends[1])
+    lower, upper = quantiles(values, (min(max(1 - high, 0.0), 0.5), max(min(1 - low, 1.0), 0.5)))
+    return lower, upper
 
 
 def mean_interval(values: Floats) -> tuple[float, float] | None:
@@ -171,15 +216,18 @@ def share(
         return None
     if not part_ns.any():  # as most phases of a long run, each of which would be sorted
         return Share(median_ratio=0.0, lower_ratio=0.0, median_ms=0.0, total_ratio=0.0, total_lower_ratio=0.0)
-    part, period = part_ns[valid].astype(np.float64), period_ns[valid].astype(np.float64)
-    median_ns = float(np.median(part))
-    ratio = median_ns / float(np.median(period))
-    held = np.minimum(part, np.quantile(part, STALL_QUANTILE))
-    lower = max(lower_bound_of_share(part, period), _lower_bound_of_both_halves(held, period - part + held))
+    if not valid.all():
+        part_ns, period_ns = part_ns[valid], period_ns[valid]
+    median_ns = median(part_ns)
+    ratio = median_ns / median(period_ns)
+    held = np.minimum(part_ns, quantiles(part_ns, (STALL_QUANTILE,))[0])
+    rest = (period_ns - part_ns).astype(np.float64)
+    rest += held
+    lower = max(lower_bound_of_share(part_ns, period_ns), _lower_bound_of_both_halves(held, rest))
     return Share(
         median_ratio=ratio,
         lower_ratio=min(ratio, lower),
         median_ms=(median_ns if ordinary_ns is None else ratio * ordinary_ns) / 1e6,
-        total_ratio=float(part.sum() / period.sum()),
-        total_lower_ratio=lower_bound_of_total_share(part, period),
+        total_ratio=float(part_ns.sum() / period_ns.sum()),
+        total_lower_ratio=lower_bound_of_total_share(part_ns, period_ns),
     )

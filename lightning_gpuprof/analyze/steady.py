@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints, StepColumns
 from lightning_gpuprof.analyze.speed_levels import change_points
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, LAST_OF_EPOCH, PROFILED
@@ -54,7 +55,7 @@ class Selection:
         found = np.bincount(self.labels, minlength=len(STEP_LABELS))
         return {label: int(found[code]) for label, code in _CODE.items()}
 
-    def saving(self, steps: StepColumns, phases: dict[Phase, Ints]) -> Mask:
+    def saving(self, steps: StepColumns, phases: Mapping[Phase, Ints]) -> Mask:
         """Steps that would be steady without the checkpoint in them.
 
         Args:
@@ -66,7 +67,7 @@ class Selection:
         return found
 
 
-def select(steps: StepColumns, phases: dict[Phase, Ints], compiled: Mask | None = None) -> Selection:
+def select(steps: StepColumns, phases: Mapping[Phase, Ints], compiled: Mask | None = None) -> Selection:
     """Label the steps, and so choose those that statistics rest on.
 
     A step is left out if it was traced or ran beside the analysis of a trace, if it holds a checkpoint or validation or
@@ -91,7 +92,7 @@ def select(steps: StepColumns, phases: dict[Phase, Ints], compiled: Mask | None 
     return chosen
 
 
-def _select(steps: StepColumns, phases: dict[Phase, Ints], disturbed: int, compiled: Mask) -> Selection:
+def _select(steps: StepColumns, phases: Mapping[Phase, Ints], disturbed: int, compiled: Mask) -> Selection:
     """Label the steps; those with the flag ``disturbed`` are left out."""
     labels = np.full(len(steps), _CODE["steady"], np.int8)
     checkpoint, validation = phases["checkpoint"] > 0, phases["validation"] > 0
@@ -114,10 +115,11 @@ def _select(steps: StepColumns, phases: dict[Phase, Ints], disturbed: int, compi
     if strict.sum() >= MIN_LEFT_RATIO * plain.sum():
         excluded = {"last-of-epoch": last, **excluded, **neighbours}
         plain = strict
-    chosen = np.flatnonzero(plain)
-    period = steps.period_ns[chosen].astype(np.float64)
+    period = steps.period_ns[plain]
     changes = change_points(period)
     start = _end_of_warmup(period, changes)
+    del period  # of a long run it takes as much memory as what comes next
+    chosen = np.flatnonzero(plain)
     first_steady = None if start is None else int(chosen[start])
     for label in reversed(STEP_LABELS):  # the first that holds counts: it is written last
         if label == "warm-up":
@@ -140,7 +142,7 @@ def _with_next(mask: Mask) -> Mask:
     return wider
 
 
-def _end_of_warmup(period: npt.NDArray[np.float64], changes: Sequence[int]) -> int | None:
+def _end_of_warmup(period: Ints, changes: Sequence[int]) -> int | None:
     """Index of the first steady one of the ordinary steps.
 
     Warm-up ends where the step time first is at the level that is to come and quiet: the median of ten steps is at
@@ -155,12 +157,12 @@ def _end_of_warmup(period: npt.NDArray[np.float64], changes: Sequence[int]) -> i
     bounds = [0, *changes, n]
     begin, end = bounds[0], bounds[1]
     for following, stop in itertools.pairwise(bounds[1:]):
-        if following > cap or np.median(period[following:stop]) >= np.median(period[begin:end]):
+        if following > cap or statistics.median(period[following:stop]) >= statistics.median(period[begin:end]):
             break
         begin, end = following, stop
     settled = period[(begin + end) // 2 : end]
-    level = float(np.median(settled))
-    mad = float(np.median(np.abs(settled - level)))
+    level = statistics.median(settled)
+    mad = statistics.median(np.abs(settled - level))
     spike = period[: cap + LOOK_AHEAD] > level + max(SPIKE_MADS * mad, SPIKE_RATIO * level)
     usual = float(np.mean(settled > level + max(SPIKE_MADS * mad, SPIKE_RATIO * level)))
     limit = level + max(TOLERANCE_MADS * mad, TOLERANCE_RATIO * level)

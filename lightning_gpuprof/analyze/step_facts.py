@@ -7,10 +7,9 @@ import itertools
 import numpy as np
 
 from lightning_gpuprof.analyze import statistics
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.model.journal import DISTURBED
-from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import SpeedLevel, Steps
 
 SHOWN_LEVELS = 4
@@ -22,7 +21,7 @@ MIN_DRIFT_STEPS = 100
 _WORDS = ("no", "one", "two", "three", "four")
 
 
-def step_facts(journal: Journal, phases: dict[Phase, Ints], chosen: Selection, samples_per_step: int | None) -> Steps:
+def step_facts(journal: Journal, phases: PhaseColumns, chosen: Selection, samples_per_step: int | None) -> Steps:
     """Sum the steps up.
 
     Args:
@@ -79,7 +78,7 @@ def _level_caveats(facts: Steps, period_ns: Ints) -> list[str]:
         return [f"{_level_sentence(speed_levels)}; {_largest_phase_change(speed_levels)}"]
     if len(period_ns) < MIN_DRIFT_STEPS:
         return []
-    levels = [float(np.median(fifth)) / 1e6 for fifth in np.array_split(period_ns, 5)]
+    levels = [statistics.median(fifth) / 1e6 for fifth in np.array_split(period_ns, 5)]
     grew, fell = levels == sorted(levels), levels == sorted(levels, reverse=True)
     if not (grew or fell) or max(levels) < DRIFT_RATIO * min(levels):
         return []
@@ -117,7 +116,7 @@ def _largest_phase_change(speed_levels: tuple[SpeedLevel, ...]) -> str:
     return f"{phase} changed by {change[phase]:+.3g} ms"
 
 
-def _speed_levels(journal: Journal, phases: dict[Phase, Ints], chosen: Selection) -> tuple[SpeedLevel, ...]:
+def _speed_levels(journal: Journal, phases: PhaseColumns, chosen: Selection) -> tuple[SpeedLevel, ...]:
     steps = journal.steps
     found = []
     for start, stop in itertools.pairwise((*chosen.level_starts, len(steps))):
@@ -131,11 +130,7 @@ def _speed_levels(journal: Journal, phases: dict[Phase, Ints], chosen: Selection
                 to_batch=int(steps.batch[stop - 1]),
                 count=int(steady.sum()),
                 period_ms=period_ms,
-                phases_ms={
-                    phase: float(np.median(column[start:stop][steady])) / 1e6
-                    for phase, column in phases.items()
-                    if column.any()
-                },
+                phases_ms={phase: statistics.median(phases[phase][start:stop][steady]) / 1e6 for phase in phases.timed},
             )
         )
     return tuple(found)

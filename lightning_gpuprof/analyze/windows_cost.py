@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.inflation import STEPS_BESIDE
 from lightning_gpuprof.analyze.journal import Ints, StepColumns
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED
@@ -48,7 +49,7 @@ def windows_s(
     work = (steps.period_ns - own_ns - sum(phases[name] for name in _NOT_FROM_PROFILER)).astype(np.float64)
     at = np.flatnonzero(steady)
     calm = own_ns[steady & ~touched]
-    usual_own_ns = float(np.mean(calm) if len(calm) else np.median(own_ns[steady]))
+    usual_own_ns = float(np.mean(calm) if len(calm) else statistics.median(own_ns[steady]))
     added_ns = float(own_ns[touched].sum()) - int(touched.sum()) * usual_own_ns
     for begin, end in stretches(touched):
         before, after = int(np.searchsorted(at, begin)), int(np.searchsorted(at, end))

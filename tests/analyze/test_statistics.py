@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lightning_gpuprof.analyze.statistics import lower_bound_of_total_share, mean_interval, median_interval, share
+from lightning_gpuprof.analyze.statistics import (
+    lower_bound_of_total_share,
+    mean_interval,
+    median,
+    median_interval,
+    quantiles,
+    share,
+)
 
 ROUNDS = 200
 
@@ -105,3 +112,16 @@ def test_what_came_in_the_middle_of_the_run_is_not_certain_of_all_of_it() -> Non
     assert found is not None
     assert found.median_ratio > 0.9
     assert found.lower_ratio < 0.3
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.float64])
+def test_medians_and_quantiles_are_those_of_numpy(kind: type) -> None:
+    rng = np.random.default_rng(3)
+    for n in (*range(1, 40), 1000, 1001):
+        values = (1e6 * rng.lognormal(0, 1, n)).astype(kind)
+        values[rng.random(n) < 0.3] = 7  # ties
+        at = [0.0, 0.05, 0.5, 0.5, 0.95, 0.99, 1.0, *rng.random(3)]
+        before = values.copy()
+        assert median(values) == np.median(values)
+        assert quantiles(values, at) == pytest.approx(np.quantile(values, at).tolist(), rel=1e-15)
+        assert (values == before).all()
