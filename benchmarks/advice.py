@@ -120,11 +120,18 @@ def chosen(only: Sequence[str], repetition: int) -> list[Job]:
     return [job for job in every if not only or any(part in job.name for part in only)]
 
 
+def write(path: Path, rows: Sequence[Row], found: Sequence[Found]) -> None:
+    """What is known by now: an hour is long."""
+    changes = [msgspec.to_builtins(asdict(row)) for row in rows]
+    write_json(path, "advice", summary=summary(rows), changes=changes, searches=[asdict(one) for one in found])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=(), help="parts of names")
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--json", type=Path, default=RESULTS / "advice.json")
+    parser.add_argument("--keep", type=Path, help="folder in which the files of all runs stay")
     options = parser.parse_args(arguments)
     if not chosen(options.only, 0):
         parser.error(f"--only {' '.join(options.only)} names no setting and no case")
@@ -132,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: list[Found] = []
     failed = 0
     for repetition in range(options.repetitions):
-        for done in run_all(chosen(options.only, repetition)):
+        for done in run_all(chosen(options.only, repetition), keep=options.keep):
             if done.told is None:
                 failed += 1
                 console.print(f"{done.name}: {done.error}", markup=False)
@@ -143,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 rows.append(row_of(done.told))
                 console.print("  ".join(cells(rows[-1])), highlight=False, markup=False)
+            write(options.json, rows, found)
     table = Table(
         *("change", "before ms", "after ms", "achieved", "expected", "90 %", "off by", "tried", "off by", "said")
     )
@@ -152,13 +160,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = summary(rows)
     for name, value in told.items():
         console.print(f"{name:<22} {value if value is None or isinstance(value, int) else round(value, 4)}")
-    write_json(
-        options.json,
-        "advice",
-        summary=told,
-        changes=[msgspec.to_builtins(asdict(row)) for row in rows],
-        searches=[asdict(one) for one in found],
-    )
     return 1 if failed else 0
 
 

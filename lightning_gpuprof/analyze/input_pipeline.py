@@ -133,8 +133,10 @@ def _worker(sample: Sample) -> InputWorker:
     items_ms = _ms(sample, "item_sum_s", measured)
     collate_ms = _ms(sample, "collate_sum_s", measured)
     made_ms = _ms(sample, "made_sum_s", batches)
+    cpu_ms = _ms(sample, "cpu_sum_s", measured)
     if made_ms and items_ms is not None and collate_ms is not None and items_ms + collate_ms > 0:
         # Batches that are costly, or follow such, are measured in detail too often: only how they divide is taken.
+        cpu_ms = None if cpu_ms is None else made_ms * cpu_ms / (items_ms + collate_ms)
         items_ms = made_ms * items_ms / (items_ms + collate_ms)
         collate_ms = made_ms - items_ms
     idle_ms = _ms(sample, "idle_sum_s", _count(sample, "idle_count"))
@@ -156,6 +158,7 @@ def _worker(sample: Sample) -> InputWorker:
         collate_max_ms=_ms(sample, "collate_max_s"),
         idle_ms=idle_ms,
         idle_ratio=idle_ratio,
+        cpu_ms=cpu_ms,
     )
 
 
@@ -196,6 +199,7 @@ def _loaders(
                 collate_ms=collate_ms,
                 deliver_ms=None if make_ms is None else make_ms / max(1, count),
                 idle_ratio=None if inside else _mean([(w.idle_ratio, w.batches) for w in own]),
+                cpu_ms=_mean([(w.cpu_ms, w.batches) for w in own]),
                 order_ms=order_ms,
                 order_of=order_of,
             )

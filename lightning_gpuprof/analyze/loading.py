@@ -144,7 +144,7 @@ def _loading(metrics: Metrics) -> Loading:
         wait=wait,
         num_workers=workers,
         batch_ms=most_ms if made is None or made.make_ms is None else made.make_ms,
-        cpu_ms=_loading_cpu_ms(metrics, workers=workers, wait_ms=wait.median_ms, period_ms=period_ms),
+        cpu_ms=_loading_cpu_ms(metrics, made, workers=workers, wait_ms=wait.median_ms, period_ms=period_ms),
         used_cpus=_used_cpus(metrics.cpu, workers=workers),
         usable_cpus=metrics.cpu.usable_cpus,
         on_gpu=condition(metrics, "device.type") == "cuda",
@@ -235,7 +235,11 @@ def _measured_loader(metrics: Metrics, workers: int) -> InputLoader | None:
     return one if possible(one.make_ms) and one.make_ms > 0 else None
 
 
-def _loading_cpu_ms(metrics: Metrics, *, workers: int, wait_ms: float, period_ms: float) -> CpuTime | None:
+def _loading_cpu_ms(
+    metrics: Metrics, made: InputLoader | None, *, workers: int, wait_ms: float, period_ms: float
+) -> CpuTime | None:
+    if made is not None and made.cpu_ms is not None and possible(made.cpu_ms):
+        return CpuTime(least_ms=made.cpu_ms, most_ms=made.cpu_ms)
     if workers:
         if metrics.cpu.worker_cpus is None:
             return None
@@ -322,11 +326,12 @@ def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
     if not usable(wait) or mean.certain_ratio < MIN_WAIT_RATIO:
         return None
     longer = period_ms / state.period_ms
-    cpu_ms = state.cpu_ms
+    # CPU time that was measured where batches are made is that of a batch already.
+    cpu_ms, per_batch = state.cpu_ms, state.made.cpu_ms is not None
     return replace(
         mean,
-        cpu_ms=None
-        if cpu_ms is None
+        cpu_ms=cpu_ms
+        if cpu_ms is None or per_batch
         else replace(cpu_ms, least_ms=cpu_ms.least_ms * longer, most_ms=cpu_ms.most_ms * longer),
         queued_ms=state.queued_ms * longer,
         idle_ratio=step_idle_ratio(metrics),

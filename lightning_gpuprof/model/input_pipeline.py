@@ -49,6 +49,8 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     """Mean wait between handing over a batch and beginning the next, with the handing over itself."""
     idle_ratio: float | None
     """That wait as a share of the time between two batches."""
+    cpu_ms: float | None = None
+    """Mean CPU time that a batch takes, as measured in the thread or worker that makes it."""
 
 
 class InputPart(msgspec.Struct, kw_only=True, frozen=True):
@@ -106,6 +108,8 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     """At this interval all its processes together make a batch if none of them waits."""
     idle_ratio: float | None
     """Share of their time that they wait for work."""
+    cpu_ms: float | None = None
+    """Mean CPU time that one process needs for a batch."""
     order_ms: float | None = None
     """Median time in which its sampler and batch sampler give the indices of a batch, in the main process."""
     order_of: str = ""

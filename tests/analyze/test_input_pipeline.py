@@ -65,10 +65,11 @@ def test_workers_that_are_slower_than_steps_are_the_limit() -> None:
 def test_the_time_of_a_batch_is_that_of_all_batches_divided_as_in_those_measured() -> None:
     """Costly ones are measured more often: 5.07 ms was told for 2.64."""
     seen = making("process", items_ms=40.0, collate_ms=10.0, idle_ms=8.0)
-    seen.values.update(batches_count=1000, made_sum_s=2.0)
+    seen.values.update(batches_count=1000, made_sum_s=2.0, cpu_sum_s=50 * 30.0 / 1e3)
     found = found_in(fed(seen, wait_ms=2.0))
     of_loader, process = found.loaders[0], found.workers[0]
     assert (of_loader.make_ms, of_loader.items_ms, of_loader.collate_ms) == pytest.approx((2.0, 1.6, 0.4))
+    assert of_loader.cpu_ms == pytest.approx(1.2)
     assert process.idle_ratio == pytest.approx(0.8)
     assert process.item_mean_ms == pytest.approx(40.0 / 8)
     assert "makes a batch in 2.00 ms" in found.summary

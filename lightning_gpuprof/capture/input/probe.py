@@ -57,6 +57,7 @@ class Probe:
         dataset: Whose transforms are timed.
         on_failure: Told when measuring fails; nothing is measured from then on.
         now: The clock in ns.
+        cpu: CPU time in ns of what makes batches: a thread of the main process, or a worker with all its threads.
     """
 
     def __init__(
@@ -66,9 +67,11 @@ class Probe:
         *,
         on_failure: Callable[[Exception], object] = lambda error: None,
         now: Callable[[], int] = time.perf_counter_ns,
+        cpu: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self.writer = writer
         self.now = now
+        self._cpu = cpu
         self.off = False
         self.dataset: object = dataset
         self._on_failure = on_failure
@@ -80,6 +83,7 @@ class Probe:
         self._regions: dict[str, _Region] = {}
         self._calls = 0
         self._began_ns = 0
+        self._began_cpu_ns = 0
         self._started_ns = 0
         self._searched_ns = 0
         self._collate_ns = 0
@@ -106,6 +110,7 @@ class Probe:
             self._calls = 0
             called_ns = self.now()
             self._time_transforms()
+            self._began_cpu_ns = self._cpu()
             self._began_ns = self._started_ns = self.now()
             self._searched_ns = self._began_ns - called_ns
         except Exception as error:
@@ -245,6 +250,7 @@ class Probe:
 
     def _sum_up(self, end_ns: int, leading: int, grouped: bool) -> None:
         words = self.writer.words
+        cpu_ns = self._cpu() - self._began_cpu_ns
         moments = self._moments[-1:] if grouped else self._moments[leading:]
         first_ns = moments[0] if moments else self._began_ns
         words[slots.SEQUENCE] += 1
@@ -252,6 +258,7 @@ class Probe:
         words[slots.MEASURED] += 1
         words[slots.ITEM_NS] += self._collate_ns - first_ns
         words[slots.COLLATE_NS] += end_ns - self._collate_ns
+        words[slots.CPU_NS] += cpu_ns
         words[slots.COLLATE_MAX_NS] = max(words[slots.COLLATE_MAX_NS], end_ns - self._collate_ns)
         words[slots.KIND] = 1 if grouped else 0
         if not grouped:

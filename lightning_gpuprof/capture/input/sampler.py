@@ -246,6 +246,7 @@ def _process_values(reading: Reading) -> dict[str, float | None]:
         "item_max_s": None if p95_ns is None else of[slots.ITEM_MAX_NS] / 1e9,
         "collate_sum_s": of[slots.COLLATE_NS] / 1e9,
         "collate_max_s": of[slots.COLLATE_MAX_NS] / 1e9,
+        "cpu_sum_s": of[slots.CPU_NS] / 1e9,
         "idle_sum_s": of[slots.IDLE_NS] / 1e9,
         "idle_count": float(of[slots.IDLE_COUNT]),
         "own_s": of[slots.OWN_NS] / 1e9,

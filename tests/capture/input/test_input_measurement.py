@@ -168,6 +168,38 @@ def test_the_time_of_every_batch_counts_and_of_few_how_it_divides(workers: int) 
     assert found.count(process, "idle_count") == len(told) - 1
 
 
+class Costs(torch.utils.data.Dataset[float]):
+    """Items that sleep or compute for 20 ms."""
+
+    def __init__(self, burns: bool) -> None:
+        self.burns = burns
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> float:
+        end = time.thread_time() + 0.02
+        while self.burns and time.thread_time() < end:
+            pass
+        if not self.burns:
+            time.sleep(0.02)
+        return 0.0
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_cpu_time_of_a_batch_is_that_of_what_makes_it(workers: int) -> None:
+    process = f"loader0.{'worker0' if workers else 'process'}"
+    spent = {}
+    for burns in (False, True):
+        measured = loader(Costs(burns), batch_size=2, num_workers=workers)
+        with Measured(measured) as found:
+            batches(measured)
+        assert found.count(process, "measured_count") == 6
+        spent[burns] = found.count(process, "cpu_sum_s")
+        assert 0 < spent[burns] <= 1.1 * (found.count(process, "item_sum_s") + found.count(process, "collate_sum_s"))
+    assert spent[False] < 0.12 < 0.24 <= spent[True]
+
+
 @pytest.mark.parametrize("kind", ["map", "iterable"])
 def test_workers_that_persist_go_on_sampling_and_count_batches_only(kind: str) -> None:
     dataset: Any = torch.arange(4000.0) if kind == "map" else Stream(4000)

@@ -71,12 +71,12 @@ def _out_of_the_step(setup: Setup, change: Change) -> None:
 
 
 CURES: Mapping[str, Cure] = {
-    "workers": Cure(rules=("single-process-loading", "too-few-workers")),
-    # The median step does not show bursts.
+    # Workers hand over several batches at about the same time: the median step does not show it.
+    "workers": Cure(rules=("single-process-loading", "too-few-workers"), measure="mean step"),
     "workers of bursts": Cure(rules=("too-few-workers",), measure="mean step"),
     "persistent workers": Cure(rules=("worker-startup",), measure="run"),
     "callback": Cure(rules=("callback-slow",), apply=_callback_less_often),
-    "logging": Cure(rules=("logging-overhead",), measure="mean step"),
+    "logging": Cure(rules=("logging-overhead", "step-outliers"), measure="mean step"),
     "validation": Cure(rules=("validation-stall",), measure="run"),
     "checkpoint": Cure(rules=("checkpoint-stall",), measure="run"),
     "step": Cure(rules=("blocked-in-step",), apply=_out_of_the_step),
@@ -128,7 +128,8 @@ def take_advice(case: Case, seed: int, folder: Path) -> Effect:
     before = read_outcome(fit(_made(folder / "before"), seed))
     finding = advised(cure, before)
     change, apply = finding.change or Change(), cure.apply or as_advised
-    after = read_outcome(fit(_made(folder / "after"), seed, change=lambda setup: apply(setup, change)))
+    longer = fit.longer(change.arguments.get("num_workers"))
+    after = read_outcome(longer(_made(folder / "after"), seed, change=lambda setup: apply(setup, change)))
     return Effect(
         case=case.name,
         rule=finding.rule,

@@ -6,7 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,10 @@ class Fit:
     threads: int = 1
     traced: bool = False
     nvml: bool | NvmlConfig = False
+
+    def longer(self, workers: object) -> Fit:
+        """This fit, so long that it uses up many times the batches that workers make while it starts."""
+        return replace(self, steps=max(self.steps, 20 * workers)) if isinstance(workers, int) else self
 
     def __call__(self, folder: Path, seed: int, change: Change | None = None) -> Path:
         """Run it; see :meth:`run`.

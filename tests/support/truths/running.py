@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import re
 import tempfile
 import time
 import traceback
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.report import Report
@@ -50,6 +52,7 @@ class RunOutcome:
     not_evaluated: dict[str, str]
     period_ms: float | None
     period_mean_ms: float | None
+    """Of the last half of the steps: batches that were made while the run started are used up by then."""
     steady_steps: int
     phases_ms: dict[str, float]
     """Median of each phase in steady steps."""
@@ -100,13 +103,21 @@ def read_outcome(path: Path) -> RunOutcome:
         ),
         not_evaluated={n.rule: n.why for n in report.not_evaluated},
         period_ms=None if report.steps.period_ms is None else report.steps.period_ms.median,
-        period_mean_ms=None if report.steps.period_ms is None else report.steps.period_ms.mean,
+        period_mean_ms=_last_half_ms(path.parent),
         steady_steps=report.steps.steady_count,
         phases_ms={row.phase: row.median_ms for row in report.phases if row.median_ms is not None},
         run_ms_per_step=_run_ms_per_step(report),
         cpu_busy_ratio=_busy(report),
         run_delay_ratio=_delay(report),
     )
+
+
+def _last_half_ms(folder: Path) -> float | None:
+    found = folder / "rank0.jsonl"
+    if not found.is_file():
+        return None
+    periods_ns = read_journal(found).steps.period_ns
+    return float(periods_ns[len(periods_ns) // 2 :].mean()) / 1e6 if len(periods_ns) else None
 
 
 def _run_ms_per_step(report: Report) -> float:
@@ -125,7 +136,7 @@ def _delay(report: Report) -> float | None:
     return process.run_delay_ratio.mean if process is not None and process.run_delay_ratio is not None else None
 
 
-def run_all(jobs: Sequence[Job], *, at_once: int = 1) -> Iterator[JobResult]:
+def run_all(jobs: Sequence[Job], *, at_once: int = 1, keep: Path | None = None) -> Iterator[JobResult]:
     """Run jobs in forked processes, so that torch and Lightning are imported once; results come as they are done.
 
     This process must not have computed with torch: its threads would not survive the fork.
@@ -133,12 +144,13 @@ def run_all(jobs: Sequence[Job], *, at_once: int = 1) -> Iterator[JobResult]:
     Args:
         jobs: What to do.
         at_once: Processes at the same time.
+        keep: Where a folder with the files of each job stays; default: none does.
     """
     waiting = list(reversed(jobs))
     running: list[_Running] = []
     while waiting or running:
         while waiting and len(running) < at_once:
-            running.append(_Running(waiting.pop()))
+            running.append(_Running(waiting.pop(), keep))
         for one in list(running):
             done = one.poll()
             if done is not None:
@@ -148,12 +160,12 @@ def run_all(jobs: Sequence[Job], *, at_once: int = 1) -> Iterator[JobResult]:
 
 
 class _Running:
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, keep: Path | None) -> None:
         self.job = job
         self.begin_s = time.perf_counter()
         context = multiprocessing.get_context("fork")
         self.receiver, sender = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(job, sender))
+        self.process = context.Process(target=_work, args=(job, sender, keep))
         self.process.start()
         sender.close()
 
@@ -173,8 +185,12 @@ class _Running:
         return JobResult(name=self.job.name, seconds=seconds, told=told, error=error)
 
 
-def _work(job: Job, sender: Any) -> None:
-    with tempfile.TemporaryDirectory(prefix="truth-", ignore_cleanup_errors=True) as name:
+def _work(job: Job, sender: Any, keep: Path | None) -> None:
+    with contextlib.ExitStack() as stack:
+        if keep is None:
+            name = stack.enter_context(tempfile.TemporaryDirectory(prefix="truth-", ignore_cleanup_errors=True))
+        else:
+            name = tempfile.mkdtemp(prefix=re.sub(r"\W+", "-", job.name) + "-", dir=keep)
         folder = Path(name)
         told, error = None, ""
         with (folder / "output.txt").open("w") as output:

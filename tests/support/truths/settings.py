@@ -287,7 +287,8 @@ def jobs(settings: Sequence[Setting], repetition: int = 0) -> list[Job]:
 def measure(setting: Setting, seed: int, folder: Path) -> Measured:
     """Run a fit as it is and with the change, then try the change; in a process of its own."""
     before = read_outcome(setting.fit(_made(folder / "before"), seed))
-    after = read_outcome(setting.fit(_made(folder / "after"), seed, change=_with(setting.change)))
+    longer = setting.fit.longer(setting.change.arguments.get("num_workers"))
+    after = read_outcome(longer(_made(folder / "after"), seed, change=_with(setting.change)))
     plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=SECONDS, seed=seed)
     trial = result(plan, tried(plan, _made(folder / "trial"), lambda: setting.fit.run(folder / "trial", seed)))
     row = next((one for one in trial.tried if not one.arm.ceiling), None)
