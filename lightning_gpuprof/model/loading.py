@@ -27,8 +27,8 @@ BUSY_HANDOVER_MS = 1.6
 """The same of a worker that computes. Heuristic: two fits on two CPUs, 1.5 and 1.7 ms."""
 
 SHARING_MS = 3.5
-"""CPU time that a batch costs more where workers and the model use up all CPUs. Heuristic: 1.4 to 3.9 ms in three fits on
-two quiet CPUs, up to 8.5 ms while the machine's neighbours were busy."""
+"""CPU time that a batch costs more where workers and the model use up all CPUs. Heuristic: 1.4 to 3.9 ms in three fits
+on two quiet CPUs, up to 8.5 ms while the machine's neighbours were busy."""
 
 MOST_SHARING_RATIO = 0.4
 """Of the CPU time of a step, the most that this is. Heuristic: 0.2 to 0.6 in these runs."""
