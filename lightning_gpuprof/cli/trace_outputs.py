@@ -80,7 +80,7 @@ def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
     from lightning_gpuprof.analyze.trace_metrics import trace_metrics  # and all rules: not where facts are asked for
     from lightning_gpuprof.rules.engine import diagnose
 
-    facts = window_facts(linked.trace, start_step=0, stop_step=0)
+    facts = window_facts(linked, start_step=0, stop_step=0)
     told = diagnose(trace_metrics(msgspec.structs.replace(facts, analysis=first_rows(found)), _conditions(linked)))
     caveats: tuple[str, ...] = ()
     if facts.devices and not facts.steps_us:

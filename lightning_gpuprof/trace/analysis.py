@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,10 +20,11 @@ from lightning_gpuprof.trace.analyses.code.attribution import attribution
 from lightning_gpuprof.trace.analyses.code.sync_points import sync_points
 from lightning_gpuprof.trace.analyses.communication.communication import communication_of
 from lightning_gpuprof.trace.analyses.health.health import health_of
-from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
+from lightning_gpuprof.trace.analyses.idle.host_activity import host_activity
 from lightning_gpuprof.trace.analyses.idle.idle import idle_times
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_by_device
-from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
+from lightning_gpuprof.trace.analyses.joins.call_places import call_places
+from lightning_gpuprof.trace.analyses.joins.device_parts import device_parts
 from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_pieces
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.kernels.kernels import kernels
@@ -32,7 +33,7 @@ from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.analyses.roofline.roofline import roofline
 from lightning_gpuprof.trace.analyses.timeline.timeline import timeline
-from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 from lightning_gpuprof.trace.reader import Trace, trim_heap
 
 DEBUG_VARIABLE = "GPUPROF_DEBUG"
@@ -41,10 +42,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 _MAX_FREED = "idle"
 """What it needed for itself goes back to the system, the next then takes no more; later ones free less than it costs
 them to ask for it again."""
-_LAST_OF_STEPS = "timeline"
-"""The last analysis that asks for the gaps of devices and the phases of steps."""
-_LAST_OF_OPERATORS = "roofline"
-"""The last analysis that asks for the calls of operators one by one."""
+_LAST_USED: Mapping[str, Sequence[CachedJoin[Any]]] = {
+    "timeline": (gaps_by_device, main_thread_pieces, host_activity, device_parts),
+    "roofline": (operator_calls, counted_work),
+    "sync_points": (call_places,),
+}
+"""Joins that no later analysis asks for."""
 
 
 def analyse(
@@ -70,58 +73,47 @@ def analyse(
     """
     linked = trace if isinstance(trace, LinkedTrace) else LinkedTrace(trace)
     trace = linked.trace
-    places, activity = CallPlaces(linked), HostActivity(linked)
-    parts: dict[str, Callable[[], object]] = {
-        "health": partial(health_of, linked),
-        "idle": partial(idle_times, linked, source=places.source, activity=activity),
-        "streams": partial(streams_of, linked),
-        "api_tables": partial(api_tables, linked),
-        "kernels": partial(kernels, linked),
-        "communication": partial(communication_of, linked),
-        "operators": partial(operators, linked),
-        "step_trace": partial(step_trace, linked),
-        "timeline": partial(timeline, linked, activity=activity),
+    parts: dict[str, Callable[[LinkedTrace], object]] = {
+        "health": health_of,
+        "idle": idle_times,
+        "streams": streams_of,
+        "api_tables": api_tables,
+        "kernels": kernels,
+        "communication": communication_of,
+        "operators": operators,
+        "step_trace": step_trace,
+        "timeline": timeline,
         "roofline": partial(
             roofline,
-            linked,
             measured_flops_per_s=None if ceilings is None else ceilings.flops_per_s,
             measured_bytes_per_s=None if ceilings is None else ceilings.bytes_per_s,
         ),
-        "attribution": partial(attribution, linked, places=places),
-        "sync_points": partial(sync_points, linked, places=places),
+        "attribution": attribution,
+        "sync_points": sync_points,
     }
-    del places, activity
     if unknown := set(only or ()) - parts.keys():
         raise ArgumentError("only", sorted(unknown), f"name analyses out of {', '.join(parts)}")
     found: dict[str, object] = {}
     problems: list[str] = []
-    for name in tuple(parts):
-        compute = parts.pop(name)  # what only it held is gone when it is done
-        if only is not None and name not in only:
-            continue
-        begin = time.perf_counter()
-        try:
-            found[name] = compute()
-        except Exception as error:  # files come from anywhere: what one analysis did not foresee is its own loss
-            if os.environ.get(DEBUG_VARIABLE):
-                traceback.print_exception(error)
-            problems.append(f"{name.replace('_', ' ')}: {type(error).__name__}: {error}")
-        if name == _LAST_OF_STEPS:
-            gaps_by_device.forget(linked)
-            main_thread_pieces.forget(linked)
-        if name == _LAST_OF_OPERATORS:
-            operator_calls.forget(linked)
-            counted_work.forget(linked)
-        if name == _MAX_FREED:
-            trim_heap()
-        if timings is not None:
-            timings[name] = time.perf_counter() - begin
-    properties = trace.about.device_properties
-    world_size = trace.about.distributed.get("world_size")
+    for name, compute in parts.items():
+        if only is None or name in only:
+            begin = time.perf_counter()
+            try:
+                found[name] = compute(linked)
+            except Exception as error:  # files come from anywhere: what one analysis did not foresee is its own loss
+                if os.environ.get(DEBUG_VARIABLE):
+                    traceback.print_exception(error)
+                problems.append(f"{name.replace('_', ' ')}: {type(error).__name__}: {error}")
+            if name == _MAX_FREED:
+                trim_heap()
+            if timings is not None:
+                timings[name] = time.perf_counter() - begin
+        for join in _LAST_USED.get(name, ()):
+            join.forget(linked)
     return TraceAnalysis(
-        gpus=tuple(sorted({gpu for one in properties if isinstance(gpu := one.get("name"), str)})),
+        gpus=tuple(trace.about.gpus),
         rank=trace.about.rank,
-        world_size=world_size if isinstance(world_size, int) else None,
+        world_size=trace.about.world_size,
         problems=tuple(problems),
         **found,  # type: ignore[arg-type]
     )

@@ -1,4 +1,4 @@
-"""Distinct values of a column, their numbers, and the median.
+"""Distinct values of columns and their numbers, sums by number, medians and shares.
 
 As ``numpy.unique`` and ``numpy.median``, which import ``numpy.ma`` at their first call: 12 ms and 1.7 MB, as much as
 several analyses of a trace take.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.trace.tables import Int64, Rows
+from lightning_gpuprof.trace.tables import Int32, Int64, Rows
 
 N = TypeVar("N", bound=np.generic)
 
@@ -63,6 +63,30 @@ def median(values: npt.NDArray[np.integer] | npt.NDArray[np.floating] | list[flo
         return float(np.partition(column, middle)[middle])
     low, high = np.partition(column, (middle - 1, middle))[middle - 1 : middle + 1].tolist()
     return float((low + high) / 2)
+
+
+def summed(label: Rows | Int32 | Int64, values: Int64 | npt.NDArray[np.float64], count: int) -> Int64:
+    """Sum the values of each label. float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days.
+
+    Args:
+        label: From 0, one for each of n rows.
+        values: Whole numbers, one for each row.
+        count: Labels are below this.
+
+    Returns:
+        One sum for each of ``count`` labels.
+    """
+    return np.bincount(label, weights=values, minlength=count).astype(np.int64)
+
+
+def ratio(part: float, whole: float | None) -> float | None:
+    """A share, None where there is no whole.
+
+    Args:
+        part: In the unit of the whole.
+        whole: 0 or None where there is none.
+    """
+    return part / whole if whole else None
 
 
 def _changes(ordered: npt.NDArray[N]) -> npt.NDArray[np.bool_]:

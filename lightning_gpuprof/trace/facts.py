@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
-from lightning_gpuprof.trace.intervals import covered_ns, exclusive_ns, union
+from lightning_gpuprof.trace.distinct import summed
+from lightning_gpuprof.trace.intervals import covered_ns, union
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import is_step
-from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Int32, Int64, LaunchSpans, OperatorSpans, Spans, joined
+from lightning_gpuprof.trace.tables import Int32, Int64, Rows, Spans, joined
 
 TOP_ROWS = 20
 """Rows of the operator and of the kernel table."""
 
 
-def window_facts(trace: Trace, *, start_step: int, stop_step: int, file: str = "") -> WindowFacts:
+def window_facts(trace: Trace | LinkedTrace, *, start_step: int, stop_step: int, file: str = "") -> WindowFacts:
     """Compute all facts of a window.
 
     Definitions: device work is kernels, copies and memsets. A device's window goes from the first start to the last
@@ -33,10 +35,17 @@ def window_facts(trace: Trace, *, start_step: int, stop_step: int, file: str = "
     Returns:
         The facts; lists are empty and counts 0 where the trace holds nothing of the kind, e.g. no GPU.
     """
-    work = trace.device_work
-    matched = int(_launched_in(trace.runtime, work).sum())
-    host_ranges = joined(OperatorSpans, [trace.annotation, trace.cpu_op])
-    operators = trace.cpu_op.where(~_named(trace, trace.cpu_op, is_step))
+    linked = trace if isinstance(trace, LinkedTrace) else LinkedTrace(trace)
+    trace = linked.trace
+    ranges = joined(Spans, [trace.annotation.spans, trace.cpu_op.spans])
+    steps = ranges.where(linked.named(ranges, is_step))
+    fetches = ranges.where(linked.named(ranges, is_fetch))
+    is_operator = ~linked.named(trace.cpu_op, is_step)
+    operators, nesting = trace.cpu_op, linked.operators
+    if not is_operator.all():
+        operators = operators.where(is_operator)
+        nesting = Nesting(operators.start_ns, operators.end_ns, operators.thread)
+    matched = int(linked.launched.sum())
     return WindowFacts(
         start_step=start_step,
         stop_step=stop_step,
@@ -44,101 +53,73 @@ def window_facts(trace: Trace, *, start_step: int, stop_step: int, file: str = "
         problem=f"{trace.unreadable} of {trace.events} entries of the trace are no events" if trace.unreadable else "",
         events=trace.events,
         bytes_json=trace.bytes_json,
-        steps_us=_steps_us(trace, host_ranges),
-        dataloader_us=_dataloader_us(trace, host_ranges),
-        dataloader_beside_device_us=_dataloader_beside_device_us(trace, host_ranges),
+        steps_us=_steps_us(steps),
+        dataloader_us=_per_thread_us(fetches),
+        dataloader_beside_device_us=_beside_device_us(linked, fetches),
         kernels=len(trace.kernel),
         launches_matched=matched,
-        launches_unmatched=len(work) - matched,
-        devices=_devices(trace),
-        top_operators=_top(trace, operators.name, exclusive_ns(operators.start_ns, operators.end_ns, operators.thread)),
+        launches_unmatched=len(linked.work) - matched,
+        devices=tuple(_device(linked, device) for device in linked.devices),
+        top_operators=_top(trace, operators.name, nesting.exclusive_ns),
         top_kernels=_top(trace, trace.kernel.name, trace.kernel.duration_ns),
     )
 
 
-def _launched_in(runtime: LaunchSpans, work: DeviceSpans) -> npt.NDArray[np.bool_]:
-    launches = runtime.correlation[runtime.correlation > ABSENT]
-    return np.isin(work.correlation, launches)
+def is_fetch(name: str) -> bool:
+    """Whether a range of this name is the fetch of a batch: torch's around ``__next__``, or ours around that."""
+    return "DataLoader" in name and "__next__" in name
 
 
-def _steps_us(trace: Trace, ranges: Spans) -> tuple[float, ...]:
+def _steps_us(ranges: Spans) -> tuple[float, ...]:
     """Durations in order of time. A step that is in the trace as annotation and as operator is one step."""
-    chosen = ranges.where(_named(trace, ranges, is_step))
-    steps = [union(chosen.start_ns[one], chosen.end_ns[one]) for one in _groups(chosen.name)]
+    steps = [union(ranges.start_ns[own], ranges.end_ns[own]) for own in _groups(ranges.name)]
     if not steps:
         return ()
     starts, ends = (np.concatenate(side) for side in zip(*steps, strict=True))
-    return tuple(_us(ns) for ns in (ends - starts)[np.argsort(starts, kind="stable")].tolist())
+    return tuple(((ends - starts)[np.argsort(starts, kind="stable")] / 1000).tolist())
 
 
-def _dataloader_us(trace: Trace, ranges: Spans) -> float:
-    """Time inside the fetch of a batch, summed over threads.
-
-    torch names the range of a DataLoader's ``__next__``; this package adds its own around it. The union per thread
-    counts nested ranges, and a range that is in two categories, once.
-    """
-    fetches = _fetches(trace, ranges)
-    return _us(sum(covered_ns(fetches.start_ns[one], fetches.end_ns[one]) for one in _groups(fetches.thread)))
+def _per_thread_us(ranges: Spans) -> float:
+    """Time inside ranges, summed over threads; the union of each counts nested ranges and those of two kinds once."""
+    return sum(covered_ns(ranges.start_ns[own], ranges.end_ns[own]) for own in _groups(ranges.thread)) / 1000
 
 
-def _dataloader_beside_device_us(trace: Trace, ranges: Spans) -> float | None:
+def _beside_device_us(linked: LinkedTrace, fetches: Spans) -> float | None:
     """The part of that time in the window of the busiest device; None without a device."""
-    if not trace.device_busy:
+    if not linked.device_busy:
         return None
-    busiest = max(trace.device_busy.values(), key=lambda busy: busy.total_ns)
-    begin_ns, end_ns = busiest.start_ns[0], busiest.end_ns[-1]
-    fetches = _fetches(trace, ranges)
-    fetches = fetches.where((fetches.start_ns < end_ns) & (fetches.end_ns > begin_ns))
-    start_ns, stop_ns = np.maximum(fetches.start_ns, begin_ns), np.minimum(fetches.end_ns, end_ns)
-    return _us(sum(covered_ns(start_ns[one], stop_ns[one]) for one in _groups(fetches.thread)))
+    busiest = max(linked.device_busy.values(), key=lambda busy: busy.total_ns)
+    begin_ns, end_ns = busiest.window_ns
+    near = fetches.where((fetches.start_ns < end_ns) & (fetches.end_ns > begin_ns))
+    start_ns, stop_ns = np.maximum(near.start_ns, begin_ns), np.minimum(near.end_ns, end_ns)
+    return _per_thread_us(replace(near, start_ns=start_ns, end_ns=stop_ns))
 
 
-def _fetches(trace: Trace, ranges: Spans) -> Spans:
-    return ranges.where(_named(trace, ranges, lambda name: "DataLoader" in name and "__next__" in name))
-
-
-def _devices(trace: Trace) -> tuple[DeviceActivity, ...]:
-    activities: list[DeviceActivity] = []
-    for device, busy in trace.device_busy.items():
-        window_ns = int(busy.end_ns[-1] - busy.start_ns[0])
-        activities.append(
-            DeviceActivity(
-                device=trace.devices[device],
-                kernels=int((trace.device_rows[device] < len(trace.kernel)).sum()),
-                window_us=_us(window_ns),
-                busy_us=_us(busy.total_ns),
-                idle_us=_us(window_ns - busy.total_ns),
-            )
-        )
-    return tuple(sorted(activities, key=lambda activity: (len(activity.device), activity.device)))
+def _device(linked: LinkedTrace, device: int) -> DeviceActivity:
+    busy = linked.device_busy[device]
+    return DeviceActivity(
+        device=linked.trace.devices[device],
+        kernels=int(linked.is_kernel[linked.device_rows[device]].sum()),
+        window_us=busy.length_ns / 1000,
+        busy_us=busy.total_ns / 1000,
+        idle_us=(busy.length_ns - busy.total_ns) / 1000,
+    )
 
 
 def _top(trace: Trace, name: Int32, time_ns: Int64) -> tuple[OperatorRow, ...]:
-    # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
-    total_ns = np.bincount(name, weights=time_ns, minlength=len(trace.names))
+    total_ns = summed(name, time_ns, len(trace.names))
     count = np.bincount(name, minlength=len(trace.names))
     present = np.flatnonzero(count)
     order = sorted(present.tolist(), key=lambda number: (-total_ns[number], trace.names[number]))
     return tuple(
-        OperatorRow(name=trace.names[number], count=int(count[number]), total_us=_us(int(total_ns[number])))
+        OperatorRow(name=trace.names[number], count=int(count[number]), total_us=int(total_ns[number]) / 1000)
         for number in order[:TOP_ROWS]
     )
 
 
-def _named(trace: Trace, spans: Spans, wanted: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
-    """Which spans have a wanted name; each distinct name is looked at once."""
-    of_name = np.fromiter(map(wanted, trace.names), np.bool_, len(trace.names))
-    chosen: npt.NDArray[np.bool_] = of_name[spans.name]
-    return chosen
-
-
-def _groups(labels: Int32) -> list[npt.NDArray[np.intp]]:
+def _groups(labels: Int32) -> list[Rows]:
     """Rows of each label, in order of the label."""
     if not len(labels):
         return []
     order = np.argsort(labels, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-
-
-def _us(ns: int) -> float:
-    return ns / 1000

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.trace.distinct import distinct
-from lightning_gpuprof.trace.nesting import Nesting
+from lightning_gpuprof.trace.nesting import Nesting, take_or_absent
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, OperatorSpans, Rows, joined
 
@@ -53,15 +53,15 @@ class HostPhases:
 
     def __init__(self, trace: Trace) -> None:
         parts = (trace.annotation, trace.cpu_op)
-        telling = np.zeros(len(trace.names), np.bool_)
-        self._phases: dict[int, Phase] = {}
+        self.of_name: Rows = np.full(len(trace.names), ABSENT, np.intp)
+        """The phase that each name tells, as index into :data:`PHASES`; :data:`ABSENT` if it tells none."""
         for number in distinct(np.concatenate([part.name for part in parts])).tolist():
-            phase = phase_of_name(trace.names[number])
-            if phase is not None:
-                telling[number] = True
-                self._phases[number] = phase
-        self.ranges = joined(OperatorSpans, [part.where(telling[part.name]) for part in parts])
+            if (phase := phase_of_name(trace.names[number])) is not None:
+                self.of_name[number] = PHASES.index(phase)
+        self.ranges = joined(OperatorSpans, [part.where(self.of_name[part.name] > ABSENT) for part in parts])
         """They may lie in one another."""
+        self.phase: Rows = self.of_name[self.ranges.name]
+        """The phase of each range, as index into :data:`PHASES`."""
 
     @cached_property
     def nesting(self) -> Nesting:
@@ -69,7 +69,7 @@ class HostPhases:
         return Nesting(self.ranges.start_ns, self.ranges.end_ns, self.ranges.thread)
 
     def innermost(self, time_ns: Int64, thread: Int32) -> Rows:
-        """The innermost range that tells a phase, :data:`ABSENT` where there is none.
+        """The innermost range of a thread at each moment, :data:`ABSENT` where there is none.
 
         Args:
             time_ns: n moments.
@@ -80,12 +80,8 @@ class HostPhases:
         """
         return self.nesting.innermost(time_ns, thread)
 
-    def of_range(self, row: int) -> Phase | None:
-        """The phase of a range; None for :data:`ABSENT`."""
-        return None if row == ABSENT else self._phases[int(self.ranges.name[row])]
-
-    def at(self, time_ns: Int64, thread: Int32) -> list[Phase | None]:
-        """The phase of a thread at each moment, None where nothing tells one.
+    def at(self, time_ns: Int64, thread: Int32) -> Rows:
+        """The phase of a thread at each moment, as index into :data:`PHASES`; :data:`ABSENT` where nothing tells one.
 
         Args:
             time_ns: n moments.
@@ -94,4 +90,4 @@ class HostPhases:
         Returns:
             n phases.
         """
-        return [self.of_range(int(row)) for row in self.innermost(time_ns, thread)]
+        return take_or_absent(self.phase, self.innermost(time_ns, thread))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.trace.nesting import nested
-from lightning_gpuprof.trace.tables import Int32, Int64
+from lightning_gpuprof.trace.tables import Int64
 
 
 def union(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
@@ -39,41 +38,6 @@ def covered_ns(start_ns: Int64, end_ns: Int64) -> int:
     return int((ends - starts).sum())
 
 
-def exclusive_ns(start_ns: Int64, end_ns: Int64, thread: Int32) -> Int64:
-    """Time of each range without the ranges nested directly in it.
-
-    Ranges of one thread are taken as nested, as a call stack makes them; then the exclusive times of a thread sum to
-    the time that its ranges cover. Of a range that outlasts the one it began in, only the common part is subtracted.
-
-    Args:
-        start_ns: Starts, in any order.
-        end_ns: Ends, none before its start.
-        thread: The thread of each range; ranges of different threads do not nest.
-
-    Returns:
-        One value for each range, from 0 to its duration.
-    """
-    exclusive = end_ns - start_ns
-    lasting = np.flatnonzero(exclusive > 0)  # an empty range takes no time from anyone, and its depth is not defined
-    # of two ranges that begin together the longer one is the outer one
-    order = lasting[np.lexsort((-end_ns[lasting], start_ns[lasting], thread[lasting]))]
-    for of_thread in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1):
-        exclusive[of_thread] -= _nested_ns(start_ns[of_thread], end_ns[of_thread])
-    result: Int64 = np.maximum(exclusive, 0)
-    return result
-
-
-def _nested_ns(starts: Int64, ends: Int64) -> Int64:
-    """Time of each range that its direct children take; ranges in order of start, outer before inner."""
-    around, _ = nested(starts, ends)
-    children = np.flatnonzero(around >= 0)
-    parent = around[children]
-    common = np.maximum(np.minimum(ends[children], ends[parent]) - starts[children], 0)
-    # float64 weights are exact up to 2**53 ns, which is 104 days
-    summed: Int64 = np.bincount(parent, weights=common, minlength=len(starts)).astype(np.int64)
-    return summed
-
-
 class Coverage:
     """The union of some intervals, with the covered time up to any moment at hand.
 
@@ -89,6 +53,26 @@ class Coverage:
         """Disjoint, in order of time."""
         self._before = np.concatenate(([0], np.cumsum(self.end_ns - self.start_ns)))
         self.total_ns = int(self._before[-1])
+
+    @staticmethod
+    def union_of(*parts: Coverage) -> Coverage:
+        """What any of the parts covers."""
+        filled = [part for part in parts if len(part.start_ns)]
+        if len(filled) < 2:
+            return filled[0] if filled else NOWHERE
+        return Coverage(
+            np.concatenate([part.start_ns for part in filled]), np.concatenate([part.end_ns for part in filled])
+        )
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """First start and last end; there must be one."""
+        return int(self.start_ns[0]), int(self.end_ns[-1])
+
+    @property
+    def length_ns(self) -> int:
+        """From the first start to the last end; 0 if nothing is covered."""
+        return int(self.end_ns[-1] - self.start_ns[0]) if len(self.start_ns) else 0
 
     def up_to(self, time_ns: Int64) -> Int64:
         """Covered time before each moment."""
@@ -111,6 +95,10 @@ class Coverage:
             n times in ns.
         """
         return self.up_to(end_ns) - self.up_to(start_ns)
+
+    def common_ns(self, other: Coverage) -> int:
+        """Time that both cover."""
+        return int(self.overlap_ns(other.start_ns, other.end_ns).sum())
 
     def contains(self, time_ns: Int64) -> npt.NDArray[np.bool_]:
         """Whether each moment is covered; an end is not."""
@@ -135,13 +123,6 @@ class Coverage:
         )
         starts, ends = edges[::2], edges[1::2]
         return starts[ends > starts], ends[ends > starts]
-
-    def within(self, other: Coverage) -> Coverage:
-        """What both cover."""
-        if not len(self.start_ns) or not len(other.start_ns):
-            return NOWHERE
-        starts, ends = other.gaps(int(self.start_ns[0]), int(self.end_ns[-1]))
-        return self.without(Coverage(starts, ends))
 
     def without(self, other: Coverage) -> Coverage:
         """What this covers and the other does not."""

@@ -20,6 +20,7 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.trace.analysis import DEBUG_VARIABLE, analyse, first_rows
 from lightning_gpuprof.trace.compression import compress, replacing
 from lightning_gpuprof.trace.facts import window_facts
+from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
 _USAGE = "usage: python -m lightning_gpuprof.trace.job PLAIN.json FINAL.pt.trace.json.gz FACTS.json START STOP"
@@ -92,9 +93,9 @@ def _run_analysis(job: Job) -> tuple[WindowFacts, list[str]]:
     if job.plain.exists():
         try:
             # one process: the CPUs belong to the training
-            trace = Trace.read(job.plain, processes=1)
-            facts = window_facts(trace, start_step=job.start_step, stop_step=job.stop_step)
-            facts = msgspec.structs.replace(facts, analysis=first_rows(analyse(trace)))
+            linked = LinkedTrace(Trace.read(job.plain, processes=1))
+            facts = window_facts(linked, start_step=job.start_step, stop_step=job.stop_step)
+            facts = msgspec.structs.replace(facts, analysis=first_rows(analyse(linked)))
         except Exception as error:
             problems.append(_failure_line(f"analysing {job.plain.name}", error))
     if in_place:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import Steps, is_step, steps_of
 from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Int32, Int64, Mask, Rows, Spans
+
+T = TypeVar("T")
 
 COMMUNICATION = ("nccl", "rccl")
 """Parts of the names, in lower case, of kernels that communicate."""
@@ -31,6 +34,8 @@ class LinkedTrace:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self.joins: dict[object, Any] = {}
+        """What each :class:`CachedJoin` has made."""
 
     @property
     def work(self) -> DeviceSpans:
@@ -149,7 +154,11 @@ class LinkedTrace:
         Returns:
             True for each span with such a name.
         """
-        return named(self.trace.names, spans, wanted)
+        names = self.trace.names
+        of_name = np.zeros(len(names), np.bool_)
+        for number in spans.distinct_names.tolist():
+            of_name[number] = wanted(names[number])
+        return of_name[spans.name] if of_name.any() else np.zeros(len(spans), np.bool_)
 
     @property
     def device_rows(self) -> dict[int, Rows]:
@@ -160,6 +169,16 @@ class LinkedTrace:
     def device_busy(self) -> dict[int, Coverage]:
         """When each device was busy, by the same keys."""
         return self.trace.device_busy
+
+    @cached_property
+    def devices(self) -> list[int]:
+        """The devices with work, by their numbers in :attr:`Trace.devices`, in the order of their names."""
+        names = self.trace.devices
+        return sorted(self.device_rows, key=lambda device: (len(names[device]), names[device]))
+
+    def covered(self, rows: Rows | Mask) -> Coverage:
+        """When some rows of :attr:`work` ran."""
+        return Coverage(self.work.start_ns[rows], self.work.end_ns[rows])
 
     @cached_property
     def main_thread(self) -> int | None:
@@ -195,21 +214,25 @@ class LinkedTrace:
         return None
 
 
-def named(names: Sequence[str], spans: Spans, wanted: Callable[[str], bool]) -> Mask:
-    """Which spans have a wanted name; each distinct name of theirs is looked at once.
+class CachedJoin(Generic[T]):
+    """A join that is made when it is first asked for, once for each trace.
 
     Args:
-        names: What :attr:`Spans.name` counts.
-        spans: Rows to look at.
-        wanted: Whether a name is.
+        make: Makes it.
     """
-    of_name = np.zeros(len(names), np.bool_)
-    for number in spans.distinct_names.tolist():
-        of_name[number] = wanted(names[number])
-    if not of_name.any():
-        return np.zeros(len(spans), np.bool_)
-    chosen: Mask = of_name[spans.name]
-    return chosen
+
+    def __init__(self, make: Callable[[LinkedTrace], T]) -> None:
+        self._make = make
+
+    def __call__(self, linked: LinkedTrace) -> T:
+        """The join of a trace."""
+        if self not in linked.joins:
+            linked.joins[self] = self._make(linked)
+        return cast("T", linked.joins[self])
+
+    def forget(self, linked: LinkedTrace) -> None:
+        """Let go of it, when nobody will ask soon: joins are as large as the tables."""
+        linked.joins.pop(self, None)
 
 
 def is_communication(name: str) -> bool:

@@ -1,12 +1,15 @@
-"""The nesting of a thread's spans: what encloses each, and which is the innermost at a moment."""
+"""The nesting of a thread's spans: what encloses each, which is the innermost at a moment, and what each has alone."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows
+from lightning_gpuprof.trace.distinct import summed
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows
 
 
 class Nesting:
@@ -73,14 +76,64 @@ class Nesting:
             asked = asked[row[asked] >= 0]
         return row
 
-    def outermost(self, row: Rows) -> Rows:
-        """The span that is around all others around each of the given ones, itself if there is none around it."""
-        top = row.copy()
-        moving = np.flatnonzero(top >= 0)
-        while len(moving):
-            moving = moving[self.parent[top[moving]] >= 0]
-            top[moving] = self.parent[top[moving]]
-        return top
+    @cached_property
+    def exclusive_ns(self) -> Int64:
+        """Time of each span without the spans directly inside it; of one that outlasts it only the common part."""
+        return exclusive_ns(self._start_ns, self._end_ns, self.parent)
+
+
+def nearest(parent: Rows, wanted: Mask) -> Rows:
+    """The nearest wanted span: the span itself, else the innermost of those around it.
+
+    Each round doubles the distance climbed, so that a stack of a hundred frames takes seven rounds.
+
+    Args:
+        parent: Row of the span directly around each one, :data:`ABSENT` if there is none.
+        wanted: Which spans are looked for.
+
+    Returns:
+        A row for each span, :data:`ABSENT` where no wanted span is around it.
+    """
+    at: Rows = np.where(wanted, np.arange(len(parent)), parent)
+    moving = np.flatnonzero(~wanted & (parent > ABSENT))
+    while len(moving):
+        moving = moving[~wanted[at[moving]]]
+        at[moving] = at[at[moving]]  # what lies further up has climbed, too
+        moving = moving[at[moving] > ABSENT]
+    return at
+
+
+def take_or_absent(column: npt.NDArray[np.integer] | Mask, row: Rows) -> Rows:
+    """What a column has in each row; :data:`ABSENT` for a row that is absent itself.
+
+    Args:
+        column: A value for each of n rows.
+        row: Numbers of rows, or :data:`ABSENT`.
+
+    Returns:
+        As long as ``row``; 1 and 0 for a column of truth values.
+    """
+    if not len(column):
+        return np.full(len(row), ABSENT, np.intp)
+    return np.where(row > ABSENT, column[row], ABSENT).astype(np.intp, copy=False)
+
+
+def exclusive_ns(start_ns: Int64, end_ns: Int64, parent: Rows) -> Int64:
+    """Time of each span without its children, of which only the common part is subtracted.
+
+    Args:
+        start_ns: Starts of n spans.
+        end_ns: Their ends.
+        parent: Row of the span directly around each one, :data:`ABSENT` if there is none.
+
+    Returns:
+        n times from 0 to the duration; those of a thread whose spans nest sum to the time that they cover.
+    """
+    inside = np.flatnonzero(parent > ABSENT)
+    around = parent[inside]
+    common_ns = np.minimum(end_ns[inside], end_ns[around]) - start_ns[inside]
+    own: Int64 = np.maximum(end_ns - start_ns - summed(around, np.maximum(common_ns, 0), len(start_ns)), 0)
+    return own
 
 
 def nested(starts: Int64, ends: Int64) -> tuple[Rows, Int32]:

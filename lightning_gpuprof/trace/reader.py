@@ -71,6 +71,17 @@ class About:
         rank = self.distributed.get("rank")
         return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
 
+    @property
+    def world_size(self) -> int | None:
+        """Ranks of the job."""
+        size = self.distributed.get("world_size")
+        return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
+
+    @property
+    def gpus(self) -> list[str]:
+        """Names of the GPU models of the machine, each once."""
+        return sorted({name for one in self.device_properties if isinstance(name := one.get("name"), str)})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
@@ -147,6 +158,24 @@ class Trace:
         """When each device was busy: at least one of its streams worked. By the same keys."""
         work = self.device_work
         return {device: Coverage(work.start_ns[rows], work.end_ns[rows]) for device, rows in self.device_rows.items()}
+
+    def properties_of(self, device: int) -> Mapping[str, object] | None:
+        """What ``deviceProperties`` says of a device, by its number in :attr:`devices`; None if it says nothing.
+
+        A device without an entry of its own (a trace may number devices otherwise than its properties) has those of
+        the others if all of them are alike.
+        """
+        known = self.about.device_properties
+        for properties in known:
+            if device < len(self.devices) and str(properties.get("id")) == self.devices[device]:
+                return properties
+        alike = [{key: value for key, value in one.items() if key != "id"} for one in known]
+        return known[0] if known and all(one == alike[0] for one in alike) else None
+
+    def product_of(self, device: int) -> str | None:
+        """The name of a device's product, None if it is not known."""
+        name = (self.properties_of(device) or {}).get("name")
+        return name if isinstance(name, str) and name else None
 
     @property
     def base_time_ns(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import Field, dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
@@ -150,6 +150,14 @@ def joined(kind: type[S], parts: Sequence[Spans]) -> S:
         else:
             columns[field.name] = np.zeros(0, dtype_of(field))
     return kind(**columns)
+
+
+def extent_ns(tables: Iterable[Spans]) -> tuple[int, int] | None:
+    """First start and last end of everything in some tables; None if all are empty."""
+    filled = [table for table in tables if len(table)]
+    if not filled:
+        return None
+    return min(int(table.start_ns.min()) for table in filled), max(int(table.end_ns.max()) for table in filled)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ import pytest
 from recorded_traces import NAMES, recorded_trace
 from tiny_traces import Json, document, span, write
 
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest
 from lightning_gpuprof.trace.analyses.joins.backward import Backward, is_backward
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import nearest
 from lightning_gpuprof.trace.reader import Trace
 
 needs_traces = pytest.mark.skipif(not NAMES, reason="no recorded traces beside the repository (../shared/traces)")

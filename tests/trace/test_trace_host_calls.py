@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightning_gpuprof.trace.analyses.joins.host_calls import allocates, copies_pageable, synchronises
+from lightning_gpuprof.trace.analyses.code.waits import allocates, copies_pageable, synchronises
 
 
 @pytest.mark.parametrize(

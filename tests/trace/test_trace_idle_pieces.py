@@ -1,4 +1,4 @@
-"""Idle time with a place: each cause has as much of each gap as the analysis of idle time tells."""
+"""Idle time cut into pieces with one cause each."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from recorded_traces import NAMES, recorded_trace
 from tiny_traces import document, span, training_step, write
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES
-from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
-from lightning_gpuprof.trace.analyses.idle.idle_causes import causes_of
-from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_of
+from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_pieces import IdlePieces, idle_pieces
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
 
 def pieces_of(linked: LinkedTrace, device: int = 0) -> tuple[Gaps, IdlePieces]:
-    gaps = gaps_of(linked, device)
-    return gaps, idle_pieces(linked, gaps, HostActivity(linked))
+    gaps = gaps_by_device(linked)[device]
+    return gaps, idle_pieces(linked, gaps)
 
 
 def told(pieces: IdlePieces) -> list[tuple[str, float, float]]:
@@ -62,15 +60,14 @@ def test_a_cause_that_comes_back_has_two_pieces_and_long_host_time_is_its_own(tm
 
 
 @pytest.mark.parametrize("name", NAMES or ["none"])
-def test_pieces_of_recorded_gaps_sum_to_what_is_told_of_each_gap_and_cause(name: str) -> None:
+def test_the_pieces_of_recorded_gaps_lie_side_by_side_and_fill_them(name: str) -> None:
     linked = recorded_trace(name)
     for device in linked.device_rows:
         gaps, pieces = pieces_of(linked, device)
-        expected = causes_of(linked, gaps, HostActivity(linked))
-        summed = np.zeros((len(IDLE_CAUSES), len(gaps)), np.int64)
-        np.add.at(summed, (pieces.cause, pieces.gap), pieces.end_ns - pieces.start_ns)
-        assert np.array_equal(summed, expected.by_cause(expected.gap, len(gaps)))
-        assert (pieces.end_ns > pieces.start_ns).all()
-        assert (pieces.start_ns[1:] >= pieces.end_ns[:-1]).all()
-        assert (pieces.start_ns >= gaps.start_ns[pieces.gap]).all()
-        assert (pieces.end_ns <= gaps.end_ns[pieces.gap]).all()
+        assert pieces.by_cause(pieces.gap, len(gaps)).sum(axis=0).tolist() == gaps.duration_ns.tolist()
+        for cut in (pieces, pieces.merged()):
+            assert (cut.end_ns > cut.start_ns).all()
+            assert (cut.start_ns[1:] >= cut.end_ns[:-1]).all()
+            assert (cut.start_ns >= gaps.start_ns[cut.gap]).all()
+            assert (cut.end_ns <= gaps.end_ns[cut.gap]).all()
+        assert np.array_equal(linked.steps.at(pieces.end_ns - 1), pieces.step)

@@ -10,8 +10,8 @@ import pytest
 from recorded_traces import TRUTH, recorded_trace
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, DeviceIdle, Idle, IdleCause
+from lightning_gpuprof.trace.analyses.code.waits import allocates, copies_pageable, synchronises
 from lightning_gpuprof.trace.analyses.idle.idle import idle_times
-from lightning_gpuprof.trace.analyses.joins.host_calls import allocates, copies_pageable, synchronises
 from lightning_gpuprof.trace.host_phases import phase_of_name
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import Spans

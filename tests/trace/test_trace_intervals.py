@@ -7,7 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from lightning_gpuprof.trace.intervals import covered_ns, exclusive_ns, union
+from lightning_gpuprof.trace.intervals import covered_ns, union
+from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.tables import Int32, Int64
 
 
@@ -36,7 +37,7 @@ def test_union_covers_exactly_the_covered_ticks(seed: int) -> None:
 def test_nothing_covers_nothing() -> None:
     nothing = np.zeros(0, np.int64)
     assert covered_ns(nothing, nothing) == 0
-    assert len(exclusive_ns(nothing, nothing, threads([]))) == 0
+    assert len(Nesting(nothing, nothing, threads([])).exclusive_ns) == 0
 
 
 def nested(rng: random.Random, start: int, end: int, depth: int) -> list[tuple[int, int]]:
@@ -63,7 +64,7 @@ def test_exclusive_times_sum_to_the_covered_time_of_each_thread(seed: int) -> No
     rng.shuffle(rows)
     start, end = arrays([a for a, _, _ in rows], [b for _, b, _ in rows])
     thread = threads([t for _, _, t in rows])
-    exclusive = exclusive_ns(start, end, thread)
+    exclusive = Nesting(start, end, thread).exclusive_ns
     assert (exclusive >= 0).all()
     assert (exclusive <= end - start).all()
     for number, ranges in enumerate(by_thread):
@@ -73,19 +74,19 @@ def test_exclusive_times_sum_to_the_covered_time_of_each_thread(seed: int) -> No
 def test_exclusive_time_is_the_time_without_direct_children() -> None:
     # outer [0,100) > middle [10,60) > inner [20,30); sibling [60,70) touches; the same on another thread is apart
     start, end = arrays([0, 10, 20, 60, 0], [100, 60, 30, 70, 100])
-    assert exclusive_ns(start, end, threads([0, 0, 0, 0, 1])).tolist() == [40, 40, 10, 10, 100]
+    assert Nesting(start, end, threads([0, 0, 0, 0, 1])).exclusive_ns.tolist() == [40, 40, 10, 10, 100]
 
 
 def test_of_two_equal_ranges_one_is_inside_the_other() -> None:
     start, end = arrays([5, 5], [9, 9])
-    assert sorted(exclusive_ns(start, end, threads([0, 0])).tolist()) == [0, 4]
+    assert sorted(Nesting(start, end, threads([0, 0])).exclusive_ns.tolist()) == [0, 4]
 
 
 def test_empty_ranges_take_no_time_from_their_parent() -> None:
     start, end = arrays([0, 5, 5, 5], [10, 5, 5, 7])
-    assert exclusive_ns(start, end, threads([0] * 4)).tolist() == [8, 0, 0, 2]
+    assert Nesting(start, end, threads([0] * 4)).exclusive_ns.tolist() == [8, 0, 0, 2]
 
 
 def test_a_range_that_outlasts_its_parent_takes_only_the_common_part() -> None:
     start, end = arrays([0, 6], [10, 12])
-    assert exclusive_ns(start, end, threads([0, 0])).tolist() == [6, 6]
+    assert Nesting(start, end, threads([0, 0])).exclusive_ns.tolist() == [6, 6]

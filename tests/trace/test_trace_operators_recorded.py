@@ -12,8 +12,8 @@ from recorded_traces import NAMES, recorded_trace
 from lightning_gpuprof.model.trace.operators import Operators
 from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
 from lightning_gpuprof.trace.analyses.operators.operators import operators
-from lightning_gpuprof.trace.intervals import exclusive_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import Nesting
 
 RANGES = ("ProfilerStep#", "enumerate(DataLoader)", "Optimizer.")
 
@@ -47,7 +47,7 @@ def test_host_self_times_sum_exactly_to_those_of_all_operators(name: str) -> Non
     linked, found = measured(name)
     ops = linked.trace.cpu_op
     ops = ops.where(~linked.named(ops, lambda text: text.startswith(RANGES)))
-    expected = int(exclusive_ns(ops.start_ns, ops.end_ns, ops.thread).sum())
+    expected = int(Nesting(ops.start_ns, ops.end_ns, ops.thread).exclusive_ns.sum())
     assert sum(ns(row.host_self_us) for row in found.operators) == expected == ns(found.host_self_us)
     assert sum(ns(row.host_self_us) for row in found.types) == expected
 

@@ -13,7 +13,8 @@ from recorded_traces import TRACES, TRUTH, recorded_trace
 
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.trace.facts import window_facts
-from lightning_gpuprof.trace.intervals import covered_ns, exclusive_ns
+from lightning_gpuprof.trace.intervals import covered_ns
+from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
 
 pytestmark = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
@@ -97,7 +98,7 @@ def test_memcpy_bytes(name: str) -> None:
 
 def test_exclusive_times_sum_to_the_covered_time(name: str) -> None:
     operators = measured(name)[0].cpu_op
-    exclusive = exclusive_ns(operators.start_ns, operators.end_ns, operators.thread)
+    exclusive = Nesting(operators.start_ns, operators.end_ns, operators.thread).exclusive_ns
     assert (exclusive >= 0).all()
     assert (exclusive <= operators.duration_ns).all()
     for thread in np.unique(operators.thread):

@@ -6,15 +6,16 @@ import numpy as np
 
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, IDLE_CAUSES
-from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
-from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_of
+from lightning_gpuprof.trace.analyses.calls.queue_depth import queue_times_ns
+from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_pieces import idle_pieces
+from lightning_gpuprof.trace.analyses.joins.device_parts import device_parts
 from lightning_gpuprof.trace.analyses.joins.phase_times import phase_times_ns
 from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.export.tracks import CounterTrack, Label, SliceTrack
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int64, Rows
+from lightning_gpuprof.trace.tables import Int64
 
 _NAME_LIMIT = 160
 """Characters of a kernel's name beneath a gap; C++ templates make names of some thousand."""
@@ -25,20 +26,14 @@ _ALL_TIME = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
 def slice_tracks(linked: LinkedTrace) -> tuple[SliceTrack, ...]:
     """The rows, from the top; those that would be empty are left out."""
     tracks = [_phases(linked)]
-    activity = HostActivity(linked)
-    for device in _devices(linked):
-        rows = linked.device_rows[device]
-        communicates = linked.is_communication[rows]
-        computation = _covered(linked, rows[linked.is_kernel[rows] & ~communicates])
-        communication = _covered(linked, rows[communicates])
-        copies = _covered(linked, rows[~linked.is_kernel[rows]])
+    for device, parts in device_parts(linked).items():
         name = device_name(linked, device)
         tracks += [
-            _plain(f"{name} compute", "compute", computation),
-            _plain(f"{name} communication", "communication", communication),
-            _plain(f"{name} exposed communication", "exposed communication", communication.without(computation)),
-            _plain(f"{name} copies", "copies", copies),
-            _idle(linked, device, activity),
+            _plain(f"{name} compute", "compute", parts.computation),
+            _plain(f"{name} communication", "communication", parts.communication),
+            _plain(f"{name} exposed communication", "exposed communication", parts.exposed_communication),
+            _plain(f"{name} copies", "copies", parts.copies),
+            _idle(linked, device),
         ]
     return tuple(track for track in tracks if len(track.label))
 
@@ -46,13 +41,11 @@ def slice_tracks(linked: LinkedTrace) -> tuple[SliceTrack, ...]:
 def queue_tracks(linked: LinkedTrace) -> tuple[CounterTrack, ...]:
     """Work of each device that is launched and not done: :class:`QueueDepth` at every moment."""
     tracks = []
-    for device in _devices(linked):
-        rows, work = linked.device_rows[device], linked.work
-        # clocks of host and device can differ by a little: no work begins before it is launched
-        entered = np.minimum(linked.launch_start_ns[rows], work.start_ns[rows])
-        moments = np.concatenate((entered, work.end_ns[rows]))
+    for device in linked.devices:
+        entered, left = queue_times_ns(linked, linked.device_rows[device])
+        moments = np.concatenate((entered, left))
         order = np.argsort(moments, kind="stable")
-        depth = np.cumsum(np.where(order < len(rows), 1, -1))
+        depth = np.cumsum(np.where(order < len(entered), 1, -1))
         last = np.append(np.diff(moments[order]) > 0, True)  # of all changes at one moment
         tracks.append(
             CounterTrack(
@@ -74,16 +67,6 @@ def device_name(linked: LinkedTrace, device: int) -> str:
     """
     name = linked.trace.devices[device]
     return f"GPU {name}" if name.isdecimal() else name or "device"
-
-
-def _devices(linked: LinkedTrace) -> list[int]:
-    return sorted(
-        linked.device_rows, key=lambda device: (len(linked.trace.devices[device]), linked.trace.devices[device])
-    )
-
-
-def _covered(linked: LinkedTrace, rows: Rows) -> Coverage:
-    return Coverage(linked.work.start_ns[rows], linked.work.end_ns[rows])
 
 
 def _phases(linked: LinkedTrace) -> SliceTrack:
@@ -111,12 +94,12 @@ def _track(name: str, parts: list[tuple[Int64, Int64]], labels: tuple[Label, ...
     return SliceTrack(name=name, start_ns=starts[order], end_ns=ends[order], label=label[order], labels=labels)
 
 
-def _idle(linked: LinkedTrace, device: int, activity: HostActivity) -> SliceTrack:
-    gaps = gaps_of(linked, device)
-    pieces = idle_pieces(linked, gaps, activity)
+def _idle(linked: LinkedTrace, device: int) -> SliceTrack:
+    gaps = gaps_by_device(linked)[device]
+    pieces = idle_pieces(linked, gaps).merged()
     names = linked.trace.names
     next_name = linked.work.name[gaps.after[pieces.gap]]
-    pairs, _, label = numbered(pieces.cause * len(names) + next_name)
+    pairs, _, label = numbered(pieces.cause.astype(np.int64) * len(names) + next_name)
     labels = []
     for cause, name in zip(*divmod(pairs, max(len(names), 1)), strict=True):
         what = IDLE_CAUSES[cause]

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.trace.distinct import numbered
+from lightning_gpuprof.trace.distinct import numbered, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.steps import STEP
@@ -153,14 +153,7 @@ class HostStacks:
     @cached_property
     def exclusive_ns(self) -> Int64:
         """Time of each stack without those in it; those of a thread sum to the time that its spans cover."""
-        spans, parent = self._spans, self._nesting.parent
-        inside = np.flatnonzero(parent > ABSENT)
-        within_ns = np.minimum(spans.end_ns[inside], spans.end_ns[parent[inside]]) - spans.start_ns[inside]
-        # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
-        nested_ns = np.bincount(parent[inside], weights=np.maximum(within_ns, 0), minlength=len(spans))
-        own_ns = np.maximum(spans.duration_ns - nested_ns, 0)
-        summed: Int64 = np.bincount(self._stack, weights=own_ns, minlength=len(self.stacks)).astype(np.int64)
-        return summed
+        return summed(self._stack, self._nesting.exclusive_ns, len(self.stacks))
 
     def at(self, time_ns: Int64, thread: Int32) -> Rows:
         """The stack of a thread at each moment; its root where it was in no span.

@@ -5,7 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from lightning_gpuprof.model.trace.streams import QueueDepth
-from lightning_gpuprof.trace.tables import Int32, Int64
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import Int32, Int64, Rows
+
+
+def queue_times_ns(linked: LinkedTrace, rows: Rows) -> tuple[Int64, Int64]:
+    """When some work came into the queue and when it left it.
+
+    Args:
+        linked: The trace.
+        rows: n rows of :attr:`LinkedTrace.work`.
+
+    Returns:
+        Two columns of n times: clocks of host and device can differ by a little, but no work begins before it is
+        launched.
+    """
+    work = linked.work
+    return np.minimum(linked.launch_start_ns[rows], work.start_ns[rows]), work.end_ns[rows]
 
 
 def queue_depth(entered_ns: Int64, left_ns: Int64, window_ns: tuple[int, int], points: int) -> QueueDepth:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from lightning_gpuprof.model.trace.streams import Concurrency, DeviceStreams, QueueDepth, Streams, StreamTimes
-from lightning_gpuprof.trace.analyses.calls.queue_depth import queue_depth
-from lightning_gpuprof.trace.distinct import distinct
+from lightning_gpuprof.trace.analyses.calls.queue_depth import queue_depth, queue_times_ns
+from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
+from lightning_gpuprof.trace.distinct import distinct, ratio
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Rows
@@ -30,8 +31,7 @@ def streams_of(linked: LinkedTrace, *, points: int = SERIES_POINTS) -> Streams:
     Returns:
         No devices if the trace holds no device work.
     """
-    devices = [_device(linked, device, rows, points) for device, rows in linked.device_rows.items()]
-    return Streams(devices=tuple(sorted(devices, key=lambda one: (len(one.device), one.device))))
+    return Streams(devices=tuple(_device(linked, device, points) for device in linked.devices))
 
 
 class _Device:
@@ -40,36 +40,28 @@ class _Device:
     Args:
         linked: The trace.
         rows: Its work.
+        parts: When it did what.
     """
 
-    def __init__(self, linked: LinkedTrace, rows: Rows) -> None:
-        self.linked, self.rows = linked, rows
-        self.busy = self.cover(rows)
-        self.window_ns = int(self.busy.start_ns[0]), int(self.busy.end_ns[-1])
-        self.length_ns = self.window_ns[1] - self.window_ns[0]
-        self.kernels = self.cover(rows[linked.is_kernel[rows]])
+    def __init__(self, linked: LinkedTrace, rows: Rows, parts: DeviceParts) -> None:
+        self.linked, self.busy = linked, parts.busy
+        self.kernels = parts.kernels
         stream = linked.work.stream[rows]
         self.streams = {int(number): rows[stream == number] for number in distinct(stream)}
-        self.covers = {number: self.cover(own) for number, own in self.streams.items()}
+        self.covers = {number: linked.covered(own) for number, own in self.streams.items()}
         self.alone, self.concurrency = _side_by_side(list(self.covers.values()))
         """When just one stream worked, and how many did at a time."""
 
-    def cover(self, rows: Rows) -> Coverage:
-        """When some work ran."""
-        return Coverage(self.linked.work.start_ns[rows], self.linked.work.end_ns[rows])
-
     def queue(self, rows: Rows, points: int) -> QueueDepth:
-        """The queue of some works."""
-        work = self.linked.work
-        # clocks of host and device can differ by a little: no work begins before it is launched
-        entered_ns = np.minimum(self.linked.launch_start_ns[rows], work.start_ns[rows])
-        return queue_depth(entered_ns, work.end_ns[rows], self.window_ns, points)
+        """How much of some work was launched and not done."""
+        entered_ns, left_ns = queue_times_ns(self.linked, rows)
+        return queue_depth(entered_ns, left_ns, self.busy.window_ns, points)
 
     def copies_ns(self, rows: Rows) -> tuple[int, int]:
-        """Time of the copies among some works, and the part of it without a kernel on the device."""
+        """Time of the copies among some work, and the part of it without a kernel on the device."""
         kernels, copies = len(self.linked.trace.kernel), len(self.linked.trace.memcpy)
-        cover = self.cover(rows[(rows >= kernels) & (rows < kernels + copies)])
-        return cover.total_ns, cover.total_ns - int(self.kernels.overlap_ns(cover.start_ns, cover.end_ns).sum())
+        cover = self.linked.covered(rows[(rows >= kernels) & (rows < kernels + copies)])
+        return cover.total_ns, cover.total_ns - cover.common_ns(self.kernels)
 
 
 def _side_by_side(covers: Sequence[Coverage]) -> tuple[Coverage, Concurrency]:
@@ -87,17 +79,18 @@ def _side_by_side(covers: Sequence[Coverage]) -> tuple[Coverage, Concurrency]:
         two_us=int(of_count[2]) / 1000,
         more_us=int(of_count[3:].sum()) / 1000,
         max=int(np.flatnonzero(of_count).max(initial=0)),
-        mean=int((of_count * np.arange(len(of_count))).sum()) / busy_ns if busy_ns else None,
+        mean=ratio(int((of_count * np.arange(len(of_count))).sum()), busy_ns),
     )
 
 
-def _device(linked: LinkedTrace, number: int, rows: Rows, points: int) -> DeviceStreams:
-    device = _Device(linked, rows)
+def _device(linked: LinkedTrace, number: int, points: int) -> DeviceStreams:
+    rows = linked.device_rows[number]
+    device = _Device(linked, rows, device_parts(linked)[number])
     copy_ns, exposed_ns = device.copies_ns(rows)
     by_busy = sorted(device.covers, key=lambda stream: (-device.covers[stream].total_ns, stream))
     return DeviceStreams(
         device=linked.trace.devices[number],
-        window_us=device.length_ns / 1000,
+        window_us=device.busy.length_ns / 1000,
         busy_us=device.busy.total_ns / 1000,
         works=len(rows),
         unmatched=int((~linked.launched[rows]).sum()),
@@ -115,8 +108,8 @@ def _stream(device: _Device, number: int, points: int) -> StreamTimes:
     linked, rows, cover = device.linked, device.streams[number], device.covers[number]
     kernels, copies = len(linked.trace.kernel), len(linked.trace.memcpy)
     busy_ns = cover.total_ns
-    overlap_ns = busy_ns - int(device.alone.overlap_ns(cover.start_ns, cover.end_ns).sum())
-    communication_ns = device.cover(rows[linked.is_communication[rows]]).total_ns
+    overlap_ns = busy_ns - cover.common_ns(device.alone)
+    communication_ns = linked.covered(rows[linked.is_communication[rows]]).total_ns
     copy_ns, exposed_ns = device.copies_ns(rows)
     return StreamTimes(
         stream=number if number != ABSENT else None,
@@ -126,17 +119,13 @@ def _stream(device: _Device, number: int, points: int) -> StreamTimes:
         memsets=int((rows >= kernels + copies).sum()),
         unmatched=int((~linked.launched[rows]).sum()),
         busy_us=busy_ns / 1000,
-        window_ratio=_ratio(busy_ns, device.length_ns),
-        device_busy_ratio=_ratio(busy_ns, device.busy.total_ns),
+        window_ratio=ratio(busy_ns, device.busy.length_ns),
+        device_busy_ratio=ratio(busy_ns, device.busy.total_ns),
         overlap_us=overlap_ns / 1000,
-        overlap_ratio=_ratio(overlap_ns, busy_ns),
+        overlap_ratio=ratio(overlap_ns, busy_ns),
         communication_us=communication_ns / 1000,
         communicates=communication_ns > 0 and 2 * communication_ns >= busy_ns,
         copy_us=copy_ns / 1000,
         exposed_copy_us=exposed_ns / 1000,
         queue=device.queue(rows, points),
     )
-
-
-def _ratio(part_ns: int, whole_ns: int) -> float | None:
-    return part_ns / whole_ns if whole_ns else None

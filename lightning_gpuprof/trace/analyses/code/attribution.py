@@ -16,13 +16,14 @@ from lightning_gpuprof.model.trace.attribution import (
     Unattributed,
 )
 from lightning_gpuprof.trace.analyses.code.waits import launches_into_full_queue, waits_of
-from lightning_gpuprof.trace.analyses.joins.ancestors import take_or_absent
-from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
+from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces, call_places
+from lightning_gpuprof.trace.distinct import ratio, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import exclusive_ns, take_or_absent
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 
-def attribution(linked: LinkedTrace, *, places: CallPlaces | None = None) -> Attribution:
+def attribution(linked: LinkedTrace) -> Attribution:
     """Attribute the time of the devices to the code that launched it.
 
     A kernel belongs to the call that launched it, by its correlation id; the call to what was running on its thread.
@@ -31,12 +32,11 @@ def attribution(linked: LinkedTrace, *, places: CallPlaces | None = None) -> Att
 
     Args:
         linked: The trace.
-        places: Where the calls of the trace were made, if that is at hand.
 
     Returns:
         The attribution; its tables are empty where the trace has no stacks, modules or phases.
     """
-    places = places or CallPlaces(linked)
+    places = call_places(linked)
     time = _DeviceTime(linked, places)
     blocked = waits_of(linked).calls
     queued = launches_into_full_queue(linked)
@@ -66,18 +66,16 @@ class _DeviceTime:
         self.module = take_or_absent(places.module, linked.launch)
         self.phase = take_or_absent(places.phase, linked.launch)
         self.operator = linked.operator
-        self.backward = take_or_absent(places.in_backward.astype(np.intp), linked.launch) > 0
+        self.backward = take_or_absent(places.in_backward, linked.launch) > 0
         self.forward = take_or_absent(places.forward, linked.launch)
 
     def ratio(self, ns: int) -> float | None:
-        return ns / self.total_ns if self.total_ns else None
+        return ratio(ns, self.total_ns)
 
     def by(self, place: Rows, count: int, chosen: Mask | None = None) -> tuple[Int64, Int64]:
         """Time and number of the works at each place."""
         known = place > ABSENT if chosen is None else chosen & (place > ABSENT)
-        # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
-        ns = np.bincount(place[known], weights=self.duration_ns[known], minlength=count).astype(np.int64)
-        return ns, np.bincount(place[known], minlength=count)
+        return summed(place[known], self.duration_ns[known], count), np.bincount(place[known], minlength=count)
 
 
 def _levels(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime) -> list[Attributed]:
@@ -119,7 +117,7 @@ def _lines(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime, waiting: 
     of_call = places.line[waiting]
     known = of_call > ABSENT
     weights = linked.trace.runtime.duration_ns[waiting[known]]
-    blocked_ns = np.bincount(of_call[known], weights=weights, minlength=count).astype(np.int64)
+    blocked_ns = summed(of_call[known], weights, count)
     seen = np.flatnonzero((device_ns > 0) | (host_ns > 0) | (blocked_ns > 0) | (hits > 0))
     order = sorted(seen.tolist(), key=lambda row: (-device_ns[row], -host_ns[row], row))
     return tuple(
@@ -153,14 +151,10 @@ def _host_ns(linked: LinkedTrace, places: CallPlaces) -> Int64:
         around = np.where(
             take_or_absent(line, linked.operators.parent[rows]) > ABSENT, linked.operators.parent[rows], ABSENT
         )
-    own_ns = np.zeros(len(spans), np.int64)
-    own_ns[rows] = spans.duration_ns[rows]
-    nested = around > ABSENT
-    inner, outer = rows[nested], around[nested]
-    common_ns = np.minimum(spans.end_ns[inner], spans.end_ns[outer]) - spans.start_ns[inner]
-    np.subtract.at(own_ns, outer, np.maximum(common_ns, 0))
-    own_ns = np.maximum(own_ns[rows], 0)
-    return np.bincount(line[rows], weights=own_ns, minlength=count).astype(np.int64)
+    parent: Rows = np.full(len(spans), ABSENT, np.intp)
+    parent[rows] = around
+    own_ns = exclusive_ns(spans.start_ns, spans.end_ns, parent)
+    return summed(line[rows], own_ns[rows], count)
 
 
 def _hits(linked: LinkedTrace, places: CallPlaces) -> Int64:

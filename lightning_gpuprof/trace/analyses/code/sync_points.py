@@ -7,23 +7,21 @@ import numpy as np
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
 from lightning_gpuprof.trace.analyses.code.waits import Waits, operation_of_call, waits_of
-from lightning_gpuprof.trace.analyses.joins.ancestors import take_or_absent
-from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
+from lightning_gpuprof.trace.analyses.joins.call_places import call_places
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of
-from lightning_gpuprof.trace.distinct import distinct
+from lightning_gpuprof.trace.distinct import distinct, ratio
 from lightning_gpuprof.trace.host_phases import LIGHTNING
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.nesting import Nesting
+from lightning_gpuprof.trace.nesting import Nesting, take_or_absent
 from lightning_gpuprof.trace.steps import STEP
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 
-def sync_points(linked: LinkedTrace, *, places: CallPlaces | None = None) -> SyncPoints:
+def sync_points(linked: LinkedTrace) -> SyncPoints:
     """Find where the host waited for the device, and what it cost.
 
     Args:
         linked: The trace.
-        places: Where the calls of the trace were made, if that is at hand.
 
     Returns:
         All sync points; empty without a GPU or without waits.
@@ -37,19 +35,19 @@ def sync_points(linked: LinkedTrace, *, places: CallPlaces | None = None) -> Syn
     item = linked.named(trace.cpu_op, lambda name: name == "aten::item")
 
     def per_step(values: Int64) -> float | None:
-        return int(values[in_step].sum()) / 1000 / steps if steps else None
+        return ratio(int(values[in_step].sum()) / 1000, steps)
 
     return SyncPoints(
         devices=len(linked.device_rows),
-        sites=_sites(linked, waits, idle_after_ns, cost_ns, places or CallPlaces(linked)),
+        sites=_sites(linked, waits, idle_after_ns, cost_ns),
         count=len(waits),
         blocked_us=int(waits.blocked_ns.sum()) / 1000,
         idle_after_us=int(idle_after_ns.sum()) / 1000,
         cost_us=int(cost_ns.sum()) / 1000,
         idle_us=idle_ns / 1000,
-        cost_ratio=int(cost_ns.sum()) / idle_ns if idle_ns else None,
+        cost_ratio=ratio(int(cost_ns.sum()), idle_ns),
         steps=steps,
-        count_per_step=int(in_step.sum()) / steps if steps else None,
+        count_per_step=ratio(int(in_step.sum()), steps),
         blocked_us_per_step=per_step(waits.blocked_ns),
         idle_after_us_per_step=per_step(idle_after_ns),
         cost_us_per_step=per_step(cost_ns),
@@ -112,15 +110,13 @@ def _caused(after_ns: Int64, blocked_ns: Int64, step: Rows) -> Int64:
     return caused_ns
 
 
-def _sites(
-    linked: LinkedTrace, waits: Waits, idle_after_ns: Int64, cost_ns: Int64, places: CallPlaces
-) -> tuple[SyncSite, ...]:
+def _sites(linked: LinkedTrace, waits: Waits, idle_after_ns: Int64, cost_ns: Int64) -> tuple[SyncSite, ...]:
     if not len(waits):
         return ()
-    trace, call = linked.trace, waits.first_call
+    trace, places, call = linked.trace, call_places(linked), waits.first_call
     line, module, phase = places.line[call], places.module[call], places.phase[call]
     no_line = line == ABSENT
-    name = np.where(waits.operator > ABSENT, take_or_absent(trace.cpu_op.name.astype(np.intp), waits.operator), ABSENT)
+    name = take_or_absent(trace.cpu_op.name, waits.operator)
     name = np.where(name > ABSENT, name, trace.runtime.name[call])
     copy = _copies(linked, waits)
     annotation = _annotations(linked, waits, hidden=~no_line)
@@ -128,7 +124,7 @@ def _sites(
     groups = groups_of(name, copy, line, module, phase, annotation, inside)
     steps = len(linked.steps)
     of_steps = groups.sums((linked.steps.at(waits.start_ns) > ABSENT).astype(np.int64))
-    sums = [groups.sums(values).tolist() for values in (waits.blocked_ns, idle_after_ns, cost_ns)]
+    blocked, idle_after, cost = (groups.sums(values) / 1000 for values in (waits.blocked_ns, idle_after_ns, cost_ns))
     calls = _calls(linked, waits, groups)
 
     def text(number: int) -> str | None:
@@ -145,10 +141,10 @@ def _sites(
             annotation=text(annotation[first]),
             inside=text(inside[first]),
             count=int(groups.counts[group]),
-            count_per_step=int(of_steps[group]) / steps if steps else None,
-            blocked_us=sums[0][group] / 1000,
-            idle_after_us=sums[1][group] / 1000,
-            cost_us=sums[2][group] / 1000,
+            count_per_step=ratio(int(of_steps[group]), steps),
+            blocked_us=float(blocked[group]),
+            idle_after_us=float(idle_after[group]),
+            cost_us=float(cost[group]),
         )
         for group, first in enumerate(groups.first.tolist())
     ]
@@ -190,8 +186,8 @@ def _annotations(linked: LinkedTrace, waits: Waits, *, hidden: Mask) -> Rows:
     thread = linked.trace.runtime.thread[waits.first_call]
     row = Nesting(ranges.start_ns, ranges.end_ns, ranges.thread).innermost(waits.start_ns, thread)
     is_action = linked.named(ranges, lambda name: name.startswith(LIGHTNING))
-    told = ~hidden | (take_or_absent(is_action.astype(np.intp), row) == 1)
-    return np.where(told, take_or_absent(ranges.name.astype(np.intp), row), ABSENT)
+    told = ~hidden | (take_or_absent(is_action, row) == 1)
+    return np.where(told, take_or_absent(ranges.name, row), ABSENT)
 
 
 def _outermost(linked: LinkedTrace, waits: Waits) -> Rows:
@@ -206,4 +202,4 @@ def _outermost(linked: LinkedTrace, waits: Waits) -> Rows:
         climbing, above = climbing[above > ABSENT], above[above > ABSENT]
         climbing, above = climbing[~is_step[above]], above[~is_step[above]]
         top[climbing] = above
-    return np.where((top == own) & (waits.operator > ABSENT), ABSENT, take_or_absent(ops.name.astype(np.intp), top))
+    return np.where((top == own) & (waits.operator > ABSENT), ABSENT, take_or_absent(ops.name, top))

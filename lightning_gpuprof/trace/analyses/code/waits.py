@@ -1,15 +1,15 @@
-"""The host's waits for the device: which calls block it, and which of them are one wait."""
+"""The host's waits for the device: which calls hold it, by their names, and which of them are one wait."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.joins import host_calls
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
 from lightning_gpuprof.trace.distinct import distinct, median, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import nearest, take_or_absent
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 _FULL_QUEUE = 1000
@@ -20,6 +20,46 @@ _SLOW_LAUNCH = 3.0
 """Times the median duration of a launch, from which on a launch into a full queue counts as blocked."""
 
 _WHOLE_DEVICE = ("cudaDeviceSynchronize", "hipDeviceSynchronize", "cudaThreadSynchronize", "cuCtxSynchronize")
+
+
+_SYNCHRONISES = re.compile(
+    r"^(cuda|hip)(Device|Stream|Event|Thread)Synchronize"
+    r"|^(cu|hip)(Ctx|Stream|Event)Synchronize"
+    r"|^(cuda|cu|hip)Memcpy(?!.*Async)"
+)
+"""Copies without ``Async`` return when they are done; PyTorch on ROCm copies with ``hipMemcpyWithStream``."""
+
+_ALLOCATES = re.compile(
+    r"^(cuda|hip)(Ext|Host)?(Malloc|Free|Alloc)"
+    r"|^cuMem(Host)?(Alloc|Free)"
+    r"|^(cu|hip)Mem(Create|Release|Map|Unmap|SetAccess|AddressReserve|AddressFree)"
+    r"|^(cuda|hip|cuMem)Host(Register|Unregister)"
+)
+"""Also the calls by which expandable segments map memory, and page-locking of host memory."""
+
+_PAGEABLE = re.compile(r"\bPageable\b", re.IGNORECASE)
+
+
+def synchronises(call_name: str) -> bool:
+    """Whether the host waits in this call until the device, a stream or an event is done.
+
+    Asynchronous copies of pageable memory wait too, which only the copy's name tells: see :func:`copies_pageable`.
+    """
+    return _SYNCHRONISES.search(call_name) is not None
+
+
+def copies_pageable(work_name: str) -> bool:
+    """Whether a copy, by its name such as ``Memcpy DtoH (Device -> Pageable)``, holds the host that launched it.
+
+    CUDA stages pageable memory, and a call that copies to it returns when the copy is done (CUDA Runtime API, "API
+    synchronization behavior").
+    """
+    return _PAGEABLE.search(work_name) is not None
+
+
+def allocates(call_name: str) -> bool:
+    """Whether the call takes memory of device or page-locked host from the driver, or gives it back."""
+    return _ALLOCATES.search(call_name) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +97,9 @@ def blocking_calls(linked: LinkedTrace) -> Rows:
     Calls that synchronise, and copies of pageable memory. Calls that allocate are not among them.
     """
     calls = linked.trace.runtime
-    blocks = linked.named(calls, host_calls.synchronises)
+    blocks = linked.named(calls, synchronises)
     # most names are long ones of kernels
-    pageable = linked.named(linked.work, lambda name: name.startswith("Memcpy") and host_calls.copies_pageable(name))
+    pageable = linked.named(linked.work, lambda name: name.startswith("Memcpy") and copies_pageable(name))
     pageable &= linked.launched
     blocks[linked.launch[pageable]] = True
     return np.flatnonzero(blocks)
@@ -107,17 +147,9 @@ def waits_of(linked: LinkedTrace) -> Waits:
     left_out = int((~kept).sum())
     rows, outer = rows[kept], outer[kept]
     if not len(rows):
-        none, no_ns = np.zeros(0, np.intp), np.zeros(0, np.int64)
-        return Waits(
-            start_ns=no_ns,
-            end_ns=no_ns,
-            blocked_ns=no_ns,
-            operator=none,
-            first_call=none,
-            calls=none,
-            wait_of_call=none,
-            left_out=left_out,
-        )
+        none = np.zeros(0, np.int64)
+        columns = ("start_ns", "end_ns", "blocked_ns", "operator", "first_call", "calls", "wait_of_call")
+        return Waits(left_out=left_out, **dict.fromkeys(columns, none))
     key = np.where(outer > ABSENT, outer, len(linked.trace.cpu_op) + np.arange(len(rows)))
     of_row = numbered(key).of_row
     count = int(of_row.max()) + 1

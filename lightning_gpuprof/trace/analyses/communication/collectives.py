@@ -130,15 +130,10 @@ def collective_calls(linked: LinkedTrace) -> CollectiveCalls:
 
 def _only_group_size(linked: LinkedTrace) -> int | None:
     """The ranks of the job, if the trace knows of no smaller group."""
-    distributed = linked.trace.about.distributed
-    world = _whole(distributed.get("world_size"))
-    groups = distributed.get("pg_config")
+    world = linked.trace.about.world_size
+    groups = linked.trace.about.distributed.get("pg_config")
     sizes = {group.get("pg_size") for group in groups if isinstance(group, dict)} if isinstance(groups, list) else set()
     return world if sizes <= {world} else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 class _Sources(NamedTuple):

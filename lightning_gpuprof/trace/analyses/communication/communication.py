@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from lightning_gpuprof.model.trace.communication import (
@@ -16,9 +18,10 @@ from lightning_gpuprof.trace.analyses.communication.collectives import (
     bus_factor,
     collective_calls,
 )
-from lightning_gpuprof.trace.intervals import Coverage
+from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
+from lightning_gpuprof.trace.distinct import ratio
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int64, Mask, Rows
+from lightning_gpuprof.trace.tables import Int64, Mask
 
 
 def communication_of(linked: LinkedTrace, *, sizes: int = 40) -> Communication:
@@ -29,83 +32,63 @@ def communication_of(linked: LinkedTrace, *, sizes: int = 40) -> Communication:
         sizes: Most rows of :attr:`Communication.sizes`.
     """
     calls = collective_calls(linked)
-    computation = {device: _covered(linked, rows, ~linked.is_communication) for device, rows in _by_device(linked)}
+    parts = device_parts(linked)
     start_ns, end_ns = linked.work.start_ns[calls.rows], linked.work.end_ns[calls.rows]
     exposed_ns = end_ns - start_ns
-    for device, covered in computation.items():
+    for device, part in parts.items():
         own = linked.work.device[calls.rows] == device
-        exposed_ns[own] -= covered.overlap_ns(start_ns[own], end_ns[own])
+        exposed_ns[own] -= part.computation.overlap_ns(start_ns[own], end_ns[own])
     rows = _CollectiveGroups(calls, end_ns - start_ns, exposed_ns)
     of_size = rows.by_description()
-    distributed = linked.trace.about.distributed
-    backend = distributed.get("backend")
-    world_size = distributed.get("world_size")
+    about = linked.trace.about
+    backend = about.distributed.get("backend")
     return Communication(
-        rank=linked.trace.about.rank,
-        world_size=world_size if isinstance(world_size, int) and not isinstance(world_size, bool) else None,
+        rank=about.rank,
+        world_size=about.world_size,
         backend=backend if isinstance(backend, str) else None,
-        devices=tuple(_device(linked, device, computation[device]) for device in computation),
+        devices=tuple(_device(linked, device, part) for device, part in parts.items()),
         kinds=rows.by_kind(),
         sizes=of_size[:sizes],
         sizes_left_out=max(len(of_size) - sizes, 0),
-        streams=_streams(linked, calls, computation),
+        streams=_streams(linked, calls, parts),
         notes=_notes(linked, calls),
     )
 
 
-def _by_device(linked: LinkedTrace) -> list[tuple[int, Rows]]:
-    return sorted(linked.device_rows.items(), key=lambda item: linked.trace.devices[item[0]])
-
-
-def _covered(linked: LinkedTrace, rows: Rows, wanted: Mask) -> Coverage:
-    """What the wanted kernels among some work cover."""
-    chosen = rows[linked.is_kernel[rows] & wanted[rows]]
-    return Coverage(linked.work.start_ns[chosen], linked.work.end_ns[chosen])
-
-
-def _device(linked: LinkedTrace, device: int, computation: Coverage) -> DeviceCommunication:
-    rows, work = linked.device_rows[device], linked.work
-    communication = _covered(linked, rows, linked.is_communication)
-    copies = rows[~linked.is_kernel[rows]]
-    copied = Coverage(work.start_ns[copies], work.end_ns[copies])
-    window_ns = int(work.end_ns[rows].max() - work.start_ns[rows].min())
-    overlap_ns = _common_ns(communication, computation)
-    exposed_ns = communication.total_ns - overlap_ns
+def _device(linked: LinkedTrace, device: int, part: DeviceParts) -> DeviceCommunication:
+    overlap_ns = part.communication.common_ns(part.computation)
+    exposed_ns = part.communication.total_ns - overlap_ns
     return DeviceCommunication(
         device=linked.trace.devices[device],
-        collectives=int(linked.is_communication[rows].sum()),
-        window_us=window_ns / 1000,
-        communication_us=communication.total_ns / 1000,
-        computation_us=computation.total_ns / 1000,
+        collectives=int(linked.is_communication[linked.device_rows[device]].sum()),
+        window_us=part.busy.length_ns / 1000,
+        communication_us=part.communication.total_ns / 1000,
+        computation_us=part.computation.total_ns / 1000,
         overlap_us=overlap_ns / 1000,
         exposed_us=exposed_ns / 1000,
-        exposed_ratio=exposed_ns / window_ns if window_ns else None,
-        copy_us=copied.total_ns / 1000,
-        copy_exposed_us=(copied.total_ns - _common_ns(copied, computation)) / 1000,
+        exposed_ratio=ratio(exposed_ns, part.busy.length_ns),
+        copy_us=part.copies.total_ns / 1000,
+        copy_exposed_us=(part.copies.total_ns - part.copies.common_ns(part.computation)) / 1000,
     )
 
 
-def _common_ns(one: Coverage, other: Coverage) -> int:
-    return int(other.overlap_ns(one.start_ns, one.end_ns).sum())
-
-
 def _streams(
-    linked: LinkedTrace, calls: CollectiveCalls, computation: dict[int, Coverage]
+    linked: LinkedTrace, calls: CollectiveCalls, parts: Mapping[int, DeviceParts]
 ) -> tuple[StreamCommunication, ...]:
     work, found = linked.work, []
-    streams = sorted(set(zip(work.device[calls.rows].tolist(), work.stream[calls.rows].tolist(), strict=True)))
-    for device, stream in streams:
+    for device, stream in set(zip(work.device[calls.rows].tolist(), work.stream[calls.rows].tolist(), strict=True)):
         rows = linked.device_rows[device]
         rows = rows[work.stream[rows] == stream]
-        own = _covered(linked, rows, linked.is_communication)
+        communicates = linked.is_communication[rows]
+        own = linked.covered(rows[communicates])
         found.append(
             StreamCommunication(
                 device=linked.trace.devices[device],
                 stream=stream,
-                collectives=int(linked.is_communication[rows].sum()),
+                collectives=int(communicates.sum()),
                 communication_us=own.total_ns / 1000,
-                exposed_us=(own.total_ns - _common_ns(own, computation[device])) / 1000,
-                computation_us=_covered(linked, rows, ~linked.is_communication).total_ns / 1000,
+                exposed_us=(own.total_ns - own.common_ns(parts[device].computation)) / 1000,
+                computation_us=linked.covered(rows[linked.is_kernel[rows] & ~communicates]).total_ns / 1000,
             )
         )
     return tuple(sorted(found, key=lambda one: (one.device, -one.communication_us, one.stream)))
@@ -169,7 +152,7 @@ class _CollectiveGroups:
             mean_us=total_ns / len(duration_ns) / 1000,
             min_us=int(duration_ns.min()) / 1000,
             max_us=int(duration_ns.max()) / 1000,
-            share_ratio=total_ns / self._all_ns if self._all_ns else 0.0,
+            share_ratio=ratio(total_ns, self._all_ns) or 0.0,
             exposed_us=int(self._exposed_ns[chosen].sum()) / 1000,
             sized=int(sized.sum()),
             total_bytes=total_bytes,

@@ -17,12 +17,6 @@ def named(traces: Sequence[LinkedTrace]) -> bool:
     return traces[0].trace.about.rank is not None
 
 
-def world_size_of(trace: LinkedTrace) -> int | None:
-    """Ranks of the job."""
-    size = trace.trace.about.distributed.get("world_size")
-    return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
-
-
 def ranks_of(traces: Sequence[LinkedTrace], names: Sequence[str]) -> list[int]:
     """The ranks of the traces; their numbers in the order given if none names its rank.
 
@@ -51,7 +45,7 @@ def ranks_of(traces: Sequence[LinkedTrace], names: Sequence[str]) -> list[int]:
         if rank in seen:
             raise TraceError(f"{seen[rank]} and {name}: both are rank {rank}. {_GIVE}")
         seen[rank] = name
-    sizes = {size: name for trace, name in zip(traces, names, strict=True) if (size := world_size_of(trace))}
+    sizes = {size: name for trace, name in zip(traces, names, strict=True) if (size := trace.trace.about.world_size)}
     if len(sizes) > 1:
         jobs = ", ".join(f"{name} is of {size}" for size, name in sorted(sizes.items()))
         raise TraceError(f"The traces are of jobs with different numbers of ranks: {jobs}. {_GIVE}")

@@ -14,12 +14,12 @@ from lightning_gpuprof.model.trace.ranks import (
     RankTimes,
 )
 from lightning_gpuprof.trace.analyses.communication.late_rank import late_rank
-from lightning_gpuprof.trace.analyses.communication.rank_checks import named, rank_caveats, ranks_of, world_size_of
+from lightning_gpuprof.trace.analyses.communication.rank_checks import named, rank_caveats, ranks_of
 from lightning_gpuprof.trace.analyses.communication.rank_matching import Matched, match_collectives
-from lightning_gpuprof.trace.distinct import median
-from lightning_gpuprof.trace.intervals import Coverage
+from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
+from lightning_gpuprof.trace.distinct import median, ratio
+from lightning_gpuprof.trace.intervals import NOWHERE
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Rows
 
 CLOCKS_AGREE_US = 50.0
 """Ends of a collective are this close together if the clocks agree: well above what its last hop takes, well below
@@ -45,9 +45,9 @@ def compare_ranks(
     ranks = ranks_of(traces, called)
     order = sorted(range(len(ranks)), key=lambda row: ranks[row])
     traces, called, ranks = [traces[i] for i in order], [called[i] for i in order], [ranks[i] for i in order]
-    world_size = next((size for trace in traces if (size := world_size_of(trace))), None)
+    world_size = next((size for trace in traces if (size := trace.trace.about.world_size)), None)
     matched = match_collectives(traces)
-    devices = [_RankDevice.of(trace) for trace in traces]
+    devices = [_rank_device(trace) for trace in traces]
     clocks = _clocks(matched)
     times = tuple(
         _times(matched, column, rank, name, device, trace.trace.base_time_ns or 0, clocks)
@@ -72,34 +72,14 @@ def compare_ranks(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _RankDevice:
-    """The device of a rank that communicates, else its first one."""
-
-    name: str | None
-    window_ns: int = 0
-    busy_ns: int = 0
-    communication_ns: int = 0
-    computation: Coverage
-
-    @staticmethod
-    def of(linked: LinkedTrace) -> _RankDevice:
-        work, count = linked.work, np.bincount(linked.work.device[linked.is_communication], minlength=1)
-        device = int(count.argmax()) if count.any() else min(linked.device_rows, default=-1)
-        rows = linked.device_rows.get(device, np.zeros(0, np.intp))
-        kernels = rows[linked.is_kernel[rows]]
-        communicates = linked.is_communication[kernels]
-
-        def covered(chosen: Rows) -> Coverage:
-            return Coverage(work.start_ns[chosen], work.end_ns[chosen])
-
-        return _RankDevice(
-            name=linked.trace.devices[device] if len(rows) else None,
-            window_ns=int(work.end_ns[rows].max() - work.start_ns[rows].min()) if len(rows) else 0,
-            busy_ns=covered(rows).total_ns,
-            communication_ns=covered(kernels[communicates]).total_ns,
-            computation=covered(kernels[~communicates]),
-        )
+def _rank_device(linked: LinkedTrace) -> tuple[str | None, DeviceParts]:
+    """Name and times of the device of a rank that communicates, else of its first one."""
+    count = np.bincount(linked.work.device[linked.is_communication], minlength=1)
+    parts = device_parts(linked)
+    if not parts:
+        return None, DeviceParts(busy=NOWHERE, computation=NOWHERE, communication=NOWHERE, copies=NOWHERE)
+    device = int(count.argmax()) if count.any() else min(parts)
+    return linked.trace.devices[device], parts[device]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +112,11 @@ def _times(
     column: int,
     rank: int,
     name: str,
-    device: _RankDevice,
+    device: tuple[str | None, DeviceParts],
     base_ns: int,
     clocks: _Clocks | None,
 ) -> RankTimes:
+    device_name, parts = device
     present = matched.present[:, column]
     waiting_ns = matched.waiting_ns
     starts, ends = matched.start_ns[present, column], matched.end_ns[present, column]
@@ -147,11 +128,11 @@ def _times(
     return RankTimes(
         rank=rank,
         trace=name,
-        device=device.name,
-        window_us=device.window_ns / 1000,
-        computation_us=device.computation.total_ns / 1000,
-        communication_us=device.communication_ns / 1000,
-        idle_us=(device.window_ns - device.busy_ns) / 1000,
+        device=device_name,
+        window_us=parts.busy.length_ns / 1000,
+        computation_us=parts.computation.total_ns / 1000,
+        communication_us=parts.communication.total_ns / 1000,
+        idle_us=(parts.busy.length_ns - parts.busy.total_ns) / 1000,
         matched=int(present.sum()),
         unmatched=matched.unmatched_of_rank[column],
         transfer_us=int(matched.transfer_ns[present].sum()) / 1000,
@@ -160,7 +141,7 @@ def _times(
         last=len(caused),
         caused_us=int(waiting_ns[caused].sum()) / 1000,
         between_us=int((to_ns - from_ns).sum()) / 1000,
-        between_computation_us=int(device.computation.overlap_ns(from_ns - base_ns, to_ns - base_ns).sum()) / 1000,
+        between_computation_us=int(parts.computation.overlap_ns(from_ns - base_ns, to_ns - base_ns).sum()) / 1000,
         clock_offset_us=None if clocks is None else clocks.offset_us[column],
     )
 
@@ -178,7 +159,7 @@ def _kinds(matched: Matched) -> tuple[KindTimes, ...]:
                     count=int(rows.sum()),
                     transfer_us=transfer / 1000,
                     waiting_us=waiting / 1000,
-                    waiting_ratio=waiting / (transfer + waiting) if transfer + waiting else None,
+                    waiting_ratio=ratio(waiting, transfer + waiting),
                 )
             )
     return tuple(sorted(found, key=lambda one: -(one.transfer_us + one.waiting_us)))

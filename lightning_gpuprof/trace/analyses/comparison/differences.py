@@ -15,7 +15,6 @@ from lightning_gpuprof.model.trace.differences import (
 )
 from lightning_gpuprof.model.trace.host_factor import beyond_factor, factor_sentence, host_factor
 from lightning_gpuprof.trace.analyses.comparison.per_step import PerStep, Total, Totals
-from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
 from lightning_gpuprof.trace.linked import LinkedTrace
 
 SAME_RATIO = 0.02
@@ -78,12 +77,11 @@ def _host_side(ratio: float, name: str) -> str:
 
 def _compared(side: PerStep, name: str) -> ComparedTrace:
     about, lengths = side.linked.trace.about, side.lengths_ns
-    world_size = about.distributed.get("world_size")
     return ComparedTrace(
         name=name,
         gpu=_gpu(side.linked),
         rank=about.rank,
-        world_size=world_size if isinstance(world_size, int) and not isinstance(world_size, bool) else None,
+        world_size=about.world_size,
         steps=len(side.linked.steps),
         units=side.units,
         period_us=int(lengths.sum()) / 1000 / side.units,
@@ -94,7 +92,7 @@ def _compared(side: PerStep, name: str) -> ComparedTrace:
 
 def _gpu(linked: LinkedTrace) -> str | None:
     """The models of the devices with work."""
-    named = {device_name(properties_of(linked.trace, device)) for device in linked.device_rows}
+    named = {linked.trace.product_of(device) for device in linked.device_rows}
     return ", ".join(sorted(name for name in named if name)) or None
 
 

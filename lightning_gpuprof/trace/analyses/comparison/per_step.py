@@ -10,13 +10,15 @@ import numpy as np
 
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.trace.differences import DeviceTimes, Unit
+from lightning_gpuprof.trace.analyses.joins.device_parts import device_parts
 from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_phases
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.phase_times import phase_counts, phase_times_ns
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import kernel_traits
-from lightning_gpuprof.trace.intervals import Coverage
+from lightning_gpuprof.trace.distinct import summed
+from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int64, Mask, Rows, Spans
+from lightning_gpuprof.trace.tables import Int64, Mask, Spans, extent_ns
 
 
 @dataclass(kw_only=True)
@@ -55,17 +57,12 @@ class PerStep:
     """The steps, or the window: first start to last end of everything."""
 
     def __post_init__(self) -> None:
-        steps = self.linked.steps
+        steps, trace = self.linked.steps, self.linked.trace
         if self.unit == "step":
             inside = Coverage(steps.start_ns, steps.end_ns)
         else:
-            trace = self.linked.trace
-            parts: list[Spans] = [trace.runtime, trace.cpu_op, trace.annotation, self.linked.work]
-            filled = [part for part in parts if len(part)]
-            inside = Coverage(
-                np.array([min(int(part.start_ns.min()) for part in filled)] if filled else [], np.int64),
-                np.array([max(int(part.end_ns.max()) for part in filled)] if filled else [], np.int64),
-            )
+            window = extent_ns((trace.runtime, trace.cpu_op, trace.annotation, self.linked.work))
+            inside = NOWHERE if window is None else Coverage(*(np.array([moment]) for moment in window))
         object.__setattr__(self, "inside", inside)
 
     @property
@@ -121,7 +118,7 @@ class PerStep:
         """Host time by phase, with ``none`` for the rest; they sum to the length of what is inside."""
         if not len(self.inside.start_ns):
             return {}
-        first, last = int(self.inside.start_ns[0]), int(self.inside.end_ns[-1])
+        first, last = self.inside.window_ns
         counts = phase_counts(self.linked, first, last)
         totals: dict[str, Total] = {}
         if self.unit == "step":  # as the table of steps has them
@@ -129,7 +126,7 @@ class PerStep:
             spent_ns: dict[Phase, int] = {phase: int(ns.sum()) for phase, ns in of_steps.items()}
         else:
             covered = phase_times_ns(self.linked, first, last)
-            spent_ns = {phase: _common_ns(coverage, self.inside) for phase, coverage in covered.items()}
+            spent_ns = {phase: coverage.common_ns(self.inside) for phase, coverage in covered.items()}
         for phase, ns in spent_ns.items():
             totals[phase] = Total(ns=ns, count=counts.get(phase, 0))
         totals["none"] = Total(ns=self.inside.total_ns - sum(total.ns for total in totals.values()), count=0)
@@ -138,33 +135,20 @@ class PerStep:
     def devices(self) -> dict[str, DeviceTimes]:
         """Each device inside."""
         found = {}
-        for device, rows in self.linked.device_rows.items():
-            kernels = rows[self.linked.is_kernel[rows]]
-            is_communication = self.linked.is_communication[kernels]
-            communication, computation = (
-                self._covered(kernels[is_communication]),
-                self._covered(kernels[~is_communication]),
-            )
-            busy_ns = _common_ns(self._covered(rows), self.inside)
+        for device, parts in device_parts(self.linked).items():
+            covers = parts.busy, parts.computation, parts.communication, parts.exposed_communication
+            busy_ns, computation_ns, communication_ns, exposed_ns = (one.common_ns(self.inside) for one in covers)
             found[self.linked.trace.devices[device]] = DeviceTimes(
                 busy_us=busy_ns / 1000 / self.units,
                 idle_us=(self.inside.total_ns - busy_ns) / 1000 / self.units,
-                computation_us=_common_ns(computation, self.inside) / 1000 / self.units,
-                communication_us=_common_ns(communication, self.inside) / 1000 / self.units,
-                exposed_us=_common_ns(communication.without(computation), self.inside) / 1000 / self.units,
+                computation_us=computation_ns / 1000 / self.units,
+                communication_us=communication_ns / 1000 / self.units,
+                exposed_us=exposed_ns / 1000 / self.units,
             )
         return found
 
-    def _covered(self, rows: Rows) -> Coverage:
-        return Coverage(self.linked.work.start_ns[rows], self.linked.work.end_ns[rows])
-
     def _by_name(self, spans: Spans, values_ns: Int64, counts: Mask) -> dict[str, Total]:
         names = self.linked.trace.names
-        totals = np.zeros(len(names), np.int64)
-        np.add.at(totals, spans.name[counts], values_ns[counts])
+        totals = summed(spans.name[counts], values_ns[counts], len(names))
         often = np.bincount(spans.name[counts], minlength=len(names))
         return {names[row]: Total(ns=int(totals[row]), count=int(often[row])) for row in np.flatnonzero(often).tolist()}
-
-
-def _common_ns(one: Coverage, other: Coverage) -> int:
-    return int(one.overlap_ns(other.start_ns, other.end_ns).sum())

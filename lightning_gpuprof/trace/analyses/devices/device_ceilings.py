@@ -10,7 +10,6 @@ from typing import get_args
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.trace.kernels import KernelDtype
 from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
-from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
 from lightning_gpuprof.trace.reader import Trace
 
 
@@ -71,7 +70,7 @@ def ceilings_of(
             raise ArgumentError(f"measured_flops_per_s[{dtype!r}]", rate, "be above 0")
     if measured_bytes_per_s is not None and not (math.isfinite(measured_bytes_per_s) and measured_bytes_per_s > 0):
         raise ArgumentError("measured_bytes_per_s", measured_bytes_per_s, "be above 0")
-    name = None if device is None else device_name(properties_of(trace, device))
+    name = None if device is None else trace.product_of(device)
     peaks = peaks_of(name) if name else None
     return Ceilings(
         device=name,

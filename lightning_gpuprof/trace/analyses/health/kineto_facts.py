@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from lightning_gpuprof.model.trace.kineto_facts import DeviceFacts, KinetoFacts
-from lightning_gpuprof.trace.distinct import distinct, median, numbered
-from lightning_gpuprof.trace.intervals import Coverage, covered_ns
+from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
+from lightning_gpuprof.trace.distinct import distinct, median, numbered, summed
+from lightning_gpuprof.trace.facts import is_fetch
+from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Mask, OperatorSpans, Spans, joined
+from lightning_gpuprof.trace.tables import ABSENT, OperatorSpans, Spans, joined
 
 _BLOCK_BYTES = 1 << 20
 _STEP = STEP.removesuffix("#")
@@ -52,11 +54,10 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
     kernel_ns = _by_name(linked, trace.kernel)
     calls_ns = _by_name(linked, trace.runtime)
     ranges = (trace.annotation, trace.cpu_op)
-    latency = linked.work.start_ns - linked.launch_start_ns
-    latency = latency[linked.launched]
+    latency = (linked.work.start_ns - linked.launch_start_ns)[linked.launched]
     sync = linked.named(trace.runtime, lambda name: "synchronize" in name.lower())
     item = linked.named(trace.cpu_op, lambda name: name == "aten::item")
-    fetches = [part.where(linked.named(part, _is_fetch)) for part in ranges]
+    fetches = [part.where(linked.named(part, is_fetch)) for part in ranges]
     kernel_dur = trace.kernel.duration_ns
     return KinetoFacts(
         sha256=sha256,
@@ -67,40 +68,42 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
         n_X=sum(trace.categories.values()),
         meta=dict(trace.about.values),
         distributed={key: trace.about.distributed[key] for key in _DISTRIBUTED if key in trace.about.distributed},
-        gpus=sorted({name for one in trace.about.device_properties if isinstance(name := one.get("name"), str)}),
+        gpus=trace.about.gpus,
         categories=dict(sorted(trace.categories.items(), key=lambda item: -item[1])),
         n_kernel=len(trace.kernel),
         n_memcpy=len(trace.memcpy),
         n_memset=len(trace.memset),
-        devices={trace.devices[device]: _device(linked, device) for device in _in_order_of_name(linked)},
-        kernel_sum_us=_us(int(kernel_dur.sum())),
+        devices={
+            trace.devices[device]: _device(linked, device, parts) for device, parts in device_parts(linked).items()
+        },
+        kernel_sum_us=int(kernel_dur.sum()) / 1000,
         n_kernel_names=len(kernel_ns),
         top5_kernels=[
-            (name[:_NAME_CHARACTERS], count, _us(total))
+            (name[:_NAME_CHARACTERS], count, total / 1000)
             for name, (count, total) in sorted(kernel_ns.items(), key=lambda row: (-row[1][1], row[0]))[:_TOP_KERNELS]
         ],
         kernel_dur_median_us=median(kernel_dur) / 1000 if len(kernel_dur) else None,
         kernels_under_10us=int((kernel_dur < 10_000).sum()),
         memcpy=_copies(linked),
         api={
-            name: (count, _us(total))
+            name: (count, total / 1000)
             for name, (count, total) in sorted(calls_ns.items(), key=lambda row: -row[1][1])[:_TOP_CALLS]
         },
         n_launch={name: count for name, (count, _) in calls_ns.items() if "launch" in name.lower()},
-        sync_us=_us(int(trace.runtime.duration_ns[sync].sum())),
+        sync_us=int(trace.runtime.duration_ns[sync].sum()) / 1000,
         n_sync=int(sync.sum()),
         idle_pct_matched_only=_idle_pct(work.where(linked.launched)),
         idle_pct_kernels_only=_idle_pct(trace.kernel),
         gpu_matched=int(linked.launched.sum()),
         gpu_unmatched=int((~linked.launched).sum()),
         launch_to_start_median_us=median(latency) / 1000 if len(latency) else None,
-        launch_to_start_max_us=_us(int(latency.max())) if len(latency) else None,
+        launch_to_start_max_us=int(latency.max()) / 1000 if len(latency) else None,
         negative_launch_latency=int((latency < 0).sum()),
         n_item=int(item.sum()),
         n_local_scalar_dense=int(linked.named(trace.cpu_op, lambda name: name == "aten::_local_scalar_dense").sum()),
-        item_us=_us(int(trace.cpu_op.duration_ns[item].sum())),
+        item_us=int(trace.cpu_op.duration_ns[item].sum()) / 1000,
         n_dataloader_next=sum(len(part) for part in fetches),
-        dataloader_us=_us(sum(int(part.duration_ns.sum()) for part in fetches)),
+        dataloader_us=sum(int(part.duration_ns.sum()) for part in fetches) / 1000,
         steps=_steps(linked, ranges),
         n_call_stack_args=trace.call_stacks,
         n_python_function=trace.categories.get("python_function", 0),
@@ -110,37 +113,26 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
     )
 
 
-def _in_order_of_name(linked: LinkedTrace) -> list[int]:
-    return sorted(linked.device_rows, key=lambda device: linked.trace.devices[device])
-
-
-def _device(linked: LinkedTrace, device: int) -> DeviceFacts:
-    rows, busy = linked.device_rows[device], linked.device_busy[device]
-    work = linked.work.where(rows)
-    is_kernel, is_comm = linked.is_kernel[rows], linked.is_communication[rows]
-
-    def of(chosen: Mask) -> Coverage:
-        return Coverage(work.start_ns[chosen], work.end_ns[chosen])
-
-    comm, comp = of(is_comm), of(is_kernel & ~is_comm)
-    window_ns = int(busy.end_ns[-1] - busy.start_ns[0])
+def _device(linked: LinkedTrace, device: int, parts: DeviceParts) -> DeviceFacts:
+    work, busy = linked.work.where(linked.device_rows[device]), parts.busy
     gaps = busy.start_ns[1:] - busy.end_ns[:-1]
-    overlap_ns = int(comp.overlap_ns(comm.start_ns, comm.end_ns).sum())
+    idle_ns = busy.length_ns - busy.total_ns
+    overlap_ns = parts.communication.common_ns(parts.computation)
     return DeviceFacts(
         n=len(work),
         streams=len(distinct(np.where(work.stream == ABSENT, -2 - work.thread, work.stream))),
-        window_us=_us(window_ns),
-        busy_us=_us(busy.total_ns),
-        idle_us=_us(window_ns - busy.total_ns),
-        idle_pct=_percent(window_ns - busy.total_ns, window_ns),
-        kernel_union_us=_us(of(is_kernel).total_ns),
+        window_us=busy.length_ns / 1000,
+        busy_us=busy.total_ns / 1000,
+        idle_us=idle_ns / 1000,
+        idle_pct=_percent(idle_ns, busy.length_ns),
+        kernel_union_us=parts.kernels.total_ns / 1000,
         n_gaps=len(gaps),
-        max_gap_us=_us(int(gaps.max())) if len(gaps) else 0.0,
-        comp_us=_us(comp.total_ns),
-        comm_us=_us(comm.total_ns),
-        mem_us=_us(of(~is_kernel).total_ns),
-        comm_comp_overlap_us=_us(overlap_ns),
-        comm_exposed_us=_us(comm.total_ns - overlap_ns),
+        max_gap_us=int(gaps.max(initial=0)) / 1000,
+        comp_us=parts.computation.total_ns / 1000,
+        comm_us=parts.communication.total_ns / 1000,
+        mem_us=parts.copies.total_ns / 1000,
+        comm_comp_overlap_us=overlap_ns / 1000,
+        comm_exposed_us=(parts.communication.total_ns - overlap_ns) / 1000,
     )
 
 
@@ -151,19 +143,15 @@ def _copies(linked: LinkedTrace) -> dict[str, tuple[int, int, float]]:
     for number in distinct(copies.name):
         own = copies.name == number
         total = int(copies.duration_ns[own].sum())
-        found[linked.trace.names[number]] = (int(own.sum()), int(bytes_[own].sum()), _us(total))
+        found[linked.trace.names[number]] = (int(own.sum()), int(bytes_[own].sum()), total / 1000)
     return dict(sorted(found.items()))
-
-
-def _is_fetch(name: str) -> bool:
-    return "DataLoader" in name and "__next__" in name
 
 
 def _steps(linked: LinkedTrace, ranges: Sequence[OperatorSpans]) -> list[tuple[str, float]]:
     chosen = joined(Spans, [part.where(linked.named(part, lambda name: name.startswith(_STEP))) for part in ranges])
     rows = zip(chosen.start_ns.tolist(), chosen.name.tolist(), chosen.duration_ns.tolist(), strict=True)
     named = sorted((start, linked.trace.names[name], duration) for start, name, duration in rows)
-    return [(name, _us(duration)) for _, name, duration in named]
+    return [(name, duration / 1000) for _, name, duration in named]
 
 
 def _collectives(linked: LinkedTrace) -> dict[str, tuple[int, float]]:
@@ -174,7 +162,7 @@ def _collectives(linked: LinkedTrace) -> dict[str, tuple[int, float]]:
         name = linked.trace.collectives[number].name
         count, total = found.get(name, (0, 0))
         found[name] = (count + int(own.sum()), total + int(work.duration_ns[own].sum()))
-    return {name: (count, _us(total)) for name, (count, total) in found.items()}
+    return {name: (count, total / 1000) for name, (count, total) in found.items()}
 
 
 def _annotations(linked: LinkedTrace) -> list[tuple[str, int]]:
@@ -187,22 +175,15 @@ def _annotations(linked: LinkedTrace) -> list[tuple[str, int]]:
 def _by_name(linked: LinkedTrace, spans: Spans) -> dict[str, tuple[int, int]]:
     """Count and sum of durations (ns) of each name."""
     names = linked.trace.names
-    # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
-    total = np.bincount(spans.name, weights=spans.duration_ns, minlength=len(names))
+    total = summed(spans.name, spans.duration_ns, len(names))
     count = np.bincount(spans.name, minlength=len(names))
     return {names[number]: (int(count[number]), int(total[number])) for number in np.flatnonzero(count)}
 
 
 def _idle_pct(work: Spans) -> float | None:
-    if not len(work):
-        return None
-    window_ns = int(work.end_ns.max() - work.start_ns.min())
-    return _percent(window_ns - covered_ns(work.start_ns, work.end_ns), window_ns)
+    busy = Coverage(work.start_ns, work.end_ns)
+    return _percent(busy.length_ns - busy.total_ns, busy.length_ns) if len(work) else None
 
 
 def _percent(part_ns: int, whole_ns: int) -> float:
     return 100 * part_ns / whole_ns if whole_ns else 0.0
-
-
-def _us(ns: int) -> float:
-    return ns / 1000

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, IdleCause
-from lightning_gpuprof.trace.analyses.code.waits import blocking_calls
-from lightning_gpuprof.trace.analyses.joins import host_calls
-from lightning_gpuprof.trace.distinct import numbered
+from lightning_gpuprof.trace.analyses.code.waits import allocates, blocking_calls
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
-from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 from lightning_gpuprof.trace.steps import STEP
 from lightning_gpuprof.trace.tables import ABSENT, Spans, joined
 
@@ -56,10 +53,10 @@ class HostActivity:
             threads: Numbers of the threads.
         """
         coverage = self._coverage(cause, self._cause_spans[cause], threads)
-        if cause != "profiler" or not len(self._linked.trace.overhead):
+        if cause != "profiler":
             return coverage
         overhead = self._linked.trace.overhead
-        return _joined((coverage, Coverage(overhead.start_ns, overhead.end_ns)))
+        return Coverage.union_of(coverage, Coverage(overhead.start_ns, overhead.end_ns))
 
     def relevant_threads(self, thread: int) -> frozenset[int]:
         """Whose spans say why a launch came late: the thread that made it, and the main thread.
@@ -97,30 +94,21 @@ class HostActivity:
         ranges = [trace.annotation.spans, trace.cpu_op.spans]
         spans["communication"] = joined(Spans, [part.where(linked.named(part, _is_collective)) for part in ranges])
         spans["profiler"] = frames.where(linked.named(frames, _is_profiler))
-        spans["allocator"] = calls.where(linked.named(calls, host_calls.allocates))
+        spans["allocator"] = calls.where(linked.named(calls, allocates))
         spans["host_sync"] = calls.where(blocking_calls(linked))
         return spans
 
     def _in_phase(self, phase: Phase) -> Spans:
         phases = self._linked.phases
-        of_name = np.zeros(len(self._linked.trace.names), np.bool_)
-        for name, row in self._first_range_of_name.items():
-            of_name[name] = phases.of_range(row) == phase
-        return phases.ranges.spans.where(of_name[phases.ranges.name])
-
-    @cached_property
-    def _first_range_of_name(self) -> dict[int, int]:
-        """Names that tell a phase, each with the first of its ranges."""
-        names, first, _ = numbered(self._linked.phases.ranges.name)
-        return dict(zip(names.tolist(), first.tolist(), strict=True))
+        return phases.ranges.spans.where(phases.phase == PHASES.index(phase))
 
     @cached_property
     def _operators(self) -> Spans:
         # traces until 2021 list among the operators what later ones list among the named ranges
-        names = self._linked.trace.names
-        only_names = np.fromiter((name.startswith(STEP) for name in names), np.bool_, len(names))
-        telling = [name for name in self._first_range_of_name if not names[name].startswith(AUTOGRAD)]
-        only_names[telling] = True
+        only_names = self._linked.phases.of_name > ABSENT
+        for number, name in enumerate(self._linked.trace.names):
+            if name.startswith((STEP, AUTOGRAD)):
+                only_names[number] = name.startswith(STEP)
         operators = self._linked.trace.cpu_op.spans
         is_range = only_names[operators.name]
         # an operator inside another one adds no time to that
@@ -140,15 +128,13 @@ class HostActivity:
         return coverage
 
 
-def _joined(covers: Sequence[Coverage]) -> Coverage:
-    return Coverage(
-        np.concatenate([cover.start_ns for cover in covers]), np.concatenate([cover.end_ns for cover in covers])
-    )
-
-
 def _is_collective(name: str) -> bool:
     return _COLLECTIVE.match(name) is not None
 
 
 def _is_profiler(name: str) -> bool:
     return _PROFILER_FRAME.search(name) is not None
+
+
+host_activity = CachedJoin(HostActivity)
+"""What the host's threads of a trace were at."""

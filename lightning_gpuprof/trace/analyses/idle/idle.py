@@ -5,71 +5,57 @@ from __future__ import annotations
 import numpy as np
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, DeviceIdle, HostTime, Idle, IdleCause, IdleShare, StepIdle
-from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
-from lightning_gpuprof.trace.analyses.idle.idle_causes import CausedParts, causes_of
+from lightning_gpuprof.trace.analyses.idle.host_activity import host_activity
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_longest import longest_gaps
-from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines
-from lightning_gpuprof.trace.distinct import distinct
+from lightning_gpuprof.trace.analyses.idle.idle_pieces import IdlePieces, idle_pieces
+from lightning_gpuprof.trace.distinct import distinct, ratio
 from lightning_gpuprof.trace.linked import LinkedTrace
 
 LONGEST_GAPS = 20
 
 
-def idle_times(
-    linked: LinkedTrace,
-    *,
-    longest: int = LONGEST_GAPS,
-    source: SourceLines | None = None,
-    activity: HostActivity | None = None,
-) -> Idle:
+def idle_times(linked: LinkedTrace, *, longest: int = LONGEST_GAPS) -> Idle:
     """Say when each device was idle and why.
 
     Args:
         linked: The trace.
         longest: Most gaps of each device that are told of one by one.
-        source: The lines of user code, if they are at hand.
-        activity: What the host was at, if it is at hand.
 
     Returns:
         No devices if the trace holds no device work.
     """
-    activity, source = activity or HostActivity(linked), source or SourceLines(linked)
-    devices = [_device(linked, device, activity, longest, source) for device in linked.device_rows]
-    return Idle(
-        devices=tuple(sorted(devices, key=lambda one: (len(one.device), one.device))),
-        unseen=activity.unseen() if devices else (),
-    )
+    devices = tuple(_device(linked, device, longest) for device in linked.devices)
+    return Idle(devices=devices, unseen=host_activity(linked).unseen() if devices else ())
 
 
-def _device(linked: LinkedTrace, device: int, activity: HostActivity, longest: int, source: SourceLines) -> DeviceIdle:
+def _device(linked: LinkedTrace, device: int, longest: int) -> DeviceIdle:
     gaps = gaps_by_device(linked)[device]
-    caused = causes_of(linked, gaps, activity)
-    begin_ns, end_ns = gaps.window_ns
-    window_ns, idle_ns = end_ns - begin_ns, int(gaps.duration_ns.sum())
-    calls_ns, operators_ns, elsewhere_ns = caused.host_ns
+    pieces = idle_pieces(linked, gaps)
+    window_ns, idle_ns = gaps.work.length_ns, int(gaps.duration_ns.sum())
+    calls_ns, operators_ns, elsewhere_ns = pieces.host_ns
     return DeviceIdle(
         device=linked.trace.devices[device],
         window_us=window_ns / 1000,
         busy_us=gaps.work.total_ns / 1000,
         idle_us=idle_ns / 1000,
-        idle_ratio=_ratio(idle_ns, window_ns),
+        idle_ratio=ratio(idle_ns, window_ns),
         gaps=len(gaps),
-        causes=_shares(caused, len(gaps), idle_ns, window_ns),
+        causes=_shares(pieces, len(gaps), idle_ns, window_ns),
         host=HostTime(
             calls_us=calls_ns / 1000,
             operators_us=operators_ns / 1000 if len(linked.trace.cpu_op) else None,
             elsewhere_us=elsewhere_ns / 1000,
         ),
-        steps=_steps(linked, gaps, caused),
-        longest=longest_gaps(linked, gaps, caused, longest, source),
+        steps=_steps(linked, gaps, pieces),
+        longest=longest_gaps(linked, gaps, pieces, longest),
     )
 
 
-def _shares(caused: CausedParts, count: int, idle_ns: int, window_ns: int) -> tuple[IdleShare, ...]:
-    total_ns = dict(zip(IDLE_CAUSES, caused.by_cause(np.zeros_like(caused.gap), 1)[:, 0].tolist(), strict=True))
+def _shares(pieces: IdlePieces, count: int, idle_ns: int, window_ns: int) -> tuple[IdleShare, ...]:
+    total_ns = dict(zip(IDLE_CAUSES, pieces.by_cause(np.zeros_like(pieces.gap), 1)[:, 0].tolist(), strict=True))
     # a gap that lies in two steps can have two parts of a cause
-    pairs = distinct(caused.cause.astype(np.int64) * count + caused.gap)
+    pairs = distinct(pieces.cause.astype(np.int64) * count + pieces.gap)
     gaps = dict(zip(IDLE_CAUSES, np.bincount(pairs // max(count, 1), minlength=len(IDLE_CAUSES)).tolist(), strict=True))
     present = sorted((cause for cause in IDLE_CAUSES if total_ns[cause]), key=lambda cause: -total_ns[cause])
     return tuple(
@@ -84,17 +70,17 @@ def _shares(caused: CausedParts, count: int, idle_ns: int, window_ns: int) -> tu
     )
 
 
-def _steps(linked: LinkedTrace, gaps: Gaps, caused: CausedParts) -> tuple[StepIdle, ...]:
+def _steps(linked: LinkedTrace, gaps: Gaps, pieces: IdlePieces) -> tuple[StepIdle, ...]:
     steps = linked.steps
     if not len(steps):
         return ()
-    begin_ns, end_ns = gaps.window_ns
+    begin_ns, end_ns = gaps.work.window_ns
     # a moment in two steps belongs to the one that began last, as for Steps.at
     last_ns = np.minimum(steps.end_ns, np.append(steps.start_ns[1:], steps.end_ns[-1]))
     starts = np.clip(steps.start_ns, begin_ns, end_ns)
     ends = np.maximum(np.clip(last_ns, begin_ns, end_ns), starts)
     busy_ns = gaps.work.overlap_ns(starts, ends)
-    cause_ns = caused.by_cause(caused.step, len(steps))
+    cause_ns = pieces.by_cause(pieces.step, len(steps))
     found = []
     for row in np.flatnonzero(ends > starts).tolist():
         window_ns = int(ends[row] - starts[row])
@@ -109,12 +95,8 @@ def _steps(linked: LinkedTrace, gaps: Gaps, caused: CausedParts) -> tuple[StepId
                 window_us=window_ns / 1000,
                 busy_us=int(busy_ns[row]) / 1000,
                 idle_us=int(cause_ns[:, row].sum()) / 1000,
-                busy_ratio=_ratio(int(busy_ns[row]), window_ns),
+                busy_ratio=ratio(int(busy_ns[row]), window_ns),
                 causes_us=causes,
             )
         )
     return tuple(found)
-
-
-def _ratio(part_ns: int, whole_ns: int) -> float | None:
-    return part_ns / whole_ns if whole_ns else None

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lightning_gpuprof.model.trace.idle import HOST_WORK_FROM_US
-from lightning_gpuprof.trace.analyses.joins.cached_join import CachedJoin
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.intervals import Coverage
-from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows
 
 HELD_FROM_NS = int(HOST_WORK_FROM_US * 1000)
@@ -65,19 +64,8 @@ class Gaps:
         """Duration of the host part."""
         return self.host_end_ns - self.start_ns
 
-    @property
-    def window_ns(self) -> tuple[int, int]:
-        """First start and last end of the device's work."""
-        return int(self.work.start_ns[0]), int(self.work.end_ns[-1])
 
-
-def gaps_of(linked: LinkedTrace, device: int) -> Gaps:
-    """The gaps of a device.
-
-    Args:
-        linked: The trace.
-        device: A key of :attr:`LinkedTrace.device_rows`.
-    """
+def _gaps(linked: LinkedTrace, device: int) -> Gaps:
     rows, work = linked.device_rows[device], linked.work
     busy = linked.device_busy[device]
     start_ns, end_ns = busy.end_ns[:-1], busy.start_ns[1:]
@@ -117,9 +105,5 @@ def _launched_by_ns(linked: LinkedTrace, rows: Rows) -> Int64:
     return launch_ns
 
 
-def _gaps_by_device(linked: LinkedTrace) -> dict[int, Gaps]:
-    return {device: gaps_of(linked, device) for device in linked.device_rows}
-
-
-gaps_by_device = CachedJoin(_gaps_by_device)
+gaps_by_device = CachedJoin(lambda linked: {device: _gaps(linked, device) for device in linked.devices})
 """The gaps of all devices, by the keys of :attr:`LinkedTrace.device_rows`."""

@@ -6,34 +6,34 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, IdleCause, IdleGap
-from lightning_gpuprof.trace.analyses.idle.idle_causes import CausedParts
+from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, IdleGap
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps
-from lightning_gpuprof.trace.analyses.joins.ancestors import take_or_absent
+from lightning_gpuprof.trace.analyses.idle.idle_pieces import IdlePieces
+from lightning_gpuprof.trace.analyses.joins.call_places import call_places
 from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import take_or_absent
 from lightning_gpuprof.trace.steps import STEP
 from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, Spans, joined
 
 
-def longest_gaps(
-    linked: LinkedTrace, gaps: Gaps, caused: CausedParts, limit: int, source: SourceLines
-) -> tuple[IdleGap, ...]:
+def longest_gaps(linked: LinkedTrace, gaps: Gaps, pieces: IdlePieces, limit: int) -> tuple[IdleGap, ...]:
     """Tell of the longest gaps, longest first.
 
     Args:
         linked: The trace.
         gaps: All gaps of one device.
-        caused: Why they are there.
+        pieces: Why they are there.
         limit: Most gaps that are told of.
-        source: The lines of user code.
     """
     chosen = np.lexsort((gaps.start_ns, -gaps.duration_ns))[:limit]
     if not len(chosen):
         return ()
+    source = call_places(linked).source
     place = np.full(len(gaps), ABSENT, np.intp)
     place[chosen] = np.arange(len(chosen))
-    cause_ns = caused.by_cause(place[caused.gap], len(chosen))
+    cause_ns = pieces.by_cause(place[pieces.gap], len(chosen))
     after = gaps.after[chosen]
     threads = _launching_threads(linked, gaps.thread[chosen])
     launched = linked.launched[after]
@@ -57,9 +57,9 @@ def longest_gaps(
         causes = {cause: int(ns) for cause, ns in zip(IDLE_CAUSES, cause_ns[:, row], strict=True) if ns}
         found.append(
             IdleGap(
-                start_us=(start_ns - gaps.window_ns[0]) / 1000,
+                start_us=(start_ns - gaps.work.window_ns[0]) / 1000,
                 duration_us=int(gaps.duration_ns[gap]) / 1000,
-                cause=_largest(causes),
+                cause=max(causes, key=causes.__getitem__),
                 causes_us={cause: ns / 1000 for cause, ns in causes.items()},
                 step=linked.steps.names[step[row]] if step[row] > ABSENT else None,
                 phase=phase[row],
@@ -73,10 +73,6 @@ def longest_gaps(
             )
         )
     return tuple(found)
-
-
-def _largest(causes: dict[IdleCause, int]) -> IdleCause:
-    return max(causes, key=lambda cause: causes[cause])
 
 
 def _launching_threads(linked: LinkedTrace, launching: Int32) -> tuple[Int32, Int32]:
@@ -95,7 +91,8 @@ def _work_before(linked: LinkedTrace, gaps: Gaps, chosen: Rows) -> Rows:
 
 def _phases(linked: LinkedTrace, time_ns: Int64, threads: tuple[Int32, Int32]) -> list[str | None]:
     first, second = (linked.phases.at(time_ns, side) for side in threads)
-    return [one or other for one, other in zip(first, second, strict=True)]
+    found = np.where(first > ABSENT, first, second)
+    return [None if phase == ABSENT else PHASES[phase] for phase in found.tolist()]
 
 
 def _lines(

@@ -6,9 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import nearest, take_or_absent
 from lightning_gpuprof.trace.tables import ABSENT, Mask, Rows
 
 _MAX_KEY = 1 << 62

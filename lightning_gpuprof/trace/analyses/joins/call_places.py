@@ -6,15 +6,14 @@ from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.model.trace.source_line import SourceLine
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
 from lightning_gpuprof.trace.analyses.joins.backward import Backward
 from lightning_gpuprof.trace.analyses.joins.module_paths import ModulePaths
 from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines
-from lightning_gpuprof.trace.distinct import numbered
-from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows
+from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
+from lightning_gpuprof.trace.nesting import nearest, take_or_absent
+from lightning_gpuprof.trace.tables import ABSENT, Mask, Rows
 
 
 class CallPlaces:
@@ -42,7 +41,7 @@ class CallPlaces:
 
         The latter are calls of hooks, such as those by which gradients are reduced.
         """
-        inside = take_or_absent(self.backward.is_backward.astype(np.intp), self._linked.operator_of_call) > 0
+        inside = take_or_absent(self.backward.is_backward, self._linked.operator_of_call) > 0
         result: Mask = inside | np.isin(self._calls.thread, self.backward.threads)
         return result
 
@@ -89,10 +88,10 @@ class CallPlaces:
         return np.where(self.in_backward, ABSENT, self._linked.operator_of_call)
 
     @cached_property
-    def _runs_backward(self) -> Rows:
-        """1 for calls of the built-in function by which Python waits for autograd."""
+    def _runs_backward(self) -> Mask:
+        """Which calls are of the built-in function by which Python waits for autograd."""
         frames = self._linked.trace.python_function
-        return self._linked.named(frames, lambda name: "run_backward" in name).astype(np.intp)
+        return self._linked.named(frames, lambda name: "run_backward" in name)
 
     @cached_property
     def module(self) -> Rows:
@@ -113,7 +112,7 @@ class CallPlaces:
         threads; the forward pass by being inside of a module or of an operator that has a backward in the trace; what
         is none of these and copies to the device is ``h2d``.
         """
-        phase = self._phase_at(self._calls.start_ns, self._calls.thread)
+        phase = self._linked.phases.at(self._calls.start_ns, self._calls.thread)
         nothing = phase == ABSENT
         phase[nothing & self.in_backward] = PHASES.index("backward")
         forwards = np.zeros(len(self._linked.trace.cpu_op), np.bool_)
@@ -129,10 +128,6 @@ class CallPlaces:
         phase[copies & (phase == ABSENT)] = PHASES.index("h2d")
         return phase
 
-    def _phase_at(self, time_ns: Int64, thread: Int32) -> Rows:
-        phases = self._linked.phases
-        row = phases.innermost(time_ns, thread)
-        names, first, of_range = numbered(phases.ranges.name)
-        told: list[Phase | None] = [phases.of_range(int(one)) for one in first]
-        number = np.array([ABSENT if phase is None else PHASES.index(phase) for phase in told], np.intp)
-        return take_or_absent(number[of_range] if len(names) else number, row)
+
+call_places = CachedJoin(CallPlaces)
+"""Where the calls of a trace were made."""

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.trace.step_trace import WHOLE_WINDOW
-from lightning_gpuprof.trace.analyses.joins.cached_join import CachedJoin
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.operator_phases import BACKWARD, FORWARD
-from lightning_gpuprof.trace.distinct import distinct
-from lightning_gpuprof.trace.host_phases import phase_of_name
+from lightning_gpuprof.trace.distinct import distinct, summed
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
-from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 from lightning_gpuprof.trace.steps import Steps
-from lightning_gpuprof.trace.tables import Int64, Spans
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Rows, Spans, extent_ns
 
 _MAY_HOLD_BACKWARD: frozenset[Phase] = frozenset({"backward", "optimizer"})
 """Ranges in which the main thread may wait for autograd; the optimizer's holds the closure with it."""
-_NONE = len(PHASES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +26,8 @@ class PhasePieces:
 
     start_ns: Int64
     end_ns: Int64
-    phase: Int64
-    """Index into :data:`PHASES`; their number where nothing tells a phase."""
+    phase: Rows
+    """Index into :data:`PHASES`; :data:`ABSENT` where nothing tells a phase."""
 
 
 def main_thread_phases(linked: LinkedTrace, steps: Steps) -> dict[Phase, Int64]:
@@ -48,7 +43,12 @@ def main_thread_phases(linked: LinkedTrace, steps: Steps) -> dict[Phase, Int64]:
     pieces = main_thread_pieces(linked)
     if not len(steps) or not len(pieces.phase):
         return {}
-    return _summed(pieces.phase, steps.at(pieces.start_ns), pieces.end_ns - pieces.start_ns, len(steps))
+    step = steps.at(pieces.start_ns)
+    inside = (step > ABSENT) & (pieces.phase > ABSENT)
+    lasting = (pieces.end_ns - pieces.start_ns)[inside]
+    sums = summed(pieces.phase[inside] * len(steps) + step[inside], lasting, len(PHASES) * len(steps))
+    by_phase = sums.reshape(len(PHASES), len(steps))
+    return {phase: by_phase[number] for number, phase in enumerate(PHASES) if by_phase[number].any()}
 
 
 def _pieces(linked: LinkedTrace) -> PhasePieces:
@@ -56,32 +56,22 @@ def _pieces(linked: LinkedTrace) -> PhasePieces:
     if linked.main_thread is None or steps is None:
         none = np.zeros(0, np.int64)
         return PhasePieces(start_ns=none, end_ns=none, phase=none)
-    ranges = linked.phases.ranges
-    ranges = ranges.where(ranges.thread == linked.main_thread)
-    code_of = np.full(len(linked.trace.names), _NONE, np.int64)
-    for name in distinct(ranges.name).tolist():
-        phase = phase_of_name(linked.trace.names[name])
-        code_of[name] = _NONE if phase is None else PHASES.index(phase)
-    code = code_of[ranges.name]
-    may_hold_backward = np.isin(code, [PHASES.index(phase) for phase in _MAY_HOLD_BACKWARD])
+    main = linked.phases.ranges.thread == linked.main_thread
+    ranges, code = linked.phases.ranges.where(main), linked.phases.phase[main]
+    others = ranges.where(~np.isin(code, [PHASES.index(phase) for phase in _MAY_HOLD_BACKWARD]))
     bounds = int(steps.start_ns[0]), int(steps.end_ns.max())
 
-    named = Coverage(ranges.start_ns, ranges.end_ns)
-    backward = _backward(
-        linked, code_of, ranges.start_ns[~may_hold_backward], ranges.end_ns[~may_hold_backward], bounds
-    )
-    told = _joined(named, backward)
+    backward = _backward(linked, others, bounds)
+    told = Coverage.union_of(Coverage(ranges.start_ns, ranges.end_ns), backward)
     uploads = _uploads(linked).without(told)
-    forward = _forward(linked, _joined(told, uploads), steps, bounds)
+    forward = _forward(linked, Coverage.union_of(told, uploads), steps, bounds)
 
     edges = [ranges.start_ns, ranges.end_ns, steps.start_ns, steps.end_ns]
     for cover in (backward, uploads, forward):
         edges += [cover.start_ns, cover.end_ns]
     moments = distinct(np.concatenate(edges))
     starts = moments[:-1]
-    row = linked.phases.innermost(starts, np.full(len(starts), linked.main_thread, np.int32))
-    all_ranges = linked.phases.ranges
-    found = np.where(row >= 0, code_of[all_ranges.name[row]], _NONE) if len(all_ranges) else np.full(len(row), _NONE)
+    found = linked.phases.at(starts, np.full(len(starts), linked.main_thread, np.int32))
     found[forward.contains(starts)] = PHASES.index("forward")
     found[uploads.contains(starts)] = PHASES.index("h2d")
     found[backward.contains(starts)] = PHASES.index("backward")
@@ -93,28 +83,16 @@ main_thread_pieces = CachedJoin(_pieces)
 without a main thread."""
 
 
-def _summed(code: npt.NDArray[np.int64], step: npt.NDArray[np.intp], lasting: Int64, steps: int) -> dict[Phase, Int64]:
-    inside = (step >= 0) & (code != _NONE)
-    # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
-    sums = np.bincount(
-        code[inside] * steps + step[inside], weights=lasting[inside], minlength=len(PHASES) * steps
-    ).astype(np.int64)
-    by_phase = sums.reshape(len(PHASES), steps)
-    return {phase: by_phase[number] for number, phase in enumerate(PHASES) if by_phase[number].any()}
-
-
-def _backward(
-    linked: LinkedTrace, code_of: Int64, other_start_ns: Int64, other_end_ns: Int64, bounds: tuple[int, int]
-) -> Coverage:
+def _backward(linked: LinkedTrace, others: Spans, bounds: tuple[int, int]) -> Coverage:
     """Where the main thread runs autograd's operators, or waits between the first and the last of those."""
     ops, calls = linked.trace.cpu_op, operator_calls(linked)
     is_backward = calls.phase == BACKWARD
     if not is_backward.any():
         return NOWHERE
-    own = (ops.thread == linked.main_thread) & ~is_backward & calls.is_operator & (code_of[ops.name] == _NONE)
-    quiet = Coverage(
-        np.concatenate((ops.start_ns[own], other_start_ns)), np.concatenate((ops.end_ns[own], other_end_ns))
-    ).gaps(*bounds)
+    own = (ops.thread == linked.main_thread) & ~is_backward & calls.is_operator
+    own &= linked.phases.of_name[ops.name] == ABSENT
+    operators = Coverage(ops.start_ns[own], ops.end_ns[own])
+    quiet = Coverage.union_of(operators, Coverage(others.start_ns, others.end_ns)).gaps(*bounds)
     return _first_to_last(*quiet, ops.start_ns[is_backward], ops.end_ns[is_backward])
 
 
@@ -148,19 +126,12 @@ def _first_to_last(gap_start_ns: Int64, gap_end_ns: Int64, start_ns: Int64, end_
     return Coverage(starts[first], np.minimum(reached[last], limit))
 
 
-def _joined(one: Coverage, other: Coverage) -> Coverage:
-    return Coverage(np.concatenate((one.start_ns, other.start_ns)), np.concatenate((one.end_ns, other.end_ns)))
-
-
 def steps_or_window(linked: LinkedTrace) -> Steps | None:
     """The steps; without steps one from the begin of the first to the end of the last event; None without events."""
     if len(linked.steps):
         return linked.steps
     trace = linked.trace
-    tables: Sequence[Spans] = (trace.cpu_op, trace.annotation, trace.runtime, trace.python_function, linked.work)
-    filled = [table for table in tables if len(table)]
-    if not filled:
+    window = extent_ns((trace.cpu_op, trace.annotation, trace.runtime, trace.python_function, linked.work))
+    if window is None:
         return None
-    start = min(int(table.start_ns.min()) for table in filled)
-    end = max(int(table.end_ns.max()) for table in filled)
-    return Steps(names=(WHOLE_WINDOW,), start_ns=np.array([start]), end_ns=np.array([end]))
+    return Steps(names=(WHOLE_WINDOW,), start_ns=np.array(window[:1]), end_ns=np.array(window[1:]))

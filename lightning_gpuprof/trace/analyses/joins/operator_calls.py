@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
-from lightning_gpuprof.trace.analyses.joins.cached_join import CachedJoin
 from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes, operator_phases
-from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, OperatorSpans, Rows
+from lightning_gpuprof.trace.distinct import summed
+from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
+from lightning_gpuprof.trace.nesting import exclusive_ns, nearest, take_or_absent
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 _RANGE = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.(?:step|zero_grad)#|\[pl\]|## ")
 """Begins of names that torch, Lightning, this package and, by custom, people give to ranges."""
@@ -67,14 +67,14 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
     parent = take_or_absent(operator_at, linked.operators.parent)
     of_work = take_or_absent(operator_at, linked.operator)
     known = of_work >= 0
-    device_self_ns = _summed(of_work[known], linked.work.duration_ns[known], len(ops))
+    device_self_ns = summed(of_work[known], linked.work.duration_ns[known], len(ops))
     work_total = _with_children(np.bincount(of_work[known], minlength=len(ops)).astype(np.int64), parent)
     uploads = _uploads(linked, of_work[known], known, work_total, parent)
     return OperatorCalls(
         is_operator=is_operator,
         phase=operator_phases(linked, uploads),
         parent=parent,
-        host_self_ns=_host_self_ns(ops, is_operator, parent),
+        host_self_ns=exclusive_ns(ops.start_ns, ops.end_ns, np.where(is_operator, parent, ABSENT)),
         operator_of_work=of_work,
         device_self_ns=device_self_ns,
         device_total_ns=_with_children(device_self_ns, parent),
@@ -91,14 +91,6 @@ def _uploads(linked: LinkedTrace, of_work: Rows, known: Mask, work_total: Int64,
     return uploads
 
 
-def _host_self_ns(ops: OperatorSpans, is_operator: Mask, parent: Rows) -> Int64:
-    inner = np.flatnonzero(is_operator & (parent > ABSENT))
-    around = parent[inner]
-    common = np.maximum(np.minimum(ops.end_ns[inner], ops.end_ns[around]) - ops.start_ns[inner], 0)
-    own: Int64 = np.maximum(ops.duration_ns - _summed(around, common, len(ops)), 0)
-    return own
-
-
 def _with_children(own: Int64, parent: Rows) -> Int64:
     """Each row's value and those of all rows inside it."""
     total = own.copy()
@@ -108,13 +100,8 @@ def _with_children(own: Int64, parent: Rows) -> Int64:
         outer = parent[row]
         row, carried = outer[outer >= 0], carried[outer >= 0]
         if len(row):
-            total += _summed(row, carried, len(total))
+            total += summed(row, carried, len(total))
     return total
-
-
-def _summed(row: Rows, values: Int64, count: int) -> Int64:
-    # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
-    return np.bincount(row, weights=values, minlength=count).astype(np.int64)
 
 
 operator_calls = CachedJoin(_operator_calls)

@@ -7,12 +7,11 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.trace.operators import OPERATOR_PHASES, OperatorPhase
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest
 from lightning_gpuprof.trace.distinct import distinct
-from lightning_gpuprof.trace.host_phases import phase_of_name
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import nearest
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask
 
 Codes = npt.NDArray[np.int8]
@@ -27,6 +26,7 @@ _OF_PHASE: dict[Phase, OperatorPhase] = {
     "zero_grad": "optimizer",
     "clip": "optimizer",
 }
+_CODE_OF_PHASE: Codes = np.array([OPERATOR_PHASES.index(_OF_PHASE.get(phase, "other")) for phase in PHASES], np.int8)
 _BEFORE_FORWARD: frozenset[Phase] = frozenset({"data_wait", "h2d", "zero_grad"})
 _AFTER_FORWARD: frozenset[Phase] = frozenset({"backward", "optimizer"})
 _OF_AUTOGRAD = re.compile(r"^autograd::engine::|^torch::autograd::|Backward\d*$")
@@ -54,19 +54,14 @@ def operator_phases(linked: LinkedTrace, uploads: Mask) -> Codes:
     rest = np.flatnonzero(~backward)
     if not len(rest):
         return codes
-    ranges = linked.phases.ranges
-    phase_of = {int(name): phase_of_name(linked.trace.names[name]) for name in distinct(ranges.name)}
-    code_of = np.full(len(linked.trace.names) + 1, OTHER, np.int8)
-    for name, phase in phase_of.items():
-        if phase is not None:
-            code_of[name] = OPERATOR_PHASES.index(_OF_PHASE.get(phase, "other"))
-    innermost = linked.phases.innermost(ops.start_ns[rest], ops.thread[rest])
-    named = innermost >= 0
-    codes[rest[named]] = code_of[ranges.name[innermost[named]]]
+    phases = linked.phases
+    at = phases.at(ops.start_ns[rest], ops.thread[rest])
+    named = at > ABSENT
+    codes[rest[named]] = _CODE_OF_PHASE[at[named]]
     unnamed = rest[~named]
     forward = _has_gradient(linked)[unnamed]
-    if "forward" not in phase_of.values():
-        forward |= _before_backward(linked, backward, phase_of, ops.start_ns[unnamed])
+    if not (phases.phase == PHASES.index("forward")).any():
+        forward |= _before_backward(linked, backward, ops.start_ns[unnamed])
     codes[unnamed[forward & ~uploads[unnamed]]] = FORWARD
     return codes
 
@@ -92,17 +87,16 @@ def _has_gradient(linked: LinkedTrace) -> Mask:
     return found
 
 
-def _before_backward(linked: LinkedTrace, backward: Mask, phase_of: dict[int, Phase | None], time_ns: Int64) -> Mask:
+def _before_backward(linked: LinkedTrace, backward: Mask, time_ns: Int64) -> Mask:
     """Whether the last of what begins and what ends a forward pass, before each moment, begins one.
 
     Steps, fetches and clearings of gradients begin one; backward operators and the optimizer end one. Before all of
     them it is taken as begun. Of two at one moment the end counts.
     """
-    ops, ranges = linked.trace.cpu_op, linked.phases.ranges
+    ops, phases = linked.trace.cpu_op, linked.phases
 
-    def starts(phases: frozenset[Phase]) -> Int64:
-        names = [name for name, phase in phase_of.items() if phase in phases]
-        return ranges.start_ns[np.isin(ranges.name, names)]
+    def starts(wanted: frozenset[Phase]) -> Int64:
+        return phases.ranges.start_ns[np.isin(phases.phase, [PHASES.index(phase) for phase in wanted])]
 
     begins = np.sort(np.concatenate((linked.steps.start_ns, starts(_BEFORE_FORWARD))))
     ends = np.sort(np.concatenate((ops.start_ns[backward], starts(_AFTER_FORWARD))))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.trace.distinct import distinct, numbered
-from lightning_gpuprof.trace.host_phases import phase_of_name
+from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import OperatorSpans
+from lightning_gpuprof.trace.tables import ABSENT
 
 
 def phase_times_ns(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phase, Coverage]:
@@ -24,23 +23,14 @@ def phase_times_ns(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phas
         start_ns: First moment.
         end_ns: Last moment.
     """
-    found: dict[Phase, Coverage] = {}
     if linked.main_thread is None:
-        return found
+        return {}
     ranges = linked.phases.ranges
-    on_main = ranges.thread == linked.main_thread
-    found = _by_phase(linked, ranges.where(on_main), linked.main_thread, start_ns, end_ns)
-    told = _union(list(found.values()))
-    others = [
-        coverage
-        for thread in distinct(ranges.thread[~on_main]).tolist()
-        for phase, coverage in _by_phase(
-            linked, ranges.where(ranges.thread == thread), thread, start_ns, end_ns
-        ).items()
-        if phase == "backward"
-    ]
-    if others:
-        found["backward"] = _union([found.get("backward", NOWHERE), _union(others).without(told)])
+    found = _by_phase(linked, linked.main_thread, start_ns, end_ns)
+    told = Coverage.union_of(*found.values())
+    threads = distinct(ranges.thread[ranges.thread != linked.main_thread]).tolist()
+    others = [_by_phase(linked, thread, start_ns, end_ns).get("backward", NOWHERE) for thread in threads]
+    found["backward"] = Coverage.union_of(found.get("backward", NOWHERE), Coverage.union_of(*others).without(told))
     return {phase: coverage for phase, coverage in found.items() if coverage.total_ns}
 
 
@@ -54,32 +44,19 @@ def phase_counts(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phase,
     """
     ranges = linked.phases.ranges
     begun = (ranges.start_ns >= start_ns) & (ranges.start_ns < end_ns)
-    counts: dict[Phase, int] = {}
-    names = numbered(ranges.name[begun])
-    for name, count in zip(names.values.tolist(), names.counts.tolist(), strict=True):
-        if phase := phase_of_name(linked.trace.names[name]):
-            counts[phase] = counts.get(phase, 0) + int(count)
-    return counts
+    counts = np.bincount(linked.phases.phase[begun], minlength=len(PHASES)).tolist()
+    return {phase: count for phase, count in zip(PHASES, counts, strict=True) if count}
 
 
-def _by_phase(
-    linked: LinkedTrace, ranges: OperatorSpans, thread: int, start_ns: int, end_ns: int
-) -> dict[Phase, Coverage]:
+def _by_phase(linked: LinkedTrace, thread: int, start_ns: int, end_ns: int) -> dict[Phase, Coverage]:
     """Stretches of a thread's time by the phase of the innermost range."""
+    ranges = linked.phases.ranges.where(linked.phases.ranges.thread == thread)
     edges = distinct(np.clip(np.concatenate((ranges.start_ns, ranges.end_ns)), start_ns, end_ns))
     if len(edges) < 2:
         return {}
-    inner = linked.phases.innermost(edges[:-1], np.full(len(edges) - 1, thread, np.int32))
-    names = np.where(inner >= 0, linked.phases.ranges.name[inner], -1)
-    phases = {int(name): phase_of_name(linked.trace.names[name]) for name in distinct(names) if name >= 0}
-    found = {}
-    for phase in dict.fromkeys(one for one in phases.values() if one):
-        of_phase = np.isin(names, [name for name, told in phases.items() if told == phase])
-        found[phase] = Coverage(edges[:-1][of_phase], edges[1:][of_phase])
-    return found
-
-
-def _union(parts: list[Coverage]) -> Coverage:
-    if not parts:
-        return NOWHERE
-    return Coverage(np.concatenate([part.start_ns for part in parts]), np.concatenate([part.end_ns for part in parts]))
+    starts, ends = edges[:-1], edges[1:]
+    at = linked.phases.at(starts, np.full(len(starts), thread, np.int32))
+    return {
+        PHASES[number]: Coverage(starts[at == number], ends[at == number])
+        for number in distinct(at[at > ABSENT]).tolist()
+    }

@@ -8,9 +8,9 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.attribution import Stacks
 from lightning_gpuprof.model.trace.source_line import LineMeaning, SourceLine
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
 from lightning_gpuprof.trace.analyses.joins.user_code import is_user_code
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import nearest, take_or_absent
 from lightning_gpuprof.trace.steps import STEP
 from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows
 

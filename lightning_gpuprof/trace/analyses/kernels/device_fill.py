@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.devices.device_properties import properties_of
 from lightning_gpuprof.trace.analyses.joins.grouped import Float64
 from lightning_gpuprof.trace.analyses.kernels.launch_shape import LaunchShapes
 from lightning_gpuprof.trace.analyses.kernels.occupancy import Multiprocessor, multiprocessor_of, resident_blocks
@@ -92,7 +91,7 @@ def _multiprocessors(
     linked: LinkedTrace, shapes: LaunchShapes, device: int
 ) -> tuple[int | None, Multiprocessor | None]:
     """How many multiprocessors a device has, and what one holds."""
-    properties = properties_of(linked.trace, device)
+    properties = linked.trace.properties_of(device)
     if properties is not None:
         count = properties.get("numSms")
         if isinstance(count, int) and 0 < count < _NO_DEVICE:

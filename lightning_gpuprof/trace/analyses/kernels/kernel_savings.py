@@ -9,7 +9,6 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.kernels import KernelDtype, NoSaving, NoSavingRow, SavingRow
 from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
-from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.analyses.kernels.device_fill import KernelFill
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits, Trait, tensor_cores_available
@@ -153,8 +152,7 @@ def _estimate(alike: _KernelGroup, off_tensor_cores: bool, faster: _FasterKernel
 
 def _faster_than_fp32(trace: Trace) -> _FasterKernel | None:
     """Of the devices that ran kernels, if they are of one product."""
-    devices = distinct(trace.kernel.device).tolist()
-    names = {device_name(properties_of(trace, device)) for device in devices}
+    names = {trace.product_of(device) for device in distinct(trace.kernel.device).tolist()}
     name = names.pop() if len(names) == 1 else None
     peaks = None if name is None else peaks_of(name)
     if peaks is None or (fp32 := peaks.flops_per_s.get("fp32")) is None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype, TensorCores
-from lightning_gpuprof.trace.analyses.devices.device_properties import device_name, properties_of
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of
 from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
     MATRIX_CLASSES,
@@ -116,14 +115,14 @@ def _trait(name: str, by: str | None, available: bool | None) -> Trait:
 def tensor_cores_available(trace: Trace) -> bool | None:
     """Whether the devices that ran kernels have tensor cores (AMD: matrix cores); None if that is not known."""
     devices = distinct(trace.kernel.device).tolist()
-    found = {_has_tensor_cores(properties_of(trace, device)) for device in devices}
+    found = {_has_tensor_cores(trace.properties_of(device)) for device in devices}
     return found.pop() if len(found) == 1 else None
 
 
 def _has_tensor_cores(properties: Mapping[str, object] | None) -> bool | None:
     if properties is None:
         return None
-    name = device_name(properties) or ""
+    name = str(properties.get("name") or "")
     if "AMD" in name or "Radeon" in name or properties.get("warpSize") != 32:
         return True if _MATRIX_CORES_OF_AMD.search(name) else None
     if "GTX 16" in name:

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from lightning_gpuprof.model.trace.step_trace import StepDevice, StepRow, StepTrace
+from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
 from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_phases, steps_or_window
-from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import Steps
-from lightning_gpuprof.trace.tables import Int64, Spans
+from lightning_gpuprof.trace.tables import Int64
 
 
 def step_trace(linked: LinkedTrace) -> StepTrace:
@@ -32,7 +32,9 @@ def step_trace(linked: LinkedTrace) -> StepTrace:
     total = steps.end_ns - steps.start_ns
     phases = main_thread_phases(linked, steps)
     launched = _kernels_launched(linked, steps)
-    devices = {linked.trace.devices[number]: _device_times(linked, number, steps) for number in linked.device_rows}
+    devices = {
+        linked.trace.devices[number]: _device_times(parts, steps) for number, parts in device_parts(linked).items()
+    }
 
     def row(name: str, of: Callable[[Int64], float]) -> StepRow:
         return StepRow(
@@ -43,7 +45,7 @@ def step_trace(linked: LinkedTrace) -> StepTrace:
             kernels_launched=of(launched),
             devices=tuple(
                 StepDevice(device=device, **{field: of(times) / 1000 for field, times in columns.items()})
-                for device, columns in sorted(devices.items(), key=lambda item: (len(item[0]), item[0]))
+                for device, columns in devices.items()
             ),
         )
 
@@ -62,25 +64,16 @@ def _kernels_launched(linked: LinkedTrace, steps: Steps) -> Int64:
     return np.bincount(step[step >= 0], minlength=len(steps)).astype(np.int64)
 
 
-def _device_times(linked: LinkedTrace, device: int, steps: Steps) -> dict[str, Int64]:
+def _device_times(parts: DeviceParts, steps: Steps) -> dict[str, Int64]:
     """The fields of :class:`StepDevice`, for each step, in nanoseconds."""
-    rows = linked.device_rows[device]
-    work = linked.work.where(rows)
-    is_kernel, is_communication = linked.is_kernel[rows], linked.is_communication[rows]
-    compute = _coverage(work, is_kernel & ~is_communication)
-    communication = _coverage(work, is_communication)
     covers = {
-        "busy_us": linked.device_busy[device],
-        "kernel_us": _coverage(work, is_kernel) if is_communication.any() else compute,
-        "compute_us": compute,
-        "memcpy_us": _coverage(work, ~is_kernel),
-        "communication_us": communication,
-        "exposed_communication_us": communication.without(compute),
+        "busy_us": parts.busy,
+        "kernel_us": parts.kernels,
+        "compute_us": parts.computation,
+        "memcpy_us": parts.copies,
+        "communication_us": parts.communication,
+        "exposed_communication_us": parts.exposed_communication,
     }
     times = {field: cover.overlap_ns(steps.start_ns, steps.end_ns) for field, cover in covers.items()}
     times["idle_us"] = steps.end_ns - steps.start_ns - times["busy_us"]
     return times
-
-
-def _coverage(work: Spans, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Coverage:
-    return Coverage(work.start_ns[chosen], work.end_ns[chosen])

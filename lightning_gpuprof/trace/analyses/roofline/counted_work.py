@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.joins.ancestors import nearest, take_or_absent
-from lightning_gpuprof.trace.analyses.joins.cached_join import CachedJoin
 from lightning_gpuprof.trace.analyses.roofline.operator_work import Work, work_of
 from lightning_gpuprof.trace.distinct import numbered
-from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
+from lightning_gpuprof.trace.nesting import nearest, take_or_absent
 from lightning_gpuprof.trace.tables import ABSENT, Inputs, Int32, Mask, Rows
 
 _FORWARD = frozenset(

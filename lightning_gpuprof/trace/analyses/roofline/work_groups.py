@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.model.trace.kernels import KernelClass
-from lightning_gpuprof.trace.analyses.joins.ancestors import take_or_absent
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.analyses.joins.input_shapes import shapes_and_types
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
@@ -19,6 +18,7 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits,
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import take_or_absent
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 Float64 = npt.NDArray[np.float64]

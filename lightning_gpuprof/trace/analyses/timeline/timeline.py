@@ -10,11 +10,9 @@ import numpy as np
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES
 from lightning_gpuprof.model.trace.timeline import PartKind, Timeline, TimelineLane
-from lightning_gpuprof.trace.analyses.code.waits import blocking_calls
-from lightning_gpuprof.trace.analyses.idle.host_activity import HostActivity
+from lightning_gpuprof.trace.analyses.code.waits import allocates, blocking_calls
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_pieces import idle_pieces
-from lightning_gpuprof.trace.analyses.joins import host_calls
 from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_pieces, steps_or_window
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.timeline.lanes import Events, lane
@@ -36,7 +34,6 @@ MAX_STREAMS = 6
 def timeline(
     linked: LinkedTrace,
     *,
-    activity: HostActivity | None = None,
     most_parts: int = MAX_PARTS,
     most_parts_of_lane: int = MAX_PARTS_OF_LANE,
 ) -> Timeline | None:
@@ -44,7 +41,6 @@ def timeline(
 
     Args:
         linked: The trace.
-        activity: What the host was at, if it is at hand.
         most_parts: Of all lanes.
         most_parts_of_lane: Of one lane, also if there are few.
 
@@ -63,14 +59,13 @@ def timeline(
     blocking = blocking_calls(linked)
     for thread in threads:
         events += _thread_lanes(linked, thread, blocking, begin_ns, end_ns)
-    devices = _devices(linked)
+    devices = linked.devices
     left_out += max(len(devices) - MAX_DEVICES, 0)
-    activity = activity or HostActivity(linked)
     for device in devices[:MAX_DEVICES]:
         streams, more = _streams(linked, device, begin_ns, end_ns)
         left_out += more
         events += [_stream(linked, device, stream, rows) for stream, rows in streams]
-        events.append(_idle(linked, device, activity, begin_ns, end_ns))
+        events.append(_idle(linked, device, begin_ns, end_ns))
     limit = max(min(most_parts // max(len(events), 1), most_parts_of_lane), 1)
     lanes = [lane(head, of_lane, begin_ns, end_ns, limit) for head, of_lane in events]
     return Timeline(
@@ -95,15 +90,9 @@ def _rows_within(spans: Spans, begin_ns: int, end_ns: int) -> Rows:
     return np.flatnonzero((spans.start_ns < end_ns) & (spans.end_ns > begin_ns))
 
 
-def _devices(linked: LinkedTrace) -> list[int]:
-    """In order of their numbers."""
-    names = linked.trace.devices
-    return sorted(linked.device_rows, key=lambda device: (len(names[device]), names[device]))
-
-
 def _phases(linked: LinkedTrace) -> tuple[TimelineLane, Events]:
     pieces = main_thread_pieces(linked)
-    told = np.flatnonzero(pieces.phase < len(PHASES))
+    told = np.flatnonzero(pieces.phase > ABSENT)
     opens = np.ones(len(told), np.bool_)
     opens[1:] = (np.diff(pieces.phase[told]) != 0) | (pieces.start_ns[told][1:] > pieces.end_ns[told][:-1])
     first = np.flatnonzero(opens)
@@ -113,7 +102,7 @@ def _phases(linked: LinkedTrace) -> tuple[TimelineLane, Events]:
         Events(
             start_ns=pieces.start_ns[told[first]],
             end_ns=pieces.end_ns[told[last]],
-            name=pieces.phase[told[first]].astype(np.intp),
+            name=pieces.phase[told[first]],
             names=PHASES,
             kind=_kinds("phase", len(PHASES)),
         ),
@@ -170,7 +159,7 @@ def _call_kinds(linked: LinkedTrace, rows: Rows, blocking: Rows) -> Rows:
     calls = linked.trace.runtime.where(rows)
     kinds = np.full(len(rows), KINDS.index("call"), np.intp)
     kinds[linked.named(calls, lambda name: "launch" in name.lower())] = KINDS.index("launch")
-    kinds[linked.named(calls, host_calls.allocates)] = KINDS.index("memory")
+    kinds[linked.named(calls, allocates)] = KINDS.index("memory")
     kinds[np.isin(rows, blocking)] = KINDS.index("wait")
     return kinds
 
@@ -195,17 +184,15 @@ def _stream(linked: LinkedTrace, device: int, stream: int, rows: Rows) -> tuple[
     return head, _events(linked, linked.work, rows, kinds)
 
 
-def _idle(
-    linked: LinkedTrace, device: int, activity: HostActivity, begin_ns: int, end_ns: int
-) -> tuple[TimelineLane, Events]:
+def _idle(linked: LinkedTrace, device: int, begin_ns: int, end_ns: int) -> tuple[TimelineLane, Events]:
     """Why a device was idle: of its gaps only those that have a part in the step are looked at."""
     gaps = gaps_by_device(linked)[device]
     near = np.flatnonzero((gaps.start_ns < end_ns) & (gaps.end_ns > begin_ns))
-    pieces = idle_pieces(linked, gaps.where(near), activity)
+    pieces = idle_pieces(linked, gaps.where(near)).merged()
     events = Events(
         start_ns=pieces.start_ns,
         end_ns=pieces.end_ns,
-        name=pieces.cause,
+        name=pieces.cause.astype(np.intp),
         names=IDLE_CAUSES,
         kind=_kinds("idle", len(IDLE_CAUSES)),
     )
