@@ -1,11 +1,13 @@
-"""The slot that the time of each of Lightning's actions is charged to.
+"""Which of Lightning's actions are timed, and the slot that the time of each is charged to.
 
-The names are those that Lightning gives to ``trainer.profiler.profile(name)`` (read in 2.6.6; unchanged since 2.0).
+The names are those that Lightning gives to ``trainer.profiler.profile(name)``; where it defines its empty hooks decides
+which of them hold code of the user (read in lightning and pytorch_lightning 2.6.6; names unchanged since 2.0).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from lightning_gpuprof.model.phases import Phase, Region
 
@@ -135,3 +137,42 @@ def _module_action(owner: str, hook: str, *, manual: bool, overridden: frozenset
 
 def _callback_key(owner: str) -> str:
     return owner.removeprefix("[Callback]") if owner.startswith("[Callback]") else ""
+
+
+_BASE_CALLBACK_MODULES = ("lightning.pytorch.callbacks.callback", "pytorch_lightning.callbacks.callback")
+_BASE_MODULE_PACKAGES = ("lightning.pytorch.core", "pytorch_lightning.core")
+
+
+def profiles_nothing(profiler: object) -> bool:
+    """Whether it is the profiler that Lightning puts where the user wants none."""
+    return type(profiler).__name__ == "PassThroughProfiler"
+
+
+def does_nothing(trainer: Any, state_key: str, hook: str) -> bool:
+    """Whether every callback with this key has the hook from Lightning's empty base class.
+
+    Args:
+        trainer: Has the callbacks.
+        state_key: ``state_key`` of the callback.
+        hook: Name of the hook.
+    """
+    owners = [callback for callback in trainer.callbacks if callback.state_key == state_key]
+    modules = [getattr(getattr(owner, hook, None), "__module__", "") for owner in owners]
+    return bool(owners) and all(m in _BASE_CALLBACK_MODULES for m in modules)
+
+
+def overridden_hooks(trainer: Any, module: object) -> frozenset[str]:
+    """Per-batch hooks in which something happens: the user wrote them, or asked for gradient clipping.
+
+    Args:
+        trainer: Has the setting of gradient clipping.
+        module: The LightningModule.
+    """
+    found = {"configure_gradient_clipping"} if getattr(trainer, "gradient_clip_val", None) is not None else set()
+    for owner in (module, getattr(trainer, "datamodule", None)):
+        for hook in PER_BATCH_MODULE_HOOKS:
+            function = getattr(owner, hook, None)
+            defined_in = getattr(function, "__module__", "") or ""
+            if function is not None and not defined_in.startswith(_BASE_MODULE_PACKAGES):
+                found.add(hook)
+    return frozenset(found)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from types import FrameType
 
-from lightning_gpuprof.capture.host.run_delay import run_delay_ns
+from lightning_gpuprof.capture.host.process_files import run_delay_ns
 from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.model.journal import CALLS, CallSites
 

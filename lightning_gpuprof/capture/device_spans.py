@@ -15,7 +15,9 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any
+
+import torch
 
 from lightning_gpuprof.model.journal import DeviceBlock
 
@@ -31,42 +33,74 @@ MAX_PENDING = 64
 MAX_EDGES = 256
 """A step with more edges is given up: it holds a validation, and is no step that statistics rest on."""
 
+_BACKLOG, _CAPTURING, _UNUSABLE = range(3)
+
 MAX_READS = 2
 """Steps that are read in one go, so that a backlog is caught up with but no single step pays for it."""
 
-Event = TypeVar("Event")
+TIMED_DEVICES = ("cuda", "xpu")
+"""Device types whose events answer without waiting. Not ``mps``: its ``elapsed_time`` synchronises (torch 2.13); not
+``cpu``: an event can be made there, but not recorded. What nobody has looked at stays off."""
 
 
-class EventBackend(Protocol[Event]):
-    """Timed events of one device. None of the methods may wait for the device."""
+class DeviceEvents:
+    """Timed events of one device; :func:`backend_for` makes it. No method waits for the device.
 
-    def new_event(self) -> Event:
-        """An event that was not recorded yet."""
-        ...
+    Args:
+        device: Where events are recorded: on its current stream.
+        is_capturing: Whether that stream is being captured into a graph, which an event would become part of.
+    """
 
-    def record(self, event: Event) -> None:
-        """Put the event on the current stream; one that was recorded before is recorded anew."""
-        ...
+    def __init__(self, device: torch.device, is_capturing: Callable[[], bool]) -> None:
+        self._device = device
+        self.is_capturing = is_capturing
 
-    def is_done(self, event: Event) -> bool:
-        """Whether the device has passed a recorded event."""
-        ...
+    def new_event(self) -> torch.Event:
+        """An event with timing; the driver's part of it is made when it is recorded for the first time."""
+        return torch.Event(self._device, enable_timing=True)
 
-    def elapsed_ns(self, first: Event, second: Event) -> int:
-        """Time between two events that are done, in ns.
+    def record(self, event: torch.Event) -> None:
+        """Put it on the current stream of the current device; one that was recorded before is recorded anew.
+
+        Raises:
+            RuntimeError: The device failed, or the event was recorded on another one before.
+        """
+        event.record()
+
+    def is_done(self, event: torch.Event) -> bool:
+        """Whether the device has passed the event. True for one that was never recorded."""
+        return event.query()
+
+    def elapsed_ns(self, first: torch.Event, second: torch.Event) -> int:
+        """Time between two events in ns; the driver resolves about half a microsecond.
 
         Args:
             first: The earlier event.
             second: The later event.
+
+        Raises:
+            RuntimeError: One of them is not done.
         """
-        ...
-
-    def is_capturing(self) -> bool:
-        """Whether the current stream is being captured into a graph, which an event would become part of."""
-        ...
+        return round(first.elapsed_time(second) * 1e6)
 
 
-class DeviceSpans(Generic[Event]):
+def backend_for(device: torch.device) -> DeviceEvents | None:
+    """Events of the trainer's device, or None where there are none that can be read without waiting.
+
+    Never initialises a device: one that is not in use yet has no events.
+
+    Args:
+        device: The trainer's root device.
+    """
+    if device.type not in TIMED_DEVICES or not hasattr(torch, "Event"):
+        return None
+    module: Any = getattr(torch, device.type, None)
+    if module is None or not module.is_initialized():
+        return None
+    return DeviceEvents(device, getattr(module, "is_current_stream_capturing", bool))
+
+
+class DeviceSpans:
     """Measures one step at a time; all methods but :meth:`collect` belong to the main thread, and none raises.
 
     Args:
@@ -79,7 +113,7 @@ class DeviceSpans(Generic[Event]):
 
     def __init__(
         self,
-        backend: EventBackend[Event],
+        backend: DeviceEvents,
         *,
         on_failure: Callable[[Exception], None],
         every_ns: int = EVERY_NS,
@@ -97,10 +131,10 @@ class DeviceSpans(Generic[Event]):
         self._open = False
         self._batch = 0
         self._slots: list[int] = []
-        self._events: list[Event] = []
+        self._events: list[torch.Event] = []
         """The i-th event of the open step begins the time of the i-th slot; all of them are recorded."""
-        self._free: list[Event] = []
-        self._pending: deque[tuple[int, list[int], list[Event]]] = deque()
+        self._free: list[torch.Event] = []
+        self._pending: deque[tuple[int, list[int], list[torch.Event]]] = deque()
         """Batch, slots and events of steps that are over; one event more than slots."""
         self._read: deque[tuple[int, dict[int, int]]] = deque()
         self._dropped = [0, 0, 0]
@@ -177,7 +211,7 @@ class DeviceSpans(Generic[Event]):
         try:
             if backend.is_capturing():
                 return
-            waiting: list[tuple[int, list[int], list[Event]]] = []
+            waiting: list[tuple[int, list[int], list[torch.Event]]] = []
             while self._pending and most > 0:
                 step = self._pending.popleft()
                 batch, slots, events = step
@@ -243,9 +277,6 @@ class DeviceSpans(Generic[Event]):
         self._pending.clear()
         self._free.clear()
         self._on_failure(error)
-
-
-_BACKLOG, _CAPTURING, _UNUSABLE = range(3)
 
 
 def _by_slot(slots: list[int], spans: list[int]) -> dict[int, int]:

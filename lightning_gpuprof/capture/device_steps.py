@@ -6,9 +6,8 @@ A sampler's thread gives the beat, so that steps in between cost nothing, and ha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic
 
-from lightning_gpuprof.capture.device_spans import DeviceSpans, Event
+from lightning_gpuprof.capture.device_spans import DeviceSpans
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock
 from lightning_gpuprof.model.journal import DeviceBlock
 
@@ -37,7 +36,7 @@ class _Edges:
         return result
 
 
-class DeviceSteps(Generic[Event]):
+class DeviceSteps:
     """Wraps the actions of the steps that are measured. No method raises; all belong to the main thread.
 
     Args:
@@ -48,7 +47,7 @@ class DeviceSteps(Generic[Event]):
 
     def __init__(
         self,
-        spans: DeviceSpans[Event],
+        spans: DeviceSpans,
         clock: StepClock,
         wrap_actions: Callable[[Callable[[str, Context], Context]], Callable[[], None]],
     ) -> None:
@@ -95,7 +94,7 @@ class DeviceSteps(Generic[Event]):
         return found
 
 
-class DeviceSpanSampler(Generic[Event]):
+class DeviceSpanSampler:
     """Has a step measured every now and then, and hands the journal what was read; from a sampler's thread.
 
     Args:
@@ -105,7 +104,7 @@ class DeviceSpanSampler(Generic[Event]):
 
     name = "device spans"
 
-    def __init__(self, spans: DeviceSpans[Event], wake: Callable[[], None]) -> None:
+    def __init__(self, spans: DeviceSpans, wake: Callable[[], None]) -> None:
         self._spans = spans
         self._wake = wake
         self._due_ns = 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from lightning_gpuprof.capture import progress_bars
 from lightning_gpuprof.capture.fence import warn
 from lightning_gpuprof.capture.live_scalars import step_scalars
 from lightning_gpuprof.capture.recorder import Reading
@@ -112,8 +113,8 @@ def live_line_for(
     if line is None:
         return None
     try:
-        above = progress_bars.above_bar(trainer)
-    except progress_bars.UnknownBarError as error:
+        above = _above_bar(trainer)
+    except _UnknownBarError as error:
         warn(f"gpuprof: no live line: it would tear {error}, and only the bars of tqdm and rich make room")
         return None
     return LiveLine(line, above, slots, samples_per_step)
@@ -161,3 +162,43 @@ def _phases(shares: Mapping[Phase, float]) -> list[str]:
 
 def _three_digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+class _UnknownBarError(Exception):
+    """A bar that cannot be asked to make room; the text names it."""
+
+
+def _above_bar(trainer: Any) -> Callable[[str], None] | None:
+    """What prints a line above the trainer's progress bar; None if no bar is drawn on the terminal.
+
+    Lightning's bars are asked in the way that each has for it, tried with those of Lightning 2.6 on tqdm 4 and rich 13
+    to 14: both let other threads print. A bar of another kind raises.
+    """
+    bar = getattr(trainer, "progress_bar_callback", None)
+    if bar is None or not getattr(bar, "is_enabled", True) or not _is_terminal(sys.stdout):
+        return None
+    if hasattr(type(bar), "train_progress_bar"):
+        return _above_tqdm
+    if hasattr(bar, "progress"):
+        return lambda text: _above_rich(bar, text)
+    raise _UnknownBarError(type(bar).__name__)
+
+
+def _above_tqdm(text: str) -> None:
+    tqdm: Any = sys.modules["tqdm"]  # Lightning's bar has imported it
+    tqdm.tqdm.write(text[: shutil.get_terminal_size().columns - 1], file=sys.stderr)
+
+
+def _above_rich(bar: Any, text: str) -> None:
+    progress = bar.progress
+    if progress is None or not progress.live.is_started:
+        print(text, file=sys.stderr, flush=True)
+    else:
+        progress.console.print(text, markup=False, highlight=False, no_wrap=True, overflow="crop")
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return stream is not None and bool(stream.isatty())
+    except ValueError:  # closed
+        return False

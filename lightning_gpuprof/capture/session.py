@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_gpuprof.capture import annotated_regions, conditions, nvtx_ranges, output_folder, user_hooks
+from lightning_gpuprof.capture import annotated_regions, conditions, nvtx_ranges, output_folder
+from lightning_gpuprof.capture.actions import does_nothing, overridden_hooks, profiles_nothing
 from lightning_gpuprof.capture.attachments import Attachments
-from lightning_gpuprof.capture.compilation import dynamo
+from lightning_gpuprof.capture.compilation import Counters, counters_now
 from lightning_gpuprof.capture.conditions.anomaly_cost import anomaly_cost
-from lightning_gpuprof.capture.device_events import backend_for
-from lightning_gpuprof.capture.device_spans import EventBackend
+from lightning_gpuprof.capture.device_spans import DeviceEvents, backend_for
 from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.gradient_wait import GradientWait
-from lightning_gpuprof.capture.host.run_delay import RunDelay
+from lightning_gpuprof.capture.host.process_files import RunDelay
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.live_line import Line
-from lightning_gpuprof.capture.memory.backend import AllocatorBackend, allocator_for
+from lightning_gpuprof.capture.memory.backend import Allocator, allocator_for
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, header_of
 from lightning_gpuprof.capture.stage_steps import StageSteps, loaders_of
@@ -70,9 +70,9 @@ class Session:
         launch: str,
         version: str,
         on_end: Callable[[BaseException | None], None],
-        events: Callable[[Any], EventBackend[Any] | None] = backend_for,
+        events: Callable[[Any], DeviceEvents | None] = backend_for,
         ranges: Callable[[], nvtx_ranges.RangeBackend] = nvtx_ranges.TorchNvtx,
-        allocator: Callable[[Any], AllocatorBackend | None] = allocator_for,
+        allocator: Callable[[Any], Allocator | None] = allocator_for,
         line: Line | None = None,
     ) -> None:
         self._trainer: Any = trainer
@@ -81,13 +81,13 @@ class Session:
         self._entry = entry
         self._launch = launch
         self._run_delay: RunDelay | None = None
-        self._compiled_before: dynamo.Counters | None = None
+        self._compiled_before: Counters | None = None
         self._open = True
         self._steps_off = False
         self._waited_s = 0.0
         self._opened: list[Callable[[], object]] = [self._close_run_delay]
         try:
-            overridden = user_hooks.overridden_hooks(trainer, module)
+            overridden = overridden_hooks(trainer, module)
             self._open_journal(version)
             self.tap = self._profiler_tap(module, overridden, on_end)
             self._gradient_wait = GradientWait(
@@ -146,7 +146,7 @@ class Session:
         self._opened.append(self._journal.close)
         self.fence = self._journal.fence
         with self.fence.around("torch.compile"):
-            self._compiled_before = dynamo.counters_now()
+            self._compiled_before = counters_now()
 
     def _profiler_tap(
         self, module: pl.LightningModule, overridden: frozenset[str], on_end: Callable[[BaseException | None], None]
@@ -155,10 +155,10 @@ class Session:
         return ProfilerTap(
             inner,
             self.clock,
-            forward=not user_hooks.profiles_nothing(inner),
+            forward=not profiles_nothing(inner),
             manual=not module.automatic_optimization,
             overridden=overridden,
-            does_nothing=partial(user_hooks.does_nothing, self._trainer),
+            does_nothing=partial(does_nothing, self._trainer),
             on_failure=partial(self._journal.switched_off, "actions"),
             on_end=on_end,
         )

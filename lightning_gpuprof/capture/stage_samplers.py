@@ -7,10 +7,9 @@ from typing import Any
 
 from lightning_gpuprof.capture import conditions
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
-from lightning_gpuprof.capture.compilation import dynamo
-from lightning_gpuprof.capture.compilation.compile_sampler import CompileSampler
+from lightning_gpuprof.capture.compilation import CompileSampler, Counters
 from lightning_gpuprof.capture.fence import must_propagate
-from lightning_gpuprof.capture.host.gc_sampler import GcSampler
+from lightning_gpuprof.capture.host.gc_pauses import GcSampler
 from lightning_gpuprof.capture.host.sampler import HostSampler
 from lightning_gpuprof.capture.nvml.sampler import NvmlSampler
 from lightning_gpuprof.capture.recorder import Sampler
@@ -25,7 +24,7 @@ def stage_samplers(
     *,
     thread_id: int,
     epoch_ns: int,
-    compiled_before: dynamo.Counters | None,
+    compiled_before: Counters | None,
 ) -> list[Sampler]:
     """Samplers of what is outside of the steps: call sites, compiler, GPUs, host.
 

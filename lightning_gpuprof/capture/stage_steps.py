@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lightning_gpuprof.capture import conditions
-from lightning_gpuprof.capture.compilation import dynamo
-from lightning_gpuprof.capture.device_spans import DeviceSpans, EventBackend
+from lightning_gpuprof.capture.compilation import Counters
+from lightning_gpuprof.capture.device_spans import DeviceEvents, DeviceSpans
 from lightning_gpuprof.capture.device_steps import DeviceSteps
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.live_line import Line, LiveLine, live_line_for
 from lightning_gpuprof.capture.live_scalars import scalar_log_for
-from lightning_gpuprof.capture.memory.backend import AllocatorBackend
+from lightning_gpuprof.capture.memory.backend import Allocator
 from lightning_gpuprof.capture.memory.recording import MemoryRecording
 from lightning_gpuprof.capture.nvtx_ranges import NvtxRanges
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
@@ -86,8 +86,8 @@ class StageSteps:
         windows: WindowRecording,
         ranges: NvtxRanges | None,
         inputs: InputMeasurement | None,
-        events: Callable[[Any], EventBackend[Any] | None],
-        allocator: Callable[[Any], AllocatorBackend | None],
+        events: Callable[[Any], DeviceEvents | None],
+        allocator: Callable[[Any], Allocator | None],
         line: Line | None,
     ) -> None:
         self._trainer: Any = trainer
@@ -124,7 +124,7 @@ class StageSteps:
         module: pl.LightningModule,
         *,
         epoch_ns: int,
-        compiled_before: dynamo.Counters | None,
+        compiled_before: Counters | None,
         steps_are_seen: bool = True,
     ) -> None:
         """Read the conditions, start samplers, plan windows.
@@ -218,7 +218,7 @@ class StageSteps:
         self, module: pl.LightningModule, first_batch: int, samples_per_step: int | None
     ) -> StepBoundary:
         trainer, clock, fence = self._trainer, self._clock, self._fence
-        device: DeviceSteps[Any] | None = None
+        device: DeviceSteps | None = None
         memory: MemoryRecording | None = None
         with fence.around("device spans"):
             device = self._device_steps()
@@ -238,7 +238,7 @@ class StageSteps:
             else None,
         )
 
-    def _device_steps(self) -> DeviceSteps[Any] | None:
+    def _device_steps(self) -> DeviceSteps | None:
         backend = self._events(self._trainer.strategy.root_device)
         if backend is None:
             return None
@@ -261,7 +261,7 @@ class StageSteps:
             fitting=self._stage == "fit",
         )
 
-    def _start_samplers(self, epoch_ns: int, compiled_before: dynamo.Counters | None) -> None:
+    def _start_samplers(self, epoch_ns: int, compiled_before: Counters | None) -> None:
         samplers = stage_samplers(
             self._options,
             self._trainer,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lightning_gpuprof.capture.device_steps import DeviceSpanSampler, DeviceSteps
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.live_scalars import ScalarLog
@@ -40,7 +38,7 @@ class StepBoundary:
         *,
         first_batch: int = 0,
         ranges: NvtxRanges | None = None,
-        device: DeviceSteps[Any] | None = None,
+        device: DeviceSteps | None = None,
         memory: MemoryRecording | None = None,
         scalars: ScalarLog | None = None,
     ) -> None:

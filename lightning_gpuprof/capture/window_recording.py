@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from lightning_gpuprof.capture.background_stop import wait_until_written
-from lightning_gpuprof.capture.cuda_profiler import CudaProfilerSwitch, CudaProfilerTracer, ProfilerSwitch
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.foreign_profilers import ForeignProfilers
-from lightning_gpuprof.capture.nsight import active_tool
+from lightning_gpuprof.capture.nsight import CudaProfilerSwitch, CudaProfilerTracer, ProfilerSwitch, active_tool
 from lightning_gpuprof.capture.output_folder import JOURNAL_NAME
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.shared_plan import SharedPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from lightning_gpuprof.capture.host.cpus import affinity, usable_cpus
+from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
 from lightning_gpuprof.capture.host.sources import HostSources, Roots, examine
 from lightning_gpuprof.cli.check import Check, State
 from lightning_gpuprof.model import numbers

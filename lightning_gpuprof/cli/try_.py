@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from lightning_gpuprof.capture.host.cpus import affinity, usable_cpus
+from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.cli.runs_below import runs_below

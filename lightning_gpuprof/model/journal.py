@@ -311,7 +311,7 @@ class CompilerCounts(msgspec.Struct, tag="compiler", tag_field="k", kw_only=True
 
     t_ns: int
     counts: dict[str, int]
-    """``frames``, ``graphs``, ``graph_breaks`` and others, see ``capture/compilation/dynamo.py``."""
+    """``frames``, ``graphs``, ``graph_breaks`` and others, see ``capture/compilation.py``."""
     breaks: dict[str, int] = {}
     """Reason → how often."""
     lost: int = 0

@@ -119,11 +119,7 @@ def advised(findings: Sequence[Finding]) -> tuple[tuple[Arm, ...], tuple[NotTrie
 
 
 def title(change: Change) -> str:
-    """A change as a row of a table has it.
-
-    Args:
-        change: It.
-    """
+    """A change as a row of a table has it."""
     if change.arguments:
         written = ", ".join(f"{name}={value}" for name, value in change.arguments.items())
         return written if change.call in ("DataLoader", "Trainer") else f"{change.call}({written})"
@@ -145,19 +141,12 @@ _NUMBERS = (
 
 
 def changes_numbers(change: Change) -> bool:
-    """Whether the weights come out differently with a change.
-
-    Args:
-        change: It.
-    """
+    """Whether the weights come out differently with a change."""
     return any(name in change.arguments or any(name in line for line in change.add) for name in _NUMBERS)
 
 
 def asked(texts: Sequence[str]) -> tuple[Arm, ...]:
     """The arms of ``--arm NAME=VALUE[,VALUE...]``, one for each value.
-
-    Args:
-        texts: As they were written.
 
     Raises:
         ArgumentError: A name is not known, or a value impossible.

@@ -26,22 +26,14 @@ _TRAINER = re.compile(r"Trainer\(\.\.\., ")
 
 
 def needs_process(arm: Arm) -> bool:
-    """Whether an arm cannot be switched on while training runs, but a process can start with it.
-
-    Args:
-        arm: It.
-    """
+    """Whether an arm cannot be switched on while training runs, but a process can start with it."""
     return bool(variables(arm) or trainer_arguments(arm)) or any(
         change.call == "DataLoader" and "batch_size" in change.arguments and not change.inside for change in arm.changes
     )
 
 
 def variables(arm: Arm) -> dict[str, str | None]:
-    """Variables of the environment that an arm sets; None: it is unset.
-
-    Args:
-        arm: It.
-    """
+    """Variables of the environment that an arm sets; None: it is unset."""
     found: dict[str, str | None] = {}
     for change in arm.changes:
         found |= dict.fromkeys(name for name, _ in map(_variable, change.remove) if name)
@@ -50,11 +42,7 @@ def variables(arm: Arm) -> dict[str, str | None]:
 
 
 def trainer_arguments(arm: Arm) -> dict[str, Value | ast.expr]:
-    """Arguments of the Trainer that are read when it is made: values, or expressions as ``DDPStrategy(...)``.
-
-    Args:
-        arm: It.
-    """
+    """Arguments of the Trainer that are read when it is made: values, or expressions as ``DDPStrategy(...)``."""
     found: dict[str, Value | ast.expr] = {}
     for change in arm.changes:
         if change.call == "Trainer":
@@ -65,11 +53,7 @@ def trainer_arguments(arm: Arm) -> dict[str, Value | ast.expr]:
 
 
 def rest(arm: Arm) -> Arm:
-    """An arm without all that is read at the start; the batch size stays, since the loader is made anew with it.
-
-    Args:
-        arm: It.
-    """
+    """An arm without all that is read at the start; the batch size stays, since the loader is made anew with it."""
 
     def without(change: Change) -> Change:
         arguments = change.arguments
@@ -86,9 +70,6 @@ def rest(arm: Arm) -> Arm:
 
 def set_arguments(arm: Arm) -> None:
     """Give the Trainer that is being made, by a caller of this function, other arguments.
-
-    Args:
-        arm: Has them.
 
     Raises:
         TrialError: No Trainer is being made, or an argument is an expression that has no value here.

@@ -63,7 +63,7 @@ def make_harmless(trainer: Any, folder: Path) -> LeftOut:
         elif "GpuProfiler" not in names:
             left_out.append(type(callback).__name__)
     trainer.callbacks = kept
-    trainer.save_checkpoint = _nothing
+    trainer.save_checkpoint = do_nothing
     trainer.limit_val_batches = 0
     trainer.num_sanity_val_steps = 0
     return LeftOut(loggers=loggers, others=(*left_out, "validation"))
@@ -110,8 +110,8 @@ def _python_profiler() -> str:
     return "a Python profiler" if tool or sys.getprofile() is not None else ""
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
+def do_nothing(*_: Any, **__: Any) -> None:
+    """Stands in for what is not to happen."""
 
 
 def is_tuning(trainer: Any) -> bool:
@@ -135,7 +135,7 @@ def profile(trainer: Any, plan: Plan) -> None:
 
     for callback in trainer.callbacks:
         if type(callback).__module__.partition(".")[0] not in ("lightning", "pytorch_lightning"):
-            callback.on_train_end = callback.on_fit_end = _nothing  # the user's training has not come to an end
+            callback.on_train_end = callback.on_fit_end = do_nothing  # the user's training has not come to an end
     timer = sys.modules[f"{package_of(trainer)}.callbacks"].Timer(duration={"seconds": round(plan.seconds)})
     trainer.callbacks = [*trainer.callbacks, timer, GpuProfiler(dirpath=plan.profile_into, reports=["json", "html"])]
 

@@ -92,7 +92,7 @@ def _measured(command: Sequence[str], arm: Arm, environ: Mapping[str, str]) -> p
     given = {name: value for name, value in changed.items() if value is not None}
     with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
         plan = Plan(arms=(), seconds=PROCESS_S, alone=arm)
-        return program.run(command, plan, Path(name), on_event=_nothing, environ={**kept, **given})
+        return program.run(command, plan, Path(name), on_event=lambda _: None, environ={**kept, **given})
 
 
 def _of_as_many_samples(block: Block, samples: float | None, wanted: float | None) -> Block:
@@ -106,7 +106,3 @@ def _of_as_many_samples(block: Block, samples: float | None, wanted: float | Non
     if samples is None or wanted is None:
         raise TrialError("it is not known how many samples a step holds")
     return msgspec.structs.replace(block, seconds=block.seconds * wanted / samples, per_sample=True)
-
-
-def _nothing(_: Event) -> None:
-    return None

@@ -228,11 +228,7 @@ def died(ended: Ended, command: Sequence[str]) -> str:
 
 
 def why_no_block(ended: Ended) -> str:
-    """Why a process that had one block to measure gave none, in one line.
-
-    Args:
-        ended: What it left.
-    """
+    """Why a process that had one block to measure gave none, in one line."""
     if refusal := _refusal(ended):
         return refusal.why
     last = ended.tail.rpartition("\n")[2]

@@ -62,22 +62,14 @@ class Schedule:
         return {BASE, *self._open}
 
     def block_s(self, step_s: float) -> float:
-        """Measured seconds of the next blocks.
-
-        Args:
-            step_s: An ordinary step of the base.
-        """
+        """Measured seconds of the next blocks, where a step of the base takes ``step_s``."""
         if self.plan.alone is not None:
             return max(self.plan.seconds, 4 * step_s)
         per_block = self.plan.seconds * (1 - self._kept_ratio) / (WANTED_ROUNDS * max(2, len(self._open) + 1))
         return max(BLOCK_S[0], 4 * step_s, min(BLOCK_S[1], 0.7 * per_block))
 
     def next(self, elapsed_s: float) -> Arm | None:
-        """The arm that runs now; None: all is decided, or the time is over.
-
-        Args:
-            elapsed_s: Since the first step.
-        """
+        """The arm that runs now, so long after the first step; None: all is decided, or the time is over."""
         if self.plan.alone is not None:
             self._round = 0
             return None if self.blocks else self.arms[BASE]

@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -25,17 +25,23 @@ _PLAIN = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", 
 """Arguments of a DataLoader that can be changed on a copy."""
 
 
-class Source(Protocol):
-    """Batches without end."""
+class Source:
+    """Batches without end. Unless a source says otherwise it has no workers, and no queue to wait for."""
 
-    burst: int
+    burst: int = 1
     """Batches that come at once where workers are behind: other blocks hold too few waits, or too many."""
 
     def take(self) -> tuple[Any, int, int]:
-        """The next batch, its number and that of its loader, as CombinedLoader gives them."""
+        """The next batch, its number and that of its loader, as CombinedLoader gives them.
+
+        Raises:
+            TrialError: The loaders gave no batch at all.
+        """
+        raise NotImplementedError
 
     def is_steady(self) -> bool:
         """Whether the queue stands as it will stand on."""
+        return True
 
     def rest(self) -> None:
         """Wait until nothing is loaded any more, since another arm is measured next."""
@@ -45,15 +51,17 @@ class Source(Protocol):
 
     def spread_s(self, steps: int) -> float:
         """Seconds to add to a block: its steps' share in the starts of epochs, less the starts that fell in it."""
+        return 0.0
 
     def has_worker(self, pid: int) -> bool:
         """Whether a process is one of its workers."""
+        return False
 
     def close(self) -> None:
         """End the workers."""
 
 
-class LoaderSource:
+class LoaderSource(Source):
     """Batches of a CombinedLoader, epoch after epoch.
 
     Args:
@@ -72,11 +80,7 @@ class LoaderSource:
         self._full = 0
 
     def take(self) -> tuple[Any, int, int]:
-        """See :class:`Source`.
-
-        Raises:
-            TrialError: The loaders gave no batch at all.
-        """
+        """See :class:`Source`."""
         if self._iterator is None:
             return self._begin()
         try:
@@ -157,7 +161,7 @@ class LoaderSource:
         return list(getattr(getattr(self._combined, "_iterator", None), "iterators", ()))
 
 
-class ReplaySource:
+class ReplaySource(Source):
     """One batch again and again: what a perfect loader would give.
 
     Containers are made anew for each step; tensors are the same until a step has changed one in place.
@@ -165,8 +169,6 @@ class ReplaySource:
     Args:
         first: The batch, as a source gave it.
     """
-
-    burst = 1
 
     def __init__(self, first: tuple[Any, int, int]) -> None:
         self._batch, self._number, self._loader = first
@@ -188,27 +190,6 @@ class ReplaySource:
         found: list[int] = []
         tree_map_only(torch.Tensor, lambda tensor: found.append(tensor._version), self._batch)
         return found
-
-    def is_steady(self) -> bool:
-        """See :class:`Source`."""
-        return True
-
-    def rest(self) -> None:
-        """See :class:`Source`."""
-
-    def begin_block(self) -> None:
-        """See :class:`Source`."""
-
-    def spread_s(self, steps: int) -> float:
-        """See :class:`Source`."""
-        return 0.0
-
-    def has_worker(self, pid: int) -> bool:
-        """See :class:`Source`."""
-        return False
-
-    def close(self) -> None:
-        """See :class:`Source`."""
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:
@@ -236,11 +217,7 @@ def changed(combined: Any, arguments: Mapping[str, Value]) -> Any:
 
 
 def mean_samples(combined: Any) -> float | None:
-    """Samples of a batch of the first DataLoader, mean over an epoch; None: not known.
-
-    Args:
-        combined: Of Lightning.
-    """
+    """Samples of a batch of the first DataLoader, mean over an epoch; None: not known."""
     loader = next((one for one in combined.flattened if isinstance(one, DataLoader)), None)
     size = None if loader is None else getattr(loader.batch_sampler, "batch_size", loader.batch_size)
     if loader is None or not isinstance(size, int):

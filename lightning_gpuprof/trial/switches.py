@@ -6,142 +6,91 @@ A change that is read only when the process starts, or that means another run (c
 from __future__ import annotations
 
 import ast
-import functools
 import gc
 import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Any, TypeAlias
 
 import torch
 
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.trial import Arm
-from lightning_gpuprof.trial.harmless import package_of
+from lightning_gpuprof.trial.harmless import do_nothing, package_of
 
-_ABSENT = object()
 _LOGGER_DOES_NOT_RUN = "your logger does not run in a trial, since it could send something"
 _NO_VALIDATION = "validation is not run in a trial: its time is outside the steps"
 
 
-class Switch(Protocol):
-    """What is on while an arm runs."""
-
-    def on(self) -> None:
-        """Before its steps."""
-
-    def off(self) -> None:
-        """After them: all is as it was."""
+Undo: TypeAlias = Callable[[], object]
+Switch: TypeAlias = Callable[[], Undo]
+"""Makes a change and returns what takes it back; called each time that an arm's turn comes."""
 
 
-@dataclass
-class Attribute:
-    """An attribute of an object."""
+def _attribute(owner: Any, name: str, value: Any) -> Switch:
+    def on() -> Undo:
+        described = hasattr(inspect.getattr_static(type(owner), name, None), "__set__")
+        is_own = name in vars(owner) or described
+        before = getattr(owner, name) if is_own else None
+        setattr(owner, name, value)
+        return partial(setattr, owner, name, before) if is_own else partial(delattr, owner, name)
 
-    owner: Any
-    name: str
-    value: Any
-    _before: Any = _ABSENT
-
-    def on(self) -> None:
-        """See :class:`Switch`."""
-        described = hasattr(inspect.getattr_static(type(self.owner), self.name, None), "__set__")
-        own = self.name in vars(self.owner) or described
-        self._before = getattr(self.owner, self.name) if own else _ABSENT
-        setattr(self.owner, self.name, self.value)
-
-    def off(self) -> None:
-        """See :class:`Switch`."""
-        if self._before is _ABSENT:
-            delattr(self.owner, self.name)
-        else:
-            setattr(self.owner, self.name, self._before)
+    return on
 
 
-@dataclass
-class Setting:
-    """A value with a function that reads it and one that sets it."""
+def _setting(read: Callable[[], Any], write: Callable[[Any], Any], value: Any) -> Switch:
+    def on() -> Undo:
+        before = read()
+        write(value)
+        return partial(write, before)
 
-    read: Callable[[], Any]
-    write: Callable[[Any], Any]
-    value: Any
-    _before: Any = None
-
-    def on(self) -> None:
-        """See :class:`Switch`."""
-        self._before = self.read()
-        self.write(self.value)
-
-    def off(self) -> None:
-        """See :class:`Switch`."""
-        self.write(self._before)
+    return on
 
 
-@dataclass
-class OptimizerFlags:
-    """``fused`` or ``foreach`` of optimizers."""
+def _optimizer_flags(optimizers: Sequence[torch.optim.Optimizer], flags: Mapping[str, Any]) -> Switch:
+    both = {"fused": None, "foreach": None} | dict(flags)
 
-    optimizers: Sequence[torch.optim.Optimizer]
-    flags: Mapping[str, Any]
-    _before: list[list[dict[str, Any]]] = field(default_factory=list)
+    def on() -> Undo:
+        groups = [one.param_groups for one in optimizers]
+        before = [[{name: one[name] for name in both if name in one} for one in each] for each in groups]
+        _set_flags(optimizers, [[{name: both[name] for name in one} for one in each] for each in before])
+        return partial(_set_flags, optimizers, before)
 
-    def on(self) -> None:
-        """See :class:`Switch`."""
-        both = {"fused": None, "foreach": None} | dict(self.flags)
-        groups = [one.param_groups for one in self.optimizers]
-        self._before = [[{name: one[name] for name in both if name in one} for one in each] for each in groups]
-        self._set([[{name: both[name] for name in one} for one in each] for each in self._before])
-
-    def off(self) -> None:
-        """See :class:`Switch`."""
-        self._set(self._before)
-
-    def _set(self, values: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-        for one, groups in zip(self.optimizers, values, strict=True):
-            for group, flags in zip(one.param_groups, groups, strict=True):
-                group.update(flags)
-                on_device = group.get("fused") or group.get("capturable")
-                for parameter in group["params"]:
-                    step = one.state[parameter].get("step") if parameter in one.state else None
-                    if isinstance(step, torch.Tensor):  # the count of steps is where this way looks for it
-                        one.state[parameter]["step"] = step.to(parameter.device if on_device else "cpu")
+    return on
 
 
-@dataclass
-class Compiled:
+def _set_flags(optimizers: Sequence[torch.optim.Optimizer], values: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    for one, groups in zip(optimizers, values, strict=True):
+        for group, flags in zip(one.param_groups, groups, strict=True):
+            group.update(flags)
+            on_device = group.get("fused") or group.get("capturable")
+            for parameter in group["params"]:
+                step = one.state[parameter].get("step") if parameter in one.state else None
+                if isinstance(step, torch.Tensor):  # fused and capturable kernels count steps on the device
+                    one.state[parameter]["step"] = step.to(parameter.device if on_device else "cpu")
+
+
+def _compiled(module: Any, options: Mapping[str, Any]) -> Switch:
     """``training_step`` through torch.compile, as Lightning does it for a compiled module."""
+    compiled = cache(lambda: torch.compile(module.training_step, **options))
 
-    module: Any
-    options: Mapping[str, Any]
-    _compiled: Any = None
+    def on() -> Undo:
+        module.training_step = compiled()
+        return partial(delattr, module, "training_step")
 
-    def on(self) -> None:
-        """See :class:`Switch`."""
-        if self._compiled is None:
-            self._compiled = torch.compile(self.module.training_step, **self.options)
-        self.module.training_step = self._compiled
-
-    def off(self) -> None:
-        """See :class:`Switch`."""
-        del self.module.training_step
+    return on
 
 
-@dataclass
-class ChannelsLast:
-    """The model's weights in another memory format."""
+def _channels_last(module: Any) -> Switch:
+    def on() -> Undo:
+        module.to(memory_format=torch.channels_last)
+        return partial(module.to, memory_format=torch.contiguous_format)
 
-    module: torch.nn.Module
-
-    def on(self) -> None:
-        """See :class:`Switch`."""
-        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def off(self) -> None:
-        """See :class:`Switch`."""
-        self.module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,9 +142,9 @@ def _of_call(change: Change, trainer: Any) -> list[Switch]:
         for name in change.arguments:
             if lacking := [one for one in optimizers if any(name not in group for group in one.param_groups)]:
                 raise TrialError(f"{type(lacking[0]).__name__} has no {name}")
-        return [OptimizerFlags(optimizers, change.arguments)]
+        return [_optimizer_flags(optimizers, change.arguments)]
     if change.call == "torch.compile":
-        return [Compiled(trainer.lightning_module, change.arguments)]
+        return [_compiled(trainer.lightning_module, change.arguments)]
     if change.call == "ModelCheckpoint":
         raise TrialError("checkpoints are written between steps, and a trial writes none")
     named = [one for one in trainer.callbacks if type(one).__name__ == change.call]
@@ -206,7 +155,7 @@ def _of_call(change: Change, trainer: Any) -> list[Switch]:
         attribute = next((own for own in (f"_{name}", name) if own in vars(named[0])), None)
         if attribute is None:
             raise TrialError(f"{change.call} keeps no {name} that can be changed while it runs")
-        found.append(Attribute(named[0], attribute, value))
+        found.append(_attribute(named[0], attribute, value))
     return found
 
 
@@ -214,17 +163,17 @@ def _of_trainer(trainer: Any, name: str, value: Any) -> Switch:
     if name in ("log_every_n_steps", "logger") and any(type(one).__name__ == "DummyLogger" for one in trainer.loggers):
         raise TrialError(_LOGGER_DOES_NOT_RUN)
     if name in ("log_every_n_steps", "gradient_clip_val", "gradient_clip_algorithm"):
-        return Attribute(trainer, name, value)
+        return _attribute(trainer, name, value)
     if name == "benchmark":
-        return Attribute(torch.backends.cudnn, "benchmark", value)
+        return _attribute(torch.backends.cudnn, "benchmark", value)
     if name == "detect_anomaly":
-        return Setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, value)
+        return _setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, value)
     if name == "precision":
-        return Attribute(trainer.strategy, "_precision_plugin", _precision(trainer, str(value)))
+        return _attribute(trainer.strategy, "_precision_plugin", _precision(trainer, str(value)))
     if name == "enable_progress_bar" and not value:
         return _without(trainer, lambda one: one is trainer.progress_bar_callback)
     if name == "logger" and not value:
-        return Attribute(trainer, "loggers", [])
+        return _attribute(trainer, "loggers", [])
     if name in ("limit_val_batches", "val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps"):
         raise TrialError(_NO_VALIDATION)
     raise TrialError(f"Trainer({name}=...) is read when the trainer is made: compare two runs")
@@ -249,7 +198,7 @@ def _optimizers(trainer: Any) -> list[torch.optim.Optimizer]:
 
 
 def _without(trainer: Any, chosen: Callable[[Any], bool]) -> Switch:
-    return Attribute(trainer, "callbacks", [one for one in trainer.callbacks if not chosen(one)])
+    return _attribute(trainer, "callbacks", [one for one in trainer.callbacks if not chosen(one)])
 
 
 def _nothing_around(trainer: Any) -> tuple[Switch, ...]:
@@ -257,16 +206,12 @@ def _nothing_around(trainer: Any) -> tuple[Switch, ...]:
     module, bar = trainer.lightning_module, trainer.progress_bar_callback
     hooks = [name for name in ("on_train_batch_start", "on_train_batch_end") if bar is not None]
     return (
-        Attribute(trainer, "callbacks", [] if bar is None else [bar]),
-        *(Attribute(bar, name, _nothing) for name in hooks),
-        Attribute(trainer, "loggers", []),
-        Attribute(module, "log", _nothing),
-        Attribute(module, "log_dict", _nothing),
+        _attribute(trainer, "callbacks", [] if bar is None else [bar]),
+        *(_attribute(bar, name, do_nothing) for name in hooks),
+        _attribute(trainer, "loggers", []),
+        _attribute(module, "log", do_nothing),
+        _attribute(module, "log_dict", do_nothing),
     )
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
 
 
 def _set_threshold(values: int | tuple[int, ...]) -> None:
@@ -324,11 +269,11 @@ def _of_removed(line: str, trainer: Any) -> list[Switch]:
     if any(type(one).__name__ == name for one in trainer.callbacks):
         return [_without(trainer, lambda one: type(one).__name__ == name)]
     if any(type(one).__name__ == name for one in trainer.loggers):
-        return [Attribute(trainer, "loggers", [one for one in trainer.loggers if type(one).__name__ != name])]
+        return [_attribute(trainer, "loggers", [one for one in trainer.loggers if type(one).__name__ != name])]
     if any(vars(one).get("in_place_of") == name for one in trainer.loggers):
         raise TrialError(_LOGGER_DOES_NOT_RUN)
     if name in _REPEATED:
-        return [Attribute(*_REPEATED[name], _nothing)]
+        return [_attribute(*_REPEATED[name], do_nothing)]
     if _OF_THE_PROCESS.match(line):
         raise TrialError(f"{name} is read when the process starts: compare two runs")
     if _OF_THE_TRAINER.match(line):
@@ -357,22 +302,20 @@ def _of_line(line: str, trainer: Any) -> list[Switch]:
         if target.startswith("torch.backends.") and isinstance(value, ast.Constant):
             owner, _, name = target.rpartition(".")
             flags = _dotted(owner)  # modules of torch with a ``__getattr__`` of their own
-            return [
-                Setting(functools.partial(getattr, flags, name), functools.partial(setattr, flags, name), value.value)
-            ]
+            return [_setting(partial(getattr, flags, name), partial(setattr, flags, name), value.value)]
         called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
         if called == "torch.compile" and isinstance(value, ast.Call):
-            return [Compiled(trainer.lightning_module, _keywords(value))]
+            return [_compiled(trainer.lightning_module, _keywords(value))]
         if called.endswith(".to") and "channels_last" in text and target in ("model", "self.model", "self"):
-            return [ChannelsLast(trainer.lightning_module)]
+            return [_channels_last(trainer.lightning_module)]
     if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
         name = ast.unparse(call.func)
         if name in _SETTERS and call.args:
             read, write = _SETTERS[name]
             values = [_value(argument) for argument in call.args]
-            return [Setting(read, write, values[0] if len(values) == 1 else tuple(values))]
+            return [_setting(read, write, values[0] if len(values) == 1 else tuple(values))]
         if name in _TOGGLES:
-            return [Setting(*_TOGGLES[name])]
+            return [_setting(*_TOGGLES[name])]
     raise TrialError("your code has to change")
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, Skipped, Started, Trying
 from lightning_gpuprof.trial.at_start import needs_process, rest
 from lightning_gpuprof.trial.attach import TrialOver
-from lightning_gpuprof.trial.harmless import LeftOut, without_schedulers
+from lightning_gpuprof.trial.harmless import LeftOut, do_nothing, without_schedulers
 from lightning_gpuprof.trial.schedule import Schedule
 from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed, mean_samples
-from lightning_gpuprof.trial.switches import Switch, Switched, switched
+from lightning_gpuprof.trial.switches import Switched, switched
 
 LEAST_STEPS = 4
 """Of a block."""
@@ -56,7 +56,7 @@ class Fetcher:
 
     def __init__(self, trial: InterleavedTrial) -> None:
         self._trial = trial
-        self._start_profiler = self._stop_profiler = _nothing
+        self._start_profiler = self._stop_profiler = do_nothing
 
     def __iter__(self) -> Fetcher:
         return self
@@ -88,7 +88,7 @@ class InterleavedTrial:
         self, trainer: Any, plan: Plan, write: Callable[[Event], None], clock: Clock = time.perf_counter
     ) -> None:
         self._trainer = trainer
-        self._write = write if trainer.is_global_zero else _nothing
+        self._write = write if trainer.is_global_zero else do_nothing
         self._clock = clock
         self._schedule = Schedule(plan=plan, report=self._write)
         fetcher = trainer.fit_loop._data_fetcher
@@ -109,8 +109,8 @@ class InterleavedTrial:
         self._first: tuple[Any, int, int] | None = None
         self._begin = self._start = clock()
         self._arm = Arm(name=BASE)
-        self._on: list[Switch] = []
-        """Of that arm."""
+        self._undo = ExitStack()
+        """Takes back what that arm has changed."""
         self._used: set[str] = set()
         self._step = 0
         self._left_out = 0
@@ -199,7 +199,7 @@ class InterleavedTrial:
             self._skip(failed, _words(error), failed=True)
             for optimizer in self._trainer.optimizers:
                 optimizer.zero_grad()
-            self._switch_off()
+            self._undo.close()
             self._switch()
 
     def _failed(self, error: Exception) -> Arm | None:
@@ -269,7 +269,7 @@ class InterleavedTrial:
         if self._arm.name == BASE:
             self._step_s = seconds / self._measured
         source.rest()
-        self._switch_off()
+        self._undo.close()
         self._switch()
 
     def _switch(self) -> None:
@@ -318,10 +318,9 @@ class InterleavedTrial:
         self._arm = arm
         try:
             for switch in self._settings[arm.name].switches:
-                switch.on()
-                self._on.append(switch)
+                self._undo.callback(switch())
         except Exception:
-            self._switch_off()
+            self._undo.close()
             raise
         self._left_out, self._measured, self._measured_anew = -1, -1, 0  # the step that begins is left out as well
         block_s = self._schedule.block_s(self._step_s)
@@ -331,10 +330,6 @@ class InterleavedTrial:
             wanted = math.ceil(wanted / every) * every  # as many logged steps in each block
         whole = math.lcm(accumulated, self._sources[arm.name].burst)
         self._to_measure = math.ceil(wanted / whole) * whole
-
-    def _switch_off(self) -> None:
-        while self._on:
-            self._on.pop().off()
 
     def _source(self, arm: Arm, settings: Switched) -> Source:
         if arm.ceiling == "input":
@@ -375,7 +370,3 @@ def _words(error: Exception) -> str:
     """In one line."""
     text = str(error).strip().partition("\n")[0]
     return text if isinstance(error, TrialError) else f"{type(error).__name__}: {text}"
-
-
-def _nothing(*_: Any) -> None:
-    return None

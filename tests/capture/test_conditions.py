@@ -24,7 +24,7 @@ from quiet_trainer import trainer_in
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_gpuprof.capture.conditions import environment_facts, first_batch, machine_facts, software_facts
+from lightning_gpuprof.capture.conditions import first_batch, machine_facts, software_facts
 from lightning_gpuprof.capture.conditions.collect import READERS, collect
 from lightning_gpuprof.capture.conditions.reading import Subject, Surroundings, read
 from lightning_gpuprof.model.conditions import BY_NAME, ENVIRONMENT, FACTS
@@ -343,7 +343,7 @@ def test_the_commit_is_read_without_git(tmp_path: Path, files: dict[str, str], e
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "below").mkdir()
-    found = read(environment_facts.FACTS, on_machine(folder=tmp_path / "below"))
+    found = read(software_facts.FACTS, on_machine(folder=tmp_path / "below"))
     assert found.get("git.commit") == expected
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from lightning.pytorch.profilers import PassThroughProfiler
 
-from lightning_gpuprof.capture.cuda_profiler import CudaProfilerSwitch, CudaProfilerTracer
 from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.capture.nsight import CudaProfilerSwitch, CudaProfilerTracer
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.step_clock import StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
@@ -117,7 +117,7 @@ def test_under_a_tool_the_windows_are_its_windows_and_kineto_stays_closed(tmp_pa
 def test_without_cuda_in_use_the_runtime_is_not_touched() -> None:
     program = (
         "import torch\n"
-        "from lightning_gpuprof.capture.cuda_profiler import CudaProfilerSwitch, CudaProfilerTracer\n"
+        "from lightning_gpuprof.capture.nsight import CudaProfilerSwitch, CudaProfilerTracer\n"
         "tracer = CudaProfilerTracer(CudaProfilerSwitch())\n"
         "tracer.prepare()\n"
         "try:\n"

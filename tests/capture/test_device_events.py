@@ -9,8 +9,7 @@ import time
 import pytest
 import torch
 
-from lightning_gpuprof.capture.device_events import backend_for
-from lightning_gpuprof.capture.device_spans import DeviceSpans
+from lightning_gpuprof.capture.device_spans import DeviceSpans, backend_for
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -23,7 +22,7 @@ def test_devices_without_events_that_can_be_read_late_have_no_backend(device: st
 def test_asking_does_not_initialise_cuda() -> None:
     program = (
         "import torch\n"
-        "from lightning_gpuprof.capture.device_events import backend_for\n"
+        "from lightning_gpuprof.capture.device_spans import backend_for\n"
         "assert backend_for(torch.device('cuda', 0)) is None\n"
         "assert not torch.cuda.is_initialized()\n"
     )

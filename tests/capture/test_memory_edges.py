@@ -11,7 +11,7 @@ import pytest
 import torch
 from fake_allocator import MIB, FakeAllocator
 
-from lightning_gpuprof.capture.memory.counters import sample_values
+from lightning_gpuprof.capture.memory.backend import sample_values
 from lightning_gpuprof.capture.memory.edges import FULL_STEPS, MemoryEdges, ending_actions
 from lightning_gpuprof.capture.memory.sampler import MemorySampler
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepClock

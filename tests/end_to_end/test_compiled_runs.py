@@ -15,8 +15,7 @@ from planted_runs import Planted, trainer_for
 from torch import nn
 
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.capture.compilation import dynamo
-from lightning_gpuprof.capture.compilation.compile_sampler import CompileSampler
+from lightning_gpuprof.capture.compilation import CompileSampler, compilations_now, counters_now
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.journal import Compilation, CompilerCounts
 from lightning_gpuprof.model.report import Report
@@ -119,7 +118,7 @@ def test_a_function_that_is_given_up_is_told(tmp_path: Path) -> None:
 
 def test_each_compilation_is_handed_over_once() -> None:
     torch.compiler.reset()
-    sampler = CompileSampler(dynamo.counters_now(), 0)
+    sampler = CompileSampler(counters_now(), 0)
     sampler.sample(0)
     net = torch.compile(Whole(), backend="eager", dynamic=False)
     net(torch.ones(2, 8))
@@ -138,7 +137,7 @@ def test_more_than_dynamo_remembers_is_told() -> None:
     torch.compiler.reset()
     sampler = CompileSampler(None, 0)
     sampler.sample(0)
-    notes = dynamo.compilations_now()
+    notes = compilations_now()
     utils = sys.modules["torch._dynamo.utils"]
     assert notes
     for _ in range(70):
@@ -150,8 +149,8 @@ def test_more_than_dynamo_remembers_is_told() -> None:
 def test_a_process_without_dynamo_is_left_without_it() -> None:
     code = (
         "import sys\n"
-        "from lightning_gpuprof.capture.compilation import compile_sampler, dynamo\n"
-        "sampler = compile_sampler.CompileSampler(dynamo.counters_now(), 0)\n"
+        "from lightning_gpuprof.capture.compilation import CompileSampler, counters_now\n"
+        "sampler = CompileSampler(counters_now(), 0)\n"
         "sampler.open()\n"
         "print(list(sampler.sample(0)), list(sampler.close()), 'torch._dynamo' in sys.modules)\n"
     )

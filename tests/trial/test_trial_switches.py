@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -104,25 +105,22 @@ def test_it_changes_something_and_takes_it_back(trainer: Trainer, arm: Arm) -> N
     assert switches
     assert state(trainer) == before, "nothing changes before it is on"
     for _ in range(2):
-        for switch in switches:
-            switch.on()
-        assert state(trainer) != before
-        for switch in reversed(switches):
-            switch.off()
+        with ExitStack() as undo:
+            for switch in switches:
+                undo.callback(switch())
+            assert state(trainer) != before
         assert state(trainer) == before
 
 
 def test_nothing_around_the_model_is_silent_and_comes_back(trainer: Trainer) -> None:
     [ceiling] = [arm for arm in CEILINGS if arm.name == AROUND]
     before = state(trainer)
-    switches = switched(ceiling, trainer).switches
-    for switch in switches:
-        switch.on()
-    assert trainer.loggers == []
-    assert [type(one).__name__ for one in trainer.callbacks] == ["TQDMProgressBar"]
-    trainer.lightning_module.log("loss", 1.0)  # outside a step, Lightning would raise
-    for switch in reversed(switches):
-        switch.off()
+    with ExitStack() as undo:
+        for switch in switched(ceiling, trainer).switches:
+            undo.callback(switch())
+        assert trainer.loggers == []
+        assert [type(one).__name__ for one in trainer.callbacks] == ["TQDMProgressBar"]
+        trainer.lightning_module.log("loss", 1.0)  # outside a step, Lightning would raise
     assert state(trainer) == before
 
 
@@ -130,11 +128,11 @@ def test_the_optimizer_goes_on_with_its_moments(trainer: Trainer) -> None:
     [optimizer] = trainer.optimizers
     moments = copy.deepcopy(optimizer.state_dict()["state"])
     [switch] = switched(asked(["fused=True"])[0], trainer).switches
-    switch.on()
+    undo = switch()
     for parameter in optimizer.param_groups[0]["params"]:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    switch.off()
+    undo()
     optimizer.step()
     assert [float(one["step"]) for one in optimizer.state.values()] == [
         float(one["step"]) + 2 for one in moments.values()

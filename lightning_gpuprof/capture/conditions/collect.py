@@ -10,7 +10,6 @@ import torch
 
 from lightning_gpuprof.capture.conditions import (
     compile_facts,
-    environment_facts,
     loader_facts,
     machine_facts,
     model_facts,
@@ -32,7 +31,6 @@ READERS: dict[str, Reader] = {
     **compile_facts.FACTS,
     **loader_facts.FACTS,
     **torch_facts.FACTS,
-    **environment_facts.FACTS,
 }
 """How each fact is read, but those of the first batch (:mod:`lightning_gpuprof.capture.conditions.first_batch`)."""
 

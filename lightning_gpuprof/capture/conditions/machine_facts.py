@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Collection
 
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject, file_text
-from lightning_gpuprof.capture.host.cpus import usable_cpus
+from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
 
 _CGROUP_MARKS = {"kubepods": "kubernetes", "docker": "docker", "libpod": "podman", "containerd": "containerd"}
 _FILE_MARKS = {".dockerenv": "docker", "run/.containerenv": "podman", ".singularity.d": "apptainer"}
 
 
-def _affinity() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return set(os.sched_getaffinity(0))
-    return set(range(os.cpu_count() or 1))
+def _affinity() -> Collection[int]:
+    return affinity() or range(os.cpu_count() or 1)
 
 
 def _local_ranks(subject: Subject) -> int:
@@ -28,9 +27,9 @@ def _local_ranks(subject: Subject) -> int:
     return max(1, int(getattr(trainer, "world_size", 1)) // max(1, int(getattr(trainer, "num_nodes", 1))))
 
 
-def _usable(subject: Subject, affinity: int, local_ranks: int) -> float:
+def _usable(subject: Subject, count: int, local_ranks: int) -> float:
     return usable_cpus(
-        affinity=affinity,
+        affinity=count,
         local_ranks=local_ranks,
         cgroup_root=subject.around.sys / "fs" / "cgroup",
         proc_root=subject.around.proc,
@@ -82,11 +81,11 @@ def _affinity_nodes(subject: Subject) -> str | None:
     online = file_text(nodes / "online")
     if not online:
         return None
-    affinity = _affinity()
+    cpus = frozenset(_affinity())
     own = [
         n
         for n in sorted(_parse_id_list(online))
-        if affinity & _parse_id_list(file_text(nodes / f"node{n}" / "cpulist") or "")
+        if cpus & _parse_id_list(file_text(nodes / f"node{n}" / "cpulist") or "")
     ]
     return ", ".join(map(str, own)) or None
 

@@ -1,11 +1,13 @@
-"""Limits of this process's control groups and what they held back; versions 1 and 2."""
+"""Limits of this process's control groups (versions 1 and 2), what they held back, and the CPUs that they leave it."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from lightning_gpuprof.capture.host import proc_file
+from lightning_gpuprof.errors import ArgumentError
 
 V1_CPU = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 _NO_LIMIT_BYTES = 1 << 60
@@ -178,3 +180,39 @@ def _first(groups: tuple[Path, ...], name: str, holding: bytes = b"") -> Path | 
         if text is not None and holding in text:
             return group
     return None
+
+
+def affinity() -> frozenset[int] | None:
+    """Numbers of the CPUs that the scheduler may put this process on; None where the system does not tell."""
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def usable_cpus(
+    *,
+    affinity: int,
+    cgroup_root: Path = Path("/sys/fs/cgroup"),
+    proc_root: Path = Path("/proc"),
+    local_ranks: int = 1,
+) -> float:
+    """CPUs that this rank may use: min(affinity, quota) / ranks on this host.
+
+    The quota is the smallest of the process's control group and all groups above it.
+
+    Args:
+        affinity: CPUs that the scheduler may put this process on, ``len(os.sched_getaffinity(0))``.
+        cgroup_root: Where control groups are mounted.
+        proc_root: Where ``self/cgroup`` lies.
+        local_ranks: Training processes on this host that share the CPUs.
+
+    Returns:
+        CPUs, greater than 0; 1.0 is one full CPU, a quota gives fractions.
+
+    Raises:
+        ArgumentError: ``affinity`` or ``local_ranks`` is less than 1.
+    """
+    if affinity < 1:
+        raise ArgumentError("affinity", affinity, "be at least 1")
+    if local_ranks < 1:
+        raise ArgumentError("local_ranks", local_ranks, "be at least 1")
+    quotas = cpu_quotas(Groups.find(cgroup_root, proc_root))
+    return min([float(affinity), *quotas.values()]) / local_ranks

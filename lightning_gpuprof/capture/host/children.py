@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lightning_gpuprof.capture.host import proc_file
-from lightning_gpuprof.capture.host.cost_limiter import CostLimiter
-from lightning_gpuprof.capture.host.growth import Growth
+from lightning_gpuprof.capture.host.proc_file import CostLimiter, Growth
 from lightning_gpuprof.capture.host.process_files import ProcessReading, proportional_bytes, read_process
 from lightning_gpuprof.capture.trace_jobs import JOB_MODULE
 

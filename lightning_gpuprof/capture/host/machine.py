@@ -1,4 +1,4 @@
-"""The machine's CPU time by kind, memory, swap, load and network bytes, from /proc."""
+"""The machine's CPU time by kind, memory, swap, load, network bytes and pressure, from /proc."""
 
 from __future__ import annotations
 
@@ -116,3 +116,31 @@ def shared_memory(mount: str) -> dict[str, float]:
     size, free = float(found.f_blocks * found.f_frsize), float(found.f_bavail * found.f_frsize)
     values = {"shm_size_bytes": size, "shm_free_bytes": free}
     return values | {"shm_used_ratio": 1.0 - free / size} if size else values
+
+
+def pressure(proc_root: str) -> dict[str, float]:
+    """Total time in which some or all tasks of the machine were stalled, in seconds, named for its growth per second.
+
+    From Linux 4.20 on (documentation: accounting/psi). ``full`` of the machine's CPU is always 0 and left out: one task
+    runs at any time.
+    """
+    return _stalled(f"{proc_root}/pressure/{{}}")
+
+
+def group_pressure(folder: str) -> dict[str, float]:
+    """As :func:`pressure`, of the tasks in a control group of version 2."""
+    return _stalled(f"{folder}/{{}}.pressure")
+
+
+def _stalled(path: str) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    for resource in ("cpu", "memory", "io"):
+        for line in (proc_file.read_if_there(path.format(resource)) or b"").splitlines():
+            kind, _, rest = line.partition(b" ")
+            _, found, total_us = rest.rpartition(b"total=")
+            if found and kind in (b"some", b"full") and (resource, kind) != ("cpu", b"full"):
+                try:
+                    totals[f"pressure_{resource}_{kind.decode()}_ratio"] = int(total_us) / 1e6
+                except ValueError:
+                    continue
+    return totals

@@ -1,8 +1,9 @@
-"""Reads a small file of the kernel; nothing is held open between two readings."""
+"""Readings of the kernel's small files: as often as their cost allows, with the growth of counters between two."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 
 _MAX_BYTES = 1 << 18
 
@@ -64,3 +65,61 @@ def keyed(text: bytes | None) -> dict[bytes, int]:
             except ValueError:
                 continue
     return found
+
+
+class Growth:
+    """Remembers the last reading of named counters; one that is new or was set back has not grown."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, Mapping[str, float]] = (0, {})
+
+    def since(self, counters: Mapping[str, float], t_ns: int) -> dict[str, float]:
+        """By how much each has grown; empty at the first reading.
+
+        Args:
+            counters: Name → value now.
+            t_ns: When they were read.
+        """
+        (_, before), self._last = self._last, (t_ns, counters)
+        return {name: n - before[name] for name, n in counters.items() if name in before and n >= before[name]}
+
+    def per_s(self, counters: Mapping[str, float], t_ns: int) -> dict[str, float]:
+        """As :meth:`since`, per second; empty also where no time has passed.
+
+        Args:
+            counters: Name → value now.
+            t_ns: When they were read.
+        """
+        elapsed_s = (t_ns - self._last[0]) / 1e9
+        grown = self.since(counters, t_ns)
+        return {name: value / elapsed_s for name, value in grown.items()} if elapsed_s > 0 else {}
+
+
+class CostLimiter:
+    """Lets something be done as often as its cost allows, and not more often than wanted.
+
+    Args:
+        cost_ratio: Share of the time that it may take.
+        clock_s: The clock by which its cost is measured: CPU time of the thread, or wall time.
+        at_least_s: Time from one to the next even if it costs nothing.
+    """
+
+    def __init__(self, cost_ratio: float, clock_s: Callable[[], float], at_least_s: float = 0.0) -> None:
+        self._cost_ratio = cost_ratio
+        self._clock_s = clock_s
+        self._at_least_s = at_least_s
+        self._next_ns: int | None = None
+        self._began: tuple[int, float] = (0, 0.0)
+
+    def due(self, t_ns: int) -> bool:
+        """Whether it may be done now; if so, :meth:`done` has to follow."""
+        if self._next_ns is not None and t_ns < self._next_ns:
+            return False
+        self._began = (t_ns, self._clock_s())
+        return True
+
+    def done(self) -> None:
+        """It is done, or has failed: its cost decides when it is due again."""
+        t_ns, before_s = self._began
+        cost_s = max(0.0, self._clock_s() - before_s)
+        self._next_ns = t_ns + round(max(cost_s / self._cost_ratio, self._at_least_s) * 1e9)

@@ -10,12 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import torch
 import torch.multiprocessing
 
-from lightning_gpuprof.capture.host import machine, pressure, proc_file
-from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups
+from lightning_gpuprof.capture.host import machine, proc_file
+from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups, affinity
 from lightning_gpuprof.capture.host.children import Children
-from lightning_gpuprof.capture.host.cost_limiter import CostLimiter
-from lightning_gpuprof.capture.host.cpus import affinity
-from lightning_gpuprof.capture.host.growth import Growth
+from lightning_gpuprof.capture.host.proc_file import CostLimiter, Growth
 from lightning_gpuprof.capture.host.process_files import proportional_bytes, read_process, resident_bytes
 from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
 from lightning_gpuprof.capture.host.sources import Roots, examine
@@ -263,7 +261,7 @@ class HostSampler:
     def _read_machine_rates(self, t_ns: int, values: dict[str, float]) -> None:
         counters = machine.paging(proc_file.read_if_there(f"{self._proc}/vmstat") or b"")
         counters |= machine.network(proc_file.read_if_there(f"{self._own}/net/dev", records=True) or b"")
-        counters |= pressure.stalled(pressure.machine_files(self._proc))
+        counters |= machine.pressure(self._proc)
         values |= self._machine.per_s(counters, t_ns)
 
     def _read_group(self, t_ns: int, values: dict[str, float]) -> None:
@@ -275,8 +273,7 @@ class HostSampler:
             values |= self._group_events.since(counters | self._group.cpu_counters(), t_ns)
             folder = self._group.pressure_folder
             if folder is not None:
-                stalled = pressure.stalled(pressure.group_files(str(folder)))
-                values |= self._group_pressure.per_s(stalled, t_ns)
+                values |= self._group_pressure.per_s(machine.group_pressure(str(folder)), t_ns)
         finally:
             self._limited_group.done()
 

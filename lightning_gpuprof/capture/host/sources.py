@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning_gpuprof.capture.host import machine, pressure, proc_file
+from lightning_gpuprof.capture.host import machine, proc_file
 from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups
 from lightning_gpuprof.capture.host.process_files import has_io_wait_times
 from lightning_gpuprof.capture.host.process_tree import own_pid
@@ -107,7 +107,7 @@ def examine(roots: Roots, environ: Mapping[str, str]) -> HostSources:
         memory_total_bytes=machine.memory(memory_text).get("memory_total_bytes"),
         swap_total_bytes=None if swap is None else swap * 1024.0,
         shm_size_bytes=shm_size,
-        pressure=bool(pressure.stalled(pressure.machine_files(proc))),
+        pressure=bool(machine.pressure(proc)),
         group_pressure=group.pressure_folder is not None,
         run_delay=len((proc_file.read_if_there(f"{own}/schedstat") or b"").split()) > 1,
         io_wait=has_io_wait_times(proc),

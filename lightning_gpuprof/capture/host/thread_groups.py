@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from lightning_gpuprof.capture.host import proc_file
-from lightning_gpuprof.capture.host.growth import Growth
+from lightning_gpuprof.capture.host.proc_file import Growth
 from lightning_gpuprof.capture.host.process_files import cpu_s, run_delay_s, stat_fields
 
 _NATIVE_NAMES: tuple[tuple[str, str], ...] = (

@@ -6,7 +6,7 @@ Read in torch 2.4 to 2.13; without a GPU only the types of these calls could be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -17,43 +17,14 @@ MAX_ENTRIES = 100_000
 """Events that a history keeps, the last ones; with its Python stack one takes about a kilobyte."""
 
 
-class AllocatorBackend(Protocol):
-    """The allocator of one device. Nothing here waits for the device, and nothing changes a statistic of the user's."""
-
-    name: str
-    """As in the journal's samples: ``gpu0``."""
-    device: str
-    """As torch writes it: ``cuda:0``."""
-    index: int
-    total_bytes: int | None
-
-    def read(self) -> Mapping[str, Any]:
-        """Its counters as torch nests them: ``read()["allocated_bytes"]["all"]["peak"]``."""
-        ...
-
-    def records_history(self) -> bool:
-        """Whether allocations are recorded, by whomever."""
-        ...
-
-    def start_history(self) -> None:
-        """Record allocations with their Python stacks from now on."""
-        ...
-
-    def stop_history(self) -> None:
-        """End that; what was recorded is forgotten."""
-        ...
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """Segments with their blocks, and what was recorded; as ``torch.cuda.memory._snapshot`` gives it."""
-        ...
-
-
-class TorchAllocator:
+class Allocator:
     """torch's caching allocator on a CUDA device that is in use.
+
+    Nothing here waits for the device, and nothing changes a statistic of the user's.
 
     Args:
         index: The device's number for torch.
-        name: For samples.
+        name: As in the journal's samples: ``gpu0``.
     """
 
     def __init__(self, index: int, name: str = "gpu0") -> None:
@@ -65,30 +36,30 @@ class TorchAllocator:
         self._stats: Any = torch._C._cuda_memoryStats
 
     def read(self) -> Mapping[str, Any]:
-        """Take the allocator's lock, copy its counters; no call of CUDA."""
+        """Its counters as torch nests them: ``read()["allocated_bytes"]["all"]["peak"]``; no call of CUDA."""
         counters: Mapping[str, Any] = self._stats(self.index)
         return counters
 
     def records_history(self) -> bool:
-        """True also where this torch cannot tell: what may be the user's is left alone."""
+        """Whether allocations are recorded, by whomever; also where this torch cannot say: it may be the user's."""
         enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
         return True if enabled is None else bool(enabled())
 
     def start_history(self) -> None:
-        """With Python stacks of allocations only: C++ frames take ten times as long to name."""
+        """Record allocations with their Python stacks from now on; C++ frames take ten times as long to name."""
         torch.cuda.memory._record_memory_history("all", context="alloc", stacks="python", max_entries=MAX_ENTRIES)
 
     def stop_history(self) -> None:
-        """The allocator forgets what it recorded."""
+        """End that; what was recorded is forgotten."""
         torch.cuda.memory._record_memory_history(None)
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Holds the interpreter meanwhile, about 10 us an event."""
+        """Segments with their blocks, and what was recorded. Holds the interpreter meanwhile, about 10 us an event."""
         taken: Mapping[str, Any] = torch.cuda.memory._snapshot()
         return taken
 
 
-def allocator_for(device: torch.device) -> TorchAllocator | None:
+def allocator_for(device: torch.device) -> Allocator | None:
     """The allocator of the trainer's device, or None where there is none of this kind.
 
     Never initialises a device. With ``backend:cudaMallocAsync`` and with pluggable allocators there are no such
@@ -102,7 +73,7 @@ def allocator_for(device: torch.device) -> TorchAllocator | None:
         return None
     if torch.cuda.get_allocator_backend() != "native":
         return None
-    return TorchAllocator(torch.cuda.current_device() if device.index is None else device.index)
+    return Allocator(torch.cuda.current_device() if device.index is None else device.index)
 
 
 def inner_tensors(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -131,3 +102,40 @@ def is_lazy(tensor: torch.Tensor) -> bool:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the allocator of a device found no memory."""
     return isinstance(error, torch.cuda.OutOfMemoryError)  # the same class as torch.OutOfMemoryError, in older ones too
+
+
+_SIZES = (
+    ("allocated_bytes", "allocated_bytes", "current"),
+    ("allocated_peak_bytes", "allocated_bytes", "peak"),
+    ("reserved_bytes", "reserved_bytes", "current"),
+    ("reserved_peak_bytes", "reserved_bytes", "peak"),
+    ("active_bytes", "active_bytes", "current"),
+    ("requested_bytes", "requested_bytes", "current"),
+    ("inactive_split_bytes", "inactive_split_bytes", "current"),
+    ("segments_count", "segment", "current"),
+    ("allocations_count", "allocation", "current"),
+    ("allocated_total_bytes", "allocated_bytes", "allocated"),
+)
+"""Value, counter, which of its four numbers; over pools of all sizes."""
+
+_COUNTS = (
+    ("retries_count", "num_alloc_retries"),
+    ("ooms_count", "num_ooms"),
+    ("device_allocs_count", "num_device_alloc"),
+    ("device_frees_count", "num_device_free"),
+    ("stream_syncs_count", "num_sync_all_streams"),
+)
+
+
+def sample_values(counters: Mapping[str, Any]) -> dict[str, float | None]:
+    """The counters that analyses read, by name; one that this torch does not have is left out."""
+    values: dict[str, float | None] = {}
+    for name, counter, number in _SIZES:
+        found = counters.get(counter, {}).get("all", {}).get(number)
+        if isinstance(found, int):
+            values[name] = float(found)
+    for name, counter in _COUNTS:
+        found = counters.get(counter)
+        if isinstance(found, int):
+            values[name] = float(found)
+    return values

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from lightning_gpuprof.capture.memory.backend import AllocatorBackend
+from lightning_gpuprof.capture.memory.backend import Allocator
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
 from lightning_gpuprof.model.memory import MEMORY_PHASES, MemoryPhase
 
@@ -107,7 +107,7 @@ class MemoryEdges:
 
     def __init__(
         self,
-        backend: AllocatorBackend,
+        backend: Allocator,
         *,
         endings: Mapping[MemoryPhase, str],
         wrap_action: ActionWrapper,

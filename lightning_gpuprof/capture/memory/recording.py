@@ -14,8 +14,7 @@ from typing import Any
 from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.capture.fence import Fence, must_propagate
 from lightning_gpuprof.capture.memory import held
-from lightning_gpuprof.capture.memory.backend import AllocatorBackend, is_out_of_memory
-from lightning_gpuprof.capture.memory.counters import sample_values
+from lightning_gpuprof.capture.memory.backend import Allocator, is_out_of_memory, sample_values
 from lightning_gpuprof.capture.memory.edges import MemoryEdges, PhaseMark, ending_actions
 from lightning_gpuprof.capture.memory.out_of_memory import first_line, out_of_memory_in, phase_and_place, sizes_in
 from lightning_gpuprof.capture.memory.replay import Frames, free_pieces, held_pieces, replay
@@ -58,7 +57,7 @@ class MemoryRecording:
         self,
         trainer: Any,
         module: Any,
-        backend: AllocatorBackend | None,
+        backend: Allocator | None,
         *,
         tap: ProfilerTap,
         clock: StepClock,
@@ -251,7 +250,7 @@ class MemoryRecording:
             self._job = job
             job.start()
 
-    def _make_history(self, backend: AllocatorBackend, steps: tuple[int, int], marks: Sequence[PhaseMark]) -> None:
+    def _make_history(self, backend: Allocator, steps: tuple[int, int], marks: Sequence[PhaseMark]) -> None:
         """In a thread: the interpreter is held by the snapshot in any case, but not by all that follows."""
         with self._fence.around(SNAPSHOT_PART):
             try:
@@ -262,7 +261,7 @@ class MemoryRecording:
             facts = self._facts(backend, snapshot, WINDOW, steps, marks, file)
             self._post(MemoryHistoryRecord(facts=facts))
 
-    def _history_at_end(self, backend: AllocatorBackend, sizes: dict[str, Any]) -> tuple[MemoryHistory | None, str]:
+    def _history_at_end(self, backend: Allocator, sizes: dict[str, Any]) -> tuple[MemoryHistory | None, str]:
         """What a snapshot says now, into ``sizes`` and as a table; or why there is no table."""
         try:
             snapshot = backend.snapshot()
@@ -286,7 +285,7 @@ class MemoryRecording:
 
     def _facts(
         self,
-        backend: AllocatorBackend,
+        backend: Allocator,
         snapshot: Mapping[str, Any],
         reason: str,
         steps: tuple[int, int],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from lightning_gpuprof.capture.memory import held
-from lightning_gpuprof.capture.memory.counters import sample_values
+from lightning_gpuprof.capture.memory.backend import sample_values
 from lightning_gpuprof.capture.memory.edges import EdgeReading, MemoryEdges
 from lightning_gpuprof.capture.recorder import Reading
 from lightning_gpuprof.model.journal import Conditions, Sample

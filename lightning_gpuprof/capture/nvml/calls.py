@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -72,32 +73,22 @@ class Calls:
             raise NvmlError("the answer is no text") from error
 
 
-def uint(raw: int) -> float:
-    """A 32-bit answer; all bits set is NVML's "value not available".
+def uint(raw: int, bits: int = 32) -> float:
+    """An answer as a number.
 
     Args:
-        raw: What NVML wrote.
+        raw: What NVML wrote; all bits set is its "value not available".
+        bits: Width of the answer's type.
 
     Raises:
         UnsupportedError: The value is not available.
     """
-    if raw == 0xFFFF_FFFF:
+    if raw == (1 << bits) - 1:
         raise UnsupportedError("Not Available")
     return float(raw)
 
 
-def ulonglong(raw: int) -> float:
-    """A 64-bit answer; all bits set is NVML's "value not available".
-
-    Args:
-        raw: What NVML wrote.
-
-    Raises:
-        UnsupportedError: The value is not available.
-    """
-    if raw == 0xFFFF_FFFF_FFFF_FFFF:
-        raise UnsupportedError("Not Available")
-    return float(raw)
+ulonglong = partial(uint, bits=64)
 
 
 def text(raw: str | bytes) -> str:

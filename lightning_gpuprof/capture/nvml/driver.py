@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from lightning_gpuprof.capture.nvml import facts
 from lightning_gpuprof.capture.nvml.backend import (
@@ -57,13 +57,14 @@ class PynvmlBackend:
         return facts.read(self._calls, device)
 
     def read(self, device: NvmlDevice, query: Query) -> Answer:
-        """Ask the driver once.
+        """Ask the driver once, by the method that is named after the query.
 
         Args:
             device: Which GPU.
             query: What to ask.
         """
-        return self._READERS[query](self, device)
+        answer: Answer = getattr(self, f"_read_{query}")(device)
+        return answer
 
     def process_list(self, device: NvmlDevice) -> list[GpuProcess]:
         """The processes with a compute context."""
@@ -128,21 +129,21 @@ class PynvmlBackend:
         except NvmlError:  # only the old way to name MIG devices needs it
             return None
 
-    def _utilization(self, device: NvmlDevice) -> Answer:
+    def _read_utilization(self, device: NvmlDevice) -> Answer:
         rates = self._ask("nvmlDeviceGetUtilizationRates", device.handle)
         return uint(rates.gpu) / 100, uint(rates.memory) / 100
 
-    def _memory(self, device: NvmlDevice) -> Answer:
+    def _read_memory(self, device: NvmlDevice) -> Answer:
         memory = facts.memory_info(self._calls, device.handle)
         return ulonglong(memory.used), ulonglong(memory.free)
 
-    def _power(self, device: NvmlDevice) -> Answer:
+    def _read_power(self, device: NvmlDevice) -> Answer:
         return (uint(self._ask("nvmlDeviceGetPowerUsage", device.handle)) / 1000,)
 
-    def _energy(self, device: NvmlDevice) -> Answer:
+    def _read_energy(self, device: NvmlDevice) -> Answer:
         return (ulonglong(self._ask("nvmlDeviceGetTotalEnergyConsumption", device.handle)) / 1000,)
 
-    def _temperature(self, device: NvmlDevice) -> Answer:
+    def _read_temperature(self, device: NvmlDevice) -> Answer:
         # nvmlDeviceGetTemperature is deprecated since NVML 13; the V call is not in older drivers and bindings.
         sensor = self._nvml.NVML_TEMPERATURE_GPU
         try:
@@ -150,38 +151,38 @@ class PynvmlBackend:
         except UnsupportedError:
             return (uint(self._ask("nvmlDeviceGetTemperature", device.handle, sensor)),)
 
-    def _sm_clock(self, device: NvmlDevice) -> Answer:
+    def _read_sm_clock(self, device: NvmlDevice) -> Answer:
         return (uint(self._ask("nvmlDeviceGetClockInfo", device.handle, self._nvml.NVML_CLOCK_SM)),)
 
-    def _memory_clock(self, device: NvmlDevice) -> Answer:
+    def _read_memory_clock(self, device: NvmlDevice) -> Answer:
         return (uint(self._ask("nvmlDeviceGetClockInfo", device.handle, self._nvml.NVML_CLOCK_MEM)),)
 
-    def _clock_events(self, device: NvmlDevice) -> Answer:
+    def _read_clock_events(self, device: NvmlDevice) -> Answer:
         try:
             return (float(self._ask("nvmlDeviceGetCurrentClocksEventReasons", device.handle)),)
         except UnsupportedError:  # its name before driver 535
             return (float(self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", device.handle)),)
 
-    def _activity(self, device: NvmlDevice) -> Answer:
+    def _read_activity(self, device: NvmlDevice) -> Answer:
         gpm = self._gpm.get(device.uuid)
         if gpm is None:
             gpm = self._gpm[device.uuid] = Gpm(self._calls, device)
         return gpm.read()
 
-    def _power_limit(self, device: NvmlDevice) -> Answer:
+    def _read_power_limit(self, device: NvmlDevice) -> Answer:
         return (uint(self._ask("nvmlDeviceGetEnforcedPowerLimit", device.handle)) / 1000,)
 
-    def _performance_state(self, device: NvmlDevice) -> Answer:
+    def _read_performance_state(self, device: NvmlDevice) -> Answer:
         state = int(self._ask("nvmlDeviceGetPerformanceState", device.handle))
         if state == self._nvml.NVML_PSTATE_UNKNOWN:
             raise UnsupportedError("Not Available")
         return (float(state),)
 
-    def _pcie_link(self, device: NvmlDevice) -> Answer:
+    def _read_pcie_link(self, device: NvmlDevice) -> Answer:
         generation = uint(self._ask("nvmlDeviceGetCurrPcieLinkGeneration", device.handle))
         return generation, uint(self._ask("nvmlDeviceGetCurrPcieLinkWidth", device.handle))
 
-    def _process_summary(self, device: NvmlDevice) -> Answer:
+    def _read_processes(self, device: NvmlDevice) -> Answer:
         compute = self._processes(device, "Compute")
         try:
             graphics: list[GpuProcess] | None = self._processes(device, "Graphics")
@@ -197,13 +198,13 @@ class PynvmlBackend:
             listed = self._ask(f"{function}_v2", device.handle)
         return [GpuProcess(pid=each.pid, memory_bytes=_bytes_or_none(each.usedGpuMemory)) for each in listed]
 
-    def _pcie_throughput(self, device: NvmlDevice) -> Answer:
+    def _read_pcie_throughput(self, device: NvmlDevice) -> Answer:
         nvml = self._nvml
         sent = uint(self._ask("nvmlDeviceGetPcieThroughput", device.handle, nvml.NVML_PCIE_UTIL_TX_BYTES))
         received = uint(self._ask("nvmlDeviceGetPcieThroughput", device.handle, nvml.NVML_PCIE_UTIL_RX_BYTES))
         return sent * 1024, received * 1024  # in KB/s over the 20 ms that the call takes
 
-    def _ecc_errors(self, device: NvmlDevice) -> Answer:
+    def _read_ecc_errors(self, device: NvmlDevice) -> Answer:
         nvml = self._nvml
         kinds = (nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
         return tuple(
@@ -211,7 +212,7 @@ class PynvmlBackend:
             for kind in kinds
         )
 
-    def _memory_repairs(self, device: NvmlDevice) -> Answer:
+    def _read_memory_repairs(self, device: NvmlDevice) -> Answer:
         """Ampere and later remap rows; before that, pages were retired."""
         try:
             corrected, uncorrected, pending, failed = self._ask("nvmlDeviceGetRemappedRows", device.handle)
@@ -225,7 +226,7 @@ class PynvmlBackend:
             pages = [len(self._ask("nvmlDeviceGetRetiredPages", device.handle, cause)) for cause in causes]
             return None, float(sum(pages)), None
 
-    def _nvlink_errors(self, device: NvmlDevice) -> Answer:
+    def _read_nvlink_errors(self, device: NvmlDevice) -> Answer:
         nvml = self._nvml
         links = self._links.get(device.uuid)
         if links is None:
@@ -240,26 +241,6 @@ class PynvmlBackend:
                 nvml.NVML_NVLINK_ERROR_DL_CRC_FLIT,
             )
         )
-
-    _READERS: Mapping[Query, Callable[[PynvmlBackend, NvmlDevice], Answer]] = {
-        "utilization": _utilization,
-        "memory": _memory,
-        "power": _power,
-        "energy": _energy,
-        "temperature": _temperature,
-        "sm_clock": _sm_clock,
-        "memory_clock": _memory_clock,
-        "clock_events": _clock_events,
-        "activity": _activity,
-        "power_limit": _power_limit,
-        "performance_state": _performance_state,
-        "pcie_link": _pcie_link,
-        "processes": _process_summary,
-        "pcie_throughput": _pcie_throughput,
-        "ecc_errors": _ecc_errors,
-        "memory_repairs": _memory_repairs,
-        "nvlink_errors": _nvlink_errors,
-    }
 
 
 def _bytes_or_none(memory: int | None) -> float | None:

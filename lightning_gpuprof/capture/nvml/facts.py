@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 from lightning_gpuprof.capture.nvml import gpm
 from lightning_gpuprof.capture.nvml.backend import (
@@ -19,12 +19,13 @@ from lightning_gpuprof.capture.nvml.calls import Calls, text, uint, ulonglong
 from lightning_gpuprof.model.journal import Value
 
 Facts = dict[str, Value]
+Reader: TypeAlias = Callable[[Calls, NvmlDevice], Value]
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 
 
 def read(calls: Calls, device: NvmlDevice) -> Facts:
-    """Everything that this GPU and driver tell; the rest is left out.
+    """Everything that this GPU and driver answer; the rest is left out.
 
     Args:
         calls: The driver's functions.
@@ -35,24 +36,16 @@ def read(calls: Calls, device: NvmlDevice) -> Facts:
         DriverGoneError: The driver is gone.
     """
     found: Facts = {}
-    for reader in _READERS:
+    for name, reader in _READERS.items():
         try:
-            found |= reader(calls, device)
+            value = reader(calls, device)
         except (GpuLostError, DriverGoneError):
             raise
         except NvmlError:
             continue
+        if value is not None:
+            found[name] = value
     return found
-
-
-def memory_total(calls: Calls, device: NvmlDevice) -> Facts:
-    """All memory, what the driver keeps for itself included.
-
-    Args:
-        calls: The driver's functions.
-        device: Which GPU.
-    """
-    return {"memory_total_bytes": ulonglong(memory_info(calls, device.handle).total)}
 
 
 def memory_info(calls: Calls, handle: object) -> Any:
@@ -76,70 +69,6 @@ def memory_info(calls: Calls, handle: object) -> Any:
         return calls.ask("nvmlDeviceGetMemoryInfo", handle)
 
 
-def _pci_bus_id(calls: Calls, device: NvmlDevice) -> Facts:
-    return {"pci_bus_id": text(calls.ask("nvmlDeviceGetPciInfo", device.handle).busId)}
-
-
-def _compute_capability(calls: Calls, device: NvmlDevice) -> Facts:
-    major, minor = calls.ask("nvmlDeviceGetCudaComputeCapability", device.handle)
-    return {"compute_capability": f"{major}.{minor}"}
-
-
-def _driver_version(calls: Calls, device: NvmlDevice) -> Facts:
-    return {"driver_version": text(calls.ask("nvmlSystemGetDriverVersion"))}
-
-
-def _cuda_version(calls: Calls, device: NvmlDevice) -> Facts:
-    version = int(calls.ask("nvmlSystemGetCudaDriverVersion"))
-    return {"cuda_driver_version": f"{version // 1000}.{version % 1000 // 10}"}
-
-
-def _sm_clock_max(calls: Calls, device: NvmlDevice) -> Facts:
-    return {
-        "sm_clock_max_mhz": uint(calls.ask("nvmlDeviceGetMaxClockInfo", device.handle, calls.nvml.NVML_CLOCK_SM)),
-    }
-
-
-def _memory_clock_max(calls: Calls, device: NvmlDevice) -> Facts:
-    return {
-        "memory_clock_max_mhz": uint(calls.ask("nvmlDeviceGetMaxClockInfo", device.handle, calls.nvml.NVML_CLOCK_MEM)),
-    }
-
-
-def _pcie_max(calls: Calls, device: NvmlDevice) -> Facts:
-    return {
-        "pcie_generation_max": uint(calls.ask("nvmlDeviceGetMaxPcieLinkGeneration", device.handle)),
-        "pcie_width_max": uint(calls.ask("nvmlDeviceGetMaxPcieLinkWidth", device.handle)),
-    }
-
-
-def _power_limit_default(calls: Calls, device: NvmlDevice) -> Facts:
-    return {
-        "power_limit_default_w": uint(calls.ask("nvmlDeviceGetPowerManagementDefaultLimit", device.handle)) / 1000,
-    }
-
-
-def _power_limits(calls: Calls, device: NvmlDevice) -> Facts:
-    least, most = calls.ask("nvmlDeviceGetPowerManagementLimitConstraints", device.handle)
-    return {"power_limit_min_w": uint(least) / 1000, "power_limit_max_w": uint(most) / 1000}
-
-
-def _ecc_mode(calls: Calls, device: NvmlDevice) -> Facts:
-    return {"ecc": calls.ask("nvmlDeviceGetEccMode", device.handle)[0] == 1}
-
-
-def _mig_mode(calls: Calls, device: NvmlDevice) -> Facts:
-    return {"mig": True if device.parent is not None else device.mig_mode}
-
-
-def _nvlink(calls: Calls, device: NvmlDevice) -> Facts:
-    links = active_links(calls, device.handle)
-    facts: Facts = {"nvlink_active_count": len(links)}
-    if links:
-        facts["nvlink_version"] = int(calls.ask("nvmlDeviceGetNvLinkVersion", device.handle, links[0]))
-    return facts
-
-
 def active_links(calls: Calls, handle: object) -> list[int]:
     """Numbers of the NVLinks that are up; raises ``UnsupportedError`` for a GPU without NVLink.
 
@@ -159,44 +88,54 @@ def active_links(calls: Calls, handle: object) -> list[int]:
     return links
 
 
-def _persistence_mode(calls: Calls, device: NvmlDevice) -> Facts:
-    return {"persistence_mode": calls.ask("nvmlDeviceGetPersistenceMode", device.handle) == 1}
+def _asks(function: str, convert: Callable[[Any], Value] = uint) -> Reader:
+    """What a function of the driver's answers about the GPU."""
+    return lambda calls, device: convert(calls.ask(function, device.handle))
 
 
-def _compute_mode(calls: Calls, device: NvmlDevice) -> Facts:
-    mode = int(calls.ask("nvmlDeviceGetComputeMode", device.handle))
-    return {"compute_mode": _COMPUTE_MODES.get(mode, str(mode))}
+def _clock_max(kind: str) -> Reader:
+    return lambda calls, device: uint(
+        calls.ask("nvmlDeviceGetMaxClockInfo", device.handle, getattr(calls.nvml, f"NVML_CLOCK_{kind}"))
+    )
 
 
-def _gpm(calls: Calls, device: NvmlDevice) -> Facts:
-    return {"gpm": gpm.unavailable_reason(calls, device) or "supported"}
+def _cuda_version(calls: Calls, device: NvmlDevice) -> Value:
+    version = int(calls.ask("nvmlSystemGetCudaDriverVersion"))
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def _utilization_refresh(calls: Calls, device: NvmlDevice) -> Facts:
+def _nvlink_version(calls: Calls, device: NvmlDevice) -> Value:
+    links = active_links(calls, device.handle)
+    return int(calls.ask("nvmlDeviceGetNvLinkVersion", device.handle, links[0])) if links else None
+
+
+def _utilization_refresh_s(calls: Calls, device: NvmlDevice) -> Value:
     """How often the driver renews its utilization, from the times in its own buffer."""
     _, samples = calls.ask("nvmlDeviceGetSamples", device.handle, calls.nvml.NVML_GPU_UTILIZATION_SAMPLES, 0)
     times_us = sorted({int(sample.timeStamp) for sample in samples})
-    if len(times_us) < 3:
-        return {}
-    return {"utilization_refresh_s": median(b - a for a, b in itertools.pairwise(times_us)) / 1e6}
+    return median(b - a for a, b in itertools.pairwise(times_us)) / 1e6 if len(times_us) >= 3 else None
 
 
-_READERS: tuple[Callable[[Calls, NvmlDevice], Facts], ...] = (
-    _pci_bus_id,
-    _compute_capability,
-    _driver_version,
-    _cuda_version,
-    memory_total,
-    _sm_clock_max,
-    _memory_clock_max,
-    _pcie_max,
-    _power_limit_default,
-    _power_limits,
-    _ecc_mode,
-    _mig_mode,
-    _nvlink,
-    _persistence_mode,
-    _compute_mode,
-    _gpm,
-    _utilization_refresh,
-)
+_READERS: dict[str, Reader] = {
+    "pci_bus_id": _asks("nvmlDeviceGetPciInfo", lambda info: text(info.busId)),
+    "compute_capability": _asks("nvmlDeviceGetCudaComputeCapability", lambda pair: f"{pair[0]}.{pair[1]}"),
+    "driver_version": lambda calls, device: text(calls.ask("nvmlSystemGetDriverVersion")),
+    "cuda_driver_version": _cuda_version,
+    "memory_total_bytes": lambda calls, device: ulonglong(memory_info(calls, device.handle).total),
+    "sm_clock_max_mhz": _clock_max("SM"),
+    "memory_clock_max_mhz": _clock_max("MEM"),
+    "pcie_generation_max": _asks("nvmlDeviceGetMaxPcieLinkGeneration"),
+    "pcie_width_max": _asks("nvmlDeviceGetMaxPcieLinkWidth"),
+    "power_limit_default_w": _asks("nvmlDeviceGetPowerManagementDefaultLimit", lambda mw: uint(mw) / 1000),
+    "power_limit_min_w": _asks("nvmlDeviceGetPowerManagementLimitConstraints", lambda mw: uint(mw[0]) / 1000),
+    "power_limit_max_w": _asks("nvmlDeviceGetPowerManagementLimitConstraints", lambda mw: uint(mw[1]) / 1000),
+    "ecc": _asks("nvmlDeviceGetEccMode", lambda modes: bool(modes[0] == 1)),
+    "mig": lambda calls, device: device.parent is not None or device.mig_mode,
+    "nvlink_active_count": lambda calls, device: len(active_links(calls, device.handle)),
+    "nvlink_version": _nvlink_version,
+    "persistence_mode": _asks("nvmlDeviceGetPersistenceMode", lambda mode: bool(mode == 1)),
+    "compute_mode": _asks("nvmlDeviceGetComputeMode", lambda mode: _COMPUTE_MODES.get(int(mode), str(mode))),
+    "gpm": lambda calls, device: gpm.unavailable_reason(calls, device) or "supported",
+    "utilization_refresh_s": _utilization_refresh_s,
+}
+"""How each fact is asked for; None where this GPU has no such thing."""

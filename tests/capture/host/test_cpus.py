@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gpuprof.capture.host.cpus import usable_cpus
+from lightning_gpuprof.capture.host.cgroups import usable_cpus
 from lightning_gpuprof.errors import ArgumentError
 
 

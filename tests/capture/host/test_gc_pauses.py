@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lightning_gpuprof.capture.host.gc_pauses import GcPauses, Pause
-from lightning_gpuprof.capture.host.gc_sampler import GcSampler
+from lightning_gpuprof.capture.host.gc_pauses import GcPauses, GcSampler, Pause
 from lightning_gpuprof.model.journal import Sample
 
 

@@ -13,7 +13,7 @@ import pytest
 from fake_machine import OWN, FakeMachine, FakeProcess
 
 from lightning_gpuprof.capture.host.children import WORKER_NAME
-from lightning_gpuprof.capture.host.gc_sampler import GcSampler
+from lightning_gpuprof.capture.host.gc_pauses import GcSampler
 from lightning_gpuprof.capture.host.sampler import HostSampler
 from lightning_gpuprof.capture.recorder import Reading, Recorder, SourceUnavailableError
 from lightning_gpuprof.model.journal import Conditions, Notice, Sample
@@ -247,7 +247,7 @@ def test_the_interpreter_ends_while_a_sample_is_under_way(tmp_path: Path) -> Non
     program = f"""
     import os, pathlib, time
     from lightning_gpuprof.capture.host import sampler, sources
-    from lightning_gpuprof.capture.host.gc_sampler import GcSampler
+    from lightning_gpuprof.capture.host.gc_pauses import GcSampler
     from lightning_gpuprof.capture.recorder import Recorder
     root = pathlib.Path({str(tmp_path)!r})
     for name in os.listdir("/proc"):

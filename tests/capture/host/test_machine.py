@@ -6,7 +6,6 @@ import pytest
 from fake_machine import OWN, FakeMachine
 
 from lightning_gpuprof.capture.host import machine as files
-from lightning_gpuprof.capture.host import pressure
 
 
 def text(machine: FakeMachine, name: str) -> bytes:
@@ -58,7 +57,7 @@ def test_pressure_is_stalled_time_without_the_machine_s_full_cpu(tmp_path: Path)
     machine = FakeMachine(tmp_path)
     machine.pressure("cpu", 500_000, 7)
     machine.pressure("memory", 2_000_000, 1_000_000)
-    assert pressure.stalled(pressure.machine_files(str(machine.proc))) == {
+    assert files.pressure(str(machine.proc)) == {
         "pressure_cpu_some_ratio": 0.5,
         "pressure_memory_some_ratio": 2.0,
         "pressure_memory_full_ratio": 1.0,
@@ -68,7 +67,7 @@ def test_pressure_is_stalled_time_without_the_machine_s_full_cpu(tmp_path: Path)
 
 
 def test_without_pressure_there_is_nothing(tmp_path: Path) -> None:
-    assert pressure.stalled(pressure.machine_files(str(tmp_path))) == {}
+    assert files.pressure(str(tmp_path)) == {}
 
 
 def test_shared_memory_has_a_size(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gpuprof.capture.host.run_delay import RunDelay
+from lightning_gpuprof.capture.host.process_files import RunDelay
 
 
 def test_a_thread_that_competes_for_its_cpu_waits_and_one_that_sleeps_does_not() -> None:

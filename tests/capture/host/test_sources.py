@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fake_machine import OWN, FakeMachine
 
-from lightning_gpuprof.capture.host.cost_limiter import CostLimiter
+from lightning_gpuprof.capture.host.proc_file import CostLimiter
 from lightning_gpuprof.capture.host.process_tree import descendants, own_pid
 from lightning_gpuprof.capture.host.sampler import thread_settings
 from lightning_gpuprof.capture.host.sources import examine

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import psutil
 
-from lightning_gpuprof.capture.host import pressure
+from lightning_gpuprof.capture.host.machine import pressure
 
 
 class Disturbance:
@@ -20,7 +20,7 @@ class Disturbance:
     """
 
     def __init__(self, proc_root: str = "/proc") -> None:
-        self._files = {"cpu": pressure.machine_files(proc_root)["cpu"]}
+        self._proc_root = proc_root
         self._before_s = self._total_s()
 
     def lost_s(self) -> float:
@@ -28,5 +28,5 @@ class Disturbance:
         return max(0.0, self._total_s() - self._before_s)
 
     def _total_s(self) -> float:
-        waited_s = pressure.stalled(self._files).get("pressure_cpu_some_ratio", 0.0)
+        waited_s = pressure(self._proc_root).get("pressure_cpu_some_ratio", 0.0)
         return waited_s + float(getattr(psutil.cpu_times(), "steal", 0.0))

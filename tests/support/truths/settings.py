@@ -14,7 +14,7 @@ import torch
 
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.analyze.metrics import build
-from lightning_gpuprof.capture.host.cpus import affinity, usable_cpus
+from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
 from lightning_gpuprof.cli.try_ import SECONDS
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected

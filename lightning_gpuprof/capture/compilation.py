@@ -1,19 +1,20 @@
-"""Reads dynamo's counters and its list of compilations; dynamo is never imported here.
+"""What ``torch.compile`` does during a run: dynamo's counters and its list of compilations, read once a second.
 
-Knows ``torch._dynamo.utils.counters`` and ``get_compilation_metrics`` as in torch 2.4 to 2.13; what a version does not
-have is left out. ``torch.compile`` and torch's optimizers import dynamo: a run without it costs a look into
-``sys.modules``.
+Dynamo is never imported here: ``torch.compile`` and torch's optimizers do that, and a run without it costs a look into
+``sys.modules``. Knows ``torch._dynamo.utils.counters`` and ``get_compilation_metrics`` as in torch 2.4 to 2.13; what a
+version does not have is left out.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from lightning_gpuprof.model.journal import Compilation
+from lightning_gpuprof.model.journal import Compilation, CompilerCounts
 
 MAX_REASON = 300
 MAX_REASONS = 50
@@ -170,3 +171,73 @@ def _shown(file: str) -> str:
     if relative.startswith(os.pardir):
         return PurePath(*PurePath(file).parts[-2:]).as_posix()
     return PurePath(relative).as_posix()
+
+
+MEMORY = 64
+"""Compilations that dynamo remembers, as of torch 2.4 to 2.13."""
+
+
+class CompileSampler:
+    """Hands over each compilation once, and dynamo's counters as far as they moved since the stage was entered.
+
+    Args:
+        before: Dynamo's counters when the stage was entered; None if dynamo was not there.
+        since_epoch_ns: Calendar time of the entry: compilations that began earlier are another's.
+        interval_s: Seconds between two looks. Dynamo keeps its last 64 compilations.
+        now: The run's clock in ns.
+        epoch_now: The calendar in ns.
+    """
+
+    name = "torch.compile"
+
+    def __init__(
+        self,
+        before: Counters | None,
+        since_epoch_ns: int,
+        interval_s: float = 1.0,
+        *,
+        now: Callable[[], int] = time.perf_counter_ns,
+        epoch_now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.interval_s = interval_s
+        self._before: Counters = before or {}
+        self._since_epoch_ns = since_epoch_ns
+        self._now = now
+        self._epoch_now = epoch_now
+        self._last: Any = None
+        """The newest note that was seen: dynamo's own object, which it keeps as well."""
+        self._lost = 0
+        self._told: dict[str, int] = {}
+
+    def open(self) -> None:
+        """There is nothing to get ready: dynamo may come later, or never."""
+
+    def sample(self, t_ns: int) -> Sequence[Compilation | CompilerCounts]:
+        """What is new."""
+        now = counters_now()
+        if now is None:
+            return ()
+        records: list[Compilation | CompilerCounts] = [*self._new_compilations()]
+        counts = counts_since(self._before, now)
+        if counts and (counts != self._told or records):
+            self._told = counts
+            breaks = breaks_since(self._before, now)
+            records.append(CompilerCounts(t_ns=t_ns, counts=counts, breaks=breaks, lost=self._lost))
+        return records
+
+    def close(self) -> Sequence[Compilation | CompilerCounts]:
+        """What is new since the last look."""
+        return self.sample(self._now())
+
+    def _new_compilations(self) -> Sequence[Compilation]:
+        noted = compilations_now()
+        if not noted:
+            return ()
+        first = next((index for index in range(len(noted), 0, -1) if noted[index - 1] is self._last), None)
+        self._last, new = noted[-1], noted[first or 0 :]
+        epoch_to_run_ns = self._now() - self._epoch_now()
+        if first is None and len(noted) >= MEMORY and (start_epoch_ns(noted[0]) or 0) >= self._since_epoch_ns:
+            self._lost += 1  # at least: how many is not known
+        ours = [note for note in new if (start_epoch_ns(note) or 0) >= self._since_epoch_ns]
+        records = (record_of(note, epoch_to_run_ns) for note in ours)
+        return [record for record in records if record is not None]
