@@ -46,6 +46,7 @@ def evenness(journal: Journal, phases: PhaseColumns, chosen: Selection) -> Evenn
         drift=_drift(journal, steady, view),
         warmup_steps=chosen.first_steady,
         warmup_excess_s=_warmup_excess_s(journal, phases, chosen),
+        warmup_taken_cpus=view.taken_cpus(0, chosen.first_steady - 1) if chosen.first_steady else None,
     )
 
 
@@ -90,10 +91,14 @@ class _StretchBuilder:
         phases_ms = [{phase: of_parts[part] for phase, of_parts in medians.items()} for part in range(len(parts))]
         return tuple(itertools.starmap(self._stretch, zip(parts, phases_ms, strict=True)))
 
+    def taken_cpus(self, first: int, last: int) -> float | None:
+        """CPUs of this run that others used from one step to another; None: no sample lies whole between them."""
+        return self._machine_load(first, last)[0]
+
     def _stretch(self, chosen: Ints, phases_ms: dict[Phase, float]) -> Stretch:
         steps = self._journal.steps
         period_ms = steps.period_ns[chosen] / 1e6
-        taken, busy = self._machine_load(chosen)
+        taken, busy = self._machine_load(int(chosen[0]), int(chosen[-1]))
         cpu_ms, delay = self._thread_times(chosen)
         return Stretch(
             from_batch=int(steps.batch[chosen[0]]),
@@ -123,10 +128,10 @@ class _StretchBuilder:
         times = {phase: cpu_time.phase_ns(journal, phase)[rows] for phase in self._phases.timed}
         return {phase: statistics.median(ns) / 1e6 for phase, ns in times.items()}, ratio
 
-    def _machine_load(self, chosen: Ints) -> tuple[float | None, float | None]:
+    def _machine_load(self, first: int, last: int) -> tuple[float | None, float | None]:
         """CPUs that others took, and the use of all: of the samples that lie whole in the stretch."""
         steps = self._journal.steps
-        begin, end = int(steps.start_ns[chosen[0]]), int(steps.start_ns[chosen[-1]] + steps.period_ns[chosen[-1]])
+        begin, end = int(steps.start_ns[first]), int(steps.start_ns[last] + steps.period_ns[last])
         inside = [s for s, seconds in self._machine if begin <= s.t_ns - seconds * 1e9 and seconds and s.t_ns <= end]
         others = _mean(inside, "cpu_others_cpus")
         steal = _mean(inside, "cpu_steal_cpus")

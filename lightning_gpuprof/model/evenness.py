@@ -70,6 +70,8 @@ class Evenness(msgspec.Struct, kw_only=True, frozen=True):
     """Steps before the run was steady; None if it never became so."""
     warmup_excess_s: float | None = None
     """What they took more than as many steady ones, without waiting for data and without traced steps."""
+    warmup_taken_cpus: float | None = None
+    """CPUs of this run that others used meanwhile; None: not sampled."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,17 @@ def test_each_speed_level_has_its_phases_and_what_others_took_in_it() -> None:
     assert after.cpu_busy_ratio == pytest.approx(0.75)
 
 
+def test_what_others_took_while_the_run_warmed_up_is_known() -> None:
+    of = journal(300, warmup=40)  # 30 ms each
+    for i in range(30):
+        values = {"cpu_others_cpus": 1.5 if i < 12 else 0.1}
+        of.samples.append(Sample(source="host", subject="host", t_ns=(i + 2) * 100 * MS, values=values))
+    found = build(of).evenness
+    assert found.warmup_steps == 40
+    assert found.warmup_taken_cpus == pytest.approx(1.5)
+    assert build(journal(300, warmup=40)).evenness.warmup_taken_cpus is None
+
+
 def test_cpu_time_and_waiting_for_a_cpu_are_those_of_the_stretch() -> None:
     of = journal(200)
     batch = ints(range(0, 200, 2))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
+import msgspec
 from compile_builder import compiled, graph_break, recompile
 from device_builder import collective, distributed
 from feeding_builder import starved
@@ -42,7 +43,7 @@ def example_run(**changes: Any) -> Metrics:
     - ``stalls``: outlying steps, the keywords of ``outliers``.
     - ``run_delay_ms``: how long the main thread waits for a CPU in each step; ``cpus_of_others``: what others use.
     - ``speed_levels``: parts of the run, each the keywords of ``stretch``; ``fifths``: those of ``of_fifths``.
-    - ``warm_up_s``: what 12 steps of warm-up took longer than steady ones.
+    - ``warm_up_s``: what 12 steps of warm-up took longer than steady ones; ``taken_in_warm_up``: CPUs of others then.
     - ``gpu``: it is on a GPU, with these keywords of ``gpu``; ``throttle`` are arguments of ``held``, ``errors``
       those of ``errors``. ``allocator``: the same, with these and other keywords of ``memory_run``.
     - ``copied``: its trace window has copies, keywords of ``copying_window``.
@@ -146,6 +147,9 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "swapping": lambda metrics, part: replace(metrics, host=swapping(**part)),
     "speed_levels": _of_speed_levels,
     "warm_up_s": lambda metrics, part: replace(metrics, evenness=Evenness(warmup_steps=12, warmup_excess_s=part)),
+    "taken_in_warm_up": lambda metrics, part: replace(
+        metrics, evenness=msgspec.structs.replace(metrics.evenness, warmup_taken_cpus=part)
+    ),
     "fifths": lambda metrics, part: replace(metrics, evenness=of_fifths(**part).evenness),
     "gpu": lambda metrics, part: replace(metrics, devices=(_gpu(**part),)),
     "copied": lambda metrics, part: replace(metrics, windows=(copying_window(**part),)),

@@ -68,6 +68,15 @@ def test_a_wait_for_a_cpu_is_information_only(run_delay_ratio: float | None, sev
     assert (finding.severity == "info") is (severity == "info")
 
 
+@pytest.mark.parametrize(
+    ("run_delay_ratio", "advice"), [(0.0, "Send fewer bytes to the main process"), (0.7, "Leave the main thread a CPU")]
+)
+def test_a_batch_that_is_made_in_time_need_not_be_cheaper(run_delay_ratio: float, advice: str) -> None:
+    finding = InputBound().check(waiting(make_ms=3.3, run_delay_ratio=run_delay_ratio))
+    assert finding is not None
+    assert finding.advice.startswith(advice)
+
+
 def test_batches_that_are_made_too_slowly_stay_a_warning_where_cpus_are_scarce() -> None:
     finding = InputBound().check(waiting(make_ms=33.0, run_delay_ratio=0.7))
     assert finding is not None

@@ -57,6 +57,10 @@ class _Child:
     seen: bool = False
     named: bool = False
     """Whether it has said itself that it is a DataLoader worker."""
+    used_s: float = 0.0
+    """CPU time, when it was last read."""
+    ended_children_s: float = 0.0
+    """Likewise of its own children that have ended."""
     rates: dict[str, float] = field(default_factory=dict)
     levels: dict[str, float] = field(default_factory=dict)
     proportional: dict[str, float] = field(default_factory=dict)
@@ -106,13 +110,22 @@ class Children:
         self._known = False
         self._samples = 0
         self._last_ns: int | None = None
+        self._ended: set[Kind] = set()
+        self._counted_s: float | None = None
+        """CPU time of all processes below this one, alive or ended, as far as it is in a sample."""
         self.used_s = 0.0
         """CPU time that all of them have used since the first sample, our own helpers too."""
         self.problem = ""
         """Why something of the children cannot be read; empty if all can."""
 
-    def sample(self, t_ns: int) -> dict[str, dict[str, float]]:
-        """Values by subject: ``workers``, ``worker0``, …, ``children``; none if children cannot be found."""
+    def sample(self, t_ns: int, ended_s: float = 0.0) -> dict[str, dict[str, float]]:
+        """Values by subject: ``workers``, ``worker0``, …, ``children``; none if children cannot be found.
+
+        Args:
+            t_ns: When.
+            ended_s: CPU time of children that have ended and were waited for: what they used after their last sample is
+                only seen there.
+        """
         elapsed_s = None if self._last_ns is None or t_ns <= self._last_ns else (t_ns - self._last_ns) / 1e9
         self._last_ns = t_ns
         if self._search.due(t_ns):
@@ -127,17 +140,42 @@ class Children:
         unread = {
             child.kind for pid, child in tuple(self._children.items()) if not self._read(pid, child, t_ns, elapsed_s)
         }
+        unseen_s = self._unseen_s(ended_s)
         if elapsed_s is not None:
             self.used_s += elapsed_s * sum(child.rates.get("cpu_cpus", 0.0) for child in self._children.values())
+            self.used_s += unseen_s
         if self._proportional.due(t_ns):
             self._read_proportional()
             self._proportional.done()
-        return self._values(elapsed_s, unread)
+        values = self._values(elapsed_s, unread)
+        if unseen_s and elapsed_s:
+            ended = values.get(self._kind_of_ended(), {})
+            if "cpu_cpus" in ended:
+                ended["cpu_cpus"] += unseen_s / elapsed_s
+            self._ended.clear()
+        return values
+
+    def _unseen_s(self, ended_s: float) -> float:
+        """CPU time that processes used between their last sample and their end, since that was last asked."""
+        alive = self._children.values()
+        total_s = ended_s + sum(child.used_s + child.ended_children_s for child in alive)
+        if self._counted_s is None:
+            self._counted_s = total_s
+        unseen_s = max(0.0, total_s - self._counted_s)  # below 0 while one that has ended was not waited for
+        self._counted_s += unseen_s
+        return unseen_s
+
+    def _kind_of_ended(self) -> Kind:
+        """Whose CPU time was not seen: mostly that of workers, which many loaders start anew in each epoch."""
+        ended = self._ended or {child.kind for child in self._children.values()}
+        kinds: tuple[Kind, ...] = ("workers", "children", "ours")
+        return next((kind for kind in kinds if kind in ended), "children")
 
     def _look(self) -> None:
         found = set(self._find())
         self._known = True
-        self._children = {pid: child for pid, child in self._children.items() if pid in found}
+        for pid in self._children.keys() - found:
+            self._forget(pid)
         daemons = self._daemons()
         for pid in sorted(found - self._children.keys()):
             kind: Kind = "workers" if pid in daemons else "ours" if self._is_helper(pid) else "children"
@@ -156,14 +194,14 @@ class Children:
         try:
             reading = read_process(f"{self._proc}/{pid}", io_wait=self._io_wait)
         except (FileNotFoundError, ProcessLookupError):
-            del self._children[pid]
+            self._forget(pid)
             return True
         except (OSError, ValueError) as error:
             self.problem = f"{type(error).__name__}: {error}"
             child.rates, child.levels = {}, {}
             return False
         if reading.ended:
-            del self._children[pid]
+            self._forget(pid)
             return True
         if reading.name == WORKER_NAME:
             child.named = True
@@ -171,9 +209,16 @@ class Children:
                 child.kind, child.number = "workers", self._free_number()
         elif child.kind == "workers" and not child.named and self._is_too_old(reading):
             child.kind, child.number = "children", -1
+        used_s = reading.counters["cpu_user_cpus"] + reading.counters["cpu_system_cpus"]
+        if self._counted_s is not None:
+            self._counted_s += used_s - child.used_s
+        child.used_s, child.ended_children_s = used_s, reading.ended_children_s
         child.rates = self._rates(child, reading, t_ns, elapsed_s)
         child.levels = reading.levels
         return True
+
+    def _forget(self, pid: int) -> None:
+        self._ended.add(self._children.pop(pid).kind)
 
     def _is_too_old(self, reading: ProcessReading) -> bool:
         """Whether it would have the name of a worker by now, if it were one."""

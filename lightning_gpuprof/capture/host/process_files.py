@@ -37,6 +37,8 @@ class ProcessReading:
     """Named for their growth per second. Context switches, run-queue delay and waiting for disks are of the main thread
     alone, everything else is of the whole process. What children read and wrote is added when they have ended."""
     levels: dict[str, float]
+    ended_children_s: float
+    """CPU time of the processes that it started, in turn with theirs, as far as they ended and were waited for."""
 
     @property
     def ended(self) -> bool:
@@ -81,7 +83,14 @@ def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
     delay_s = run_delay_s(folder)
     if delay_s is not None:
         counters["run_delay_ratio"] = delay_s
-    return ProcessReading(name=name, state=state, started_s=int(fields[19]) * _TICK_S, counters=counters, levels=levels)
+    return ProcessReading(
+        name=name,
+        state=state,
+        started_s=int(fields[19]) * _TICK_S,
+        counters=counters,
+        levels=levels,
+        ended_children_s=ended_children_s(fields),
+    )
 
 
 def resident_bytes(folder: str) -> dict[str, float]:
@@ -108,6 +117,11 @@ def stat_fields(text: bytes) -> tuple[str, str, list[bytes]]:
 def cpu_s(fields: list[bytes]) -> float:
     """User and system time of ``stat``'s fields."""
     return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+
+def ended_children_s(fields: list[bytes]) -> float:
+    """User and system time of children that have ended, of ``stat``'s fields."""
+    return (int(fields[13]) + int(fields[14])) * _TICK_S
 
 
 def run_delay_s(folder: str) -> float | None:

@@ -75,7 +75,7 @@ class HostSampler:
     since the sample before, but of a worker's row: of the last interval.
 
     A value that cannot be had is absent. The first sample has no rates. CPU time that a child used between its last
-    sample and its end is not seen.
+    sample and its end is in ``cpu_cpus`` of ``workers`` or ``children``, and in no worker's row.
 
     Args:
         interval_s: Seconds between two samples.
@@ -122,7 +122,7 @@ class HostSampler:
         self._thread_cpu_s = thread_cpu_s
         self._process, self._machine = Growth(), Growth()
         self._cpu_times, self._group_events, self._group_pressure = Growth(), Growth(), Growth()
-        self._own_cpu_s = 0.0
+        self._own_cpu_s, self._ended_children_s = 0.0, 0.0
         self._limited_cpu = CostLimiter(_CPU_COST_RATIO, thread_cpu_s)
         self._limited_group = CostLimiter(_GROUP_COST_RATIO, thread_cpu_s)
         self._limited_threads = CostLimiter(_THREADS_COST_RATIO, thread_cpu_s, _THREADS_AT_LEAST_S)
@@ -176,7 +176,7 @@ class HostSampler:
         self._whole_due_ns = due_ns if due_ns > t_ns else t_ns + whole_ns
         found: dict[str, dict[str, float]] = {"process": {}, "host": {}, "cgroup": {}}
         self._read_part("process", lambda: self._read_process(t_ns, found["process"]))
-        self._read_part("workers", lambda: found.update(self._children.sample(t_ns)))
+        self._read_part("workers", lambda: found.update(self._children.sample(t_ns, self._ended_children_s)))
         if self._children.problem:
             self._tell("workers", self._children.problem)
         self._read_part("host.cpu", lambda: self._read_cpus(t_ns, found["host"]))
@@ -227,6 +227,7 @@ class HostSampler:
             values["cpu_cpus"] = values["cpu_user_cpus"] + values["cpu_system_cpus"]
         values |= reading.levels
         self._own_cpu_s = reading.counters["cpu_user_cpus"] + reading.counters["cpu_system_cpus"]
+        self._ended_children_s = reading.ended_children_s
         if grown and self._limited_proportional.due(t_ns):  # 7 ms that a run without a second sample does not pay
             try:
                 values |= proportional_bytes(self._own, reading.levels["rss_bytes"], own=True)

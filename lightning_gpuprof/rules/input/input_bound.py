@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, Loading
+from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, STREAM_SAMPLER, Loading
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
-from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
+from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, at_least, gain, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -17,6 +17,9 @@ from lightning_gpuprof.rules.input.loading import CHEAPER, more_workers, wait_se
 _NAMED_QUEUE_RATIO = 0.1
 """Waiting for a CPU, of the making of a batch, from which it is worth a word. Heuristic."""
 
+_FEW_TENSORS = 2
+"""As many as an input and its target. Heuristic."""
+
 _SLOW = {"times_ms": {"data_wait": 50.0}, "num_workers": 0}
 _GPU = {"times_ms": {"data_wait": 50.0}, "run": {"device.type": "cuda"}}
 _BUSY_CPUS = {"num_workers": 2, "usable_cpus": 2, "process_cpus": 0.5, "worker_cpus": 1.5}
@@ -24,6 +27,9 @@ _FULL = {**_SLOW, **_BUSY_CPUS, "lacks": "num_workers=", "saves_ms": 50.0}
 _OF_MODEL = {**_SLOW, "run": {"loader.dataset_has_model": True}, "lacks": "num_workers"}
 _SHORT = {"forward": 3.0, "backward": 2.0, "optimizer": 1.0, "zero_grad": 0.0, "h2d": 0.0}
 _FETCH = {**_SHORT, "callbacks": 0.0, "logging": 0.0, "loop": 2.0}
+_DEAR = {**_FETCH, "data_wait": 0.95}
+_RECEIPT = {"data_wait": 2.5, "forward": 4.0, "backward": 5.0}
+_STREAMED = {"loader.sampler": STREAM_SAMPLER}
 _STREAM = LoaderFacts(
     kind="Stream", num_workers=None, batch_size=None, pin_memory=None, persistent_workers=None, prefetch_factor=None
 )
@@ -72,8 +78,12 @@ class InputBound(BaseRule):
         fires("the loader is not torch's", "critical", "Prefetch", **{**_SLOW, "loader": _STREAM}, saves_ms=50.0),
         fires("workers use all CPUs", "critical", "More than 2 workers would ... 2 CPUs are usable, 0.0 free", **_FULL),
         fires("the dataset uses the model", "critical", "their copies do not learn", **_OF_MODEL),
-        fires("workers cost it", "info", "fewer, larger", times_ms={"data_wait": 2.5, "forward": 4.0, "backward": 5.0}),
-        fires("any fetch costs a tenth", "info", "BatchSampler", times_ms={**_FETCH, "data_wait": 0.95}, num_workers=0),
+        fires("workers cost it", "info", "fewer, larger", times_ms=_RECEIPT),
+        fires(
+            "the batch has few tensors", "info", "Raise batch_size: rec", times_ms=_RECEIPT, run={"batch.tensors": 2}
+        ),
+        fires("any fetch costs a tenth", "info", "BatchSampler", times_ms=_DEAR, num_workers=0),
+        fires("the dataset is iterable", "info", "yield a batch", times_ms=_DEAR, num_workers=0, run=_STREAMED),
         fires("the GPU idles for a fifth", "critical", "50.0", **_GPU, num_workers=0, idle_ratio=0.201, saves_ms=19.9),
         fires("what the GPU does is not known", "warning", "50.0 ms", **_GPU),
         quiet("the wait is a twentieth and may be the fetch", times_ms={**_FETCH, "data_wait": 0.85}, num_workers=0),
@@ -110,7 +120,9 @@ class InputBound(BaseRule):
         if not worthwhile(recoverable_ms, period_ms):
             return None
         level = wait_severity((idle_ratio or 1.0) if seen else None, certain, metrics.steps.steady_count)
-        if state is not None and state.made_in_time and (metrics.cpu.run_delay_ratio or 0.0) >= self.least_delay_ratio:
+        delay_ratio = metrics.cpu.run_delay_ratio or 0.0
+        lacks_cpu = state is not None and state.made_in_time and delay_ratio >= self.least_delay_ratio
+        if lacks_cpu:
             level = "info"
         evidence = [
             self.evidence("least_ratio", wait.median_ratio, "waiting for data, share of the step"),
@@ -129,7 +141,7 @@ class InputBound(BaseRule):
             subject="DataLoader" if metrics.loader is None else metrics.loader.dataset or metrics.loader.kind,
             summary=f"Waiting for the next batch takes {millis(wait.median_ms)} of each {millis(period_ms)} step: "
             f"{at_least(wait)}.",
-            advice=_advice(state, change, wait_ms=wait.median_ms),
+            advice=_for_a_cpu(delay_ratio) if lacks_cpu else _advice(metrics, state, change, wait_ms=wait.median_ms),
             evidence=tuple(evidence),
             gain=gain(recoverable_ms, lower_ms, period_ms),
             confidence=0.5 if certain < MIN_WAIT_RATIO else 0.95 if seen else 0.6,
@@ -138,22 +150,22 @@ class InputBound(BaseRule):
         )
 
 
-def _advice(state: Loading | None, change: Change | None, *, wait_ms: float) -> str:
+def _for_a_cpu(delay_ratio: float) -> str:
+    return (
+        "Leave the main thread a CPU, with fewer torch threads, workers or other programs: batches are made in time, "
+        f"but in {percent(delay_ratio)} of the step it waits for a CPU."
+    )
+
+
+def _advice(metrics: Metrics, state: Loading | None, change: Change | None, *, wait_ms: float) -> str:
     if state is None:
         return f"Prefetch batches in a thread or process of the loader, or make them cheaper: {CHEAPER}."
     if change is not None:
         return f"Load batches beside the step: {change.added[0]}. {why_workers(state, change)}"
-    if state.num_workers and state.certain_ratio < MIN_WAIT_RATIO:
-        return (
-            "Return fewer, larger tensors from collate_fn, or raise batch_size: "
-            f"receiving a batch from {counted(state.num_workers, 'worker')} can cost these {millis(wait_ms)}."
-        )
+    if state.num_workers and (state.made_in_time or state.certain_ratio < MIN_WAIT_RATIO):
+        return _cheaper_receipt(metrics, state, wait_ms)
     if state.num_workers == 0 and wait_ms < SINGLE_GUARD_MS:
-        return (
-            "Fetch whole batches at once, with a dataset that takes a list of indices: DataLoader(dataset, "
-            "batch_size=None, sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)). Workers "
-            "would cost as much as they save."
-        )
+        return _whole_batches(state)
     if state.has_model:
         return (
             "Make the batch cheaper: run the model on several samples at a time, under torch.inference_mode(). Workers "
@@ -166,6 +178,29 @@ def _advice(state: Loading | None, change: Change | None, *, wait_ms: float) -> 
         f"Make the batch cheaper than {millis(state.batch_ms)}{_cpu_share(state)}: {CHEAPER}. {more} would not help: "
         f"{cpus(state.usable_cpus)} {are} usable{free}."
     )
+
+
+def _cheaper_receipt(metrics: Metrics, state: Loading, wait_ms: float) -> str:
+    tensors = condition(metrics, "batch.tensors")
+    fewer = not isinstance(tensors, int) or tensors > _FEW_TENSORS
+    if state.certain_ratio >= MIN_WAIT_RATIO:
+        what = "Send fewer bytes to the main process, uint8 in place of float32 for example"
+    else:
+        what = "Raise batch_size"
+    what += ", or return fewer, larger tensors from collate_fn" if fewer else ""
+    workers = counted(state.num_workers, "worker")
+    return f"{what}: receiving a batch from {workers} can cost these {millis(wait_ms)}."
+
+
+def _whole_batches(state: Loading) -> str:
+    if state.is_stream:
+        how = "yield a batch at a time from the dataset: DataLoader(dataset, batch_size=None)"
+    else:
+        how = (
+            "use a dataset that takes a list of indices: DataLoader(dataset, batch_size=None, "
+            "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False))"
+        )
+    return f"Fetch whole batches at once: {how}. Workers would cost as much as they save."
 
 
 def _cpu_share(state: Loading) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
+from lightning_gpuprof.model.loading import CROWDED_RATIO
+from lightning_gpuprof.model.numbers import counted, cpus, percent, possible, seconds
 from lightning_gpuprof.model.signals import condition, run_s
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile_gain
@@ -25,6 +26,8 @@ class SlowFirstSteps(BaseRule):
 
     ## When it is wrong
     - The run may be a short trial of a long one.
+    - On a machine that others use the first steps may wait for a CPU. Where other programs take a quarter of this run's
+      CPUs meanwhile, the rule is not evaluated.
     - Steps that become faster within the first fifth of the run count as warm-up.
 
     ## What to do
@@ -38,6 +41,7 @@ class SlowFirstSteps(BaseRule):
     least_ratio: float = threshold(0.02, source="catalogue: of the run")
     least_s: float = threshold(5.0, source="heuristic: below it no run is short enough to care")
     always_s: float = threshold(60.0, source="catalogue")
+    most_taken_ratio: float = threshold(CROWDED_RATIO, source="heuristic: as for workers that others make slow")
 
     examples = (
         fires("12 take 6 s more", "info", "6.00 s longer ... (28 % ... [(1, 3)]", saves_ms=15.0, warm_up_s=6.0),
@@ -45,6 +49,7 @@ class SlowFirstSteps(BaseRule):
         quiet("they take 0.3 s more", warm_up_s=0.3),
         looks_alike("it is 10 s of 10 minutes", warm_up_s=10.0, steps=12_000),
         not_evaluated("it never became steady", "never became steady"),
+        not_evaluated("others computed", "other programs used 2.0 of 4 CPUs", warm_up_s=6.0, taken_in_warm_up=2.0),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
@@ -56,6 +61,9 @@ class SlowFirstSteps(BaseRule):
         ratio = excess_s / total_s
         if steps < 1 or not (excess_s >= self.always_s or (excess_s >= self.least_s and ratio >= self.least_ratio)):
             return None
+        taken, usable = metrics.evenness.warmup_taken_cpus, metrics.cpu.usable_cpus
+        if taken is not None and possible(usable) and taken >= self.most_taken_ratio * usable:
+            raise MissingSignal(f"other programs used {taken:.1f} of {cpus(usable)} during the first steps")
         excess_ms, period_ms = excess_s * 1e3 / metrics.steps.count, total_s * 1e3 / metrics.steps.count
         compiled_s = metrics.compile.compile_s if metrics.compile is not None else 0.0
         told = f" torch.compile took {seconds(compiled_s)}." if compiled_s >= 0.1 * excess_s else ""

@@ -20,6 +20,7 @@ class FakeProcess:
     state: str = "S"
     user_s: float = 0.0
     system_s: float = 0.0
+    ended_children_s: float = 0.0
     started_s: float = 0.0
     minor_faults: int = 0
     major_faults: int = 0
@@ -39,6 +40,7 @@ class FakeProcess:
         fields[0] = self.state
         fields[7], fields[9] = str(self.minor_faults), str(self.major_faults)
         fields[11], fields[12] = (str(round(s * TICKS_PER_S)) for s in (self.user_s, self.system_s))
+        fields[13] = str(round(self.ended_children_s * TICKS_PER_S))
         fields[17], fields[19] = str(self.threads), str(round(self.started_s * TICKS_PER_S))
         fields[21], fields[39] = str(self.rss_bytes // PAGE), str(round(self.io_wait_s * TICKS_PER_S))
         return f"{pid} ({self.name}) {' '.join(fields)}\n"

@@ -47,8 +47,8 @@ class World:
         process.user_s += cpu_s
         self.machine.process(pid)
 
-    def sample(self, second: float) -> dict[str, dict[str, float]]:
-        return self.children.sample(round(second * SECOND))
+    def sample(self, second: float, ended_s: float = 0.0) -> dict[str, dict[str, float]]:
+        return self.children.sample(round(second * SECOND), ended_s)
 
 
 def test_workers_are_told_by_the_name_they_take_and_each_has_a_row(tmp_path: Path) -> None:
@@ -127,6 +127,49 @@ def test_a_zombie_is_no_worker_any_more(tmp_path: Path) -> None:
     world.machine.process(11)
     assert world.sample(1)["workers"] == {"count": 0, "cpu_cpus": 0, "rss_bytes": 0}
     assert world.children.problem == ""
+
+
+def test_what_a_worker_used_after_its_last_sample_is_counted_once_it_was_waited_for(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.have(11, 12)
+    world.sample(0, ended_s=5.0)
+    world.use(11, 0.5)
+    assert world.sample(1, ended_s=5.0)["workers"]["cpu_cpus"] == 0.5
+    world.machine.end(11)  # not waited for yet
+    world.use(12, 0.25)
+    world.have(12)
+    assert world.sample(2, ended_s=5.0)["workers"]["cpu_cpus"] == 0.25
+    found = world.sample(3, ended_s=6.25)  # 0.75 s more than was seen
+    assert (found["workers"]["cpu_cpus"], found["worker1"]["cpu_cpus"]) == (0.75, 0)
+    assert world.sample(4, ended_s=6.25)["workers"]["cpu_cpus"] == 0
+    assert world.children.used_s == pytest.approx(1.5)
+
+
+def test_workers_between_whose_start_and_end_no_sample_falls_are_no_other_programs(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.have(11)
+    world.sample(0)
+    world.machine.end(11)
+    world.have(13)
+    assert world.sample(1, ended_s=0.75)["workers"]["cpu_cpus"] == 0.75  # of 11 and 12
+    assert world.children.used_s == pytest.approx(0.75)
+
+
+def test_what_a_worker_s_own_children_used_counts_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.have(11)
+    world.have(12, name="ffmpeg")
+    world.machine.children(OWN, 11)
+    world.machine.children(11, 12)
+    world.sample(0)
+    world.use(12, 0.5)
+    assert world.sample(1)["children"]["cpu_cpus"] == 0.5
+    world.machine.end(12)
+    world.machine.children(11)
+    world.machine.processes[11].ended_children_s = 0.75
+    world.machine.process(11)
+    assert world.sample(2)["children"]["cpu_cpus"] == 0.25
+    assert world.children.used_s == pytest.approx(0.75)
 
 
 def test_python_s_and_our_own_helpers_are_no_workers_and_no_children(tmp_path: Path) -> None:

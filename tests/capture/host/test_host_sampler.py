@@ -91,6 +91,16 @@ def test_others_are_what_is_busy_without_us_and_our_children(tmp_path: Path) -> 
     assert found["host"]["cpu_busy_ratio"] == 0.75  # (2.5 + 0.5) of 4.0
 
 
+def test_what_ended_workers_used_is_no_work_of_others(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path)
+    sampler = sampler_of(machine)
+    sampler.sample(0)
+    machine.processes[OWN].ended_children_s = 0.75
+    machine.process(OWN)
+    machine.cpus(1.0, 0.0, idle_s=0.5)
+    assert values(sampler.sample(SECOND))["host"]["cpu_others_cpus"] == 0.25
+
+
 def test_only_cpus_that_we_may_use_count(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path)
     sampler = sampler_of(machine, cpus=lambda: {10**6, 1})
