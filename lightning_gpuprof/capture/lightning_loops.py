@@ -19,7 +19,7 @@ from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.step_clock import StepClock
 from lightning_gpuprof.capture.triggers import SIGNAL_NAME
 from lightning_gpuprof.errors import GpuProfError
-from lightning_gpuprof.model.phases import Stage
+from lightning_gpuprof.model.phases import Phase, Stage
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
@@ -28,6 +28,10 @@ ITERATOR = "iter(dataloader)"
 """Name of the place in which an evaluation loop makes its iterator."""
 
 _LOSS_OF_RUN = "windows can be requested only once steps begin, and a learning rate search counts as training"
+_LOSS_OF_TEARDOWN = "an error inside a learning rate search ends without a report"
+_LOSS_OF_SETUP = "the time to make the loaders is not shown separately"
+_LOSS_OF_ITERATOR = "the time to start an evaluation's workers is not shown separately"
+_LOSS_OF_STEPS = "steps cannot be measured"
 _LOSS_OF_LOG = "time of self.log counts for the hook that calls it"
 
 Undo = Callable[[], None]
@@ -178,38 +182,43 @@ class LoopEdges:
         """What of Lightning's is wrapped in this stage."""
         return self._fit_points() if self._stage == "fit" else self._evaluation_points()
 
-    def _teardown(self) -> PatchPoint:
-        loss = "an error inside a learning rate search ends without a report"
-        return PatchPoint("_teardown", self._wrap_teardown, loss)
+    def _common_points(self, loop: str) -> list[PatchPoint]:
+        """Of the loop of any stage."""
+        return [
+            PatchPoint(
+                "_teardown", self._wrap_teardown, "an error inside a learning rate search ends without a report"
+            ),
+            PatchPoint(f"{loop}.run", self._wrap_run, _LOSS_OF_RUN),
+            PatchPoint(f"{loop}.setup_data", self._timed_as("setup_data", "loop"), _LOSS_OF_SETUP),
+        ]
+
+    def _log_point(self, loop: str) -> PatchPoint:
+        """``self.log`` in a hook: nearly all of its time (98 % measured) is in the collection of results."""
+        return PatchPoint(f"{loop}._results.log", self._timed_as("self.log", "logging"), _LOSS_OF_LOG)
+
+    def _iterator_point(self, loop: str) -> PatchPoint:
+        """Nearly all of an evaluation loop's ``reset`` is ``iter(dataloader)``, which starts the workers."""
+        return PatchPoint(f"{loop}.reset", self._timed_as(ITERATOR, "loop"), _LOSS_OF_ITERATOR)
 
     def _fit_points(self) -> list[PatchPoint]:
-        epoch_loop = "fit_loop.epoch_loop"
+        loop = "fit_loop.epoch_loop"
         found = [
-            self._teardown(),
-            PatchPoint("fit_loop.run", self._wrap_run, _LOSS_OF_RUN),
+            *self._common_points("fit_loop"),
+            PatchPoint(f"{loop}.run", self._wrap_epoch, "the last step of an epoch lasts until the next begins"),
+            PatchPoint(f"{loop}.advance", self._wrap_step, _LOSS_OF_STEPS, required=True),
             PatchPoint(
-                "fit_loop.setup_data", self._wrap_setup_data, "the time to make the loaders is not shown separately"
-            ),
-            PatchPoint(f"{epoch_loop}.run", self._wrap_epoch, "the last step of an epoch lasts until the next begins"),
-            PatchPoint(f"{epoch_loop}.advance", self._wrap_step, "steps cannot be measured", required=True),
-            PatchPoint(
-                f"{epoch_loop}.val_loop.run",
+                f"{loop}.val_loop.run",
                 self._wrap_inner_evaluation,
                 "validation cannot be told apart from training steps",
                 required=True,
             ),
-            PatchPoint(
-                f"{epoch_loop}.val_loop.reset",
-                self._wrap_iterator,
-                "the time to start its workers is not shown separately",
-            ),
-            PatchPoint(f"{epoch_loop}._results.log", self._wrap_log, _LOSS_OF_LOG),
+            self._iterator_point(f"{loop}.val_loop"),
+            self._log_point(loop),
         ]
         if self._trainer.world_size > 1:  # since Lightning 2.5.2; called with several ranks only
-            broadcast = f"{epoch_loop}._broadcast_sigterm_tensor"
-            found.append(
-                PatchPoint(broadcast, self._wrap_sigterm, "time in which ranks agree on signals counts as loop")
-            )
+            sync = self._timed_as("broadcast_sigterm", "sync")
+            path = f"{loop}._broadcast_sigterm_tensor"
+            found.append(PatchPoint(path, sync, "time in which ranks agree on signals counts as loop"))
         return found
 
     def _evaluation_points(self) -> list[PatchPoint]:
@@ -217,17 +226,13 @@ class LoopEdges:
         predicting = self._stage == "predict"
         step = "_predict_step" if predicting else "_evaluation_step"
         found = [
-            self._teardown(),
-            PatchPoint(f"{loop}.run", self._wrap_run, _LOSS_OF_RUN),
-            PatchPoint(
-                f"{loop}.setup_data", self._wrap_setup_data, "the time to make the loaders is not shown separately"
-            ),
-            PatchPoint(f"{loop}.reset", self._wrap_iterator, "the time to start workers is not shown separately"),
-            PatchPoint(f"{loop}.on_run_start", self._wrap_evaluation_start, "steps cannot be measured", required=True),
-            PatchPoint(f"{loop}.{step}", self._wrap_evaluation_step, "steps cannot be measured", required=True),
+            *self._common_points(loop),
+            self._iterator_point(loop),
+            PatchPoint(f"{loop}.on_run_start", self._wrap_evaluation_start, _LOSS_OF_STEPS, required=True),
+            PatchPoint(f"{loop}.{step}", self._wrap_evaluation_step, _LOSS_OF_STEPS, required=True),
             PatchPoint(f"{loop}.on_run_end", self._wrap_evaluation_end, "the last step does not end", required=True),
         ]
-        return found if predicting else [*found, PatchPoint(f"{loop}._results.log", self._wrap_log, _LOSS_OF_LOG)]
+        return found if predicting else [*found, self._log_point(loop)]
 
     def _fenced(self, edge: Callable[..., object], *args: object) -> None:
         """Lightning called; a failure of ours ends here, and the edges with it."""
@@ -305,21 +310,18 @@ class LoopEdges:
             self._undo.append(lambda: originals.__setitem__(number, before))
             originals[number] = ours
 
-    def _wrap_setup_data(self, setup_data: Callable[[], None]) -> Callable[[], None]:
-        def timed_setup_data() -> None:
-            with self._tap.place("setup_data", "loop"):
-                setup_data()
+    def _timed_as(self, name: str, phase: Phase) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Wraps a method all of whose time belongs to a place that Lightning does not name."""
+        place = self._tap.place
 
-        return timed_setup_data
+        def wrap(method: Callable[..., None]) -> Callable[..., None]:
+            def timed(*args: Any, **kwargs: Any) -> None:
+                with place(name, phase):
+                    method(*args, **kwargs)
 
-    def _wrap_iterator(self, reset: Callable[[], None]) -> Callable[[], None]:
-        """Of an evaluation loop: nearly all of it is ``iter(dataloader)``, which starts the workers."""
+            return timed
 
-        def timed_reset() -> None:
-            with self._tap.place(ITERATOR, "loop"):
-                reset()
-
-        return timed_reset
+        return wrap
 
     def _wrap_epoch(self, run: Callable[[Any], None]) -> Callable[[Any], None]:
         trainer = self._trainer
@@ -361,23 +363,6 @@ class LoopEdges:
                 raise
 
         return timed_advance
-
-    def _wrap_sigterm(self, broadcast: Callable[[], None]) -> Callable[[], None]:
-        def timed_broadcast() -> None:
-            with self._tap.place("broadcast_sigterm", "sync"):
-                broadcast()
-
-        return timed_broadcast
-
-    def _wrap_log(self, log: Callable[..., None]) -> Callable[..., None]:
-        """``self.log`` in a hook: nearly all of its time (98 % measured) is in the collection of results."""
-        place = self._tap.place
-
-        def timed_log(*args: Any, **kwargs: Any) -> None:
-            with place("self.log", "logging"):
-                log(*args, **kwargs)
-
-        return timed_log
 
     def _wrap_evaluation_start(self, on_run_start: Callable[[], None]) -> Callable[[], None]:
         clock = self._clock

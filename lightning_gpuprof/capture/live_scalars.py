@@ -8,8 +8,8 @@ from typing import Any
 
 from lightning_gpuprof.capture.fence import Fence, logger_part
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
-from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import PROFILED, Sample, Slot
 from lightning_gpuprof.model.phases import PHASES
 
@@ -106,30 +106,21 @@ class ScalarLog:
             self._failed.append(logger)
 
 
-def scalar_log_for(
-    trainer: Any,
-    options: Options,
-    clock: StepClock,
-    edges: LoopEdges,
-    samples_per_step: int | None,
-    fence: Fence,
-) -> ScalarLog | None:
+def scalar_log_for(measured: MeasuredStage, edges: LoopEdges, samples_per_step: int | None) -> ScalarLog | None:
     """What the options ask for; None without loggers, on other ranks than the first, and where nothing is ever logged.
 
-    Arguments as for :class:`ScalarLog`.
-
     Args:
-        trainer: The trainer, with its loggers.
-        options: What the user asked for.
-        clock: Gives the step times.
-        edges: Where the loop is heard.
+        measured: The stage.
+        edges: Know the loggers' step axis.
         samples_per_step: Samples of all ranks in a step; None is not known.
-        fence: Takes what fails.
     """
+    trainer, options = measured.trainer, measured.options
     every = options.log_every_n_steps or getattr(trainer, "log_every_n_steps", 0) or 0
-    if not (every and trainer.loggers and trainer.is_global_zero):
+    if not (measured.is_fit and every and trainer.loggers and trainer.is_global_zero):
         return None
-    return ScalarLog(trainer, clock, edges, every, samples_per_step, fence=fence, verbose=options.verbose)
+    return ScalarLog(
+        trainer, measured.clock, edges, every, samples_per_step, fence=measured.fence, verbose=options.verbose
+    )
 
 
 def step_scalars(

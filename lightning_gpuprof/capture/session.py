@@ -24,10 +24,11 @@ from lightning_gpuprof.capture.host.process_files import RunDelay
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.live_line import Line
+from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.memory.backend import Allocator, allocator_for
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, header_of
-from lightning_gpuprof.capture.stage_steps import StageSteps, loaders_of
+from lightning_gpuprof.capture.stage_steps import StageSteps
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
 from lightning_gpuprof.model.config import Options
@@ -88,25 +89,21 @@ class Session:
         self._opened: list[Callable[[], object]] = [self._close_run_delay]
         try:
             overridden = overridden_hooks(trainer, module)
-            self._open_journal(version)
-            self.tap = self._profiler_tap(module, overridden, on_end)
+            manual = not module.automatic_optimization
+            self._measured = self._open_stage(version, manual, overridden, on_end)
+            self.tap = self._measured.tap
             self._gradient_wait = GradientWait(
                 partial(self.tap.place, GRADIENT_WAIT, "backward", is_rest=True), self.fence
             )
-            self._inputs = self._input_measurement()
-            self._windows = self._window_recording()
+            self._windows = WindowRecording(self._measured)
             self._edges = self._loop_edges(module, on_end)
+            inputs = self._inputs = self._input_measurement()
             self._steps = StageSteps(
-                trainer,
-                stage,
-                options,
-                journal=self._journal,
-                clock=self.clock,
-                tap=self.tap,
+                self._measured,
                 edges=self._edges,
                 windows=self._windows,
-                ranges=self._nvtx_ranges(module, overridden, ranges),
-                inputs=self._inputs,
+                ranges=self._nvtx_ranges(manual, overridden, ranges),
+                inputs=inputs,
                 events=events,
                 allocator=allocator,
                 line=line,
@@ -126,8 +123,14 @@ class Session:
 
     # Parts ----------------------------------------------------------------------------------------------------------
 
-    def _open_journal(self, version: str) -> None:
-        """The clock and what it is written to: all other parts measure with the one and tell the other."""
+    def _open_stage(
+        self,
+        version: str,
+        manual: bool,
+        overridden: frozenset[str],
+        on_end: Callable[[BaseException | None], None],
+    ) -> MeasuredStage:
+        """The clock, the journal and the tap: all other parts measure with them and report to them."""
         trainer, stage = self._trainer, self.stage
         self._run_delay = RunDelay.of_this_thread()
         self.clock = StepClock(
@@ -147,30 +150,29 @@ class Session:
         self.fence = self._journal.fence
         with self.fence.around("torch.compile"):
             self._compiled_before = counters_now()
-
-    def _profiler_tap(
-        self, module: pl.LightningModule, overridden: frozenset[str], on_end: Callable[[BaseException | None], None]
-    ) -> ProfilerTap:
-        inner = self._trainer.profiler
-        return ProfilerTap(
+        inner = trainer.profiler
+        tap = ProfilerTap(
             inner,
             self.clock,
             forward=not profiles_nothing(inner),
-            manual=not module.automatic_optimization,
+            manual=manual,
             overridden=overridden,
-            does_nothing=partial(does_nothing, self._trainer),
+            does_nothing=partial(does_nothing, trainer),
             on_failure=partial(self._journal.switched_off, "actions"),
             on_end=on_end,
         )
+        return MeasuredStage(
+            trainer=trainer, stage=stage, options=self._options, clock=self.clock, tap=tap, journal=self._journal
+        )
 
     def _nvtx_ranges(
-        self, module: pl.LightningModule, overridden: frozenset[str], ranges: Callable[[], nvtx_ranges.RangeBackend]
+        self, manual: bool, overridden: frozenset[str], ranges: Callable[[], nvtx_ranges.RangeBackend]
     ) -> nvtx_ranges.NvtxRanges | None:
         if not nvtx_ranges.is_enabled(self._options.nvtx, os.environ):
             return None
         return nvtx_ranges.NvtxRanges(
             ranges(),
-            manual=not module.automatic_optimization,
+            manual=manual,
             overridden=overridden,
             wrap_actions=self.tap.wrap_actions,
             on_failure=partial(self._journal.switched_off, "nvtx"),
@@ -180,21 +182,9 @@ class Session:
         if not self._options.input_pipeline:
             return None
         return InputMeasurement(
-            partial(loaders_of, self._trainer, self.stage),
+            lambda: self._measured.loaders,
             on_failure=partial(self._journal.switched_off, "input pipeline"),
             notice=partial(self._journal.note, "input pipeline"),
-        )
-
-    def _window_recording(self) -> WindowRecording:
-        return WindowRecording(
-            self._options,
-            folder=self.folder,
-            rank=self._trainer.global_rank,
-            world_size=self._trainer.world_size,
-            clock=self.clock,
-            tap=self.tap,
-            fence=self.fence,
-            post=self._journal.post,
         )
 
     def _loop_edges(self, module: pl.LightningModule, on_exception: Callable[[BaseException], None]) -> LoopEdges:

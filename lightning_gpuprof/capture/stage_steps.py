@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,78 +11,51 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lightning_gpuprof.capture import conditions
-from lightning_gpuprof.capture.compilation import Counters
+from lightning_gpuprof.capture.call_sites import CallSiteSampler
+from lightning_gpuprof.capture.compilation import CompileSampler, Counters
 from lightning_gpuprof.capture.device_spans import DeviceEvents, DeviceSpans
 from lightning_gpuprof.capture.device_steps import DeviceSteps
+from lightning_gpuprof.capture.fence import must_propagate
+from lightning_gpuprof.capture.host.gc_pauses import GcSampler
+from lightning_gpuprof.capture.host.sampler import HostSampler
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.live_line import Line, LiveLine, live_line_for
 from lightning_gpuprof.capture.live_scalars import scalar_log_for
+from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.memory.backend import Allocator
 from lightning_gpuprof.capture.memory.recording import MemoryRecording
+from lightning_gpuprof.capture.nvml.sampler import NvmlSampler
 from lightning_gpuprof.capture.nvtx_ranges import NvtxRanges
-from lightning_gpuprof.capture.profiler_tap import ProfilerTap
-from lightning_gpuprof.capture.recorder import Recorder
-from lightning_gpuprof.capture.stage_journal import StageJournal
-from lightning_gpuprof.capture.stage_samplers import stage_samplers
+from lightning_gpuprof.capture.recorder import Recorder, Sampler
 from lightning_gpuprof.capture.standstill import STACKS_NAME, Watchdog
 from lightning_gpuprof.capture.step_boundary import StepBoundary
-from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.capture.step_clock import ClosedStep
 from lightning_gpuprof.capture.window_recording import WindowRecording
-from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import Conditions, Notice, Record, Sample
-from lightning_gpuprof.model.phases import Stage
 
 if TYPE_CHECKING:
     import lightning.pytorch as pl
-
-_LOADERS: dict[Stage, str] = {
-    "fit": "train_dataloader",
-    "validate": "val_dataloaders",
-    "test": "test_dataloaders",
-    "predict": "predict_dataloaders",
-}
-"""Attribute of the trainer that holds the loaders of a stage."""
-
-
-def loaders_of(trainer: Any, stage: Stage) -> object:
-    """The loaders of a stage, once the trainer has them: one, or a collection.
-
-    Args:
-        trainer: The trainer.
-        stage: ``fit``, ``validate``, ``test`` or ``predict``.
-    """
-    return getattr(trainer, _LOADERS[stage])
 
 
 class StageSteps:
     """Begins once the trainer has its loaders and counters, which is long after ``setup``.
 
     Args:
-        trainer: The trainer.
-        stage: Whose steps.
-        options: Checked options.
-        journal: Takes what is measured, and failures.
-        clock: Knows the steps.
-        tap: Knows their actions.
+        measured: The stage.
         edges: Know the step axis of the trainer's loggers.
         windows: Trace windows of the stage.
         ranges: NVTX ranges around the steps, if they are wanted.
         inputs: Measured in the loaders' workers, if it is.
         events: Gives timed events of a device, or None where there are none.
         allocator: Gives the allocator of a device, or None where there is none that can be read.
-        line: Where to tell of the steps while they go on; None for nowhere.
+        line: Where to report the steps while they go on; None for nowhere.
     """
 
     def __init__(
         self,
-        trainer: Any,
-        stage: Stage,
-        options: Options,
+        measured: MeasuredStage,
         *,
-        journal: StageJournal,
-        clock: StepClock,
-        tap: ProfilerTap,
         edges: LoopEdges,
         windows: WindowRecording,
         ranges: NvtxRanges | None,
@@ -90,13 +64,11 @@ class StageSteps:
         allocator: Callable[[Any], Allocator | None],
         line: Line | None,
     ) -> None:
-        self._trainer: Any = trainer
-        self._stage = stage
-        self._options = options
-        self._journal = journal
-        self._fence = journal.fence
-        self._clock = clock
-        self._tap = tap
+        self._measured = measured
+        self._trainer = measured.trainer
+        self._clock = measured.clock
+        self._journal = measured.journal
+        self._fence = measured.fence
         self._edges = edges
         self._windows = windows
         self._ranges = ranges
@@ -106,15 +78,15 @@ class StageSteps:
         self._line = line
         self._live: LiveLine | None = None
         self._watchdog = Watchdog(
-            clock,
-            journal.folder / STACKS_NAME.format(rank=trainer.global_rank),
-            journal.post,
+            self._clock,
+            self._journal.folder / STACKS_NAME.format(rank=self._trainer.global_rank),
+            self._journal.post,
             thread_id=threading.get_ident(),
         )
         self._recorder: Recorder | None = None
         self._began: tuple[int, int] | None = None
         self._ended = False
-        self.boundary = StepBoundary(clock, windows, self._fence)
+        self.boundary = StepBoundary(self._clock, windows, self._fence)
         """Of the parts that there are: none before :meth:`begin`."""
         self.conditions_s = 0.0
         """Seconds for which reading the conditions has kept training waiting."""
@@ -135,7 +107,7 @@ class StageSteps:
             compiled_before: The compiler's counters then.
             steps_are_seen: Otherwise no window can open, and nothing listens to steps.
         """
-        trainer, fitting = self._trainer, self._stage == "fit"
+        trainer, fitting = self._trainer, self._measured.is_fit
         samples_per_step = self._read_conditions(module)
         batch_before, global_step = -1, 0
         if fitting:
@@ -206,70 +178,55 @@ class StageSteps:
         samples_per_step: int | None = None
         with self._fence.around("conditions"):
             begin_ns = time.perf_counter_ns()
-            found = conditions.collect(self._trainer, module, loaders_of(self._trainer, self._stage))
+            found = conditions.collect(self._trainer, module, self._measured.loaders)
             batch_size = found.get("loader.batch_size")
             if isinstance(batch_size, int):
                 samples_per_step = batch_size * int(self._trainer.world_size)
-            self._journal.post(Conditions(values=found | self._options.targets()))
+            self._journal.post(Conditions(values=found | self._measured.options.targets()))
             self.conditions_s = (time.perf_counter_ns() - begin_ns) / 1e9
         return samples_per_step
 
     def _boundary_with_parts(
         self, module: pl.LightningModule, first_batch: int, samples_per_step: int | None
     ) -> StepBoundary:
-        trainer, clock, fence = self._trainer, self._clock, self._fence
         device: DeviceSteps | None = None
         memory: MemoryRecording | None = None
-        with fence.around("device spans"):
+        with self._fence.around("device spans"):
             device = self._device_steps()
-        with fence.around("memory"):
-            memory = self._memory_recording(module)
-        logs = self._stage == "fit"
+        with self._fence.around("memory"):
+            memory = MemoryRecording(self._measured, module, self._allocator(self._measured.device))
         return StepBoundary(
-            clock,
+            self._clock,
             self._windows,
-            fence,
+            self._fence,
             first_batch=first_batch,
             ranges=self._ranges,
             device=device,
             memory=memory,
-            scalars=scalar_log_for(trainer, self._options, clock, self._edges, samples_per_step, fence)
-            if logs
-            else None,
+            scalars=scalar_log_for(self._measured, self._edges, samples_per_step),
         )
 
     def _device_steps(self) -> DeviceSteps | None:
-        backend = self._events(self._trainer.strategy.root_device)
-        if backend is None:
+        events = self._events(self._measured.device)
+        if events is None:
             return None
-        spans = DeviceSpans(backend, on_failure=partial(self._journal.switched_off, "device spans"))
-        return DeviceSteps(spans, self._clock, partial(self._tap.wrap_actions, "main"))
-
-    def _memory_recording(self, module: pl.LightningModule) -> MemoryRecording:
-        trace = self._options.trace
-        return MemoryRecording(
-            self._trainer,
-            module,
-            self._allocator(self._trainer.strategy.root_device),
-            tap=self._tap,
-            clock=self._clock,
-            fence=self._fence,
-            post=self._journal.post,
-            folder=self._journal.folder,
-            rank=self._trainer.global_rank,
-            histories=trace is not None and trace.memory_snapshot,
-            fitting=self._stage == "fit",
-        )
+        spans = DeviceSpans(events, on_failure=partial(self._journal.switched_off, "device spans"))
+        return DeviceSteps(spans, self._clock, partial(self._measured.tap.wrap_actions, "main"))
 
     def _start_samplers(self, epoch_ns: int, compiled_before: Counters | None) -> None:
-        samplers = stage_samplers(
-            self._options,
-            self._trainer,
-            self._clock,
-            thread_id=threading.get_ident(),
-            epoch_ns=epoch_ns,
-            compiled_before=compiled_before,
-        )
+        """Of what is outside of the steps (call sites, compiler, GPUs, host), and those that choose measured steps."""
+        options, trainer, clock = self._measured.options, self._trainer, self._clock
+        samplers: list[Sampler] = [
+            CallSiteSampler(threading.get_ident(), clock.current_slot, charged_since_ns=clock.charged_since_ns),
+            CompileSampler(compiled_before, epoch_ns),
+        ]
+        if (nvml := options.nvml) is not None:
+            samplers.append(NvmlSampler(_cuda_uuids(trainer), os.environ, nvml.interval_s, gpm=nvml.gpm))
+        if options.host is not None:
+            samplers += [
+                HostSampler(options.host.interval_s, other_ranks=lambda: _ranks_started_by(trainer)),
+                GcSampler(options.host.interval_s),
+            ]
         samplers += self.boundary.samplers()
         if self._inputs is not None:
             samplers.append(self._inputs.sampler())
@@ -285,6 +242,22 @@ class StageSteps:
         if isinstance(record, Notice):
             self._journal.notices.append(record)
         self._journal.post(record)
+
+
+def _cuda_uuids(trainer: Any) -> list[str] | None:
+    """None where torch cannot tell: NVML goes by ``CUDA_VISIBLE_DEVICES`` then."""
+    try:
+        return conditions.cuda_uuids(trainer)
+    except (AttributeError, RuntimeError, AssertionError) as error:
+        if must_propagate(error):
+            raise
+        return None
+
+
+def _ranks_started_by(trainer: Any) -> list[int]:
+    """Process ids of the other ranks of this host, if Lightning's launcher started them from here."""
+    processes = getattr(getattr(trainer.strategy, "launcher", None), "procs", None) or ()
+    return [pid for process in processes if isinstance(pid := getattr(process, "pid", None), int)]
 
 
 def ends_at(trainer: Any) -> tuple[int, str] | None:

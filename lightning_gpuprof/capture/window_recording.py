@@ -10,19 +10,18 @@ from functools import partial
 from pathlib import Path
 
 from lightning_gpuprof.capture.background_stop import wait_until_written
-from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.foreign_profilers import ForeignProfilers
+from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.nsight import CudaProfilerSwitch, CudaProfilerTracer, ProfilerSwitch, active_tool
 from lightning_gpuprof.capture.output_folder import JOURNAL_NAME
-from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 from lightning_gpuprof.capture.shared_plan import SharedPlan
 from lightning_gpuprof.capture.slow_steps import Slowdown, SlowSteps
-from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
+from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep
 from lightning_gpuprof.capture.torch_tracer import TorchTracer, other_profiler
 from lightning_gpuprof.capture.trace_jobs import TraceJobs
 from lightning_gpuprof.capture.triggers import SIGNAL_NAME, TRIGGER_FILE, RequestSignal, TriggerFile
 from lightning_gpuprof.capture.windows import Tracer, WindowController
-from lightning_gpuprof.model.config import Options, TraceConfig
+from lightning_gpuprof.model.config import TraceConfig
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, WindowRecord
 
 PART = "windows"
@@ -36,40 +35,22 @@ class WindowRecording:
     """Opens, records and hands over the windows of a run. No method raises.
 
     Args:
-        options: What is asked for.
-        folder: Where traces go.
-        rank: Global rank.
-        world_size: How many ranks there are.
-        clock: Its steps are marked.
-        tap: Its actions are wrapped while a window is open.
-        fence: Keeps failures in.
-        post: Takes the record of each window.
+        measured: The stage; its steps are marked, and its actions wrapped while a window is open.
         environ: Environment variables of the process.
         switch: Has the tool record that ``environ`` names, if it names one.
     """
 
     def __init__(
-        self,
-        options: Options,
-        *,
-        folder: Path,
-        rank: int,
-        world_size: int,
-        clock: StepClock,
-        tap: ProfilerTap,
-        fence: Fence,
-        post: Callable[[WindowRecord | Notice], None],
-        environ: Mapping[str, str] = os.environ,
-        switch: ProfilerSwitch | None = None,
+        self, measured: MeasuredStage, *, environ: Mapping[str, str] = os.environ, switch: ProfilerSwitch | None = None
     ) -> None:
-        self._options = options
-        self._folder = folder
-        self._rank = rank
-        self._world_size = world_size
-        self._clock = clock
-        self._tap = tap
-        self._fence = fence
-        self._post = post
+        options = self._options = measured.options
+        clock = self._clock = measured.clock
+        folder = self._folder = measured.journal.folder
+        rank = self._rank = measured.trainer.global_rank
+        self._world_size = measured.trainer.world_size
+        self._tap = measured.tap
+        self._fence = measured.fence
+        self._post = measured.journal.post
         self._environ = environ
         self._switch = switch or CudaProfilerSwitch()
         self._tool = active_tool(environ)

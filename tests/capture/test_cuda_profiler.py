@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -74,27 +75,26 @@ def test_under_a_tool_the_windows_are_its_windows_and_kineto_stays_closed(tmp_pa
     )
     told: list[WindowRecord | Notice] = []
     switch = NotingSwitch()
-    recording = WindowRecording(
-        Options(
-            windows=parse_windows([(4, 5), (8, 8)], 3),
-            trace=TraceConfig(),
-            nvml=None,
-            host=None,
-            dirpath=None,
-            log_every_n_steps=None,
-            reports=(),
-            baseline=None,
-        ),
-        folder=tmp_path,
-        rank=0,
-        world_size=1,
+    options = Options(
+        windows=parse_windows([(4, 5), (8, 8)], 3),
+        trace=TraceConfig(),
+        nvml=None,
+        host=None,
+        dirpath=None,
+        log_every_n_steps=None,
+        reports=(),
+        baseline=None,
+    )
+    fence = Fence(lambda part, message: told.append(Notice(part=part, message=message)))
+    measured = SimpleNamespace(
+        options=options,
         clock=clock,
         tap=tap,
-        fence=Fence(lambda part, message: told.append(Notice(part=part, message=message))),
-        post=told.append,
-        environ={"NSYS_PROFILING_SESSION_ID": "1"},
-        switch=switch,
+        fence=fence,
+        trainer=SimpleNamespace(global_rank=0, world_size=1),
+        journal=SimpleNamespace(folder=tmp_path, post=told.append),
     )
+    recording = WindowRecording(measured, environ={"NSYS_PROFILING_SESSION_ID": "1"}, switch=switch)
     edges: list[tuple[int, str]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("error")

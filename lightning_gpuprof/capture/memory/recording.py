@@ -6,22 +6,22 @@ import contextlib
 import pickle
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from lightning_gpuprof.capture.call_sites import UserCode
-from lightning_gpuprof.capture.fence import Fence, must_propagate
+from lightning_gpuprof.capture.fence import must_propagate
+from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.memory import held
 from lightning_gpuprof.capture.memory.backend import Allocator, is_out_of_memory, sample_values
 from lightning_gpuprof.capture.memory.edges import MemoryEdges, PhaseMark, ending_actions
 from lightning_gpuprof.capture.memory.out_of_memory import first_line, out_of_memory_in, phase_and_place, sizes_in
 from lightning_gpuprof.capture.memory.replay import Frames, free_pieces, held_pieces, replay
 from lightning_gpuprof.capture.memory.sampler import MemorySampler
-from lightning_gpuprof.capture.profiler_tap import ProfilerTap
-from lightning_gpuprof.capture.step_clock import StepClock
-from lightning_gpuprof.model.journal import MemoryHistoryRecord, OutOfMemoryRecord, Record
+from lightning_gpuprof.model.journal import MemoryHistoryRecord, OutOfMemoryRecord
 from lightning_gpuprof.model.memory import MemoryHistory, OutOfMemory
 
 PART = "memory"
@@ -40,44 +40,23 @@ class MemoryRecording:
     """Memory of one stage. What the main thread calls raises nothing into it that no fence is around.
 
     Args:
-        trainer: At the start of its steps.
+        measured: The stage, at the start of its steps.
         module: The model.
         backend: The allocator of its device, or None where there is none that can be read.
-        tap: Tells of the ends of actions.
-        clock: Wakes, and knows the steps.
-        fence: Told of failures.
-        post: Takes records.
-        folder: For pickles.
-        rank: Of this process.
-        histories: Record the allocator's history in trace windows.
-        fitting: There are optimizer steps.
     """
 
-    def __init__(
-        self,
-        trainer: Any,
-        module: Any,
-        backend: Allocator | None,
-        *,
-        tap: ProfilerTap,
-        clock: StepClock,
-        fence: Fence,
-        post: Callable[[Record], None],
-        folder: Path,
-        rank: int,
-        histories: bool,
-        fitting: bool,
-    ) -> None:
-        self._trainer = trainer
+    def __init__(self, measured: MeasuredStage, module: Any, backend: Allocator | None) -> None:
+        trainer = self._trainer = measured.trainer
+        clock = self._clock = measured.clock
+        fence = self._fence = measured.fence
+        fits = self._fits = measured.is_fit
+        trace = measured.options.trace
         self._module = module
         self._backend = backend
-        self._clock = clock
-        self._fence = fence
-        self._post = post
-        self._folder = folder
-        self._rank = rank
-        self._fitting = fitting
-        self._histories = histories
+        self._post = measured.journal.post
+        self._folder = measured.journal.folder
+        self._histories = trace is not None and trace.memory_snapshot
+        """Whether the allocator's history is recorded in trace windows."""
         self._recording = False
         self._started_at = 0
         self._job: threading.Thread | None = None
@@ -92,12 +71,12 @@ class MemoryRecording:
                     type(module).__name__,
                     manual=not module.automatic_optimization,
                 )
-                if fitting
+                if fits
                 else {},
-                wrap_action=lambda action, wrap: tap.wrap_action("main", action, wrap),
+                wrap_action=partial(measured.tap.wrap_action, "main"),
                 on_failure=self._edges_failed,
             )
-        elif histories and trainer.strategy.root_device.type == "cuda":
+        elif self._histories and trainer.strategy.root_device.type == "cuda":
             fence.tell(SNAPSHOT_PART, "torch's own caching allocator is not in use: there is no history to record")
         first = clock.counters()[1]
         self.sampler = MemorySampler(
@@ -106,7 +85,7 @@ class MemoryRecording:
             total_bytes=backend.total_bytes if backend is not None else None,
             module=module,
             optimizers=lambda: list(trainer.optimizers),
-            is_ready=lambda: not fitting or clock.counters()[1] >= first + READY_STEPS,
+            is_ready=lambda: not fits or clock.counters()[1] >= first + READY_STEPS,
             wake=clock.wake,
         )
 
@@ -213,7 +192,7 @@ class MemoryRecording:
     def _step(self) -> tuple[int, int]:
         """Batch and optimizer steps: the clock has given up the step that raised."""
         batch, global_step = self._clock.counters()[:2]
-        if self._fitting:
+        if self._fits:
             batch, global_step = self._trainer.fit_loop.epoch_loop.total_batch_idx, self._trainer.global_step
         return batch, global_step
 
@@ -310,7 +289,7 @@ class MemoryRecording:
 
     def _write(self, snapshot: Mapping[str, Any]) -> str:
         """The pickle for pytorch.org/memory_viz; returns its name, or nothing if it cannot be written."""
-        name = f"rank{self._rank}.{time.time_ns()}.memory_snapshot.pickle"
+        name = f"rank{self._trainer.global_rank}.{time.time_ns()}.memory_snapshot.pickle"
         unfinished = self._folder / f"{name}.tmp"
         try:
             with unfinished.open("wb") as file:
