@@ -7,48 +7,59 @@ the model runs on the CPU, is :class:`NotApplicable`, and nothing to tell of.
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from collections.abc import Mapping
-from dataclasses import field
-from typing import ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from lightning_gpuprof.model.change import Change as Change
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import MIN_COST_MS as MIN_COST_MS
-from lightning_gpuprof.model.finding import MIN_GAIN_RATIO as MIN_GAIN_RATIO
-from lightning_gpuprof.model.finding import Evidence as Evidence
-from lightning_gpuprof.model.finding import Finding as Finding
-from lightning_gpuprof.model.finding import Gain as Gain
-from lightning_gpuprof.model.finding import Severity as Severity
-from lightning_gpuprof.model.finding import speedup
-from lightning_gpuprof.model.finding import worthwhile as worthwhile
-from lightning_gpuprof.model.journal import Value as Value
-from lightning_gpuprof.model.metrics import Metrics as Metrics
-from lightning_gpuprof.model.metrics import Share
-from lightning_gpuprof.model.missing import MissingSignal as MissingSignal
-from lightning_gpuprof.model.missing import NotApplicable as NotApplicable
-from lightning_gpuprof.model.missing import measured as measured
-from lightning_gpuprof.model.numbers import percent
-from lightning_gpuprof.model.numbers import possible as possible
-from lightning_gpuprof.model.share import usable as usable
-from lightning_gpuprof.model.signals import MIN_STEPS as MIN_STEPS
-from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO as MOSTLY_OUTSIDE_RATIO
-from lightning_gpuprof.model.signals import OUTSIDE_PARTS as OUTSIDE_PARTS
-from lightning_gpuprof.model.signals import condition as condition
-from lightning_gpuprof.model.signals import device_idle_ratio as device_idle_ratio
-from lightning_gpuprof.model.signals import device_step as device_step
-from lightning_gpuprof.model.signals import is_cpu_only as is_cpu_only
-from lightning_gpuprof.model.signals import is_distributed as is_distributed
-from lightning_gpuprof.model.signals import is_mostly_outside as is_mostly_outside
-from lightning_gpuprof.model.signals import machine_busy_ratio as machine_busy_ratio
-from lightning_gpuprof.model.signals import ordinary_ratio as ordinary_ratio
-from lightning_gpuprof.model.signals import outside_s as outside_s
-from lightning_gpuprof.model.signals import require_possible as require_possible
-from lightning_gpuprof.model.signals import run_ms_per_step as run_ms_per_step
-from lightning_gpuprof.model.signals import run_s as run_s
-from lightning_gpuprof.model.signals import steady_period_ms as steady_period_ms
-from lightning_gpuprof.model.signals import step_idle_ratio as step_idle_ratio
-from lightning_gpuprof.model.signals import step_share as step_share
+from lightning_gpuprof.model.finding import (
+    MIN_COST_MS,
+    MIN_GAIN_RATIO,
+    Evidence,
+    Finding,
+    Gain,
+    Severity,
+    speedup,
+    worthwhile,
+)
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
+from lightning_gpuprof.model.numbers import percent, possible
+from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.signals import (
+    MIN_STEPS,
+    MOSTLY_OUTSIDE_RATIO,
+    OUTSIDE_PARTS,
+    condition,
+    device_idle_ratio,
+    device_step,
+    is_cpu_only,
+    is_distributed,
+    is_mostly_outside,
+    machine_busy_ratio,
+    ordinary_ratio,
+    outside_s,
+    require_possible,
+    run_ms_per_step,
+    run_s,
+    steady_period_ms,
+    step_idle_ratio,
+    step_share,
+)
 from lightning_gpuprof.rules.examples import Example
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: bool) -> Any:
+        """Only type checkers read it."""
+        return lambda cls: cls
+
 
 CRITICAL_STEPS = 20
 """Steady steps that a critical finding needs. TraceML."""
@@ -91,7 +102,7 @@ def threshold(default: Number, *, source: str) -> Number:
         default: The value, in the unit that the field's name ends with.
         source: Where the value comes from.
     """
-    declared: Number = field(default=default, metadata={"source": source})
+    declared: Number = dataclasses.field(default=default, metadata={"source": source})
     return declared
 
 
@@ -107,11 +118,12 @@ def source_of(rule: type, name: str) -> str:
     return metadata.get("source", "")
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class BaseRule:
     """What the rules of this package derive from: evidence and findings with what the class already says.
 
-    A frozen dataclass whose fields are thresholds (:func:`threshold`); without an ``id`` it is no rule but the base of
-    some.
+    A subclass with an ``id`` is a rule: a frozen dataclass whose fields are thresholds (:func:`threshold`), and whose
+    page, in Markdown, is the docstring of its module. Without one it is the base of some.
     """
 
     id: ClassVar[str]
@@ -121,6 +133,11 @@ class BaseRule:
     """Ids of more general rules: where both fire on the same time, its gain stays with this one."""
     examples: ClassVar[tuple[Example, ...]] = ()
     """Runs and what the rule makes of them: tests, and the section Example of its page."""
+
+    def __init_subclass__(cls) -> None:
+        if "id" in vars(cls):
+            cls.__doc__ = cls.__doc__ or sys.modules[cls.__module__].__doc__
+            dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
     def evidence(
         self, threshold: str, value: float | str, name: str, unit: str | None = None, *, limit: float | None = None

@@ -5,7 +5,7 @@ import inspect
 import math
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import msgspec
 import pytest
@@ -95,7 +95,6 @@ def test_device_idle_time_is_held_against_untraced_steps() -> None:
     assert device_idle_ratio(replace(metrics, windows=(orphaned,))) is None  # nor is known how tracing inflated it
 
 
-@dataclass(frozen=True, kw_only=True)
 class Example(BaseRule):
     """A rule of two thresholds."""
 

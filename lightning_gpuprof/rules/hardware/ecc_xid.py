@@ -1,9 +1,24 @@
-"""Finds that a GPU's memory had errors during the run."""
+"""The GPU's memory had errors during this run.
+
+## What it means
+ECC memory corrects single errors; an uncorrected one means wrong data, and mostly the end of the process. Remapped rows
+and retired pages are memory that went bad; a pending repair needs a reset of the GPU.
+
+## How it is measured
+The driver's counters (NVML), last reading minus first. Older counts are no finding, except a pending repair.
+
+## When it is wrong
+- GPUs without ECC, or with ECC off, have no counters: nothing to judge if the driver says so, else not evaluated.
+- Other errors of the driver (Xid) are in the kernel's log, which is not read.
+- If the process was killed, the errors of the last minute may be missing.
+
+## What to do
+After uncorrected errors, restart from a checkpoint before them and drain the GPU; otherwise have it reset.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, NotApplicable, Severity, possible, threshold
@@ -30,26 +45,7 @@ _ADVICE: dict[Severity, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class EccXid(GpuRule):
-    """The GPU's memory had errors during this run.
-
-    ## What it means
-    ECC memory corrects single errors; an uncorrected one means wrong data, and mostly the end of the process. Remapped
-    rows and retired pages are memory that went bad; a pending repair needs a reset of the GPU.
-
-    ## How it is measured
-    The driver's counters (NVML), last reading minus first. Older counts are no finding, except a pending repair.
-
-    ## When it is wrong
-    - GPUs without ECC, or with ECC off, have no counters: nothing to judge if the driver says so, else not evaluated.
-    - Other errors of the driver (Xid) are in the kernel's log, which is not read.
-    - If the process was killed, the errors of the last minute may be missing.
-
-    ## What to do
-    After uncorrected errors, restart from a checkpoint before them and drain the GPU; otherwise have it reset.
-    """
-
     id = "ecc-xid"
     title = "GPU memory had errors"
 
@@ -66,7 +62,6 @@ class EccXid(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge the counters of a GPU."""
         device = gpu.device
         counters = {c.name: c for c in device.errors if c.name in _WORDS and possible(c.first) and possible(c.last)}
         if not counters:

@@ -1,8 +1,22 @@
-"""Finds that other processes use the run's GPU."""
+"""Other processes hold memory of the GPU that this run trains on.
+
+## What it means
+Two programs on one GPU take turns: steps may take longer, the other's memory is missing here, and the times of this run
+say little. Often it is a notebook or a run that never let go.
+
+## How it is measured
+Every tenth sample, the driver (NVML) lists the processes on the GPU; this run and its children are left out. The median
+of the readings decides. How much the others compute is not measured, so there is no gain. In a container process ids
+are hidden: there, memory beyond what torch reserved is information, as NCCL of this run may hold it.
+
+## When it is wrong
+- A process that holds memory without computing slows nothing down.
+
+## What to do
+End what is left over, or move one of them; partition the GPU (MIG) if both must stay.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
@@ -18,26 +32,7 @@ def _others(processes: float | None, gib: float | None) -> dict[str, dict[str, f
     return {"values": {"foreign_processes_count": processes, "memory_others_bytes": held}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class GpuShared(GpuRule):
-    """Other processes hold memory of the GPU that this run trains on.
-
-    ## What it means
-    Two programs on one GPU take turns: steps may take longer, the other's memory is missing here, and the times of this
-    run say little. Often it is a notebook or a run that never let go.
-
-    ## How it is measured
-    Every tenth sample, the driver (NVML) lists the processes on the GPU; this run and its children are left out. The
-    median of the readings decides. How much the others compute is not measured, so there is no gain. In a container
-    process ids are hidden: there, memory beyond what torch reserved is information, as NCCL of this run may hold it.
-
-    ## When it is wrong
-    - A process that holds memory without computing slows nothing down.
-
-    ## What to do
-    End what is left over, or move one of them; partition the GPU (MIG) if both must stay.
-    """
-
     id = "gpu-shared"
     title = "Other processes use the GPU"
 
@@ -55,7 +50,6 @@ class GpuShared(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge the processes of a GPU."""
         device = gpu.device
         if gpu.slow_readings < self.least_readings:
             raise MissingSignal(f"{device.samples} samples are too few to say who uses the GPU")

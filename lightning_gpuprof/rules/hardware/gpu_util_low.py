@@ -1,17 +1,34 @@
-"""Tells that a GPU is often without work, and what the run does meanwhile."""
+"""The GPU is idle for a large part of the time: a symptom, reported with its known causes.
+
+## What it means
+The driver's utilization is the share of time in which any kernel ran. Where it is low, the GPU waits, mostly for the
+host: for batches, callbacks, validation, or launches that come too slowly.
+
+## How it is measured
+The mean utilization (NVML) over at least 20 distinct samples; its 95 % upper bound must be below 70 %. It is
+information without a gain, which the rules of the causes have. Named are the idle causes of a trace window, else the
+parts of the run and phases of the step that take a tenth of the time, each with the rule that judges it.
+
+## When it is wrong
+- Utilization is not efficiency: a high one proves nothing, see `util-misleading`.
+- MIG devices and some virtual GPUs have none: not evaluated.
+- Phases are host times. A wait is harmless while the GPU still has work queued.
+
+## What to do
+Look at the named rules. If there are none, a trace window shows what the host does before each launch.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.numbers import listed, millis, percent
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.numbers import listed, millis
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
-from lightning_gpuprof.model.signals import run_s, steady_period_ms
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold, usable
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, run_s, steady_period_ms, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 
@@ -22,28 +39,7 @@ _LOW = {"values": {"utilization_ratio": 0.3}}
 _WAITS = {"data_wait": 100.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class GpuUtilLow(GpuRule):
-    """The GPU is idle for a large part of the time: a symptom, reported with its known causes.
-
-    ## What it means
-    The driver's utilization is the share of time in which any kernel ran. Where it is low, the GPU waits, mostly for
-    the host: for batches, callbacks, validation, or launches that come too slowly.
-
-    ## How it is measured
-    The mean utilization (NVML) over at least 20 distinct samples; its 95 % upper bound must be below 70 %. It is
-    information without a gain, which the rules of the causes have. Named are the idle causes of a trace window, else
-    the parts of the run and phases of the step that take a tenth of the time, each with the rule that judges it.
-
-    ## When it is wrong
-    - Utilization is not efficiency: a high one proves nothing, see `util-misleading`.
-    - MIG devices and some virtual GPUs have none: not evaluated.
-    - Phases are host times. A wait is harmless while the GPU still has work queued.
-
-    ## What to do
-    Look at the named rules. If there are none, a trace window shows what the host does before each launch.
-    """
-
     id = "gpu-util-low"
     title = "The GPU is idle for much of the time"
 
@@ -59,7 +55,6 @@ class GpuUtilLow(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge the utilization of a GPU."""
         name, distinct = gpu.device.title, require_distinct(gpu.device)
         period_ms = steady_period_ms(metrics)
         found = known(gpu.device, "utilization_ratio", "the utilization")

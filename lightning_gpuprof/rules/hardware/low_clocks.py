@@ -1,14 +1,29 @@
-"""Finds that somebody has set a GPU's clocks low, or that they stay low for no reason that the driver names."""
+"""The GPU is busy, but its clock is set far below its maximum.
+
+## What it means
+An administrator can set clocks (application clocks, locked clocks, a sync boost group), and they stay when the reason
+is forgotten. Kernels that compute then take longer, although nothing is hot and power is left.
+
+## How it is measured
+The median SM clock (NVML) of busy samples, where the driver names application clocks or a sync boost group in many of
+them (lower bound), or no reason in nearly all although the GPU is always busy. Silent where heat, power limit or brake
+hold the clock. The gain is as in `thermal-throttle`.
+
+## When it is wrong
+- The maximum is a boost that some boards reach for moments only.
+- Clocks may be set on purpose, for benchmarks or for equal GPUs.
+
+## What to do
+Have the administrator reset the clocks; this profiler changes no setting of a GPU.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.numbers import mhz, percent
-from lightning_gpuprof.model.signals import steady_period_ms
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.numbers import mhz
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, severity, threshold
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, at_most_warning, clock_gain
 
@@ -25,27 +40,7 @@ def _set(reason: str) -> dict[str, object]:
     return {"throttle": ((reason, 1.0, 1200.0),), "clock_mhz": 1200.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class LowClocks(ClockRule):
-    """The GPU is busy, but its clock is set far below its maximum.
-
-    ## What it means
-    An administrator can set clocks (application clocks, locked clocks, a sync boost group), and they stay when the
-    reason is forgotten. Kernels that compute then take longer, although nothing is hot and power is left.
-
-    ## How it is measured
-    The median SM clock (NVML) of busy samples, where the driver names application clocks or a sync boost group in many
-    of them (lower bound), or no reason in nearly all although the GPU is always busy. Silent where heat, power limit or
-    brake hold the clock. The gain is as in `thermal-throttle`.
-
-    ## When it is wrong
-    - The maximum is a boost that some boards reach for moments only.
-    - Clocks may be set on purpose, for benchmarks or for equal GPUs.
-
-    ## What to do
-    Have the administrator reset the clocks; this profiler changes no setting of a GPU.
-    """
-
     id = "low-clocks"
     title = "The GPU clock is set low"
 

@@ -1,8 +1,20 @@
-"""Tells that the run trains on a slice of a GPU."""
+"""The run trains on a MIG device: a slice of a GPU with a part of its multiprocessors, memory and bandwidth.
+
+## What it means
+Peak rates in data sheets are those of the whole board. Power, clocks and heat are shared with other slices, and most
+drivers do not report them for one slice, so the rules about clocks cannot judge.
+
+## How it is measured
+The UUID of the device that the run uses (NVML). A hint, without a gain.
+
+## When it is wrong
+- Drivers that do not say whether a GPU is partitioned: not evaluated.
+
+## What to do
+Compare times only with runs on the same kind of slice; take a larger slice or a whole GPU if this one is full.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
@@ -19,24 +31,7 @@ _NOT_TOLD = {
 _SLICE = {"uuid": "MIG-1", "facts": {"mig": True, "memory_total_bytes": 2**34}, "values": dict.fromkeys(_NOT_TOLD)}
 
 
-@dataclass(frozen=True, kw_only=True)
 class MigSlice(GpuRule):
-    """The run trains on a MIG device: a slice of a GPU with a part of its multiprocessors, memory and bandwidth.
-
-    ## What it means
-    Peak rates in data sheets are those of the whole board. Power, clocks and heat are shared with other slices, and
-    most drivers do not report them for one slice, so the rules about clocks cannot judge.
-
-    ## How it is measured
-    The UUID of the device that the run uses (NVML). A hint, without a gain.
-
-    ## When it is wrong
-    - Drivers that do not say whether a GPU is partitioned: not evaluated.
-
-    ## What to do
-    Compare times only with runs on the same kind of slice; take a larger slice or a whole GPU if this one is full.
-    """
-
     id = "mig-slice"
     title = "The run trains on a slice of a GPU"
 
@@ -50,7 +45,6 @@ class MigSlice(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge the device."""
         device = gpu.device
         if device.facts.mig is None and not device.uuid:
             raise MissingSignal("whether the GPU is partitioned was not measured")

@@ -1,11 +1,27 @@
-"""Finds that NVLinks of a GPU failed during the run."""
+"""NVLinks of the GPU failed and were restarted, or sent noticeably many broken packets.
+
+## What it means
+While a link is restarted, and while packets are sent again, collectives between GPUs wait. A cable, a baseboard or a
+switch needs care.
+
+## How it is measured
+The driver's counters over all active links (NVML), last reading minus first. One recovery is a finding, as in NVIDIA's
+health checks (DCGM). Broken packets (CRC) are normal below 100 a second. A warning if several ranks train together,
+else information.
+
+## When it is wrong
+- GPUs without NVLink, or whose link errors the driver counts elsewhere: not evaluated with several ranks, else nothing
+  to judge.
+- Links that were down before the run are not seen.
+
+## What to do
+Have the links checked by whoever runs the server; use another node until then.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.signals import is_distributed
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, NotApplicable, possible, threshold
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, NotApplicable, is_distributed, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
@@ -16,28 +32,7 @@ def _with(**risen: float) -> dict[str, dict[str, float]]:
     return {"errors": risen}
 
 
-@dataclass(frozen=True, kw_only=True)
 class NvlinkDown(GpuRule):
-    """NVLinks of the GPU failed and were restarted, or sent noticeably many broken packets.
-
-    ## What it means
-    While a link is restarted, and while packets are sent again, collectives between GPUs wait. A cable, a baseboard or
-    a switch needs care.
-
-    ## How it is measured
-    The driver's counters over all active links (NVML), last reading minus first. One recovery is a finding, as in
-    NVIDIA's health checks (DCGM). Broken packets (CRC) are normal below 100 a second. A warning if several ranks train
-    together, else information.
-
-    ## When it is wrong
-    - GPUs without NVLink, or whose link errors the driver counts elsewhere: not evaluated with several ranks, else
-      nothing to judge.
-    - Links that were down before the run are not seen.
-
-    ## What to do
-    Have the links checked by whoever runs the server; use another node until then.
-    """
-
     id = "nvlink-down"
     title = "NVLinks of a GPU fail"
 
@@ -54,7 +49,6 @@ class NvlinkDown(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge the links of a GPU."""
         device = gpu.device
         known = [c for c in device.errors if possible(c.first) and possible(c.last)]
         risen = {counter.name: max(0.0, counter.last - counter.first) for counter in known}

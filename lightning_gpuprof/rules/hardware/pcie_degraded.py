@@ -1,14 +1,28 @@
-"""Finds that a GPU's PCIe link is slower than it could be."""
+"""The PCIe link of the GPU never reached the generation or the width that GPU and slot support.
+
+## What it means
+A link with fewer lanes or a lower generation (card badly seated, riser, shared slot, old cable) moves data slowly.
+
+## How it is measured
+The driver (NVML) is asked every tenth sample. An idle link saves power, so the best reading counts, and the GPU must be
+busy in 20 samples. The cost is the time of copies to the device in a trace window, else of phase `h2d`, times 1 - speed
+/ best. Copies may run beside kernels, so the lower bound of the gain is 0.
+
+## When it is wrong
+- A board that shares its lanes by design (two slots of x8) never does better.
+- Virtual machines may show a link that is not the real one; GPUs on NVLink-C2C use PCIe little.
+
+## What to do
+Have the seat of the card, slot, riser and the firmware's lanes checked. Until then move fewer bytes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import require_possible, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, percent, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, at_most_warning
 
@@ -16,26 +30,7 @@ _MOST, _LITTLE = "maximum of GPU and slot", "This run copies so little that it h
 _SLOW = {"values": {"pcie_generation": 3.0, "pcie_width": 8.0}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class PcieDegraded(GpuRule):
-    """The PCIe link of the GPU never reached the generation or the width that GPU and slot support.
-
-    ## What it means
-    A link with fewer lanes or a lower generation (card badly seated, riser, shared slot, old cable) moves data slowly.
-
-    ## How it is measured
-    The driver (NVML) is asked every tenth sample. An idle link saves power, so the best reading counts, and the GPU
-    must be busy in 20 samples. The cost is the time of copies to the device in a trace window, else of phase `h2d`,
-    times 1 - speed / best. Copies may run beside kernels, so the lower bound of the gain is 0.
-
-    ## When it is wrong
-    - A board that shares its lanes by design (two slots of x8) never does better.
-    - Virtual machines may show a link that is not the real one; GPUs on NVLink-C2C use PCIe little.
-
-    ## What to do
-    Have the seat of the card, slot, riser and the firmware's lanes checked. Until then move fewer bytes.
-    """
-
     id = "pcie-degraded"
     title = "The PCIe link of the GPU is slower than it could be"
 
@@ -51,7 +46,6 @@ class PcieDegraded(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge the link of a GPU."""
         device, link, best = gpu.device, gpu.link, gpu.best_link
         if link is None or best is None:
             raise MissingSignal("the PCIe link or its maximum was not measured")

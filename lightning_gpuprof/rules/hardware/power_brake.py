@@ -1,11 +1,25 @@
-"""Finds that the power supply, or a protection of the board, halves a GPU's clocks."""
+"""The power supply makes the GPU use less, or a protection of the board halves its clocks.
+
+## What it means
+The server's power supply can assert a signal that at least halves the GPU's clocks (`hw_power_brake`): a supply has
+failed, or the chassis draws too much. The board's protection against sudden power draw shows as a hardware slowdown
+that is neither heat nor brake.
+
+## How it is measured
+As `thermal-throttle`, also the gain. Two samples of the brake are enough, as no healthy server asserts it. A hardware
+slowdown without a named reason also shows for an instant while clocks change: its lower bound decides.
+
+## When it is wrong
+- A brake shorter than the sampling interval is missed.
+- Drivers that do not report the reasons (WSL, MIG): not evaluated.
+
+## What to do
+Tell whoever runs the server: power supplies, cables, the limit of the rack. Use another node until then.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import percent
-from lightning_gpuprof.rules.base import Finding, Metrics, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, percent, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain, held_severity
 
@@ -14,27 +28,7 @@ def _held(*reasons: str) -> dict[str, object]:
     return {"throttle": tuple((reason, 0.75, 900.0) for reason in reasons)}
 
 
-@dataclass(frozen=True, kw_only=True)
 class PowerBrake(ClockRule):
-    """The power supply makes the GPU use less, or a protection of the board halves its clocks.
-
-    ## What it means
-    The server's power supply can assert a signal that at least halves the GPU's clocks (`hw_power_brake`): a supply has
-    failed, or the chassis draws too much. The board's protection against sudden power draw shows as a hardware slowdown
-    that is neither heat nor brake.
-
-    ## How it is measured
-    As `thermal-throttle`, also the gain. Two samples of the brake are enough, as no healthy server asserts it. A
-    hardware slowdown without a named reason also shows for an instant while clocks change: its lower bound decides.
-
-    ## When it is wrong
-    - A brake shorter than the sampling interval is missed.
-    - Drivers that do not report the reasons (WSL, MIG): not evaluated.
-
-    ## What to do
-    Tell whoever runs the server: power supplies, cables, the limit of the rack. Use another node until then.
-    """
-
     id = "power-brake"
     title = "The power supply or a protection slows down the GPU"
     specialises = ("low-clocks", "power-throttle", "thermal-throttle")

@@ -1,12 +1,28 @@
-"""Finds that a GPU runs slower because it draws as much power as its limit allows."""
+"""The GPU draws as much power as its limit allows, which holds its clocks down.
+
+## What it means
+Dense matrix products at the maximum clock would draw more power than a board may, so the driver lowers the clock
+(`sw_power_cap`). Boards are built so: information only. It is a fault where somebody set a limit below the default, or
+where the clock falls far although the tensor cores do little.
+
+## How it is measured
+As `thermal-throttle`. It is a warning if the median SM clock then is low **and** the limit is below its default or the
+tensor cores did little. Only a lowered limit has a gain.
+
+## When it is wrong
+- Without performance counters (before Hopper) tensor core activity is unknown: information at the default limit.
+- A limit may be lowered on purpose, for cooling or energy.
+- At a higher limit the clock may be held down again: the gain is an upper bound.
+
+## What to do
+Have a lowered limit raised. At the default limit, work that needs less energy runs faster: fewer bytes moved, lower
+precision, no work thrown away.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.device import LOWERED_RATIO
-from lightning_gpuprof.model.numbers import percent
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain
 
@@ -20,29 +36,7 @@ def _capped(reason: str = "sw_power_cap", **values: float | None) -> dict[str, o
     return {"throttle": ((reason, 1.0, 1400.0),), "values": values}
 
 
-@dataclass(frozen=True, kw_only=True)
 class PowerThrottle(ClockRule):
-    """The GPU draws as much power as its limit allows, which holds its clocks down.
-
-    ## What it means
-    Dense matrix products at the maximum clock would draw more power than a board may, so the driver lowers the clock
-    (`sw_power_cap`). Boards are built so: information only. It is a fault where somebody set a limit below the
-    default, or where the clock falls far although the tensor cores do little.
-
-    ## How it is measured
-    As `thermal-throttle`. It is a warning if the median SM clock then is low **and** the limit is below its default or
-    the tensor cores did little. Only a lowered limit has a gain.
-
-    ## When it is wrong
-    - Without performance counters (before Hopper) tensor core activity is unknown: information at the default limit.
-    - A limit may be lowered on purpose, for cooling or energy.
-    - At a higher limit the clock may be held down again: the gain is an upper bound.
-
-    ## What to do
-    Have a lowered limit raised. At the default limit, work that needs less energy runs faster: fewer bytes moved, lower
-    precision, no work thrown away.
-    """
-
     id = "power-throttle"
     title = "The power limit slows down the GPU"
     specialises = ("low-clocks",)

@@ -1,11 +1,30 @@
-"""Finds that a GPU runs slower because it is too hot."""
+"""The GPU is too hot and runs below the clock it would otherwise have.
+
+## What it means
+At a certain temperature the driver lowers the clocks step by step (`sw_thermal`); if that is not enough, the hardware
+at least halves them (`hw_thermal`). Every kernel that computes takes longer, and so does the step.
+
+## How it is measured
+The driver's reasons for the clocks (NVML) in at least 20 samples with a busy GPU, and the 5 % lower bound (Wilson) of
+the share of either reason. The lost speed is 1 - held / full: the median SM clock while the reason held, over that of
+busy samples without any limit, else over the maximum clock. The gain is the lost speed over the busy time of a step;
+its lower bound leaves out the time in which the GPU's memory worked, which a higher SM clock may not shorten. Heat that
+the hardware had to stop is at least a warning; otherwise the lost share of the step decides.
+
+## When it is wrong
+- Limits shorter than the sampling interval are missed.
+- Where the clock was never free the maximum stands for it, which a power limit may not allow: the gain is too high.
+- Drivers that do not report the reasons (WSL, MIG): not evaluated.
+
+## What to do
+Have the cooling checked: fans, dust, inlet air, neighbours in the chassis. Until then use another node, and do not
+compare times with runs on a cool GPU.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, steady_period_ms, threshold
+from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, percent, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain, held_severity
 
@@ -16,31 +35,7 @@ def _held(reason: str, ratio: float, clock_mhz: float) -> dict[str, object]:
     return {"throttle": ((reason, ratio, clock_mhz),)}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ThermalThrottle(ClockRule):
-    """The GPU is too hot and runs below the clock it would otherwise have.
-
-    ## What it means
-    At a certain temperature the driver lowers the clocks step by step (`sw_thermal`); if that is not enough, the
-    hardware at least halves them (`hw_thermal`). Every kernel that computes takes longer, and so does the step.
-
-    ## How it is measured
-    The driver's reasons for the clocks (NVML) in at least 20 samples with a busy GPU, and the 5 % lower bound (Wilson)
-    of the share of either reason. The lost speed is 1 - held / full: the median SM clock while the reason held, over
-    that of busy samples without any limit, else over the maximum clock. The gain is the lost speed over the busy time
-    of a step; its lower bound leaves out the time in which the GPU's memory worked, which a higher SM clock may not
-    shorten. Heat that the hardware had to stop is at least a warning; otherwise the lost share of the step decides.
-
-    ## When it is wrong
-    - Limits shorter than the sampling interval are missed.
-    - Where the clock was never free the maximum stands for it, which a power limit may not allow: the gain is too high.
-    - Drivers that do not report the reasons (WSL, MIG): not evaluated.
-
-    ## What to do
-    Have the cooling checked: fans, dust, inlet air, neighbours in the chassis. Until then use another node, and do not
-    compare times with runs on a cool GPU.
-    """
-
     id = "thermal-throttle"
     title = "Heat slows down the GPU"
     specialises = ("low-clocks", "power-throttle")

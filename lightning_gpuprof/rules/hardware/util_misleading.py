@@ -1,38 +1,33 @@
-"""Finds that a GPU that looks fully used leaves most of its multiprocessors without work."""
+"""The utilization is high, but most multiprocessors of the GPU are idle.
+
+## What it means
+The driver's utilization is the share of time in which any kernel ran, be it one block on one of a hundred
+multiprocessors. It says that the host keeps up, not that the GPU is full.
+
+## How it is measured
+The median utilization (NVML) in 20 distinct samples, beside the share of active multiprocessors: by the GPU's counters
+(GPM, Hopper and later; 95 % upper bound of the mean), else estimated from the kernels of a trace window. Information:
+what a fuller GPU gains depends on the kernels.
+
+## When it is wrong
+- Kernels that wait for memory may run at full speed with half of the multiprocessors.
+
+## What to do
+Give each kernel more work: a larger batch, fused kernels (`torch.compile`), fewer small operators.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.change import batch_size
-from lightning_gpuprof.model.numbers import gib, percent
+from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.model.signals import condition, steady_period_ms
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, measured, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, condition, percent, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 
 
-@dataclass(frozen=True, kw_only=True)
 class UtilMisleading(GpuRule):
-    """The utilization is high, but most multiprocessors of the GPU are idle.
-
-    ## What it means
-    The driver's utilization is the share of time in which any kernel ran, be it one block on one of a hundred
-    multiprocessors. It says that the host keeps up, not that the GPU is full.
-
-    ## How it is measured
-    The median utilization (NVML) in 20 distinct samples, beside the share of active multiprocessors: by the GPU's
-    counters (GPM, Hopper and later; 95 % upper bound of the mean), else estimated from the kernels of a trace window.
-    Information: what a fuller GPU gains depends on the kernels.
-
-    ## When it is wrong
-    - Kernels that wait for memory may run at full speed with half of the multiprocessors.
-
-    ## What to do
-    Give each kernel more work: a larger batch, fused kernels (`torch.compile`), fewer small operators.
-    """
-
     id = "util-misleading"
     title = "Most multiprocessors of the busy GPU are idle"
 
@@ -48,7 +43,6 @@ class UtilMisleading(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge the use of a GPU."""
         device = gpu.device
         require_distinct(device)
         steady_period_ms(metrics)

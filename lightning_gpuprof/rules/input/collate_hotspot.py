@@ -1,12 +1,29 @@
-"""Finds that putting samples together to a batch holds a large part of the making of it."""
+"""Steps wait for batches, and collate_fn takes a large part of the time that a batch needs to be made.
+
+## What it means
+`collate_fn` puts the samples of a batch together, in the process that made them. Stacking tensors is quick; padding in
+Python, nested lists, dictionaries of numbers and conversions to tensors are not.
+
+## How it is measured
+Steps wait because batches are made too slowly (verdict `processing` of the input pipeline), and the calls of
+`collate_fn`, timed where batches are made, take at least the threshold of a batch. The gain is at most its time over
+the number of workers, and at most the wait.
+
+## When it is wrong
+- Large samples have to be copied: above 1 GB/s the advice is smaller samples, not another function.
+- A `collate_fn` that also decodes or transforms does the dataset's work: its time is right, its name is not.
+- Loaders that are not measured from inside: not evaluated.
+
+## What to do
+Return tensors of one shape, so that collating is one `torch.stack` per field; convert lists of numbers in the dataset;
+pad with `torch.nn.utils.rnn.pad_sequence`; sort by length, so that there is less to pad.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, threshold
+from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
 
@@ -24,29 +41,7 @@ def _default(batch_bytes: float) -> dict[str, object]:
     return {**_PAD, "run": {"loader.collate_fn": _DEFAULT_COLLATE, "batch.bytes": batch_bytes}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CollateHotspot(StarvingRule):
-    """Steps wait for batches, and collate_fn takes a large part of the time that a batch needs to be made.
-
-    ## What it means
-    `collate_fn` puts the samples of a batch together, in the process that made them. Stacking tensors is quick; padding
-    in Python, nested lists, dictionaries of numbers and conversions to tensors are not.
-
-    ## How it is measured
-    Steps wait because batches are made too slowly (verdict `processing` of the input pipeline), and the calls of
-    `collate_fn`, timed where batches are made, take at least the threshold of a batch. The gain is at most its time
-    over the number of workers, and at most the wait.
-
-    ## When it is wrong
-    - Large samples have to be copied: above 1 GB/s the advice is smaller samples, not another function.
-    - A `collate_fn` that also decodes or transforms does the dataset's work: its time is right, its name is not.
-    - Loaders that are not measured from inside: not evaluated.
-
-    ## What to do
-    Return tensors of one shape, so that collating is one `torch.stack` per field; convert lists of numbers in the
-    dataset; pad with `torch.nn.utils.rnn.pad_sequence`; sort by length, so that there is less to pad.
-    """
-
     id = "collate-hotspot"
     title = "collate_fn takes a large part of making a batch"
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
@@ -66,7 +61,6 @@ class CollateHotspot(StarvingRule):
     )
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
-        """Judge the calls of collate_fn."""
         collate_ms = found.made.collate_ms or 0.0
         ratio = collate_ms / found.make_ms
         saved = gain_without(found, ratio)

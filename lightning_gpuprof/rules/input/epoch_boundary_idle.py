@@ -1,17 +1,34 @@
-"""Finds that a noticeable part of the run passes between the last step of an epoch and the first of the next."""
+"""Between the epochs no step runs for a noticeable part of the time, beside validation and checkpoints.
+
+## What it means
+At the end of an epoch, hooks of callbacks and of the module run, and metrics are computed: all on the main thread,
+while a GPU has nothing to do.
+
+## How it is measured
+For every epoch but the first: the time from the end of the last step to the start of the first, without validation and
+checkpoints (`validation-stall`, `checkpoint-stall`), the making of loaders and `iter(dataloader)` (`worker-startup`).
+All gaps together must pass 3 % of the wall time without set-up and tear-down. The lower bound is the median gap times
+their number, so that no single gap decides. The gain is the whole gap; the ledger names the hooks.
+
+## When it is wrong
+- What an epoch's end computes may be wanted: the gain is what it costs, not what can be left out.
+- A GPU that still works on the last step of the epoch is not idle in the first part of the gap.
+- Fewer than two boundaries: not evaluated.
+
+## What to do
+Do it every n epochs, make it cheaper, or hand it to a thread; use fewer and longer epochs for small datasets.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.epochs import EpochGaps
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import STREAM_SAMPLER
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, percent, seconds
+from lightning_gpuprof.model.numbers import counted, seconds
 from lightning_gpuprof.model.report import LedgerRow
 from lightning_gpuprof.model.signals import condition, run_ms_per_step
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, gain, measured, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _FIRST_FETCH = "fetch of the first batch"
@@ -29,30 +46,7 @@ _GAPS = _where(("iter(dataloader): workers start", 0.1, ""), _PLOTS, ("loop", 0.
 _STREAM = {**_where((_FIRST_FETCH, 2.9, "")), "run": {"loader.sampler": STREAM_SAMPLER}, "lacks": "sampler"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class EpochBoundaryIdle(BaseRule):
-    """Between the epochs no step runs for a noticeable part of the time, beside validation and checkpoints.
-
-    ## What it means
-    At the end of an epoch, hooks of callbacks and of the module run, and metrics are computed: all on the main
-    thread, while a GPU has nothing to do.
-
-    ## How it is measured
-    For every epoch but the first: the time from the end of the last step to the start of the first, without validation
-    and checkpoints (`validation-stall`, `checkpoint-stall`), the making of loaders and `iter(dataloader)`
-    (`worker-startup`). All gaps together must pass 3 % of the wall time without set-up and tear-down. The lower bound
-    is the median gap times their number, so that no single gap decides. The gain is the whole gap; the ledger names the
-    hooks.
-
-    ## When it is wrong
-    - What an epoch's end computes may be wanted: the gain is what it costs, not what can be left out.
-    - A GPU that still works on the last step of the epoch is not idle in the first part of the gap.
-    - Fewer than two boundaries: not evaluated.
-
-    ## What to do
-    Do it every n epochs, make it cheaper, or hand it to a thread; use fewer and longer epochs for small datasets.
-    """
-
     id = "epoch-boundary-idle"
     title = "Time passes between epochs without a step"
 
@@ -82,7 +76,6 @@ class EpochBoundaryIdle(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the gaps between all epochs."""
         gaps = measured(metrics.epoch_gaps)
         if gaps is None:
             return None

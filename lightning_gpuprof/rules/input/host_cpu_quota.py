@@ -1,14 +1,32 @@
-"""Finds that the container uses up its CPU quota and is held back."""
+"""The control group of this process has a CPU quota, uses it up, and is stopped until the next interval.
+
+## What it means
+A container with a quota of 2 CPUs may still see all CPUs of the machine. More threads and workers than the quota use it
+up before the interval of 100 ms ends; then all stop, the main thread with them, and steps stutter.
+
+## How it is measured
+The kernel counts the quota's intervals and those in which it was used up (`nr_periods` and `nr_throttled` of
+`cpu.stat`). Their share must pass 10 %, over at least 50 intervals. The CPU seconds held back per second are a sum over
+all CPUs: divided by the CPUs of the machine they are the least time that was lost, which decides the severity. The gain
+is at most R = T * min(share of intervals, CPU seconds held back per second). A thread that is held back waits for a
+CPU: this shares the time of `cpu-contention`, and the gain is counted once.
+
+## When it is wrong
+- Other processes of the same group use the quota as well: what is held back may be theirs.
+- Of several groups one above the other the smallest quota is read; a larger one above may bind first.
+- Counters that cannot be read, fewer than 50 intervals (5 s): not evaluated.
+
+## What to do
+Ask for a larger quota; or use fewer threads and workers than it allows: `torch.set_num_threads`, `num_workers`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.numbers import counted, cpus, percent
+from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.signals import condition, is_cpu_only, require_possible, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_change
 
@@ -20,30 +38,7 @@ def _on(device: str, workers: int, threads: int = 8) -> dict[str, object]:
     return {"quota": {"cpus": 8.0}, "num_workers": workers, "run": run}
 
 
-@dataclass(frozen=True, kw_only=True)
 class HostCpuQuota(BaseRule):
-    """The control group of this process has a CPU quota, uses it up, and is stopped until the next interval.
-
-    ## What it means
-    A container with a quota of 2 CPUs may still see all CPUs of the machine. More threads and workers than the quota
-    use it up before the interval of 100 ms ends; then all stop, the main thread with them, and steps stutter.
-
-    ## How it is measured
-    The kernel counts the quota's intervals and those in which it was used up (`nr_periods` and `nr_throttled` of
-    `cpu.stat`). Their share must pass 10 %, over at least 50 intervals. The CPU seconds held back per second are a
-    sum over all CPUs: divided by the CPUs of the machine they are the least time that was lost, which decides the
-    severity. The gain is at most R = T * min(share of intervals, CPU seconds held back per second). A thread that is
-    held back waits for a CPU: this shares the time of `cpu-contention`, and the gain is counted once.
-
-    ## When it is wrong
-    - Other processes of the same group use the quota as well: what is held back may be theirs.
-    - Of several groups one above the other the smallest quota is read; a larger one above may bind first.
-    - Counters that cannot be read, fewer than 50 intervals (5 s): not evaluated.
-
-    ## What to do
-    Ask for a larger quota; or use fewer threads and workers than it allows: `torch.set_num_threads`, `num_workers`.
-    """
-
     id = "host-cpu-quota"
     title = "The container uses up its CPU quota"
 
@@ -69,7 +64,6 @@ class HostCpuQuota(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the quota's counters."""
         period_ms = steady_period_ms(metrics)
         group = metrics.host.cgroup
         if group is None or group.quota_cpus is None:

@@ -1,48 +1,42 @@
-"""Finds that memory of this run is swapped, or that the shared memory by which workers hand over batches runs out."""
+"""The host runs out of memory: pages are read back from swap, or `/dev/shm` is almost full.
+
+## What it means
+Memory that was swapped out comes back from disk, page by page, while the process stands still: steps become many times
+as long, and irregular. Workers hand over batches through `/dev/shm`; if that is full, they are killed with a bus error.
+
+## How it is measured
+Swap: pages were read back in at least three samples (one a second) and a tenth of them, *and* it concerns this run: its
+processes had at least ten major faults a second, or all tasks of its control group stood still for memory for at least
+5 % of the time (pressure, `full`). The gain is that pressure's share of the step, if it was measured.
+
+Shared memory: with workers, `/dev/shm` was filled to 90 % or more.
+
+## When it is wrong
+- Swap traffic is the machine's: another job may be the one that needs the memory.
+- Memory-mapped datasets have major faults without any swap: they alone say nothing here.
+- `/dev/shm` may be filled by files of others.
+- No `/proc/vmstat`, fewer than three samples: not evaluated.
+
+## What to do
+Use fewer workers, a smaller `prefetch_factor`, smaller batches, and datasets as arrays rather than lists of objects,
+which each worker copies as it touches them. Make `/dev/shm` larger (`docker run --shm-size`), or call
+`torch.multiprocessing.set_sharing_strategy("file_system")`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.host import MachineUse
 from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import counted, percent
-from lightning_gpuprof.model.signals import steady_period_ms
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, Value, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, percent, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _STALLED, _ONE = {"faults": 0.0, "full": 0.2}, {"num_workers": 1, "prefetch_factor": 1}
 
 
-@dataclass(frozen=True, kw_only=True)
 class HostSwap(BaseRule):
-    """The host runs out of memory: pages are read back from swap, or `/dev/shm` is almost full.
-
-    ## What it means
-    Memory that was swapped out comes back from disk, page by page, while the process stands still: steps become many
-    times as long, and irregular. Workers hand over batches through `/dev/shm`; if that is full, they are killed with a
-    bus error.
-
-    ## How it is measured
-    Swap: pages were read back in at least three samples (one a second) and a tenth of them, *and* it concerns this run:
-    its processes had at least ten major faults a second, or all tasks of its control group stood still for memory for
-    at least 5 % of the time (pressure, `full`). The gain is that pressure's share of the step, if it was measured.
-
-    Shared memory: with workers, `/dev/shm` was filled to 90 % or more.
-
-    ## When it is wrong
-    - Swap traffic is the machine's: another job may be the one that needs the memory.
-    - Memory-mapped datasets have major faults without any swap: they alone say nothing here.
-    - `/dev/shm` may be filled by files of others.
-    - No `/proc/vmstat`, fewer than three samples: not evaluated.
-
-    ## What to do
-    Use fewer workers, a smaller `prefetch_factor`, smaller batches, and datasets as arrays rather than lists of
-    objects, which each worker copies as it touches them. Make `/dev/shm` larger (`docker run --shm-size`), or call
-    `torch.multiprocessing.set_sharing_strategy("file_system")`.
-    """
-
     id = "host-swap"
     title = "The host runs out of memory"
 
@@ -70,7 +64,6 @@ class HostSwap(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge swap traffic and shared memory during the steps."""
         period_ms = steady_period_ms(metrics)
         machine = metrics.host.machine
         if machine is None or metrics.host.samples < self.least_samples:

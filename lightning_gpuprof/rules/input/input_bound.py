@@ -1,16 +1,39 @@
-"""Finds that the main thread waits for its batches, whatever the reason."""
+"""Every step waits for the next batch: the data come later than the model could take them.
+
+## What it means
+Before a step begins, Lightning fetches the next batch. `single-process-loading` and `too-few-workers` name the two most
+frequent reasons why that takes long; where one of them fires, it carries the gain.
+
+## How it is measured
+The phase `data_wait` as a share of the steady, untraced steps: the lower bound of its median must pass the threshold.
+Severity goes by the same bound without what any fetch may cost, 1 ms without workers and 3 ms with them. A wait that
+does not exceed that must be a tenth of the step, and is information only.
+
+The gain is the wait, or what the proposed workers leave out of it (page of `single-process-loading`), or, where the
+workers use all CPUs, a batch of a quarter of the CPU time. On a GPU it is at most the time that the GPU idles during
+the fetch, as far as a trace window has seen it.
+
+## When it is wrong
+- A wait costs nothing while the GPU still works on the last step. Without a trace window that shows the GPU during a
+  fetch, the finding is at most a warning with a confidence of 0.6.
+- An iterable dataset without a length is fetched one batch ahead: the wait belongs to the batch after.
+- If workers are in time, but the main thread has no CPU for a tenth of the step, it is information only.
+- A median does not show rare long fetches (`step-outliers`) or batches in bursts (rules of the workers).
+
+## What to do
+Make batches in workers, unless the dataset uses the model that is trained; or make them cheaper: decode and resize
+once, keep decoded samples in memory, read larger pieces, augment on the device (`on_after_batch_transfer`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, STREAM_SAMPLER, Loading
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
+from lightning_gpuprof.model.numbers import counted, cpus, millis
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, at_least, gain, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, Change, MissingSignal, at_least, gain, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER, more_workers, wait_severity, why_workers
 
@@ -35,35 +58,7 @@ _STREAM = LoaderFacts(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class InputBound(BaseRule):
-    """Every step waits for the next batch: the data come later than the model could take them.
-
-    ## What it means
-    Before a step begins, Lightning fetches the next batch. `single-process-loading` and `too-few-workers` name the two
-    most frequent reasons why that takes long; where one of them fires, it carries the gain.
-
-    ## How it is measured
-    The phase `data_wait` as a share of the steady, untraced steps: the lower bound of its median must pass the
-    threshold. Severity goes by the same bound without what any fetch may cost, 1 ms without workers and 3 ms with them.
-    A wait that does not exceed that must be a tenth of the step, and is information only.
-
-    The gain is the wait, or what the proposed workers leave out of it (page of `single-process-loading`), or, where the
-    workers use all CPUs, a batch of a quarter of the CPU time. On a GPU it is at most the time that the GPU idles
-    during the fetch, as far as a trace window has seen it.
-
-    ## When it is wrong
-    - A wait costs nothing while the GPU still works on the last step. Without a trace window that shows the GPU during
-      a fetch, the finding is at most a warning with a confidence of 0.6.
-    - An iterable dataset without a length is fetched one batch ahead: the wait belongs to the batch after.
-    - If workers are in time, but the main thread has no CPU for a tenth of the step, it is information only.
-    - A median does not show rare long fetches (`step-outliers`) or batches in bursts (rules of the workers).
-
-    ## What to do
-    Make batches in workers, unless the dataset uses the model that is trained; or make them cheaper: decode and resize
-    once, keep decoded samples in memory, read larger pieces, augment on the device (`on_after_batch_transfer`).
-    """
-
     id = "input-bound"
     title = "Steps wait for their batch"
 
@@ -93,7 +88,6 @@ class InputBound(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the wait for batches in steady steps."""
         period_ms = steady_period_ms(metrics)
         wait = measured(metrics.fetch.making)
         if wait.lower_ratio < self.least_ratio:

@@ -1,18 +1,43 @@
-"""Finds that batches are made fast enough on average, but single slow samples hold steps up now and then."""
+"""Workers are fast enough on average, but some samples take so long that the queue runs empty meanwhile.
+
+## What it means
+A batch is as slow as its slowest sample, and batches come in order: while one worker is held up, the others fill the
+queue as far as `prefetch_factor` allows, then they wait as well. Ordinary steps find their batch ready; a few wait for
+long.
+
+## How it is measured
+The wait of all steps, less what the median step waits, counts with its lower bound (of a block bootstrap: a single
+stall does not pass). The workers must be fast enough on average (else `too-few-workers` or `loader-cpu-bound` speak),
+the slowest sample slower than a step, and no more lost than batches take to make.
+
+The proposed prefetch_factor is (S / C + 1) / n, rounded up: S is the time of the slowest sample with the rest of its
+batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps; on a GPU at
+most the idle time of the mean step (silent below 5 %), without a trace window at most a warning.
+
+## When it is wrong
+- Workers that wait for a CPU are slow now and then, too: where that is 30 % of their time, the rule is silent. Where
+  others use a quarter of the CPUs, the slowest sample must have taken 100 ms, and it is information only.
+- Without workers each slow sample stops the training itself: `step-outliers` and `single-process-loading` speak.
+- More batches in the queue cost memory in `/dev/shm`: the number is held to 64 per worker.
+- Fewer than 50 comparable steps, or no measurement in the workers: not evaluated.
+
+## What to do
+Raise `prefetch_factor`; let batches come in another order (`in_order=False`, torch 2.6 and later) if the order does not
+matter; find the slow samples (large files, long sequences) and make them alike.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.loading import MAX_PREFETCH, MIN_IDLE_RATIO, Loading
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, millis, percent, possible
-from lightning_gpuprof.model.signals import condition, step_idle_ratio
 from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, gain, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, step_idle_ratio, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -24,36 +49,7 @@ _ANY = {**_JITTER, "run": {"loader.in_order": True}, "saves_ms": 4.15}  # 29 % o
 _GPU = {**_JITTER, "run": {"device.type": "cuda"}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class InputJitter(BaseRule):
-    """Workers are fast enough on average, but some samples take so long that the queue runs empty meanwhile.
-
-    ## What it means
-    A batch is as slow as its slowest sample, and batches come in order: while one worker is held up, the others fill
-    the queue as far as `prefetch_factor` allows, then they wait as well. Ordinary steps find their batch ready; a few
-    wait for long.
-
-    ## How it is measured
-    The wait of all steps, less what the median step waits, counts with its lower bound (of a block bootstrap: a single
-    stall does not pass). The workers must be fast enough on average (else `too-few-workers` or
-    `loader-cpu-bound` speak), the slowest sample slower than a step, and no more lost than batches take to make.
-
-    The proposed prefetch_factor is (S / C + 1) / n, rounded up: S is the time of the slowest sample with the rest of
-    its batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps;
-    on a GPU at most the idle time of the mean step (silent below 5 %), without a trace window at most a warning.
-
-    ## When it is wrong
-    - Workers that wait for a CPU are slow now and then, too: where that is 30 % of their time, the rule is silent.
-      Where others use a quarter of the CPUs, the slowest sample must have taken 100 ms, and it is information only.
-    - Without workers each slow sample stops the training itself: `step-outliers` and `single-process-loading` speak.
-    - More batches in the queue cost memory in `/dev/shm`: the number is held to 64 per worker.
-    - Fewer than 50 comparable steps, or no measurement in the workers: not evaluated.
-
-    ## What to do
-    Raise `prefetch_factor`; let batches come in another order (`in_order=False`, torch 2.6 and later) if the order does
-    not matter; find the slow samples (large files, long sequences) and make them alike.
-    """
-
     id = "input-jitter"
     title = "Single slow samples hold up steps"
     specialises = ("step-outliers",)
@@ -89,7 +85,6 @@ class InputJitter(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge loaders with workers."""
         state = measured(metrics.loading)
         wait = state.wait
         if not state.num_workers:

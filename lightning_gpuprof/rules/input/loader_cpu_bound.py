@@ -1,12 +1,33 @@
-"""Finds that making batches is CPU work, and more of it than the usable CPUs can do beside the steps."""
+"""The workers compute all the time, the steps wait, and there are not enough CPUs for more workers.
+
+## What it means
+Decoding, resizing and augmenting cost CPU time. If a batch costs more of it than all usable CPUs deliver during a step,
+no number of workers helps: the batch must become cheaper, or the work must move elsewhere.
+
+## How it is measured
+Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing` of the input
+pipeline). While the typical worker makes batches, it computes or is ready to run without a CPU for at least 85 % of the
+time, sampled once a second. Where enough workers fit on the CPUs, `too-few-workers` fires instead.
+
+The gain is the wait that is left out by a batch of a quarter of the CPU time, on the CPUs that neither the main process
+nor others use. Where `transform-hotspot` or `collate-hotspot` know more, they carry it.
+
+## When it is wrong
+- If other processes hold the CPUs, free those first. If the usable CPUs would suffice without the others, it is
+  information only.
+- Several threads of a worker count as one that is always busy; see `worker-thread-oversub`.
+- Fewer than five samples of a worker, workers that end with each short epoch, no `/proc`: not evaluated.
+
+## What to do
+Decode and resize once before training; use a faster decoder (`torchvision.io`, turbojpeg, DALI); move augmentation of
+whole batches into `LightningModule.on_after_batch_transfer`; keep decoded samples.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.loading import Starving
-from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, threshold
+from lightning_gpuprof.model.numbers import counted, cpus, millis
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
@@ -19,33 +40,7 @@ _COMPUTING = {**_BUSY, "transforms": {"Blur": 0.4, "Crop": 0.35, "Flip": 0.05}, 
 _QUEUED = {**_HOST, "worker_cpus": 0.7, "each_worker": {"cpu": 0.35, "delay": 0.6}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class LoaderCpuBound(StarvingRule):
-    """The workers compute all the time, the steps wait, and there are not enough CPUs for more workers.
-
-    ## What it means
-    Decoding, resizing and augmenting cost CPU time. If a batch costs more of it than all usable CPUs deliver during a
-    step, no number of workers helps: the batch must become cheaper, or the work must move elsewhere.
-
-    ## How it is measured
-    Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing` of the input
-    pipeline). While the typical worker makes batches, it computes or is ready to run without a CPU for at least 85 % of
-    the time, sampled once a second. Where enough workers fit on the CPUs, `too-few-workers` fires instead.
-
-    The gain is the wait that is left out by a batch of a quarter of the CPU time, on the CPUs that neither the main
-    process nor others use. Where `transform-hotspot` or `collate-hotspot` know more, they carry it.
-
-    ## When it is wrong
-    - If other processes hold the CPUs, free those first. If the usable CPUs would suffice without the others, it is
-      information only.
-    - Several threads of a worker count as one that is always busy; see `worker-thread-oversub`.
-    - Fewer than five samples of a worker, workers that end with each short epoch, no `/proc`: not evaluated.
-
-    ## What to do
-    Decode and resize once before training; use a faster decoder (`torchvision.io`, turbojpeg, DALI); move augmentation
-    of whole batches into `LightningModule.on_after_batch_transfer`; keep decoded samples.
-    """
-
     id = "loader-cpu-bound"
     title = "Making batches needs more CPUs than there are"
     specialises = ("input-bound", "step-outliers")
@@ -66,7 +61,6 @@ class LoaderCpuBound(StarvingRule):
     )
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
-        """Judge loaders with workers."""
         state, time = found.state, measured(found.state.worker_time)
         busy_ratio = time.cpu_ratio + time.queued_ratio
         saved = gain_without(found, busy_ratio, state.cheaper_saves_ms)

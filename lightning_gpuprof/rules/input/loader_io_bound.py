@@ -1,13 +1,31 @@
-"""Finds that steps wait for workers which wait themselves: for a disk, or for something else that is not a CPU."""
+"""Steps wait for batches, and the workers that make them wait as well, without using a CPU.
+
+## What it means
+A worker that reads from a slow disk or a network, sleeps, or waits for a lock uses no CPU. Faster storage, larger reads
+and more workers that wait at the same time help; more CPUs or cheaper transforms do not.
+
+## How it is measured
+Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing` of the input
+pipeline). While the typical worker makes batches, it is for at least half of the time neither on a CPU nor ready for
+one, sampled once a second. If a fifth of the samples found it in state D, in which Linux waits for disks, the disk is
+blamed. The gain is that part of making a batch, over the workers, and at most the wait.
+
+## When it is wrong
+- Network file systems and memory-mapped files may or may not show as state D.
+- A worker that waits for its own processes or threads shows as waiting, whatever those do.
+- Fewer than five samples of a worker, no run-queue time (`/proc/PID/schedstat`): not evaluated.
+
+## What to do
+Copy the data to a local disk or `/dev/shm`; store it in large files that are read in order (webdataset, litdata); use
+more workers than CPUs; raise `prefetch_factor` against single slow reads.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.loading import Starving
-from lightning_gpuprof.model.numbers import counted, percent
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.worker_time import WorkerTime
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
@@ -23,30 +41,7 @@ def _waits(**worker: float) -> dict[str, object]:
     return {**_HOST, "each_worker": {"cpu": 0.05, "delay": 0.02, "read_bytes_per_s": 2e3, **worker}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class LoaderIoBound(StarvingRule):
-    """Steps wait for batches, and the workers that make them wait as well, without using a CPU.
-
-    ## What it means
-    A worker that reads from a slow disk or a network, sleeps, or waits for a lock uses no CPU. Faster storage, larger
-    reads and more workers that wait at the same time help; more CPUs or cheaper transforms do not.
-
-    ## How it is measured
-    Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing` of the input
-    pipeline). While the typical worker makes batches, it is for at least half of the time neither on a CPU nor ready
-    for one, sampled once a second. If a fifth of the samples found it in state D, in which Linux waits for disks, the
-    disk is blamed. The gain is that part of making a batch, over the workers, and at most the wait.
-
-    ## When it is wrong
-    - Network file systems and memory-mapped files may or may not show as state D.
-    - A worker that waits for its own processes or threads shows as waiting, whatever those do.
-    - Fewer than five samples of a worker, no run-queue time (`/proc/PID/schedstat`): not evaluated.
-
-    ## What to do
-    Copy the data to a local disk or `/dev/shm`; store it in large files that are read in order (webdataset, litdata);
-    use more workers than CPUs; raise `prefetch_factor` against single slow reads.
-    """
-
     id = "loader-io-bound"
     title = "The DataLoader workers wait, but not for a CPU"
     specialises = ("input-bound", "step-outliers")
@@ -69,7 +64,6 @@ class LoaderIoBound(StarvingRule):
     )
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
-        """Judge loaders with workers."""
         time = measured(found.state.worker_time)
         saved = gain_without(found, time.waiting_ratio)
         if time.waiting_ratio < self.least_waiting_ratio or saved is None:

@@ -1,12 +1,30 @@
-"""Finds that later epochs read their data from the disk again, because they do not stay in memory."""
+"""Steps wait for workers that wait for a disk, and later epochs read it as much as the first: nothing stays cached.
+
+## What it means
+The operating system keeps files in free memory, so that from the second epoch on a dataset that fits is read from
+there. One that is larger than the free memory, or the container's limit, is read from the disk in each epoch.
+
+## How it is measured
+Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing`); a fifth of the
+samples finds the typical worker waiting for the disk (state D); and at least half of what the run reads by system calls
+in later epochs comes from disks, at 5 MB/s or more. The gain is the time that workers wait for the disk, over the
+workers.
+
+## When it is wrong
+- Memory-mapped data are not read by system calls: the share is then taken as 1.
+- Datasets that give each sample once, or new files in each epoch, cannot be cached.
+- Network file systems may not count as disks: then it is silent.
+- No bytes (`/proc/PID/io`), less than five seconds after the first epoch: not evaluated.
+
+## What to do
+Make the data smaller (compressed, uint8, resized), keep a part in memory, use shards that are read in order, or ask for
+more memory: the page cache counts towards the container's limit.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.loading import Starving
-from lightning_gpuprof.model.numbers import percent
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, measured, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
 
@@ -19,31 +37,7 @@ def _again(**later: float | None) -> dict[str, object]:
     return {**_DISK, "later_epochs": {"epochs": 7, "seconds": 13.0, "disk_bytes": 11e9, "call_bytes": 10e9, **later}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class PageCacheMiss(StarvingRule):
-    """Steps wait for workers that wait for a disk, and later epochs read it as much as the first: nothing stays cached.
-
-    ## What it means
-    The operating system keeps files in free memory, so that from the second epoch on a dataset that fits is read from
-    there. One that is larger than the free memory, or the container's limit, is read from the disk in each epoch.
-
-    ## How it is measured
-    Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing`); a fifth of
-    the samples finds the typical worker waiting for the disk (state D); and at least half of what the run reads by
-    system calls in later epochs comes from disks, at 5 MB/s or more. The gain is the time that workers wait for the
-    disk, over the workers.
-
-    ## When it is wrong
-    - Memory-mapped data are not read by system calls: the share is then taken as 1.
-    - Datasets that give each sample once, or new files in each epoch, cannot be cached.
-    - Network file systems may not count as disks: then it is silent.
-    - No bytes (`/proc/PID/io`), less than five seconds after the first epoch: not evaluated.
-
-    ## What to do
-    Make the data smaller (compressed, uint8, resized), keep a part in memory, use shards that are read in order, or ask
-    for more memory: the page cache counts towards the container's limit.
-    """
-
     id = "page-cache-miss"
     title = "Later epochs read the data from disk again"
     specialises = ("input-bound", "loader-io-bound", "step-outliers")
@@ -68,7 +62,6 @@ class PageCacheMiss(StarvingRule):
     )
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
-        """Judge loaders with workers over more than one epoch."""
         later = metrics.host.later_epochs
         if later is None:
             return None

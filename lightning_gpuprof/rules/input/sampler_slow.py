@@ -1,8 +1,25 @@
-"""Finds a sampler or batch sampler that takes a good part of every step to name the samples of a batch."""
+"""The sampler takes a noticeable part of every step to choose the samples of a batch.
+
+## What it means
+The batch sampler and its sampler run in the main process, also where workers make the batches: while one sorts,
+searches or draws in Python, the training waits.
+
+## How it is measured
+Each call of torch's iterator for the next indices is timed. The median per batch must pass 5 % of the step. The gain is
+that time, at most the wait for data; `single-process-loading` and `input-bound` count the rest only.
+
+## When it is wrong
+- On a GPU only the device's idle time during the fetch counts. Without a trace window it is at most a warning.
+- Work that a sampler does once per epoch is not in a median: see `epoch-boundary-idle`.
+- Workers that are behind are waited for instead: the gain ends at their pace.
+- Iterators that are not torch's own, and fewer than 10 batches: not evaluated.
+
+## What to do
+Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.argsort`), and only walk through it in
+`__iter__`; or use `shuffle=True`. More workers do not help.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.numbers import millis, percent
@@ -15,29 +32,7 @@ _ORDER = {"order_ms": 9.0, "items_ms": 1.0, "collate_ms": 0.0, "workers": 0}
 _ITEMS, _GPU = {**_ORDER, "items_ms": 9.0}, {"run": {"device.type": "cuda"}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SamplerSlow(BaseRule):
-    """The sampler takes a noticeable part of every step to choose the samples of a batch.
-
-    ## What it means
-    The batch sampler and its sampler run in the main process, also where workers make the batches: while one sorts,
-    searches or draws in Python, the training waits.
-
-    ## How it is measured
-    Each call of torch's iterator for the next indices is timed. The median per batch must pass 5 % of the step. The
-    gain is that time, at most the wait for data; `single-process-loading` and `input-bound` count the rest only.
-
-    ## When it is wrong
-    - On a GPU only the device's idle time during the fetch counts. Without a trace window it is at most a warning.
-    - Work that a sampler does once per epoch is not in a median: see `epoch-boundary-idle`.
-    - Workers that are behind are waited for instead: the gain ends at their pace.
-    - Iterators that are not torch's own, and fewer than 10 batches: not evaluated.
-
-    ## What to do
-    Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.argsort`), and only walk through it in
-    `__iter__`; or use `shuffle=True`. More workers do not help.
-    """
-
     id = "sampler-slow"
     title = "The sampler takes long to choose the samples"
     specialises = ("input-bound",)
@@ -54,7 +49,6 @@ class SamplerSlow(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the slowest sampler."""
         period_ms, wait = steady_period_ms(metrics), step_share(metrics, "data_wait")
         if wait.lower_ratio < self.least_ratio:
             return None

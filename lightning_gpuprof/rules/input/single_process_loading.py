@@ -1,16 +1,37 @@
-"""Finds that batches are made on the main thread although workers could make them beside the step."""
+"""The DataLoader has no workers: each batch is made on the main thread, between two steps.
+
+## What it means
+With `num_workers=0`, reading, decoding, augmenting and collating a batch happen while the model waits. Worker processes
+do that during the step.
+
+## How it is measured
+`num_workers` is 0, and the lower bound of the fetch's share of the step passes the threshold, even without the 1 ms
+that receiving a batch from a worker costs. The proposed number is ceil(P / C) + 1: P is the time to make a batch,
+measured inside the loader, C the step without the wait. Where making a batch is CPU work, or that is not known, it is
+at most the usable CPUs (affinity and cgroup quota over the ranks of the machine).
+
+The step then takes at least T' = max(C + 0.5 ms, P / workers, (C + CPU time of a batch) / usable CPUs), and the gain is
+at most T - T'. On a GPU it is also at most its idle time; without a trace window the finding is at most a warning.
+Gains below 3 % of the step or 0.2 ms are not reported: indexing tensors in memory costs less than receiving them.
+
+## When it is wrong
+- The dataset depends on the training, for example a replay buffer: workers would have copies. Datasets that hold the
+  model are recognised and left alone.
+- The CPU time of loading is only known within bounds: at most what the process used beyond one CPU, at least what it
+  used beyond all torch threads. The proposal uses the first, the bound of the gain the second.
+- A step can become faster than C, because caches stay warm: then the gain is larger than the bound.
+- Where processes start by spawn, the dataset must be picklable; an iterable dataset must be sharded.
+
+## What to do
+Set the printed number, with `persistent_workers=True`, and `pin_memory=True` if there is a GPU.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, at_least, gain, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 
@@ -25,37 +46,7 @@ _SLOW = {
 _GPU = {"times_ms": {"forward": 60.0, "data_wait": 40.0}, "num_workers": 0, "run": {"device.type": "cuda"}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SingleProcessLoading(BaseRule):
-    """The DataLoader has no workers: each batch is made on the main thread, between two steps.
-
-    ## What it means
-    With `num_workers=0`, reading, decoding, augmenting and collating a batch happen while the model waits. Worker
-    processes do that during the step.
-
-    ## How it is measured
-    `num_workers` is 0, and the lower bound of the fetch's share of the step passes the threshold, even without the 1 ms
-    that receiving a batch from a worker costs. The proposed number is ceil(P / C) + 1: P is the time to make a batch,
-    measured inside the loader, C the step without the wait. Where making a batch is CPU work, or that is not known, it
-    is at most the usable CPUs (affinity and cgroup quota over the ranks of the machine).
-
-    The step then takes at least T' = max(C + 0.5 ms, P / workers, (C + CPU time of a batch) / usable CPUs), and the
-    gain is at most T - T'. On a GPU it is also at most its idle time; without a trace window the finding is at most a
-    warning. Gains below 3 % of the step or 0.2 ms are not reported: indexing tensors in memory costs less than
-    receiving them.
-
-    ## When it is wrong
-    - The dataset depends on the training, for example a replay buffer: workers would have copies. Datasets that hold
-      the model are recognised and left alone.
-    - The CPU time of loading is only known within bounds: at most what the process used beyond one CPU, at least what
-      it used beyond all torch threads. The proposal uses the first, the bound of the gain the second.
-    - A step can become faster than C, because caches stay warm: then the gain is larger than the bound.
-    - Where processes start by spawn, the dataset must be picklable; an iterable dataset must be sharded.
-
-    ## What to do
-    Set the printed number, with `persistent_workers=True`, and `pin_memory=True` if there is a GPU.
-    """
-
     id = "single-process-loading"
     title = "Batches are loaded in the main process"
     specialises = ("input-bound",)
@@ -90,7 +81,6 @@ class SingleProcessLoading(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge a loader without workers."""
         state = measured(metrics.loading)
         if state.num_workers != 0 or state.wait.lower_ratio < self.least_ratio:
             return None

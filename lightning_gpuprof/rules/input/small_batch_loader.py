@@ -1,15 +1,35 @@
-"""Finds that the loader hands over single samples, and that the handing over costs a noticeable part of the step."""
+"""batch_size is 1, and fetching each sample on its own costs more than the sample is worth.
+
+## What it means
+Each fetch pays for the sampler, collation and, with workers, for a message and shared memory. With one sample per batch
+every sample pays it in full.
+
+## How it is measured
+batch_size is 1 and the lower bound of the fetch's share of the step passes 5 %. What the sample itself needs is not
+counted: without workers the time of its item is taken off; with workers the rule speaks only if they have batches ready
+(verdict of the input pipeline `compute` or `transfer`), the fetch takes at most 3 ms, and the batch is smaller than 1
+MB. With batches of 8, an eighth of the cost is left per sample: the gain is at most seven eighths, and on a GPU no more
+than the device idles; below 5 % of the step the rule is silent.
+
+## When it is wrong
+- A larger batch changes the training: learning rate and number of optimizer steps go with it. Where gradients are
+  accumulated, the factor can move from there into the batch. As it may be intended, it is at most a warning.
+- Samples of different shapes cannot be stacked without padding.
+- The step itself has fixed costs, too, which larger batches share: they are not counted here.
+
+## What to do
+Raise `batch_size`; or keep the batches of the model and fetch several at a time: a dataset with `__getitems__`, or
+`batch_size=None` with samples that are batches already.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, at_least, gain, measured, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, MissingSignal, at_least, condition, gain, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -30,32 +50,7 @@ _ALONE = {**_ONE, "workers": 0, "verdict": "processing"}
 _GPU = {"run": {"device.type": "cuda"}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SmallBatchLoader(BaseRule):
-    """batch_size is 1, and fetching each sample on its own costs more than the sample is worth.
-
-    ## What it means
-    Each fetch pays for the sampler, collation and, with workers, for a message and shared memory. With one sample per
-    batch every sample pays it in full.
-
-    ## How it is measured
-    batch_size is 1 and the lower bound of the fetch's share of the step passes 5 %. What the sample itself needs is not
-    counted: without workers the time of its item is taken off; with workers the rule speaks only if they have batches
-    ready (verdict of the input pipeline `compute` or `transfer`), the fetch takes at most 3 ms, and the batch is
-    smaller than 1 MB. With batches of 8, an eighth of the cost is left per sample: the gain is at most seven eighths,
-    and on a GPU no more than the device idles; below 5 % of the step the rule is silent.
-
-    ## When it is wrong
-    - A larger batch changes the training: learning rate and number of optimizer steps go with it. Where gradients are
-      accumulated, the factor can move from there into the batch. As it may be intended, it is at most a warning.
-    - Samples of different shapes cannot be stacked without padding.
-    - The step itself has fixed costs, too, which larger batches share: they are not counted here.
-
-    ## What to do
-    Raise `batch_size`; or keep the batches of the model and fetch several at a time: a dataset with `__getitems__`, or
-    `batch_size=None` with samples that are batches already.
-    """
-
     id = "small-batch-loader"
     title = "Each sample is fetched on its own"
     specialises = ("input-bound",)
@@ -83,7 +78,6 @@ class SmallBatchLoader(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge loaders of single samples."""
         if metrics.loader is not None and metrics.loader.batch_size is not None and metrics.loader.batch_size != 1:
             return None
         state = measured(metrics.loading)

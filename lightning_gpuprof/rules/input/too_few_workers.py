@@ -1,16 +1,35 @@
-"""Finds that the DataLoader has workers, that their queue is empty most of the time, and that more would help."""
+"""The workers are always behind: when a step wants its batch, none is ready, and more workers would help.
+
+## What it means
+Workers put finished batches into a queue. If it is empty at most fetches, the workers set the pace, not the model.
+
+## How it is measured
+The share of steady steps whose fetch had to wait passes the threshold, and so does the lower bound of the wait's share
+of the step, without the 3 ms that receiving a batch may cost. The proposed number is that of the page of
+`single-process-loading`; the time to make a batch is measured in the workers, else it is at most their number times the
+step time. Workers that mostly wait (less than half of their time on a CPU or in its queue) may outnumber the CPUs;
+others may not.
+
+Several workers that are behind often deliver at the same time: then few steps wait, but for long, and the median shows
+nothing. Where such bursts were measured (verdict `processing` of the input pipeline), the mean step counts.
+
+## When it is wrong
+- If the workers already use all CPUs it is silent: batches must become cheaper (`input-bound`, `loader-cpu-bound`).
+- Where batches were not timed in the workers, the number is an upper bound. If only some samples are slow, more
+  prefetching helps as well (`input-jitter`).
+- A wait below 3 ms may be what it costs to receive a batch from another process.
+
+## What to do
+Set the printed number. If it is above the number of CPUs, ignore DataLoader's warning.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, millis, percent
+from lightning_gpuprof.model.numbers import counted, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, at_least, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, at_least, gain, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 
@@ -25,33 +44,7 @@ _BEHIND = {
 _OFTEN = {"fetch_waited_ratio": 0.30}
 
 
-@dataclass(frozen=True, kw_only=True)
 class TooFewWorkers(BaseRule):
-    """The workers are always behind: when a step wants its batch, none is ready, and more workers would help.
-
-    ## What it means
-    Workers put finished batches into a queue. If it is empty at most fetches, the workers set the pace, not the model.
-
-    ## How it is measured
-    The share of steady steps whose fetch had to wait passes the threshold, and so does the lower bound of the wait's
-    share of the step, without the 3 ms that receiving a batch may cost. The proposed number is that of the page of
-    `single-process-loading`; the time to make a batch is measured in the workers, else it is at most their number times
-    the step time. Workers that mostly wait (less than half of their time on a CPU or in its queue) may outnumber the
-    CPUs; others may not.
-
-    Several workers that are behind often deliver at the same time: then few steps wait, but for long, and the median
-    shows nothing. Where such bursts were measured (verdict `processing` of the input pipeline), the mean step counts.
-
-    ## When it is wrong
-    - If the workers already use all CPUs it is silent: batches must become cheaper (`input-bound`, `loader-cpu-bound`).
-    - Where batches were not timed in the workers, the number is an upper bound. If only some samples are slow, more
-      prefetching helps as well (`input-jitter`).
-    - A wait below 3 ms may be what it costs to receive a batch from another process.
-
-    ## What to do
-    Set the printed number. If it is above the number of CPUs, ignore DataLoader's warning.
-    """
-
     id = "too-few-workers"
     title = "The DataLoader workers cannot keep up"
     specialises = ("input-bound", "step-outliers")
@@ -91,7 +84,6 @@ class TooFewWorkers(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge a loader with workers."""
         state = measured(metrics.loading)
         if state.num_workers == 0:
             return None

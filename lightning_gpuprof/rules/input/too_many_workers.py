@@ -1,14 +1,36 @@
-"""Finds workers that are too many: they take turns on the CPUs, or wait for work and hold memory."""
+"""There are more workers than CPUs that want these at the same time, or many more than the steps need.
+
+## What it means
+Workers that compute make batches no faster than the CPUs allow. Beyond that number they take turns, and the main thread
+is one among many that want a CPU; each worker also holds memory. Workers that wait for storage may well be more than
+the CPUs. Workers that mostly wait for work bring nothing, and hold memory all the same.
+
+## How it is measured
+Workers that wait: they are mostly without work, batches do not hold up the steps, at most half of them keep pace with
+the steps with one to spare, and the others hold much memory for themselves. It is information, or a warning if that is
+a good part of the machine's memory.
+
+Workers that take turns: they are more than the usable CPUs (affinity and cgroup quota over the ranks of the machine),
+often without one, and this run's own processes use most of the CPUs. It is a warning if the main thread itself is
+without a CPU for a tenth of the step. What fewer workers gain cannot be bounded: measure it.
+
+## When it is wrong
+- Where other processes use a quarter of the CPUs, turns may be taken with these: not evaluated.
+- The number that is best lies between the CPUs and a few more: try neighbours of the proposed one.
+- Batches that are made in time on average, but some of them very slowly, may need more workers than the mean says.
+- Fewer than five samples of a worker (one a second), no run-queue time (`/proc/PID/schedstat`): not evaluated.
+
+## What to do
+Set the printed number; if the steps still wait, batches must become cheaper (`loader-cpu-bound`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import Loading
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, cpus, percent
+from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.worker_time import median_delay_ratio
-from lightning_gpuprof.rules.base import WARNING_RATIO, BaseRule, Evidence, Finding, Metrics, threshold
+from lightning_gpuprof.rules.base import WARNING_RATIO, BaseRule, Metrics, MissingSignal, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 
@@ -26,34 +48,7 @@ def _idle_workers(workers: int, own_bytes: float) -> dict[str, object]:
 _IDLE = _idle_workers(16, 440e6)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TooManyWorkers(BaseRule):
-    """There are more workers than CPUs that want these at the same time, or many more than the steps need.
-
-    ## What it means
-    Workers that compute make batches no faster than the CPUs allow. Beyond that number they take turns, and the
-    main thread is one among many that want a CPU; each worker also holds memory. Workers that wait for storage may
-    well be more than the CPUs. Workers that mostly wait for work bring nothing, and hold memory all the same.
-
-    ## How it is measured
-    Workers that wait: they are mostly without work, batches do not hold up the steps, at most half of them keep pace
-    with the steps with one to spare, and the others hold much memory for themselves. It is information, or a warning if
-    that is a good part of the machine's memory.
-
-    Workers that take turns: they are more than the usable CPUs (affinity and cgroup quota over the ranks of the
-    machine), often without one, and this run's own processes use most of the CPUs. It is a warning if the main thread
-    itself is without a CPU for a tenth of the step. What fewer workers gain cannot be bounded: measure it.
-
-    ## When it is wrong
-    - Where other processes use a quarter of the CPUs, turns may be taken with these: not evaluated.
-    - The number that is best lies between the CPUs and a few more: try neighbours of the proposed one.
-    - Batches that are made in time on average, but some of them very slowly, may need more workers than the mean says.
-    - Fewer than five samples of a worker (one a second), no run-queue time (`/proc/PID/schedstat`): not evaluated.
-
-    ## What to do
-    Set the printed number; if the steps still wait, batches must become cheaper (`loader-cpu-bound`).
-    """
-
     id = "too-many-workers"
     title = "There are more DataLoader workers than of use"
 
@@ -87,7 +82,6 @@ class TooManyWorkers(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge loaders with more workers than work, or than CPUs."""
         state = measured(metrics.loading)
         return self._waiting(metrics, state) or self._taking_turns(metrics, state)
 

@@ -1,14 +1,33 @@
-"""Finds that one transform, or one marked region of the dataset, holds most of the making of a batch."""
+"""Steps wait for batches, and one transform takes most of the time that a batch needs to be made.
+
+## What it means
+If one of the transforms of a sample takes more than half of the time to make a batch, making that one cheaper is worth
+more than anything else in the dataset.
+
+## How it is measured
+Steps wait because batches are made too slowly (verdict `processing` of the input pipeline). Where batches are made,
+each transform of a `Compose` and each region marked with `lightning_gpuprof.annotate` is timed; its share of the whole
+batch, items and collation, must pass the threshold. Of parts that lie inside each other, the inner one is named. The
+gain is at most the part's time over the number of workers, and at most the wait.
+
+## When it is wrong
+- A part can rarely be removed as a whole: the gain is a bound.
+- Times are wall times: on too few CPUs, all transforms that compute grow alike.
+- Work outside of transforms and marked regions has no name. Without any of these: not evaluated.
+
+## What to do
+Do what gives the same result each time once before training. Apply what is random to the whole batch, in
+`LightningModule.on_after_batch_transfer`. Keep files that it waits for in memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.model.numbers import listed, millis, percent
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, possible, threshold
+from lightning_gpuprof.model.numbers import listed, millis
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
 
@@ -22,30 +41,7 @@ def _of(**transforms: float) -> dict[str, object]:
 _BLUR = _of(Blur=0.72, Crop=0.2, Flip=0.08)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TransformHotspot(StarvingRule):
-    """Steps wait for batches, and one transform takes most of the time that a batch needs to be made.
-
-    ## What it means
-    If one of the transforms of a sample takes more than half of the time to make a batch, making that one cheaper is
-    worth more than anything else in the dataset.
-
-    ## How it is measured
-    Steps wait because batches are made too slowly (verdict `processing` of the input pipeline). Where batches are made,
-    each transform of a `Compose` and each region marked with `lightning_gpuprof.annotate` is timed; its share of the
-    whole batch, items and collation, must pass the threshold. Of parts that lie inside each other, the inner one is
-    named. The gain is at most the part's time over the number of workers, and at most the wait.
-
-    ## When it is wrong
-    - A part can rarely be removed as a whole: the gain is a bound.
-    - Times are wall times: on too few CPUs, all transforms that compute grow alike.
-    - Work outside of transforms and marked regions has no name. Without any of these: not evaluated.
-
-    ## What to do
-    Do what gives the same result each time once before training. Apply what is random to the whole batch, in
-    `LightningModule.on_after_batch_transfer`. Keep files that it waits for in memory.
-    """
-
     id = "transform-hotspot"
     title = "One transform takes most of the time to make a batch"
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
@@ -73,7 +69,6 @@ class TransformHotspot(StarvingRule):
     )
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
-        """Judge the most expensive part of making items."""
         parts = _parts(metrics, found)
         if not parts:
             mark = "mark the code with lightning_gpuprof.annotate"

@@ -1,15 +1,36 @@
-"""Finds that each epoch starts its DataLoader workers anew and waits for them."""
+"""The worker processes are started again at every epoch, and the first batch waits for them.
+
+## What it means
+Without `persistent_workers=True`, a DataLoader ends its workers with each epoch. The next epoch starts processes, hands
+them the dataset, and each of them makes its first batch while the model waits.
+
+## How it is measured
+For every epoch but the first: E is the time of `iter(dataloader)` plus the fetch of the first batch, from which the
+ordinary wait W of a step is taken off. The rule speaks when the median of E - W passes 5 % of the epoch (gap and
+steps), or 3 % if E is also more than ten times the ordinary wait. Part of the first fetch is the making of one batch,
+which workers that stay alive must do as well: the lower bound of the cost therefore counts `iter(dataloader)` in full,
+but of the sum only what is more than n * T (the longest that one of n workers can take for a batch in a steady run); it
+must pass the threshold. The gain is the sum of E - W over these epochs, spread over all steps.
+
+## When it is wrong
+- A dataset with slow batches shows a long first fetch, too; the lower bound is there to keep such runs out.
+- A first batch that is slow for a reason of its own (a file that is opened in the worker) comes back with persistent
+  workers if the dataset opens it per epoch.
+- Fewer than two epochs after the first: not evaluated.
+
+## What to do
+`persistent_workers=True`, and `reload_dataloaders_every_n_epochs=0`: a loader that is made anew starts its workers
+anew. The workers then keep their copy of the dataset: a change to it in the main process no longer reaches them. A
+dataset that holds large Python objects is slow to hand over: keep arrays instead.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.model.signals import condition, run_ms_per_step, run_s
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, measured, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _STARTS = {"persistent_workers": False, "iterator_s": 0.3, "first_wait_s": 0.9}
@@ -18,35 +39,7 @@ _SLOW = {**_STARTS, "iterator_s": 0.01, "first_wait_s": 0.85}
 _RELOADED = {**_ANEW, "persistent_workers": True, "run": {"trainer.reload_dataloaders_every_n_epochs": 1}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorkerStartup(BaseRule):
-    """The worker processes are started again at every epoch, and the first batch waits for them.
-
-    ## What it means
-    Without `persistent_workers=True`, a DataLoader ends its workers with each epoch. The next epoch starts processes,
-    hands them the dataset, and each of them makes its first batch while the model waits.
-
-    ## How it is measured
-    For every epoch but the first: E is the time of `iter(dataloader)` plus the fetch of the first batch, from which the
-    ordinary wait W of a step is taken off. The rule speaks when the median of E - W passes 5 % of the epoch (gap and
-    steps), or 3 % if E is also more than ten times the ordinary wait. Part of the first fetch is the making of one
-    batch, which workers that stay alive must do as well: the lower bound of the cost therefore counts
-    `iter(dataloader)` in full, but of the sum only what is more than n * T (the longest that one of n workers can take
-    for a batch in a steady run); it must pass the threshold. The gain is the sum of E - W over these epochs, spread
-    over all steps.
-
-    ## When it is wrong
-    - A dataset with slow batches shows a long first fetch, too; the lower bound is there to keep such runs out.
-    - A first batch that is slow for a reason of its own (a file that is opened in the worker) comes back with
-      persistent workers if the dataset opens it per epoch.
-    - Fewer than two epochs after the first: not evaluated.
-
-    ## What to do
-    `persistent_workers=True`, and `reload_dataloaders_every_n_epochs=0`: a loader that is made anew starts its workers
-    anew. The workers then keep their copy of the dataset: a change to it in the main process no longer reaches them. A
-    dataset that holds large Python objects is slow to hand over: keep arrays instead.
-    """
-
     id = "worker-startup"
     title = "Workers are started again at every epoch"
 
@@ -67,7 +60,6 @@ class WorkerStartup(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the starts of all epochs but the first."""
         facts = metrics.loader
         if facts is None or facts.num_workers is None or facts.persistent_workers is None:
             raise MissingSignal("the training loader is not a torch DataLoader, its workers are not known")

@@ -1,15 +1,36 @@
-"""Finds that each DataLoader worker computes on several threads, together on more than there are CPUs."""
+"""The workers compute on pools of threads of their own, which together are more than the usable CPUs.
+
+## What it means
+torch sets its own threads to one in each worker. OpenCV, MKL and OpenMP libraries, or a call of `torch.set_num_threads`
+in the dataset, start as many threads in each worker as there are CPUs. Workers times threads then compete for the CPUs,
+with each other and with the main thread.
+
+## How it is measured
+The most threads of the typical worker, less the two that every worker has beside its main one, times the number of
+workers, must pass 1.5 times the usable CPUs. That a pool exists does not show that it works: a worker's CPU time and
+its main thread's time in the run queue add up to at most 1 with one thread, and their sum must pass 1.2. And it must
+matter: steps wait for batches that are made too slowly, or the main thread is without a CPU for 5 % of the step. What
+fewer threads gain cannot be bounded: measure it (`gpuprof compare`).
+
+## When it is wrong
+- If other processes hold the CPUs, the sum stays small and the rule is silent, although pools are there.
+- On CPUs that idle, threads in workers make batches faster: the run queue must show that CPUs are short.
+- Fewer than five samples of a worker (one a second), no `/proc`: not evaluated.
+
+## What to do
+In the dataset or in `worker_init_fn`: `torch.set_num_threads(1)`, `cv2.setNumThreads(0)`; in the environment
+`OMP_NUM_THREADS=1`. Parallel work comes from the workers.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
 
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, cpus, percent
+from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.worker_time import sampled_rows
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, condition, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _OWN_THREADS = 2
@@ -31,32 +52,7 @@ def _each(**worker: float | None) -> dict[str, object]:
 _POOLS = _each()
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorkerThreadOversub(BaseRule):
-    """The workers compute on pools of threads of their own, which together are more than the usable CPUs.
-
-    ## What it means
-    torch sets its own threads to one in each worker. OpenCV, MKL and OpenMP libraries, or a call of
-    `torch.set_num_threads` in the dataset, start as many threads in each worker as there are CPUs. Workers times
-    threads then compete for the CPUs, with each other and with the main thread.
-
-    ## How it is measured
-    The most threads of the typical worker, less the two that every worker has beside its main one, times the number of
-    workers, must pass 1.5 times the usable CPUs. That a pool exists does not show that it works: a worker's CPU time
-    and its main thread's time in the run queue add up to at most 1 with one thread, and their sum must pass 1.2. And it
-    must matter: steps wait for batches that are made too slowly, or the main thread is without a CPU for 5 % of the
-    step. What fewer threads gain cannot be bounded: measure it (`gpuprof compare`).
-
-    ## When it is wrong
-    - If other processes hold the CPUs, the sum stays small and the rule is silent, although pools are there.
-    - On CPUs that idle, threads in workers make batches faster: the run queue must show that CPUs are short.
-    - Fewer than five samples of a worker (one a second), no `/proc`: not evaluated.
-
-    ## What to do
-    In the dataset or in `worker_init_fn`: `torch.set_num_threads(1)`, `cv2.setNumThreads(0)`; in the environment
-    `OMP_NUM_THREADS=1`. Parallel work comes from the workers.
-    """
-
     id = "worker-thread-oversub"
     title = "DataLoader workers compute on too many threads"
     specialises = ("input-bound", "loader-cpu-bound", "step-outliers", "cpu-contention", "cpu-oversubscription")
@@ -85,7 +81,6 @@ class WorkerThreadOversub(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge loaders with workers."""
         state = measured(metrics.loading)
         if not state.num_workers or not self._matters(metrics):
             return None

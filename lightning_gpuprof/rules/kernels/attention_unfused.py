@@ -1,13 +1,29 @@
-"""Finds attention that is computed as product, softmax and product, with the whole matrix of scores in memory."""
+"""Attention runs as separate operators, and the matrix of scores goes through memory several times.
+
+## What it means
+softmax(Q Kᵀ) V in separate operators writes and reads a matrix of query length x key length for each head in every
+step: product, scaling, mask, softmax, dropout, product. A fused kernel keeps it on the chip.
+
+## How it is measured
+Trace windows with shapes: a softmax over large matrices, batched products (`bmm`) of the same sizes, and pointwise
+operators on tensors of the softmax's shape. The gain is their time without the products, which a fused kernel computes,
+too. Only the 20 longest rows of the operators are known.
+
+## When it is wrong
+- Code that needs the scores themselves, to plot or to regularise them, cannot be fused.
+
+## What to do
+`F.scaled_dot_product_attention(q, k, v, attn_mask=…, dropout_p=…, is_causal=…)`; in Hugging Face models
+`from_pretrained(…, attn_implementation="sdpa")`. If it is called already, it fell back to the math backend:
+`need_weights=True`, a mask that needs a gradient, fp64, or disabled backends do that.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured, of_every_step
 
@@ -36,28 +52,7 @@ def _run(*operators: object) -> dict[str, object]:
     return {"kernels": _KERNELS, "operators": operators}
 
 
-@dataclass(frozen=True, kw_only=True)
 class AttentionUnfused(KernelRule):
-    """Attention runs as separate operators, and the matrix of scores goes through memory several times.
-
-    ## What it means
-    softmax(Q Kᵀ) V in separate operators writes and reads a matrix of query length x key length for each head in every
-    step: product, scaling, mask, softmax, dropout, product. A fused kernel keeps it on the chip.
-
-    ## How it is measured
-    Trace windows with shapes: a softmax over large matrices, batched products (`bmm`) of the same sizes, and pointwise
-    operators on tensors of the softmax's shape. The gain is their time without the products, which a fused kernel
-    computes, too. Only the 20 longest rows of the operators are known.
-
-    ## When it is wrong
-    - Code that needs the scores themselves, to plot or to regularise them, cannot be fused.
-
-    ## What to do
-    `F.scaled_dot_product_attention(q, k, v, attn_mask=…, dropout_p=…, is_causal=…)`; in Hugging Face models
-    `from_pretrained(…, attn_implementation="sdpa")`. If it is called already, it fell back to the math backend:
-    `need_weights=True`, a mask that needs a gradient, fp64, or disabled backends do that.
-    """
-
     id = "attention-unfused"
     title = "Attention is computed without a fused kernel"
     specialises = ("memory-bound-kernels",)
@@ -83,12 +78,10 @@ class AttentionUnfused(KernelRule):
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        """Shapes have to be known."""
         if any(window.attention is None for window in run.windows):
             raise MissingSignal("a trace window was recorded without shapes: TraceConfig(record_shapes=True)")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the operators."""
         known = [(window, window.attention) for window in run.windows if window.attention is not None]
         found = [(w, one) for w, attention in known if (one := attention.unfused(self.least_length)) is not None]
         if len(found) < len(run.windows):

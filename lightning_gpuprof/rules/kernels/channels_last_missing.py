@@ -1,13 +1,25 @@
-"""Finds that cuDNN changes the memory layout around convolutions, because the model is not in channels_last."""
+"""cuDNN converts tensors from NCHW to NHWC before convolutions and back after them.
+
+## What it means
+Tensor cores convolve in the NHWC layout, which torch calls channels_last. For a model in the default layout cuDNN
+converts inputs, weights and results around each convolution.
+
+## How it is measured
+Trace windows: the time of cuDNN's kernels `nchwToNhwc` and `nhwcToNchw`, compared with that of the convolutions. Only
+the 20 longest kernels are known by name, so the time is a lower bound. It is also the gain.
+
+## When it is wrong
+- Convolutions that are not 4-dimensional, and operators without a channels_last form, keep their conversions.
+
+## What to do
+Convert the model in `__init__` or `configure_model`, and the batch in `on_after_batch_transfer`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.device_kernels import DeviceRun, class_us, short_name
-from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, condition, percent, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
 
@@ -17,25 +29,7 @@ _KERNELS = {"convolution": 20, "pointwise": 23, "nchwToNhwc": 3, "nhwcToNchw": 3
 _NONE, _ALL = ({"model.convolutions": 53, "model.channels_last_convolutions": count} for count in (0, 53))
 
 
-@dataclass(frozen=True, kw_only=True)
 class ChannelsLastMissing(KernelRule):
-    """cuDNN converts tensors from NCHW to NHWC before convolutions and back after them.
-
-    ## What it means
-    Tensor cores convolve in the NHWC layout, which torch calls channels_last. For a model in the default layout cuDNN
-    converts inputs, weights and results around each convolution.
-
-    ## How it is measured
-    Trace windows: the time of cuDNN's kernels `nchwToNhwc` and `nhwcToNchw`, compared with that of the convolutions.
-    Only the 20 longest kernels are known by name, so the time is a lower bound. It is also the gain.
-
-    ## When it is wrong
-    - Convolutions that are not 4-dimensional, and operators without a channels_last form, keep their conversions.
-
-    ## What to do
-    Convert the model in `__init__` or `configure_model`, and the batch in `on_after_batch_transfer`.
-    """
-
     id = "channels-last-missing"
     title = "Convolutions convert the memory layout"
     explains = claims.LAYOUT_CHANGES
@@ -57,7 +51,6 @@ class ChannelsLastMissing(KernelRule):
     )
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the layout changes."""
         changes = run.per_step(lambda window: sum(row.total_us for row in window.layout_changes))
         convolutions = run.per_step(lambda window: class_us(window, "convolution"))
         found_ms = changes.ms if 0 < self.least_of_convolutions_ratio * convolutions.ms <= changes.lower_ms else 0.0

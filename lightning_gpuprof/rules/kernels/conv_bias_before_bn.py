@@ -1,8 +1,22 @@
-"""Points out convolutions whose bias the BatchNorm behind them takes out again."""
+"""Convolutions right before a BatchNorm have a bias, which the norm removes again.
+
+## What it means
+BatchNorm subtracts the mean of each channel, and with it the bias of the convolution before. Adding the bias, computing
+its gradient and updating it are for nothing.
+
+## How it is measured
+From the modules of the model: convolutions with a bias right before a BatchNorm in a `Sequential`. Information only:
+what it saves is little and is not measured.
+
+## When it is wrong
+- Models that call their layers in `forward` instead of a `Sequential` are not seen.
+- A pretrained checkpoint that has the bias needs it to load.
+
+## What to do
+`nn.Conv2d(..., bias=False)`.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, condition, threshold
@@ -11,26 +25,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 _COUNT, _ALL = "model.conv_bias_before_norm", "model.convolutions"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ConvBiasBeforeBn(BaseRule):
-    """Convolutions right before a BatchNorm have a bias, which the norm removes again.
-
-    ## What it means
-    BatchNorm subtracts the mean of each channel, and with it the bias of the convolution before. Adding the bias,
-    computing its gradient and updating it are for nothing.
-
-    ## How it is measured
-    From the modules of the model: convolutions with a bias right before a BatchNorm in a `Sequential`. Information
-    only: what it saves is little and is not measured.
-
-    ## When it is wrong
-    - Models that call their layers in `forward` instead of a `Sequential` are not seen.
-    - A pretrained checkpoint that has the bias needs it to load.
-
-    ## What to do
-    `nn.Conv2d(..., bias=False)`.
-    """
-
     id = "conv-bias-before-bn"
     title = "Convolutions have a bias without effect"
 
@@ -44,7 +39,6 @@ class ConvBiasBeforeBn(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Look at the model's layers."""
         count = condition(metrics, _COUNT)
         if not isinstance(count, int) or isinstance(count, bool):
             raise MissingSignal("the layers of the model were not inspected")

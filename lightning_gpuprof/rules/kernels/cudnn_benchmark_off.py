@@ -1,8 +1,21 @@
-"""Finds convolutions of equal shapes in every step for which cuDNN does not try its algorithms."""
+"""Convolutions take a large part of the step, their shapes do not change, and cuDNN guesses the algorithm.
+
+## What it means
+With `torch.backends.cudnn.benchmark` cuDNN times its algorithms once for each new shape and keeps the fastest.
+
+## How it is measured
+The setting, and trace windows with shapes: the time of convolutions whose shapes occur equally often in all steps. Only
+a run shows what another algorithm gains, so this is information without a gain.
+
+## When it is wrong
+- With inputs of varying size, also in a smaller last batch, cuDNN times its algorithms again for each new shape.
+- Deterministic algorithms rule the choice out.
+
+## What to do
+`Trainer(benchmark=True)`, and `drop_last=True` in the DataLoader.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -18,25 +31,7 @@ def _run(ms: float, occurrences: int = 20) -> dict[str, object]:
     return {"kernels": {"convolution": ms, "pointwise": 49 - ms}, "operators": [row]}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CudnnBenchmarkOff(KernelRule):
-    """Convolutions take a large part of the step, their shapes do not change, and cuDNN guesses the algorithm.
-
-    ## What it means
-    With `torch.backends.cudnn.benchmark` cuDNN times its algorithms once for each new shape and keeps the fastest.
-
-    ## How it is measured
-    The setting, and trace windows with shapes: the time of convolutions whose shapes occur equally often in all steps.
-    Only a run shows what another algorithm gains, so this is information without a gain.
-
-    ## When it is wrong
-    - With inputs of varying size, also in a smaller last batch, cuDNN times its algorithms again for each new shape.
-    - Deterministic algorithms rule the choice out.
-
-    ## What to do
-    `Trainer(benchmark=True)`, and `drop_last=True` in the DataLoader.
-    """
-
     id = "cudnn-benchmark-off"
     title = "cuDNN does not time its convolution algorithms"
     certainty = 0.5
@@ -59,12 +54,10 @@ class CudnnBenchmarkOff(KernelRule):
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        """The setting has to be known."""
         if condition(metrics, _BENCHMARK) is None:
             raise MissingSignal("the setting of cudnn.benchmark is not known")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the setting and the convolutions."""
         if condition(metrics, _BENCHMARK) is True or True in [condition(metrics, name) for name in _FIXED]:
             return None
         time = run.per_step(lambda window: class_us(window, "convolution"))

@@ -1,15 +1,30 @@
-"""Finds fp32 products on CUDA cores on a device that has TF32, while the switch for it is off."""
+"""fp32 matrix products run without TF32 on a device that has it, because a setting says so.
+
+## What it means
+From Ampere on (compute capability 8.0), tensor cores multiply fp32 inputs rounded to TF32: the range of fp32 with 10
+bits of mantissa. torch leaves this off for matrix products (`highest`) and on for convolutions.
+
+## How it is measured
+As `tc-unused`, for the kernels whose setting is off: matrix products and attention where
+`torch.get_float32_matmul_precision()` is `highest`, convolutions where `torch.backends.cudnn.allow_tf32` is False, both
+with `NVIDIA_TF32_OVERRIDE=0`. Only the 20 longest kernels are known by name, so the time is a lower bound.
+
+## When it is wrong
+- Silent where the host sets the pace, and on devices whose TF32 is not faster than fp32.
+- TF32 rounds inputs: where the last digits matter, as in physics or some losses, `highest` is right.
+
+## What to do
+`torch.set_float32_matmul_precision("high")` before `trainer.fit`. `Trainer(precision="bf16-mixed")` gains more.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.matrix_kernels import ProductKind
-from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import capability
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, of_every_step
 
@@ -30,27 +45,7 @@ def _flags(matmul: str, *, cudnn: bool = True) -> dict[str, object]:
 _DEFAULTS, _CUDNN_OFF = _flags("highest"), _flags("high", cudnn=False)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Fp32MatmulTf32Off(KernelRule):
-    """fp32 matrix products run without TF32 on a device that has it, because a setting says so.
-
-    ## What it means
-    From Ampere on (compute capability 8.0), tensor cores multiply fp32 inputs rounded to TF32: the range of fp32 with
-    10 bits of mantissa. torch leaves this off for matrix products (`highest`) and on for convolutions.
-
-    ## How it is measured
-    As `tc-unused`, for the kernels whose setting is off: matrix products and attention where
-    `torch.get_float32_matmul_precision()` is `highest`, convolutions where `torch.backends.cudnn.allow_tf32` is False,
-    both with `NVIDIA_TF32_OVERRIDE=0`. Only the 20 longest kernels are known by name, so the time is a lower bound.
-
-    ## When it is wrong
-    - Silent where the host sets the pace, and on devices whose TF32 is not faster than fp32.
-    - TF32 rounds inputs: where the last digits matter, as in physics or some losses, `highest` is right.
-
-    ## What to do
-    `torch.set_float32_matmul_precision("high")` before `trainer.fit`. `Trainer(precision="bf16-mixed")` gains more.
-    """
-
     id = "fp32-matmul-tf32-off"
     title = "Matrix products run without TF32"
     specialises = ("tc-unused",)
@@ -84,11 +79,9 @@ class Fp32MatmulTf32Off(KernelRule):
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        """The device has to be known, and the settings where it has TF32."""
         self._switch(metrics)
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the products whose setting is off."""
         switch = self._switch(metrics)
         found = measured(run.off_tensor_cores).get(switch[0]) if switch is not None else None
         if switch is None or found is None or found.faster_dtype != "tf32":

@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.device_kernels import DeviceRun as DeviceRun
 from lightning_gpuprof.model.device_kernels import DeviceWindow as DeviceWindow
 from lightning_gpuprof.model.device_kernels import class_us as class_us
 from lightning_gpuprof.model.device_kernels import short_name as short_name
 from lightning_gpuprof.model.measured_time import Measured as Measured
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, gain, measured, severity
+from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Evidence, Finding, Metrics, gain, measured, severity
 from lightning_gpuprof.rules.examples import not_evaluated
 
 UNTRACED = not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"})

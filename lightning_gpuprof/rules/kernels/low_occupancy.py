@@ -1,9 +1,23 @@
-"""Finds that kernels have fewer blocks than the device has multiprocessors for much of the step."""
+"""Kernels are launched with too few blocks to give each multiprocessor one.
+
+## What it means
+A kernel with 30 blocks on a device of 108 multiprocessors leaves 78 of them idle. Larger tensors make more blocks.
+
+## How it is measured
+Trace windows, from the launch geometry (an estimate, not a counter): for kernels of 10 µs and more, their time times
+the share of multiprocessors without a block. Communication does not count, nor do kernels that would gain more from
+tensor cores. What a fuller device gains is not measured: information, and the gain's lower bound is 0.
+
+## When it is wrong
+- Kernels that run at the same time on several streams fill the device together.
+
+## What to do
+A larger `batch_size` takes about the same time per step. Check the memory and the learning rate.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import batch_size
 from lightning_gpuprof.model.device_kernels import DeviceRun, short_name
@@ -19,25 +33,7 @@ def _run(ms: float, blocks: int, kernel: str = "tensor core gemm") -> dict[str, 
     return {"kernels": {kernel: (ms, blocks), "pointwise": 49 - ms}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class LowOccupancy(KernelRule):
-    """Kernels are launched with too few blocks to give each multiprocessor one.
-
-    ## What it means
-    A kernel with 30 blocks on a device of 108 multiprocessors leaves 78 of them idle. Larger tensors make more blocks.
-
-    ## How it is measured
-    Trace windows, from the launch geometry (an estimate, not a counter): for kernels of 10 µs and more, their time
-    times the share of multiprocessors without a block. Communication does not count, nor do kernels that would gain
-    more from tensor cores. What a fuller device gains is not measured: information, and the gain's lower bound is 0.
-
-    ## When it is wrong
-    - Kernels that run at the same time on several streams fill the device together.
-
-    ## What to do
-    A larger `batch_size` takes about the same time per step. Check the memory and the learning rate.
-    """
-
     id = "low-occupancy"
     title = "Kernels are too small to fill the GPU"
     explains = claims.IDLE_MULTIPROCESSORS
@@ -58,12 +54,10 @@ class LowOccupancy(KernelRule):
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        """Blocks and multiprocessors have to be known."""
         if all(not w.kernels.fill.est_sm_efficiency_known_ratio for w in run.windows):
             raise MissingSignal("the trace does not say with how many blocks kernels were launched")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the launches."""
         idle = run.per_step(lambda window: sum(row.saving_us for row in window.unfilled))
         if not self.is_long(run, idle) or not worthwhile(idle.ms, run.period_ms):
             return None

@@ -1,13 +1,27 @@
-"""Finds that pointwise kernels and reductions at the memory's bandwidth take most of the step of an eager model."""
+"""Pointwise operators and reductions that only move data take a large part of the step, and nothing fuses them.
+
+## What it means
+An addition, an activation or a normalisation reads its inputs from memory and writes its result back; the arithmetic is
+free. A compiler fuses such operators, so that intermediate results never reach memory.
+
+## How it is measured
+Trace windows: the time of pointwise kernels, normalisations and reductions, and how much of the memory bandwidth those
+of known shapes reach (measured, else of the data sheet; bytes are a lower bound). How much of the pointwise time a
+compiler saves is not known beforehand: information, and the gain's lower bound is 0.
+
+## When it is wrong
+- A model that is mostly normalisation of huge tensors may be as fast as memory allows.
+
+## What to do
+`torch.compile(model)`, a fused optimizer, fused normalisation layers, or half precision, which halves the bytes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import listed, percent
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, percent, threshold
 from lightning_gpuprof.rules.compiling import compile_line
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured, of_every_step
@@ -20,26 +34,7 @@ def _run(ms: float = 30.0, bandwidth_ratio: float = 0.8) -> dict[str, object]:
     return {"kernels": {"pointwise": ms, "tensor core gemm": 49 - ms}, "roofline": [add]}
 
 
-@dataclass(frozen=True, kw_only=True)
 class MemoryBoundKernels(KernelRule):
-    """Pointwise operators and reductions that only move data take a large part of the step, and nothing fuses them.
-
-    ## What it means
-    An addition, an activation or a normalisation reads its inputs from memory and writes its result back; the
-    arithmetic is free. A compiler fuses such operators, so that intermediate results never reach memory.
-
-    ## How it is measured
-    Trace windows: the time of pointwise kernels, normalisations and reductions, and how much of the memory bandwidth
-    those of known shapes reach (measured, else of the data sheet; bytes are a lower bound). How much of the pointwise
-    time a compiler saves is not known beforehand: information, and the gain's lower bound is 0.
-
-    ## When it is wrong
-    - A model that is mostly normalisation of huge tensors may be as fast as memory allows.
-
-    ## What to do
-    `torch.compile(model)`, a fused optimizer, fused normalisation layers, or half precision, which halves the bytes.
-    """
-
     id = "memory-bound-kernels"
     title = "Unfused pointwise kernels are limited by memory bandwidth"
     explains = claims.MEMORY_KERNELS
@@ -64,7 +59,6 @@ class MemoryBoundKernels(KernelRule):
     )
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the kernels that multiply nothing."""
         found, compiled = measured(run.pointwise), condition(metrics, "compile.state") not in (None, "none")
         bandwidth, saved_ms = found.bandwidth_ratio, self.fused_ratio * found.elementwise.ms
         if compiled or not self.is_long(run, found.time):

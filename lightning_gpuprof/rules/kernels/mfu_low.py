@@ -1,11 +1,26 @@
-"""Finds that a model of matrix products reaches little of the device's peak, and says where the rest goes."""
+"""Matrix products reach a small part of the GPU's peak rate: a symptom, split into its parts.
+
+## What it means
+Model FLOP/s utilization (MFU): the FLOPs of products, convolutions and attention that the model asks for, over what the
+device could do in the step time. It is the product of how long the GPU is busy, how much of that it multiplies, and how
+fast.
+
+## How it is measured
+FLOPs from the shapes of operators in trace windows, time from untraced steps, peaks from data sheets for the dtype,
+where products take much of the kernel time and the FLOPs of most of that time are known. Information only: the rules on
+its parts have causes and gains.
+
+## When it is wrong
+- Capped clocks and power put the data-sheet peak out of reach: a well-tuned large model has 40 to 60 %.
+- Recomputation by activation checkpointing counts as the model's own.
+
+## What to do
+Begin with the smallest of the three parts, which the advice names.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import percent
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
@@ -16,28 +31,7 @@ def _run(mfu: float, *, products_ms: float = 33.6, known: float = 1.0) -> dict[s
     return {"kernels": kernels, "step_ms": 65.0, "mfu": (mfu, known)}
 
 
-@dataclass(frozen=True, kw_only=True)
 class MfuLow(KernelRule):
-    """Matrix products reach a small part of the GPU's peak rate: a symptom, split into its parts.
-
-    ## What it means
-    Model FLOP/s utilization (MFU): the FLOPs of products, convolutions and attention that the model asks for, over what
-    the device could do in the step time. It is the product of how long the GPU is busy, how much of that it multiplies,
-    and how fast.
-
-    ## How it is measured
-    FLOPs from the shapes of operators in trace windows, time from untraced steps, peaks from data sheets for the dtype,
-    where products take much of the kernel time and the FLOPs of most of that time are known. Information only: the
-    rules on its parts have causes and gains.
-
-    ## When it is wrong
-    - Capped clocks and power put the data-sheet peak out of reach: a well-tuned large model has 40 to 60 %.
-    - Recomputation by activation checkpointing counts as the model's own.
-
-    ## What to do
-    Begin with the smallest of the three parts, which the advice names.
-    """
-
     id = "mfu-low"
     title = "The model reaches a small part of the GPU's peak"
     certainty = 0.7
@@ -56,12 +50,10 @@ class MfuLow(KernelRule):
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        """The MFU of a window has to be known."""
         if not run.rated(self.least_known_ratio):
             raise MissingSignal("the FLOPs of most products or the peak of the device are not known")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the window with the highest MFU."""
         window, mfu = max(run.rated(self.least_known_ratio), key=lambda item: item[1])
         roofline = window.analysis.roofline
         multiplies = min(1.0, (roofline.matrix_us if roofline is not None else 0.0) / window.kernels.total_us)

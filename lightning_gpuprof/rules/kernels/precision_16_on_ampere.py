@@ -1,8 +1,22 @@
-"""Points out float16 with a gradient scaler on a device that computes bfloat16 at the same speed."""
+"""float16 with a gradient scaler runs on a GPU that has bfloat16 at the same speed.
+
+## What it means
+float16 needs a gradient scaler: it multiplies the loss, looks through all gradients for overflow, and reads the answer
+back to the host before each optimizer step, which waits for the device. bfloat16 has the range of float32 and needs
+none.
+
+## How it is measured
+From the conditions: `precision="16-mixed"` and a compute capability of 8.0 (Ampere) or more. It is information only:
+trace windows show what the scaler's wait costs (`amp-scaler-sync`).
+
+## When it is wrong
+- bfloat16 has fewer digits: a few models (some GANs, regression to high precision) need float16 or float32.
+
+## What to do
+`Trainer(precision="bf16-mixed")`.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -10,26 +24,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 _SCALED = {"device.type": "cuda", "trainer.precision": "16-mixed", "device.capability": "9.0"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Precision16OnAmpere(BaseRule):
-    """float16 with a gradient scaler runs on a GPU that has bfloat16 at the same speed.
-
-    ## What it means
-    float16 needs a gradient scaler: it multiplies the loss, looks through all gradients for overflow, and reads the
-    answer back to the host before each optimizer step, which waits for the device. bfloat16 has the range of float32
-    and needs none.
-
-    ## How it is measured
-    From the conditions: `precision="16-mixed"` and a compute capability of 8.0 (Ampere) or more. It is information
-    only: trace windows show what the scaler's wait costs (`amp-scaler-sync`).
-
-    ## When it is wrong
-    - bfloat16 has fewer digits: a few models (some GANs, regression to high precision) need float16 or float32.
-
-    ## What to do
-    `Trainer(precision="bf16-mixed")`.
-    """
-
     id = "precision-16-on-ampere"
     title = "float16 needs a gradient scaler, bfloat16 does not"
 
@@ -49,7 +44,6 @@ class Precision16OnAmpere(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Look at the precision and the device."""
         precision, device = condition(metrics, "trainer.precision"), condition(metrics, "device.type")
         if precision is None or device is None:
             raise MissingSignal("the precision or the device of the run is not known")

@@ -1,12 +1,26 @@
-"""Finds products whose sizes do not fit tensor cores, and that are slower than products of the run that do."""
+"""Matrix products have a size that is no multiple of what tensor cores load at once, and are slower for it.
+
+## What it means
+Tensor cores load 16 bytes at a time: 8 elements of half precision, 4 of TF32, 16 of fp8 and int8. If a row is no
+multiple of that, the library pads or takes slower kernels. A vocabulary of 50,257 is the usual case.
+
+## How it is measured
+Roofline of trace windows with shapes: products (`mm`, `addmm`, `bmm`) whose number of columns is no such multiple, and
+products of the same kind that share this size, beside the roofline share of aligned ones of that kind and dtype with a
+quarter to four times their FLOPs. The gain is the difference. Only the 20 longest rows are known.
+
+## When it is wrong
+- Without aligned products to compare with it is not evaluated.
+- A number of tokens or samples matters less than one of features, and counts only as a number of columns.
+
+## What to do
+Pad the size: `nn.Linear(…, 50304)` for 50,257 words, a hidden size, a batch with `drop_last=True`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, percent, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, of_every_step
 
@@ -26,27 +40,7 @@ _VOCABULARY = "8192x768, 768x50257"
 _FORWARD, _BACKWARD = _product(_VOCABULARY, 12, 0.2), _product("8192x50257, 50257x768", 8.0, 0.3)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TcMisaligned(KernelRule):
-    """Matrix products have a size that is no multiple of what tensor cores load at once, and are slower for it.
-
-    ## What it means
-    Tensor cores load 16 bytes at a time: 8 elements of half precision, 4 of TF32, 16 of fp8 and int8. If a row is no
-    multiple of that, the library pads or takes slower kernels. A vocabulary of 50,257 is the usual case.
-
-    ## How it is measured
-    Roofline of trace windows with shapes: products (`mm`, `addmm`, `bmm`) whose number of columns is no such multiple,
-    and products of the same kind that share this size, beside the roofline share of aligned ones of that kind and dtype
-    with a quarter to four times their FLOPs. The gain is the difference. Only the 20 longest rows are known.
-
-    ## When it is wrong
-    - Without aligned products to compare with it is not evaluated.
-    - A number of tokens or samples matters less than one of features, and counts only as a number of columns.
-
-    ## What to do
-    Pad the size: `nn.Linear(…, 50304)` for 50,257 words, a hidden size, a batch with `drop_last=True`.
-    """
-
     id = "tc-misaligned"
     title = "Matrix sizes do not fit the tensor cores"
     explains = claims.MATRIX_KERNELS
@@ -74,12 +68,10 @@ class TcMisaligned(KernelRule):
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        """Shapes have to be known."""
         if any(window.misaligned is None for window in run.windows):
             raise MissingSignal("a trace window holds no product of known shape: TraceConfig(record_shapes=True)")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the products."""
         unfit = run.per_step(lambda window: sum(one.row.device_us for one in window.misaligned or ()))
         if not self.is_long(run, unfit):
             return None

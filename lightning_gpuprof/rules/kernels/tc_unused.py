@@ -1,14 +1,33 @@
-"""Finds fp32 products that run on CUDA cores although the device has tensor cores."""
+"""Matrix products and convolutions run in fp32 on CUDA cores while the tensor cores idle.
+
+## What it means
+Tensor cores multiply half precision 2 to 16 times as fast as CUDA cores multiply fp32. With `precision="32-true"` they
+are used for TF32 at most.
+
+## How it is measured
+Trace windows: the time of kernels whose names prove fp32 products on CUDA cores (sgemm, SIMT, cuDNN's direct
+convolutions), except matrix-vector products and depthwise convolutions, which are bound by memory. Kernels with opaque
+names (Triton) never count. The gain is time x (1 - 1/k), where k is the data-sheet peak of tensor cores over that of
+CUDA cores (2 for unknown devices), but no more than the roofline allows; its lower bound takes k/2.
+
+## When it is wrong
+- Silent where the host or slow workers set the pace: shorter kernels would only lengthen the GPU's wait.
+- Small or memory-bound products gain less; this is only seen in windows with shapes.
+- Only training tells whether the model converges in half precision. bf16 has the range of fp32; fp16 needs loss
+  scaling, which Lightning adds.
+
+## What to do
+`Trainer(precision="bf16-mixed")` from compute capability 8.0 on, `"16-mixed"` on Volta and Turing. The smaller step is
+TF32: `fp32-matmul-tf32-off`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import capability, mixed_precision
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, Value, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, Value, condition, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, of_every_step
 
@@ -24,31 +43,7 @@ _FED = {"kernels": {"fp32 gemm": 25, "pointwise": 5}, "times_ms": _WAITING_MS, "
 _ROOF = ("aten::mm", "8x8, 8x8", 30.0, {"dtype": "fp32", "bytes_per_call": 45e9})
 
 
-@dataclass(frozen=True, kw_only=True)
 class TcUnused(KernelRule):
-    """Matrix products and convolutions run in fp32 on CUDA cores while the tensor cores idle.
-
-    ## What it means
-    Tensor cores multiply half precision 2 to 16 times as fast as CUDA cores multiply fp32. With
-    `precision="32-true"` they are used for TF32 at most.
-
-    ## How it is measured
-    Trace windows: the time of kernels whose names prove fp32 products on CUDA cores (sgemm, SIMT, cuDNN's direct
-    convolutions), except matrix-vector products and depthwise convolutions, which are bound by memory. Kernels with
-    opaque names (Triton) never count. The gain is time x (1 - 1/k), where k is the data-sheet peak of tensor cores over
-    that of CUDA cores (2 for unknown devices), but no more than the roofline allows; its lower bound takes k/2.
-
-    ## When it is wrong
-    - Silent where the host or slow workers set the pace: shorter kernels would only lengthen the GPU's wait.
-    - Small or memory-bound products gain less; this is only seen in windows with shapes.
-    - Only training tells whether the model converges in half precision. bf16 has the range of fp32; fp16 needs loss
-      scaling, which Lightning adds.
-
-    ## What to do
-    `Trainer(precision="bf16-mixed")` from compute capability 8.0 on, `"16-mixed"` on Volta and Turing. The smaller step
-    is TF32: `fp32-matmul-tf32-off`.
-    """
-
     id = "tc-unused"
     title = "Matrix products run without tensor cores"
     explains = claims.MATRIX_KERNELS
@@ -78,12 +73,10 @@ class TcUnused(KernelRule):
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        """The device has to be known."""
         if not run.tensor_cores_known:
             raise MissingSignal("the trace does not say whether the device has tensor cores")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the products."""
         found = measured(run.off_tensor_cores).get("all")
         if found is None or not worthwhile(found.saved.ms, run.period_ms) or not self.is_long(run, found.time):
             return None

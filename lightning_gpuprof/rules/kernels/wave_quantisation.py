@@ -1,9 +1,25 @@
-"""Finds long products whose last wave of blocks leaves a large part of the device empty."""
+"""A product or convolution needs a little more than a whole number of waves, and the last one is mostly empty.
+
+## What it means
+A GPU runs as many blocks at a time as fit: a wave. 1.1 waves take as long as 2 if all blocks take equally long.
+
+## How it is measured
+Trace windows, from the launch geometry (an estimate, not a counter): long matrix kernels with few waves, of whose slots
+many are empty. The gain is that part of their time; half of it has to be worthwhile, because blocks that end early make
+room for the next kernel. It is not measured, so this is information, and the gain's lower bound is 0.
+
+## When it is wrong
+- Kernels that split work unevenly or choose their number of blocks themselves (persistent kernels, exactly one wave)
+  behave differently.
+
+## What to do
+Blocks grow with the batch and the feature sizes. The advised batch sizes fill the waves if the blocks are along the
+batch. Try it: the library may choose another kernel.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, short_name
 from lightning_gpuprof.model.numbers import listed, percent
@@ -22,27 +38,7 @@ def _waves(number: float) -> dict[str, object]:
     return {"kernels": {"tensor core gemm": (30, round(number * _WAVE)), "pointwise": 19}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class WaveQuantisation(KernelRule):
-    """A product or convolution needs a little more than a whole number of waves, and the last one is mostly empty.
-
-    ## What it means
-    A GPU runs as many blocks at a time as fit: a wave. 1.1 waves take as long as 2 if all blocks take equally long.
-
-    ## How it is measured
-    Trace windows, from the launch geometry (an estimate, not a counter): long matrix kernels with few waves, of whose
-    slots many are empty. The gain is that part of their time; half of it has to be worthwhile, because blocks that end
-    early make room for the next kernel. It is not measured, so this is information, and the gain's lower bound is 0.
-
-    ## When it is wrong
-    - Kernels that split work unevenly or choose their number of blocks themselves (persistent kernels, exactly one
-      wave) behave differently.
-
-    ## What to do
-    Blocks grow with the batch and the feature sizes. The advised batch sizes fill the waves if the blocks are along the
-    batch. Try it: the library may choose another kernel.
-    """
-
     id = "wave-quantisation"
     title = "The last wave of blocks leaves the GPU half empty"
     explains = claims.MATRIX_KERNELS
@@ -68,12 +64,10 @@ class WaveQuantisation(KernelRule):
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        """The number of waves has to be known."""
         if all(w.kernels.fill.waves_known_ratio in (None, 0.0) for w in run.windows):
             raise MissingSignal("the trace does not say how many blocks the device runs at a time")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        """Judge the longest products."""
         saved = run.per_step(lambda window: sum(map(_empty_us, self._uneven(window, run))))
         found = [self._uneven(window, run) for window in run.windows]
         if not all(found) or not worthwhile(self.certain_ratio * saved.lower_ms, run.period_ms):

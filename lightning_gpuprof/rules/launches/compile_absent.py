@@ -1,8 +1,20 @@
-"""Points out that a model whose launches come late is not compiled."""
+"""The GPU waits for launches, and the model runs without `torch.compile`.
+
+## What it means
+`torch.compile` fuses kernels and removes Python; with CUDA graphs a whole graph is one launch.
+
+## How it is measured
+The idle time of `launch-bound` passes its threshold, and nothing was compiled at the first step or later. This is a
+hint: the gain is that of `launch-bound`.
+
+## When it is wrong
+- A model with graph breaks or varying shapes compiles into many parts, or again and again, and gains less.
+
+## What to do
+`model = torch.compile(model, mode="reduce-overhead")` before `trainer.fit(model)`; `dynamic=True` if shapes vary.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, threshold
@@ -14,24 +26,7 @@ _SHORT = {"kernel_us": 3.0}
 _EAGER = {"compile.state": "none"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompileAbsent(BaseRule):
-    """The GPU waits for launches, and the model runs without `torch.compile`.
-
-    ## What it means
-    `torch.compile` fuses kernels and removes Python; with CUDA graphs a whole graph is one launch.
-
-    ## How it is measured
-    The idle time of `launch-bound` passes its threshold, and nothing was compiled at the first step or later. This is a
-    hint: the gain is that of `launch-bound`.
-
-    ## When it is wrong
-    - A model with graph breaks or varying shapes compiles into many parts, or again and again, and gains less.
-
-    ## What to do
-    `model = torch.compile(model, mode="reduce-overhead")` before `trainer.fit(model)`; `dynamic=True` if shapes vary.
-    """
-
     id = "compile-absent"
     title = "The model is not compiled"
 
@@ -48,7 +43,6 @@ class CompileAbsent(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Look whether a launch-bound model is compiled."""
         found = late_launches(metrics)
         if not found.passes(self.least_ratio):
             return None

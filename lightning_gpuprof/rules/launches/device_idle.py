@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from lightning_gpuprof.model.device_step import STARVED_RATIO, DeviceStep, ExplainedStep
-from lightning_gpuprof.model.finding import Evidence
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, Unmeasured
-from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
+from lightning_gpuprof.rules.base import Evidence, Metrics, condition, is_cpu_only, steady_period_ms
 
 MAX_INFLATION_RATIO = 1.25
 """Traced over untraced step time from which a window's shares are said to be inflated. The method."""

@@ -1,17 +1,34 @@
-"""Finds long gaps between kernels that come back in the steps, and what the host does in them."""
+"""In most steps the GPU idles for over a millisecond at a time, because the host does something else.
+
+## What it means
+Within the model's own phases the host builds a mask or a graph in numpy, matches boxes, decodes text, computes a
+metric, waits for a file or a lock, or asks the driver for memory. The launch queue runs dry.
+
+## How it is measured
+The longest gaps of a trace window, of more than 1 ms and 2 % of the step, with the causes `host_work` and `allocator`:
+the host launched nothing and was in no fetch, callback, checkpoint or wait for the GPU. They are grouped by the line,
+else the function or operator, that held the host; a group counts if half of the traced steps, and at least two, have
+such a gap. The time is scaled to untraced steps as for `sync-points`. It is also the gain.
+
+## When it is wrong
+- Only the 20 longest gaps of a window are known, so the time is a lower bound.
+- Without stacks (`TraceConfig(with_stack=True)`) the place is an operator, a range or a phase, not a line.
+
+## What to do
+Move the work to the GPU, into the Dataset, or out of the step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import GapPlace
 from lightning_gpuprof.model.numbers import counted, listed, millis
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import explained_step
 from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
@@ -26,28 +43,7 @@ def _other(ms: float) -> dict[str, float]:
     return {"kernels": 90, "other_us": 1e3 * ms}
 
 
-@dataclass(frozen=True, kw_only=True)
 class GpuGaps(StepRule):
-    """In most steps the GPU idles for over a millisecond at a time, because the host does something else.
-
-    ## What it means
-    Within the model's own phases the host builds a mask or a graph in numpy, matches boxes, decodes text, computes a
-    metric, waits for a file or a lock, or asks the driver for memory. The launch queue runs dry.
-
-    ## How it is measured
-    The longest gaps of a trace window, of more than 1 ms and 2 % of the step, with the causes `host_work` and
-    `allocator`: the host launched nothing and was in no fetch, callback, checkpoint or wait for the GPU. They are
-    grouped by the line, else the function or operator, that held the host; a group counts if half of the traced steps,
-    and at least two, have such a gap. The time is scaled to untraced steps as for `sync-points`. It is also the gain.
-
-    ## When it is wrong
-    - Only the 20 longest gaps of a window are known, so the time is a lower bound.
-    - Without stacks (`TraceConfig(with_stack=True)`) the place is an operator, a range or a phase, not a line.
-
-    ## What to do
-    Move the work to the GPU, into the Dataset, or out of the step.
-    """
-
     id = "gpu-gaps"
     title = "The host stops launching in the middle of the step"
     explains = claims.HOST_ELSEWHERE
@@ -70,7 +66,6 @@ class GpuGaps(StepRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the longest gaps of the window."""
         step = explained_step(metrics)
         least_ms = max(self.least_gap_ms, self.least_gap_ratio * step.period_ms)
         gaps = step.long_gaps(_CAUSES, least_ms)

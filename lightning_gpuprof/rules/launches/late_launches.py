@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import Evidence, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.rules.base import Change, Evidence, Metrics, MissingSignal, condition, worthwhile
 from lightning_gpuprof.rules.compiling import compile_line
 from lightning_gpuprof.rules.launches.device_idle import compiled, explained_step, shapes_vary
 from lightning_gpuprof.rules.launches.step_rule import of_every_step

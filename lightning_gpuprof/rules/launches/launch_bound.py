@@ -1,8 +1,26 @@
-"""Finds that the device waits for the host to launch its kernels."""
+"""The GPU runs out of kernels because the host launches them too slowly.
+
+## What it means
+Each operator takes 5 to 50 us on the host, whatever its size. If the kernels are shorter than that, the GPU is done
+before the next launch. A faster GPU does not help; fewer or larger launches do.
+
+## How it is measured
+The GPU's idle time is the untraced step time without its busy time, which tracing does not change. Of that, the causes
+`launch` and `launch_latency` of a trace window: the GPU had run dry and the host was on its way to the next launch, in
+no fetch, callback, checkpoint, allocation or wait for the GPU. As tracing slows launches down, the lower bound is what
+remains of the idle time if every other cause takes as long as in the window, without the host's time outside of the
+model and without what follows a wait. The gain is that idle time.
+
+## When it is wrong
+- The bound is cautious: waits for the GPU or for batches are reported first, and this shows when they are gone.
+- Python between the operators counts, too: see `python-overhead`.
+- A busy or slow CPU makes every launch late: see `cpu-contention`.
+
+## What to do
+`torch.compile(model, mode="reduce-overhead")`, a fused optimizer, a larger batch, fewer and larger operators.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Finding, Metrics, threshold
@@ -14,30 +32,7 @@ _SHORT = {"kernel_us": 3.0}
 _EAGER, _COMPILED = {"compile.state": "none"}, {"compile.state": "module", "compile.mode": "default"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class LaunchBound(StepRule):
-    """The GPU runs out of kernels because the host launches them too slowly.
-
-    ## What it means
-    Each operator takes 5 to 50 us on the host, whatever its size. If the kernels are shorter than that, the GPU is done
-    before the next launch. A faster GPU does not help; fewer or larger launches do.
-
-    ## How it is measured
-    The GPU's idle time is the untraced step time without its busy time, which tracing does not change. Of that, the
-    causes `launch` and `launch_latency` of a trace window: the GPU had run dry and the host was on its way to the next
-    launch, in no fetch, callback, checkpoint, allocation or wait for the GPU. As tracing slows launches down, the lower
-    bound is what remains of the idle time if every other cause takes as long as in the window, without the host's time
-    outside of the model and without what follows a wait. The gain is that idle time.
-
-    ## When it is wrong
-    - The bound is cautious: waits for the GPU or for batches are reported first, and this shows when they are gone.
-    - Python between the operators counts, too: see `python-overhead`.
-    - A busy or slow CPU makes every launch late: see `cpu-contention`.
-
-    ## What to do
-    `torch.compile(model, mode="reduce-overhead")`, a fused optimizer, a larger batch, fewer and larger operators.
-    """
-
     id = "launch-bound"
     title = "The host launches kernels too slowly"
     explains = claims.LATE_LAUNCHES
@@ -66,7 +61,6 @@ class LaunchBound(StepRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the idle time before launches."""
         found = late_launches(metrics)
         if not found.passes(self.least_ratio):
             return None

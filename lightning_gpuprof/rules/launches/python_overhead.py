@@ -1,15 +1,41 @@
-"""Finds that the device waits while the host runs Python between its operators; on a CPU, that the step does."""
+"""The GPU waits for launches, or on a CPU the step takes long, while the host is in Python and not in torch.
+
+## What it means
+Between two operators the host runs the interpreter: loops over layers, time steps or samples, nested modules, hooks,
+dictionaries, asserts. If that takes longer than the kernels, the GPU waits for it.
+
+## How it is measured
+GPU: of the idle time of `launch-bound`, the share in which the launching thread was in none of torch's operators and in
+no call of the runtime. It has to be more than 60 %, and 15 % of the step for certain. The gain is all of that idle
+time, since a compiled model has fewer launches, too; its lower bound is the part in Python.
+
+CPU: forward and backward of untraced steps without waits and garbage collection, less the self time of all operators in
+a trace window. Tracing makes operators longer, so this is a lower bound. It has to be 60 % of what remains of forward
+and backward, 15 % of the step without waiting for a CPU, and 1 ms. With several ranks, which wait for each other in
+backward, only forward counts.
+
+CPU without a window: a thread of the profiler asks for the interpreter at random moments, ten times a second. A torch
+operator releases it at once; Python keeps it for up to 5 ms. The share of requests that wait 1 ms or more, with its 5 %
+lower bound, is the share of Python, also where other programs take the CPU: a thread that loses it keeps the
+interpreter if it was in Python. Loops with operators in them need a window, and so do runs with other busy Python
+threads.
+
+## When it is wrong
+- Stacks in a window make each Python call slower, so the share is too large.
+- Native code that is not torch's, such as a tokenizer, counts as Python.
+
+## What to do
+Compile, which removes the interpreter; otherwise replace loops by operators on whole tensors.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import delayed_ratio, is_cpu_only
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, gain, measured, percent, severity, threshold
 from lightning_gpuprof.rules.compiling import compile_line
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import compiled
@@ -25,38 +51,7 @@ def _python(us: float, *, op_us: float = 12.0, kernel_us: float = 3.0, fetch_us:
     return {"python_us": us, "op_us": op_us, "kernel_us": kernel_us, "fetch_us": fetch_us}
 
 
-@dataclass(frozen=True, kw_only=True)
 class PythonOverhead(StepRule):
-    """The GPU waits for launches, or on a CPU the step takes long, while the host is in Python and not in torch.
-
-    ## What it means
-    Between two operators the host runs the interpreter: loops over layers, time steps or samples, nested modules,
-    hooks, dictionaries, asserts. If that takes longer than the kernels, the GPU waits for it.
-
-    ## How it is measured
-    GPU: of the idle time of `launch-bound`, the share in which the launching thread was in none of torch's operators
-    and in no call of the runtime. It has to be more than 60 %, and 15 % of the step for certain. The gain is all of
-    that idle time, since a compiled model has fewer launches, too; its lower bound is the part in Python.
-
-    CPU: forward and backward of untraced steps without waits and garbage collection, less the self time of all
-    operators in a trace window. Tracing makes operators longer, so this is a lower bound. It has to be 60 % of what
-    remains of forward and backward, 15 % of the step without waiting for a CPU, and 1 ms. With several ranks, which
-    wait for each other in backward, only forward counts.
-
-    CPU without a window: a thread of the profiler asks for the interpreter at random moments, ten times a second. A
-    torch operator releases it at once; Python keeps it for up to 5 ms. The share of requests that wait 1 ms or more,
-    with its 5 % lower bound, is the share of Python, also where other programs take the CPU: a thread that loses it
-    keeps the interpreter if it was in Python. Loops with operators in them need a window, and so do runs with other
-    busy Python threads.
-
-    ## When it is wrong
-    - Stacks in a window make each Python call slower, so the share is too large.
-    - Native code that is not torch's, such as a tokenizer, counts as Python.
-
-    ## What to do
-    Compile, which removes the interpreter; otherwise replace loops by operators on whole tensors.
-    """
-
     id = "python-overhead"
     title = "Python between operators is slow"
     explains = claims.LATE_LAUNCHES
@@ -80,7 +75,6 @@ class PythonOverhead(StepRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the host's time between operators."""
         if is_cpu_only(metrics):
             return self._on_cpu(metrics)
         found = late_launches(metrics)

@@ -1,38 +1,33 @@
-"""Reports that the host is so far ahead of the device that it has to wait in its launches: a healthy state."""
+"""The launch queue is full: the host is ahead of the GPU, and its time in launches costs nothing.
+
+## What it means
+CUDA queues about a thousand launches and then blocks the next one until the GPU has begun an earlier one. A profile of
+the host shows long launches, or a long forward and backward pass, although nothing is slow there: the GPU sets the
+pace.
+
+## How it is measured
+Trace window: launches that took more than three times the median while a thousand kernels were queued, and a GPU that
+idles for at most a tenth of an untraced step. Information only. Unlike in other rules, a window counts in which the GPU
+still runs what was launched before it.
+
+## When it is wrong
+- ROCm's queue grows instead of blocking the host: nothing is reported there.
+
+## What to do
+Nothing on the host. Look at the kernels: precision, tensor cores, fused operators.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import confidence, seen_step, step_evidence
 
 _FULL = {"kernels": 500, "fetch_us": 10.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class QueueFull(BaseRule):
-    """The launch queue is full: the host is ahead of the GPU, and its time in launches costs nothing.
-
-    ## What it means
-    CUDA queues about a thousand launches and then blocks the next one until the GPU has begun an earlier one. A profile
-    of the host shows long launches, or a long forward and backward pass, although nothing is slow there: the GPU sets
-    the pace.
-
-    ## How it is measured
-    Trace window: launches that took more than three times the median while a thousand kernels were queued, and a GPU
-    that idles for at most a tenth of an untraced step. Information only. Unlike in other rules, a window counts in
-    which the GPU still runs what was launched before it.
-
-    ## When it is wrong
-    - ROCm's queue grows instead of blocking the host: nothing is reported there.
-
-    ## What to do
-    Nothing on the host. Look at the kernels: precision, tensor cores, fused operators.
-    """
-
     id = "queue-full"
     title = "The host is far ahead of the GPU"
 
@@ -50,7 +45,6 @@ class QueueFull(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Look whether launches waited for a place in the queue."""
         step = seen_step(metrics)
         analysis = None if step.window is None else step.window.analysis
         if analysis is None or analysis.attribution is None or analysis.streams is None:

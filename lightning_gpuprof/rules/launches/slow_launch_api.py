@@ -1,8 +1,24 @@
-"""Finds that the launch calls themselves are slow, whatever is launched."""
+"""The call that launches a kernel takes long, and the GPU waits for it.
+
+## What it means
+`cudaLaunchKernel` returns within 4 to 12 us under the profiler. If it always takes much longer, the host is slow or
+shared, or launches wait for their kernels (`CUDA_LAUNCH_BLOCKING=1`, left from debugging).
+
+## How it is measured
+Trace window: the most frequent launch call has a median of 20 us or more over at least 100 calls, without a full queue,
+and the certain idle time of `launch-bound` passes 10 % of the step. The gain is what the calls take above 10 us each,
+as far as the GPU waits for launches. If the median call takes as long as the mean kernel and the queue never holds more
+than two kernels, launches wait for their kernels.
+
+## When it is wrong
+- The profiler adds a few microseconds to each call; the threshold leaves room for it.
+- First launches of a kernel, which load it, are few and do not move the median.
+
+## What to do
+Unset `CUDA_LAUNCH_BLOCKING`, give the training a CPU of its own, look for debuggers or tools that intercept CUDA.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.trace.api_tables import TimeRow
 from lightning_gpuprof.rules import claims
@@ -27,28 +43,7 @@ def _calls(call_us: float, *, kernel_us: float = 5.0, op_us: float | None = None
     }
 
 
-@dataclass(frozen=True, kw_only=True)
 class SlowLaunchApi(StepRule):
-    """The call that launches a kernel takes long, and the GPU waits for it.
-
-    ## What it means
-    `cudaLaunchKernel` returns within 4 to 12 us under the profiler. If it always takes much longer, the host is slow or
-    shared, or launches wait for their kernels (`CUDA_LAUNCH_BLOCKING=1`, left from debugging).
-
-    ## How it is measured
-    Trace window: the most frequent launch call has a median of 20 us or more over at least 100 calls, without a full
-    queue, and the certain idle time of `launch-bound` passes 10 % of the step. The gain is what the calls take above
-    10 us each, as far as the GPU waits for launches. If the median call takes as long as the mean kernel and the queue
-    never holds more than two kernels, launches wait for their kernels.
-
-    ## When it is wrong
-    - The profiler adds a few microseconds to each call; the threshold leaves room for it.
-    - First launches of a kernel, which load it, are few and do not move the median.
-
-    ## What to do
-    Unset `CUDA_LAUNCH_BLOCKING`, give the training a CPU of its own, look for debuggers or tools that intercept CUDA.
-    """
-
     id = "slow-launch-api"
     title = "Kernel launch calls are slow"
     specialises = ("launch-bound",)
@@ -72,7 +67,6 @@ class SlowLaunchApi(StepRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the median of the launch calls."""
         found = late_launches(metrics)
         step, period_ms = found.step, found.step.period_ms
         tables, attribution = step.analysis.api_tables, step.analysis.attribution

@@ -1,8 +1,23 @@
-"""Finds that the device waits for the launches of very many very short kernels, and which ones."""
+"""A step launches over a thousand kernels, most of them shorter than their own launch.
+
+## What it means
+A kernel of 2 us that takes 8 us to launch leaves the GPU idle for 6 us. Element-wise chains, loops over layers or time
+steps in Python, and optimizers that update one parameter after the other make thousands of them.
+
+## How it is measured
+Trace window: more than 1,000 kernels per step, more than half of them shorter than 10 us, and the GPU's idle time right
+before those while the host was in the operator that launched them. That time, scaled to untraced steps as for
+`launch-bound`, has to pass 10 % of the step; the GPU must be busy for less than 85 %. The gain is that time.
+
+## When it is wrong
+- Python between the operators is not in it; `launch-bound` has it.
+- Of kernels with one name, some may be needed as they are.
+
+## What to do
+Fuse: `torch.compile`, `foreach` or `fused` optimizers, operators of torch instead of several of your own.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.kernels import SavingRow
@@ -20,27 +35,7 @@ def _run(kernels: int = 1200, kernel_us: float = 3.0) -> dict[str, object]:
     return {"step": {"kernels": kernels, "kernel_us": kernel_us, "python_us": 0.0}, "traced": 3}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SmallKernels(StepRule):
-    """A step launches over a thousand kernels, most of them shorter than their own launch.
-
-    ## What it means
-    A kernel of 2 us that takes 8 us to launch leaves the GPU idle for 6 us. Element-wise chains, loops over layers or
-    time steps in Python, and optimizers that update one parameter after the other make thousands of them.
-
-    ## How it is measured
-    Trace window: more than 1,000 kernels per step, more than half of them shorter than 10 us, and the GPU's idle time
-    right before those while the host was in the operator that launched them. That time, scaled to untraced steps as for
-    `launch-bound`, has to pass 10 % of the step; the GPU must be busy for less than 85 %. The gain is that time.
-
-    ## When it is wrong
-    - Python between the operators is not in it; `launch-bound` has it.
-    - Of kernels with one name, some may be needed as they are.
-
-    ## What to do
-    Fuse: `torch.compile`, `foreach` or `fused` optimizers, operators of torch instead of several of your own.
-    """
-
     id = "small-kernels"
     title = "Tiny kernels take longer to launch than to run"
     specialises = ("launch-bound",)
@@ -62,7 +57,6 @@ class SmallKernels(StepRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge kernels that are shorter than 10 us."""
         found = late_launches(metrics)
         step, facts = found.step, found.step.analysis.kernels
         if facts is None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, gain, severity
+from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Evidence, Finding, Metrics, gain, percent, severity
 from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
 
 

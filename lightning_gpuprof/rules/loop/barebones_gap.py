@@ -1,13 +1,30 @@
-"""Points out that steps are so short that Lightning's own loop is a good part of them."""
+"""Steps are so short that the work of Lightning's own loop is a good part of them.
+
+## What it means
+Lightning's loop costs a fraction of a millisecond per batch, whatever the batch holds: progress, hooks that nobody
+uses, bookkeeping. In steps of a few milliseconds that shows.
+
+## How it is measured
+The phase `loop` (Lightning's work between the named actions) as a share of the step time of steady steps: the lower
+bound of its median, if the step time is below 20 ms. Callbacks and logging have rules of their own. The gain is that of
+batches four times as large, if the model's own time grew with them: three quarters of the phase. It is information
+only.
+
+## When it is wrong
+- On a device that works meanwhile the host's time costs nothing.
+- Larger batches may change how the model learns.
+
+## What to do
+Larger batches; less per-batch work. `Trainer(barebones=True)` shows what is left without logging, callbacks and
+progress bar: as a test only.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import condition, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, gain, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, gain, percent, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _TIMES = 4
@@ -15,29 +32,7 @@ _TIMES = 4
 _NO_OTHERS = dict.fromkeys(("data_wait", "h2d", "backward", "optimizer", "zero_grad", "callbacks", "logging"), 0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BarebonesGap(BaseRule):
-    """Steps are so short that the work of Lightning's own loop is a good part of them.
-
-    ## What it means
-    Lightning's loop costs a fraction of a millisecond per batch, whatever the batch holds: progress, hooks that nobody
-    uses, bookkeeping. In steps of a few milliseconds that shows.
-
-    ## How it is measured
-    The phase `loop` (Lightning's work between the named actions) as a share of the step time of steady steps: the lower
-    bound of its median, if the step time is below 20 ms. Callbacks and logging have rules of their own. The gain is
-    that of batches four times as large, if the model's own time grew with them: three quarters of the phase. It is
-    information only.
-
-    ## When it is wrong
-    - On a device that works meanwhile the host's time costs nothing.
-    - Larger batches may change how the model learns.
-
-    ## What to do
-    Larger batches; less per-batch work. `Trainer(barebones=True)` shows what is left without logging, callbacks and
-    progress bar: as a test only.
-    """
-
     id = "barebones-gap"
     title = "Lightning's loop is a large part of such short steps"
 
@@ -54,7 +49,6 @@ class BarebonesGap(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the loop's share of short steps."""
         period_ms = steady_period_ms(metrics)
         share = step_share(metrics, "loop")
         recoverable_ms = share.median_ms * (1 - 1 / _TIMES)

@@ -1,15 +1,38 @@
-"""Finds the callback whose per-batch hooks take a good part of every step."""
+"""One callback's hooks around the batch take a noticeable part of every step.
+
+## What it means
+Lightning calls the hooks of all callbacks on the main thread, in every step. Training waits for them.
+
+## How it is measured
+The time of all per-batch hooks of each callback, without what they contain of others, as a share of the steady,
+untraced steps: the lower bound of the median, or, for a callback that works every few batches, its part of the total
+without outliers. Severity goes by the share without 0.5 ms, which well-behaved callbacks cost, too. The most expensive
+callback is named with its most expensive hook; this profiler's own is under `overhead`.
+
+On a GPU only the time counts in which it idles while the host is in callbacks, which a trace window shows; without one
+it is information only.
+
+## When it is wrong
+- A hook that reads a tensor's value (`.item()`, a progress bar that shows the loss) waits for the GPU. Without the
+  hook, that wait moves elsewhere; `progress-bar-sync` explains the bar.
+- Workers that are behind are waited for instead: where their pace was measured, the gain ends there.
+- What no callback holds of the phase is reported as hooks of the LightningModule, with less confidence.
+- A hook that works only in rare steps: see `step-outliers`.
+
+## What to do
+Work every N batches, in `on_train_epoch_end`, or in a thread. The printed N brings it below 1 % of the step, and is at
+most half of the run's steps. For Lightning's own callbacks, set the printed argument.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.metrics import CallbackCost
-from lightning_gpuprof.model.numbers import listed, millis, percent
+from lightning_gpuprof.model.numbers import listed, millis
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.callbacks import most_every, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence
@@ -37,34 +60,7 @@ _VALIDATING = {**_costs(20.0, hook="on_validation_batch_end"), "run": {"stage": 
 _TWO = {("Slow", "on_train_batch_end"): 20.0, ("AlsoSlow", "on_train_batch_start"): 10.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CallbackSlow(BaseRule):
-    """One callback's hooks around the batch take a noticeable part of every step.
-
-    ## What it means
-    Lightning calls the hooks of all callbacks on the main thread, in every step. Training waits for them.
-
-    ## How it is measured
-    The time of all per-batch hooks of each callback, without what they contain of others, as a share of the steady,
-    untraced steps: the lower bound of the median, or, for a callback that works every few batches, its part of the
-    total without outliers. Severity goes by the share without 0.5 ms, which well-behaved callbacks cost, too. The most
-    expensive callback is named with its most expensive hook; this profiler's own is under `overhead`.
-
-    On a GPU only the time counts in which it idles while the host is in callbacks, which a trace window shows; without
-    one it is information only.
-
-    ## When it is wrong
-    - A hook that reads a tensor's value (`.item()`, a progress bar that shows the loss) waits for the GPU. Without the
-      hook, that wait moves elsewhere; `progress-bar-sync` explains the bar.
-    - Workers that are behind are waited for instead: where their pace was measured, the gain ends there.
-    - What no callback holds of the phase is reported as hooks of the LightningModule, with less confidence.
-    - A hook that works only in rare steps: see `step-outliers`.
-
-    ## What to do
-    Work every N batches, in `on_train_epoch_end`, or in a thread. The printed N brings it below 1 % of the step, and is
-    at most half of the run's steps. For Lightning's own callbacks, set the printed argument.
-    """
-
     id = "callback-slow"
     title = "A callback slows down every step"
 
@@ -88,7 +84,6 @@ class CallbackSlow(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the most expensive callback."""
         period_ms = steady_period_ms(metrics)
         worth = [cost for cost in metrics.callback_costs if cost.ratio >= self.least_ratio]
         if not worth:

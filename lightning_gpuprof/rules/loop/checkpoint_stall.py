@@ -1,16 +1,32 @@
-"""Finds that writing checkpoints takes a noticeable part of the run."""
+"""Checkpoints are written on the main thread, and training waits for the disk.
+
+## What it means
+A checkpoint is collected, serialised and written while no step runs. No single step shows that time.
+
+## How it is measured
+The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without set-up and tear-down. Two
+checkpoints are needed, as the first may pay for folders and caches, or one that takes half of the run and a second. The
+proposed factor k brings the share to 1 %, is at most 100, and applies to the cadence that is set. The gain is (1 - 1/k)
+of the time, spread over all steps.
+
+## When it is wrong
+- Rarer checkpoints lose more work when a run dies: weigh it against the share.
+- With an asynchronous checkpoint plugin only what remains on the main thread is counted, which is right.
+- One slow checkpoint that takes less than half of the run: not evaluated.
+
+## What to do
+Save less often, save only weights, or write in the background (`AsyncCheckpointIO`), to a local disk first.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Recurring
+from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import counted, percent
-from lightning_gpuprof.model.signals import condition, is_mostly_outside, run_ms_per_step
+from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO, condition, is_mostly_outside, run_ms_per_step
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MOSTLY_OUTSIDE_RATIO, Metrics, MissingSignal, gain, outside_severity, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, MissingSignal, gain, outside_severity, threshold, worthwhile
 from lightning_gpuprof.rules.callbacks import checkpoint_change
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
@@ -24,28 +40,7 @@ _ONE = {"steps": 8, "steady": 0, "epochs": 1, "validation": (0, 0.0), "checkpoin
 _ONE |= {"lacks": "every_n", "saves_ms": 375.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CheckpointStall(StallRule):
-    """Checkpoints are written on the main thread, and training waits for the disk.
-
-    ## What it means
-    A checkpoint is collected, serialised and written while no step runs. No single step shows that time.
-
-    ## How it is measured
-    The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without set-up and tear-down.
-    Two checkpoints are needed, as the first may pay for folders and caches, or one that takes half of the run and a
-    second. The proposed factor k brings the share to 1 %, is at most 100, and applies to the cadence that is set. The
-    gain is (1 - 1/k) of the time, spread over all steps.
-
-    ## When it is wrong
-    - Rarer checkpoints lose more work when a run dies: weigh it against the share.
-    - With an asynchronous checkpoint plugin only what remains on the main thread is counted, which is right.
-    - One slow checkpoint that takes less than half of the run: not evaluated.
-
-    ## What to do
-    Save less often, save only weights, or write in the background (`AsyncCheckpointIO`), to a local disk first.
-    """
-
     id = "checkpoint-stall"
     title = "Training waits for checkpoints to be written"
     name = "checkpoints"
@@ -77,7 +72,6 @@ class CheckpointStall(StallRule):
         return metrics.checkpoint
 
     def judge(self, metrics: Metrics, stall: Stall) -> Finding | None:
-        """Judge them, if they are enough to tell slow ones from a slow first one."""
         checkpoint, ratio = stall.part, stall.ratio
         most_of_it = is_mostly_outside(metrics) and ratio >= MOSTLY_OUTSIDE_RATIO
         if checkpoint.count < self.least_count and not most_of_it:

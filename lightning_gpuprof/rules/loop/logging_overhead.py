@@ -1,17 +1,35 @@
-"""Finds that collecting, reducing and writing logged values takes a noticeable part of the steps."""
+"""Collecting logged values and writing them to the loggers slows the steps.
+
+## What it means
+Each `self.log` updates a running value (50 to 200 us), in every step. Every `log_every_n_steps` Lightning reduces the
+values and hands them to each logger, on the main thread. Many calls, or a logger that writes synchronously, make that
+slow.
+
+## How it is measured
+The phase `logging` as a share of the steady, untraced steps: the lower bound of its median, or, where values are
+written every few steps, its part of the total without outliers. Where other programs use the CPUs, so that the main
+thread waits for one in 5 % of the step or more, that wait does not count. 1 ms, which a few values cost in any run, is
+taken off first. Calls of `self.log` are timed apart: `log_every_n_steps` makes only the rest rarer. On a GPU only the
+time counts in which it idles, which a trace window shows; without one it is information only.
+
+## When it is wrong
+- Values that your code computes only to log them count where they are computed, for example as `forward`.
+- On a GPU, reducing a logged tensor may wait for the device, and that wait then moves elsewhere.
+- A logger that stalls in rare steps: see `step-outliers`.
+
+## What to do
+Where writing is slow, write less often: `Trainer(log_every_n_steps=...)`. Where the calls are, call `self.log` only
+every N-th batch (`if (batch_idx + 1) % 50 == 0:`), or log fewer keys. `self.log_dict` and `on_epoch=True` save nothing:
+with 20 values they took 3.9 and 4.2 ms a step where `self.log` took 4.0.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.signals import condition, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, Share, condition, step_share, threshold
 from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule, idle_evidence
@@ -26,33 +44,7 @@ _GPU = {"run": {"device.type": "cuda"}}
 _CALLS = {"log_calls": Share(median_ratio=0.15, lower_ratio=0.15, median_ms=10.0, total_ratio=0.15)}
 
 
-@dataclass(frozen=True, kw_only=True)
 class LoggingOverhead(PhaseRule):
-    """Collecting logged values and writing them to the loggers slows the steps.
-
-    ## What it means
-    Each `self.log` updates a running value (50 to 200 us), in every step. Every `log_every_n_steps` Lightning reduces
-    the values and hands them to each logger, on the main thread. Many calls, or a logger that writes synchronously,
-    make that slow.
-
-    ## How it is measured
-    The phase `logging` as a share of the steady, untraced steps: the lower bound of its median, or, where values are
-    written every few steps, its part of the total without outliers. Where other programs use the CPUs, so that the main
-    thread waits for one in 5 % of the step or more, that wait does not count. 1 ms, which a few values cost in any run,
-    is taken off first. Calls of `self.log` are timed apart: `log_every_n_steps` makes only the rest rarer. On a GPU
-    only the time counts in which it idles, which a trace window shows; without one it is information only.
-
-    ## When it is wrong
-    - Values that your code computes only to log them count where they are computed, for example as `forward`.
-    - On a GPU, reducing a logged tensor may wait for the device, and that wait then moves elsewhere.
-    - A logger that stalls in rare steps: see `step-outliers`.
-
-    ## What to do
-    Where writing is slow, write less often: `Trainer(log_every_n_steps=...)`. Where the calls are, call `self.log` only
-    every N-th batch (`if (batch_idx + 1) % 50 == 0:`), or log fewer keys. `self.log_dict` and `on_epoch=True` save
-    nothing: with 20 values they took 3.9 and 4.2 ms a step where `self.log` took 4.0.
-    """
-
     id = "logging-overhead"
     phase = "logging"
     title = "Logging slows down the steps"
@@ -95,7 +87,6 @@ class LoggingOverhead(PhaseRule):
         return metrics.logging_without_delay or step_share(metrics, "logging")
 
     def judge(self, metrics: Metrics, time: HostTime) -> Finding:
-        """Put it into words."""
         taken_ms, period_ms = time.taken_ms, time.period_ms
         shown_ratio = taken_ms / period_ms
         loggers = condition(metrics, "trainer.loggers")

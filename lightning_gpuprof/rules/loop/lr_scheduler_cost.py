@@ -1,40 +1,34 @@
-"""Finds that stepping the learning rate scheduler takes a noticeable part of the steps."""
+"""Stepping the learning rate scheduler takes a noticeable part of the steps.
+
+## What it means
+With `"interval": "step"` Lightning steps the scheduler after each optimizer step. A scheduler computes one number per
+parameter group: it is slow with very many groups, or if `lr_scheduler_step` or a `LambdaLR` does more.
+
+## How it is measured
+The action `lr_scheduler_step` as a share of the steady steps: the lower bound of its median, or, if it happens every
+few steps, its part of the total without outliers. The gain is all of it. On a GPU only the time counts in which it
+idles, which a trace window shows.
+
+## When it is wrong
+- On a GPU without a trace window: not evaluated.
+- A scheduler that a module with manual optimization steps itself is part of `forward`.
+
+## What to do
+Step it every N steps or once per epoch, merge parameter groups, keep other work out of `lr_scheduler_step`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, usable
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, Share, condition, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 
 _SLOW = {"metrics": {"lr_scheduler": Share(median_ratio=0.2, lower_ratio=0.196, median_ms=10.0, total_ratio=0.2)}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class LrSchedulerCost(PhaseRule):
-    """Stepping the learning rate scheduler takes a noticeable part of the steps.
-
-    ## What it means
-    With `"interval": "step"` Lightning steps the scheduler after each optimizer step. A scheduler computes one number
-    per parameter group: it is slow with very many groups, or if `lr_scheduler_step` or a `LambdaLR` does more.
-
-    ## How it is measured
-    The action `lr_scheduler_step` as a share of the steady steps: the lower bound of its median, or, if it happens
-    every few steps, its part of the total without outliers. The gain is all of it. On a GPU only the time counts in
-    which it idles, which a trace window shows.
-
-    ## When it is wrong
-    - On a GPU without a trace window: not evaluated.
-    - A scheduler that a module with manual optimization steps itself is part of `forward`.
-
-    ## What to do
-    Step it every N steps or once per epoch, merge parameter groups, keep other work out of `lr_scheduler_step`.
-    """
-
     id = "lr-scheduler-cost"
     phase = "optimizer"
     needs_window = True
@@ -60,7 +54,6 @@ class LrSchedulerCost(PhaseRule):
         return share
 
     def judge(self, metrics: Metrics, time: HostTime) -> Finding:
-        """Put it into words."""
         groups = condition(metrics, "model.optimizer_param_groups")
         many = isinstance(groups, int) and groups > 1
         merge = f" Merge those of the {groups:,} parameter groups that have the same settings." if many else ""

@@ -1,11 +1,27 @@
-"""Points out that this profiler itself costs a noticeable part of the run."""
+"""This profiler itself costs a noticeable part of the run.
+
+## What it means
+Timing the phases costs some microseconds per step, sampling some of a CPU beside the training, and trace windows slow
+down the steps that they record. All of it is measured and listed under `overhead` in the report.
+
+## How it is measured
+Three shares: timing, of the steady step (a lower bound: actions that repeat within a step count once); sampling and the
+journal, of one CPU; what trace windows added, of the run: their beginning and end, and how much longer traced steps,
+and those beside the analysis of a trace, took than steady ones around, without validation, checkpoints, waits for data
+and first steps of an epoch. Not judged below 20 s, as what happens once is much of a short run. Information only;
+numbers about steady steps do not hold the windows' part.
+
+## When it is wrong
+- On a crowded machine our own code waits for a CPU, too, and costs more.
+
+## What to do
+Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)` for runs that are not measured.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import listed, percent, seconds
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, possible, run_s, threshold
+from lightning_gpuprof.model.numbers import listed, seconds
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, run_s, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -13,28 +29,7 @@ def _cost(step_ratio: float | None, **more: float) -> dict[str, object]:
     return {"metrics": {"overhead": {"share_of_step_ratio": step_ratio, **more}}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ProfilerOverhead(BaseRule):
-    """This profiler itself costs a noticeable part of the run.
-
-    ## What it means
-    Timing the phases costs some microseconds per step, sampling some of a CPU beside the training, and trace windows
-    slow down the steps that they record. All of it is measured and listed under `overhead` in the report.
-
-    ## How it is measured
-    Three shares: timing, of the steady step (a lower bound: actions that repeat within a step count once); sampling
-    and the journal, of one CPU; what trace windows added, of the run: their beginning and end, and how much longer
-    traced steps, and those beside the analysis of a trace, took than steady ones around, without validation,
-    checkpoints, waits for data and first steps of an epoch. Not judged below 20 s, as what happens once is much of a
-    short run. Information only; numbers about steady steps do not hold the windows' part.
-
-    ## When it is wrong
-    - On a crowded machine our own code waits for a CPU, too, and costs more.
-
-    ## What to do
-    Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)` for runs that are not measured.
-    """
-
     id = "profiler-overhead"
     title = "The profiler itself costs a noticeable part of the run"
 
@@ -53,7 +48,6 @@ class ProfilerOverhead(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the profiler's own cost."""
         total_s = run_s(metrics)
         step, background = metrics.overhead.get("share_of_step_ratio"), metrics.overhead.get("background_cpu_ratio")
         windows_s = metrics.overhead.get("windows_s")

@@ -1,37 +1,31 @@
-"""Points out that the sanity check of the validation takes long."""
+"""The validation batches that Lightning runs before the training take long.
+
+## What it means
+Before training, Lightning runs `num_sanity_val_steps` validation batches (2 by default), so that an error in validation
+shows at once. With slow data, or `-1` (all batches), that delays each start.
+
+## How it is measured
+The wall time of the check: from 30 s on, or from 1 s on if that is 2 % of the run without set-up and tear-down. It
+happens once, so it is information only.
+
+## When it is wrong
+The first validation batches also start the validation workers, which the first real validation would do instead.
+
+## What to do
+`Trainer(num_sanity_val_steps=0)` once validation is known to work.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent, possible, seconds
-from lightning_gpuprof.model.signals import condition, run_s
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, condition, run_s, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
-@dataclass(frozen=True, kw_only=True)
 class SanityCheckCost(BaseRule):
-    """The validation batches that Lightning runs before the training take long.
-
-    ## What it means
-    Before training, Lightning runs `num_sanity_val_steps` validation batches (2 by default), so that an error in
-    validation shows at once. With slow data, or `-1` (all batches), that delays each start.
-
-    ## How it is measured
-    The wall time of the check: from 30 s on, or from 1 s on if that is 2 % of the run without set-up and tear-down. It
-    happens once, so it is information only.
-
-    ## When it is wrong
-    The first validation batches also start the validation workers, which the first real validation would do instead.
-
-    ## What to do
-    `Trainer(num_sanity_val_steps=0)` once validation is known to work.
-    """
-
     id = "sanity-check-cost"
     title = "The sanity check before training takes long"
 
@@ -56,7 +50,6 @@ class SanityCheckCost(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the sanity check."""
         if condition(metrics, "stage") not in (None, "fit"):
             return None
         total_s = run_s(metrics)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lightning_gpuprof.model.metrics import Recurring
-from lightning_gpuprof.model.numbers import percent, seconds
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, require_possible, run_s
+from lightning_gpuprof.model.numbers import seconds
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, percent, require_possible, run_s
 
 
 @dataclass(frozen=True, kw_only=True)

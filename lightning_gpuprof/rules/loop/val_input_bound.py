@@ -1,12 +1,28 @@
-"""Finds that validation mostly waits for its batches."""
+"""Validation takes a noticeable part of the run, and most of it is waiting for batches.
+
+## What it means
+The validation loader is often forgotten when the training loader is tuned: it has no workers, or starts them again for
+each validation.
+
+## How it is measured
+The time of the fetches inside validation must pass 5 % of the wall time without set-up and tear-down, and half of
+validation. What any fetch may cost (1 ms without workers, 3 ms with them) is taken off per batch. The gain is the rest,
+spread over the training steps. What a GPU does meanwhile is not measured: there it is at most a warning.
+
+## When it is wrong
+- The validation loader is not measured from inside: which part of a batch is slow is not known.
+- Several validation loaders, or an unknown number of batches: not evaluated.
+- With fewer than two usable CPUs, a loader without workers is left alone.
+
+## What to do
+As for the training loader: workers, `persistent_workers=True`, cheaper batches.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
-from lightning_gpuprof.model.numbers import cpus, millis, percent, seconds
+from lightning_gpuprof.model.numbers import cpus, millis, seconds
 from lightning_gpuprof.model.signals import (
     condition,
     is_cpu_only,
@@ -16,7 +32,7 @@ from lightning_gpuprof.model.signals import (
     validation_loader,
 )
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, gain, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -30,28 +46,7 @@ def _of(loader: dict[str, int]) -> dict[str, object]:
     return {**_WAITS, "run": {**_LOADER, **loader}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ValInputBound(BaseRule):
-    """Validation takes a noticeable part of the run, and most of it is waiting for batches.
-
-    ## What it means
-    The validation loader is often forgotten when the training loader is tuned: it has no workers, or starts them again
-    for each validation.
-
-    ## How it is measured
-    The time of the fetches inside validation must pass 5 % of the wall time without set-up and tear-down, and half of
-    validation. What any fetch may cost (1 ms without workers, 3 ms with them) is taken off per batch. The gain is the
-    rest, spread over the training steps. What a GPU does meanwhile is not measured: there it is at most a warning.
-
-    ## When it is wrong
-    - The validation loader is not measured from inside: which part of a batch is slow is not known.
-    - Several validation loaders, or an unknown number of batches: not evaluated.
-    - With fewer than two usable CPUs, a loader without workers is left alone.
-
-    ## What to do
-    As for the training loader: workers, `persistent_workers=True`, cheaper batches.
-    """
-
     id = "val-input-bound"
     title = "Validation waits for its batches"
     specialises = ("validation-stall",)
@@ -71,7 +66,6 @@ class ValInputBound(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the fetches of all validation runs."""
         total_s = run_s(metrics)
         runs, validation_s = metrics.validation.count, metrics.validation.total_s
         require_possible("the time of validation", validation_s)

@@ -1,9 +1,26 @@
-"""Finds that validation takes a large part of the run."""
+"""Validation takes a large part of the wall time, while training waits.
+
+## What it means
+Lightning validates on the same process and device as it trains. That time does not show in the time of a step.
+
+## How it is measured
+The time of all validation runs inside `fit`, without the sanity check, over the wall time without set-up and tear-down.
+The proposed factor k brings the share to 5 %; it is at most 10 and the number of runs. The gain is (1 - 1/k) of the
+time, spread over all training steps. Below 40 % of the wall time it is at most a warning.
+
+## When it is wrong
+- If validation steers the training (early stopping, a schedule on a plateau), fewer runs change it.
+- Callbacks that work during validation count as validation.
+- Short runs validate relatively often: look at a run of the real length.
+
+## What to do
+Validate less often, on fewer or larger batches (they need no gradients), or with workers on the validation loader.
+`val_check_interval` is an int where the training loader has no length.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.metrics import Metrics, Recurring
@@ -20,28 +37,7 @@ def _every(interval: int | str) -> dict[str, object]:
     return {**_FOUR, "run": {_EPOCHS: None, "trainer.val_check_interval": interval}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ValidationStall(StallRule):
-    """Validation takes a large part of the wall time, while training waits.
-
-    ## What it means
-    Lightning validates on the same process and device as it trains. That time does not show in the time of a step.
-
-    ## How it is measured
-    The time of all validation runs inside `fit`, without the sanity check, over the wall time without set-up and
-    tear-down. The proposed factor k brings the share to 5 %; it is at most 10 and the number of runs. The gain is
-    (1 - 1/k) of the time, spread over all training steps. Below 40 % of the wall time it is at most a warning.
-
-    ## When it is wrong
-    - If validation steers the training (early stopping, a schedule on a plateau), fewer runs change it.
-    - Callbacks that work during validation count as validation.
-    - Short runs validate relatively often: look at a run of the real length.
-
-    ## What to do
-    Validate less often, on fewer or larger batches (they need no gradients), or with workers on the validation loader.
-    `val_check_interval` is an int where the training loader has no length.
-    """
-
     id = "validation-stall"
     title = "Validation takes a large part of the run"
     name = "validation"
@@ -72,7 +68,6 @@ class ValidationStall(StallRule):
         return metrics.validation
 
     def judge(self, metrics: Metrics, stall: Stall) -> Finding | None:
-        """Judge them."""
         validation = stall.part
         recoverable_ms = stall.saved_ms(metrics, 1 - 1 / stall.rarer)
         if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):

@@ -1,11 +1,27 @@
-"""Finds that activations hold most of a GPU's memory that is short."""
+"""GPU memory is short, and more than half of its peak is what forward keeps for backward.
+
+## What it means
+Activations grow with the batch and the sequence length; parameters, gradients and optimizer state do not. Where memory
+is short and activations hold most of it, the batch is the place to look.
+
+## How it is measured
+Memory allocated at the end of forward, minus the exact bytes of parameters, buffers, optimizer state and gradients that
+are still there, over the run's peak, while the needed memory, with what others hold, nearly fills the GPU. Information:
+it costs memory, not time.
+
+## When it is wrong
+- The batch, and whatever else is allocated on the device, counts as activations.
+- Manual optimization, or a model that was not counted: not evaluated.
+
+## What to do
+Halve the batch and accumulate; recompute activations (about a third more compute); use
+`F.scaled_dot_product_attention`, which stores no score matrix.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import gib, percent
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, possible, threshold
+from lightning_gpuprof.model.numbers import gib
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import smaller_batch
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
@@ -13,28 +29,7 @@ from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRul
 _FULL = {"allocated_gib": 120.0, "activations_gib": 96.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ActivationsDominate(ShortMemoryRule):
-    """GPU memory is short, and more than half of its peak is what forward keeps for backward.
-
-    ## What it means
-    Activations grow with the batch and the sequence length; parameters, gradients and optimizer state do not. Where
-    memory is short and activations hold most of it, the batch is the place to look.
-
-    ## How it is measured
-    Memory allocated at the end of forward, minus the exact bytes of parameters, buffers, optimizer state and gradients
-    that are still there, over the run's peak, while the needed memory, with what others hold, nearly fills the GPU.
-    Information: it costs memory, not time.
-
-    ## When it is wrong
-    - The batch, and whatever else is allocated on the device, counts as activations.
-    - Manual optimization, or a model that was not counted: not evaluated.
-
-    ## What to do
-    Halve the batch and accumulate; recompute activations (about a third more compute); use
-    `F.scaled_dot_product_attention`, which stores no score matrix.
-    """
-
     id = "activations-dominate"
     title = "Activations fill the GPU memory"
 
@@ -49,7 +44,6 @@ class ActivationsDominate(ShortMemoryRule):
     )
 
     def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
-        """Judge what forward keeps."""
         memory, held, ratio = use.memory, use.memory.activations_bytes, use.memory.activations_ratio
         if held is None or ratio is None or not (possible(held) and possible(ratio)):
             raise MissingSignal("the memory of activations was not measured")

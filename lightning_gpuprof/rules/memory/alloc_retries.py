@@ -1,11 +1,25 @@
-"""Finds that the allocator had to give back its cache in order to serve an allocation."""
+"""Allocations failed at first: the allocator waited for the GPU, freed all cached memory and tried again.
+
+## What it means
+The GPU has no memory left for a new segment. torch then frees every cached segment, which waits for the device, and
+requests new ones in the following steps. One retry can take as long as many steps, and an out-of-memory error is next.
+
+## How it is measured
+The rise of the allocator's counter `num_alloc_retries` over steady steps. The cost is known if a trace window has calls
+such as cudaMalloc and cudaFree in the device's idle time; its lower bound can make it worse.
+
+## When it is wrong
+- Retries before the run was steady, and after the last reading, are not counted.
+
+## What to do
+Let segments grow (`expandable_segments:True`), or need less: a smaller batch with accumulation. Emptying the cache by
+hand makes it worse: that is what a retry does.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import counted, percent
-from lightning_gpuprof.rules.base import Finding, Metrics, threshold
+from lightning_gpuprof.model.numbers import counted
+from lightning_gpuprof.rules.base import Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments, smaller_batch
 from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, DeviceMemory, retries
@@ -15,27 +29,7 @@ _ONE = {"retries_steady_count": 1}
 _GROWING = {"allocator.settings": "expandable_segments:True"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class AllocRetries(AllocatorCallsRule):
-    """Allocations failed at first: the allocator waited for the GPU, freed all cached memory and tried again.
-
-    ## What it means
-    The GPU has no memory left for a new segment. torch then frees every cached segment, which waits for the device, and
-    requests new ones in the following steps. One retry can take as long as many steps, and an out-of-memory error is
-    next.
-
-    ## How it is measured
-    The rise of the allocator's counter `num_alloc_retries` over steady steps. The cost is known if a trace window has
-    calls such as cudaMalloc and cudaFree in the device's idle time; its lower bound can make it worse.
-
-    ## When it is wrong
-    - Retries before the run was steady, and after the last reading, are not counted.
-
-    ## What to do
-    Let segments grow (`expandable_segments:True`), or need less: a smaller batch with accumulation. Emptying the cache
-    by hand makes it worse: that is what a retry does.
-    """
-
     id = "alloc-retries"
     title = "Memory allocations fail at first and are retried"
     specialises = ("cudamalloc-steady", "empty-cache-in-loop", "gpu-gaps")
@@ -53,7 +47,6 @@ class AllocRetries(AllocatorCallsRule):
     )
 
     def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
-        """Judge the retries."""
         count, ratio = retries(memory), memory.peak_ratio
         if count < self.least_count:
             return None

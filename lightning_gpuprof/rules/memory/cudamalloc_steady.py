@@ -1,8 +1,23 @@
-"""Finds that steady steps still ask the device for memory."""
+"""Long after the start, steps still need new memory segments from the device.
+
+## What it means
+If batches are alike, the allocator's cache holds all that a step needs after a few steps. New segments later mean that
+sizes change from batch to batch. A cudaMalloc takes from some ten microseconds to milliseconds of host time.
+
+## How it is measured
+The rise of the allocator's counter of cudaMalloc over steady steps, without retries, hardly any cudaFree and no growing
+memory (`memory-leak`). The cost is known if a trace window has these calls in the device's idle time; the severity
+follows from that share, and is information otherwise.
+
+## When it is wrong
+- Sequences of many lengths fill the cache slowly: it ends when the longest batches have been seen.
+- With expandable segments each step of growth counts, which is cheaper than a new segment.
+
+## What to do
+Let segments grow, or make sizes alike: pad to a few lengths, `drop_last=True`.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
@@ -14,27 +29,7 @@ from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, Devic
 _NEW = {"device_allocs_steady_count": 190}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CudamallocSteady(AllocatorCallsRule):
-    """Long after the start, steps still need new memory segments from the device.
-
-    ## What it means
-    If batches are alike, the allocator's cache holds all that a step needs after a few steps. New segments later mean
-    that sizes change from batch to batch. A cudaMalloc takes from some ten microseconds to milliseconds of host time.
-
-    ## How it is measured
-    The rise of the allocator's counter of cudaMalloc over steady steps, without retries, hardly any cudaFree and no
-    growing memory (`memory-leak`). The cost is known if a trace window has these calls in the device's idle time; the
-    severity follows from that share, and is information otherwise.
-
-    ## When it is wrong
-    - Sequences of many lengths fill the cache slowly: it ends when the longest batches have been seen.
-    - With expandable segments each step of growth counts, which is cheaper than a new segment.
-
-    ## What to do
-    Let segments grow, or make sizes alike: pad to a few lengths, `drop_last=True`.
-    """
-
     id = "cudamalloc-steady"
     title = "Steady steps still allocate memory from the GPU"
     specialises = ("gpu-gaps",)
@@ -51,7 +46,6 @@ class CudamallocSteady(AllocatorCallsRule):
     )
 
     def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
-        """Judge what steady steps take from the device."""
         taken, retried, returned = allocs(memory), retries(memory), frees(memory)
         limit = self.least_per_step * steps
         if taken <= limit or returned > limit or retried or _grows(metrics):  # the last three are other rules'

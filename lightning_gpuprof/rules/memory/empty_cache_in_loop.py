@@ -1,8 +1,22 @@
-"""Finds that cached memory is given back to the device again and again, although nothing needs it."""
+"""Steady steps return memory segments to the device and request them again: something empties the cache.
+
+## What it means
+`torch.cuda.empty_cache()` calls cudaFree for every unused segment, which waits for the device, and the next step pays
+for cudaMalloc. It frees no memory that tensors hold, and torch frees its cache by itself when it has to.
+
+## How it is measured
+Over steady steps the allocator's counters of cudaFree and cudaMalloc both rise, without retries: then only a call
+returns segments. If a trace window shows these calls in the device's idle time, that share can make it worse.
+
+## When it is wrong
+- `garbage_collection_threshold` in PYTORCH_CUDA_ALLOC_CONF returns segments, too: then this rule is silent.
+- A library may make the call; a trace window with stacks shows the line.
+
+## What to do
+Remove the call, or make it once before validation, where sizes change.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, threshold
@@ -14,26 +28,7 @@ _COLLECTS = "garbage_collection_threshold"
 _EMPTIED = {"device_allocs_steady_count": 1500, "device_frees_steady_count": 1520}
 
 
-@dataclass(frozen=True, kw_only=True)
 class EmptyCacheInLoop(AllocatorCallsRule):
-    """Steady steps return memory segments to the device and request them again: something empties the cache.
-
-    ## What it means
-    `torch.cuda.empty_cache()` calls cudaFree for every unused segment, which waits for the device, and the next step
-    pays for cudaMalloc. It frees no memory that tensors hold, and torch frees its cache by itself when it has to.
-
-    ## How it is measured
-    Over steady steps the allocator's counters of cudaFree and cudaMalloc both rise, without retries: then only a call
-    returns segments. If a trace window shows these calls in the device's idle time, that share can make it worse.
-
-    ## When it is wrong
-    - `garbage_collection_threshold` in PYTORCH_CUDA_ALLOC_CONF returns segments, too: then this rule is silent.
-    - A library may make the call; a trace window with stacks shows the line.
-
-    ## What to do
-    Remove the call, or make it once before validation, where sizes change.
-    """
-
     id = "empty-cache-in-loop"
     title = "The training loop empties the CUDA memory cache"
     specialises = ("cudamalloc-steady", "gpu-gaps")
@@ -50,7 +45,6 @@ class EmptyCacheInLoop(AllocatorCallsRule):
     )
 
     def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
-        """Judge what steady steps give back."""
         returned, taken, retried = frees(memory), allocs(memory), retries(memory)
         if retried or min(returned, taken) <= self.least_per_step * steps or _COLLECTS in settings(metrics):
             return None

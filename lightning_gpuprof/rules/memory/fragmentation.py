@@ -1,11 +1,26 @@
-"""Finds that the GPU's memory is short, and a large part of it lies in pieces that nothing uses."""
+"""The GPU is nearly all reserved, and a large part of that is free pieces between tensors in use.
+
+## What it means
+torch cuts its segments into blocks. A free piece next to a used block cannot be returned to the device, and a tensor
+larger than any piece does not fit, although the sum would. It costs nothing until memory is short.
+
+## How it is measured
+Inactive split bytes over reserved bytes, in the reading with most allocated bytes (between steps, or after gradients
+are cleared, that share is large in any run), while reserved memory, with what others hold, nearly fills the GPU. A
+warning if allocations were retried in steady steps, else information.
+
+## When it is wrong
+- The allocator is read at the ends of phases: at the very peak, inside backward, the share may differ.
+- Sequences of many lengths fragment anyway; sizes in a few steps help more than a setting.
+
+## What to do
+Let segments grow: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import gib, percent
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, possible, threshold
+from lightning_gpuprof.model.numbers import gib
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments
 from lightning_gpuprof.rules.memory.memory_rule import memory_use
@@ -18,27 +33,7 @@ _PIECES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class Fragmentation(BaseRule):
-    """The GPU is nearly all reserved, and a large part of that is free pieces between tensors in use.
-
-    ## What it means
-    torch cuts its segments into blocks. A free piece next to a used block cannot be returned to the device, and a
-    tensor larger than any piece does not fit, although the sum would. It costs nothing until memory is short.
-
-    ## How it is measured
-    Inactive split bytes over reserved bytes, in the reading with most allocated bytes (between steps, or after
-    gradients are cleared, that share is large in any run), while reserved memory, with what others hold, nearly fills
-    the GPU. A warning if allocations were retried in steady steps, else information.
-
-    ## When it is wrong
-    - The allocator is read at the ends of phases: at the very peak, inside backward, the share may differ.
-    - Sequences of many lengths fragment anyway; sizes in a few steps help more than a setting.
-
-    ## What to do
-    Let segments grow: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
-    """
-
     id = "fragmentation"
     title = "GPU memory is fragmented"
 
@@ -55,7 +50,6 @@ class Fragmentation(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the fullest reading."""
         use = memory_use(metrics)
         memory, reserved = use.memory, use.reserved_ratio
         pieces, ratio = memory.inactive_split_at_peak_bytes, memory.fragmentation_ratio

@@ -1,12 +1,26 @@
-"""Finds that gradients of the step before are held through forward, where the memory's peak is."""
+"""The peak is reached in forward, while the gradients of the previous step are still there.
+
+## What it means
+Lightning clears the gradients after forward, right before backward. All of forward runs with the old gradients in
+memory. If the peak lies in forward, clearing them at the end of the step lowers it by up to their size.
+
+## How it is measured
+In most readings at the end of forward a parameter still had its gradient, and the run's peak rose to its highest in
+forward. Their exact bytes over the peak decide, while the needed memory, with what others hold, fills much of the GPU.
+Silent with manual optimization, accumulated gradients or gradients in DDP's buckets.
+
+## When it is wrong
+- The next highest peak, inside backward, is not measured: the size of the gradients is an upper bound.
+
+## What to do
+Clear them at the end of the step, in `on_train_batch_end`, after all code of yours that reads them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import gib, percent
-from lightning_gpuprof.model.signals import condition
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, MissingSignal, measured, threshold
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.numbers import gib
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 
@@ -19,26 +33,7 @@ _CLEAR = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class GradsLiveInForward(ShortMemoryRule):
-    """The peak is reached in forward, while the gradients of the previous step are still there.
-
-    ## What it means
-    Lightning clears the gradients after forward, right before backward. All of forward runs with the old gradients in
-    memory. If the peak lies in forward, clearing them at the end of the step lowers it by up to their size.
-
-    ## How it is measured
-    In most readings at the end of forward a parameter still had its gradient, and the run's peak rose to its highest in
-    forward. Their exact bytes over the peak decide, while the needed memory, with what others hold, fills much of the
-    GPU. Silent with manual optimization, accumulated gradients or gradients in DDP's buckets.
-
-    ## When it is wrong
-    - The next highest peak, inside backward, is not measured: the size of the gradients is an upper bound.
-
-    ## What to do
-    Clear them at the end of the step, in `on_train_batch_end`, after all code of yours that reads them.
-    """
-
     id = "grads-live-in-forward"
     title = "Old gradients occupy memory during forward"
 
@@ -54,7 +49,6 @@ class GradsLiveInForward(ShortMemoryRule):
     )
 
     def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
-        """Judge what is there in forward."""
         memory, peak = use.memory, use.memory.allocated_peak_bytes
         batches = condition(metrics, _ACCUMULATED)
         in_buckets = condition(metrics, "trainer.gradient_as_bucket_view") is True  # views, which stay where they are

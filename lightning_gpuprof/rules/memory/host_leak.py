@@ -1,8 +1,27 @@
-"""Finds that the main process's memory keeps growing."""
+"""The memory of the main process, or of the workers, keeps growing.
+
+## What it means
+Every step keeps something: losses with their graphs, outputs of all batches, a cache without a limit, lists of metrics.
+When the memory is full, the run is killed, often hours later and without an error message.
+
+## How it is measured
+Resident memory without file pages and shared memory, once a second after warm-up (more often at first); shared pages of
+workers are divided, so that copy on write is no growth. Trace windows are left out with what they leave behind. Mann
+and Kendall's test must find it, in the later half it must go on (Theil and Sen's slopes), and it must be spread over
+the run: over up to ten parts, the median rise of the least memory beside the mean rise. The severity goes by when the
+rest (of the machine, or of the control group's limit) is used up. There is no gain, as it costs no time.
+
+## When it is wrong
+- A dataset that is cached on purpose grows until all of it was read: in fewer than three epochs it is information only,
+  or a warning if the memory ends within an hour.
+- A run that was seen for a sixtieth of the time until then, or less, foretells nothing: information only.
+
+## What to do
+Keep numbers, not tensors with graphs (`loss.detach()`), clear what is collected per epoch, limit caches. In a Dataset
+hold samples in arrays instead of lists of objects. `tracemalloc` shows the lines for Python's objects.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.host import MemoryGrowth
 from lightning_gpuprof.model.numbers import decimal_size, possible
@@ -15,32 +34,7 @@ _OWNERS = {_PROCESS: "main process", _WORKERS: "DataLoader workers"}
 _EPOCHS = 3
 
 
-@dataclass(frozen=True, kw_only=True)
 class HostLeak(BaseRule):
-    """The memory of the main process, or of the workers, keeps growing.
-
-    ## What it means
-    Every step keeps something: losses with their graphs, outputs of all batches, a cache without a limit, lists of
-    metrics. When the memory is full, the run is killed, often hours later and without an error message.
-
-    ## How it is measured
-    Resident memory without file pages and shared memory, once a second after warm-up (more often at first); shared
-    pages of workers are divided, so that copy on write is no growth. Trace windows are left out with what they leave
-    behind. Mann and Kendall's test must find it, in the later half it must go on (Theil and Sen's slopes), and it must
-    be spread over the run: over up to ten parts, the median rise of the least memory beside the mean rise. The severity
-    goes by when the rest (of the machine, or of the control group's limit) is used up. There is no gain, as it costs no
-    time.
-
-    ## When it is wrong
-    - A dataset that is cached on purpose grows until all of it was read: in fewer than three epochs it is information
-      only, or a warning if the memory ends within an hour.
-    - A run that was seen for a sixtieth of the time until then, or less, foretells nothing: information only.
-
-    ## What to do
-    Keep numbers, not tensors with graphs (`loss.detach()`), clear what is collected per epoch, limit caches. In a
-    Dataset hold samples in arrays instead of lists of objects. `tracemalloc` shows the lines for Python's objects.
-    """
-
     id = "host-leak"
     title = "Host memory keeps growing"
 
@@ -64,7 +58,6 @@ class HostLeak(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the growth of the process and of the workers."""
         rows = [row for row in metrics.host.growth if row.of in _OWNERS and row.samples >= self.least_samples]
         if not any(row.of == _PROCESS for row in rows):
             few = f"less than {self.least_samples} times after warm-up"

@@ -1,13 +1,29 @@
-"""Finds that a GPU is underused while most of its memory is free."""
+"""More than half of the GPU's memory is free while the GPU has too little to do: a larger batch fits.
+
+## What it means
+Small kernels leave multiprocessors idle, and launching them costs the host as much as launching large ones. A larger
+batch gives each launch more work.
+
+## How it is measured
+The needed memory, with what others hold, beside how the GPU is used: how long it idles (trace windows), else how many
+of its multiprocessors are active (GPM, 95 % upper bound of the mean). Silent where the run waits for batches. The
+proposed batch is twice the size, or less if this run's activations would not fit. Information without a gain, which
+must be tried.
+
+## When it is wrong
+- A larger batch changes the training: learning rate and number of steps go with it.
+- Neither windows nor counters, or no batch size: not evaluated.
+
+## What to do
+Try the batch size and compare samples per second; `Tuner(trainer).scale_batch_size(model)` finds the largest.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.numbers import gib, percent
+from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.signals import device_idle_ratio, steady_period_ms, step_share
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, possible, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, memory_use
 
@@ -16,28 +32,7 @@ _LARGE = {"allocated_gib": 69.0, "activations_gib": 68.0}
 _IDLE = {"values": {"memory_used_bytes": None, "sm_active_ratio": 0.2}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class MemoryHeadroom(BaseRule):
-    """More than half of the GPU's memory is free while the GPU has too little to do: a larger batch fits.
-
-    ## What it means
-    Small kernels leave multiprocessors idle, and launching them costs the host as much as launching large ones. A
-    larger batch gives each launch more work.
-
-    ## How it is measured
-    The needed memory, with what others hold, beside how the GPU is used: how long it idles (trace windows), else how
-    many of its multiprocessors are active (GPM, 95 % upper bound of the mean). Silent where the run waits for batches.
-    The proposed batch is twice the size, or less if this run's activations would not fit. Information without a gain,
-    which must be tried.
-
-    ## When it is wrong
-    - A larger batch changes the training: learning rate and number of steps go with it.
-    - Neither windows nor counters, or no batch size: not evaluated.
-
-    ## What to do
-    Try the batch size and compare samples per second; `Tuner(trainer).scale_batch_size(model)` finds the largest.
-    """
-
     id = "memory-headroom"
     title = "GPU memory is mostly free and the GPU has little to do"
 
@@ -56,7 +51,6 @@ class MemoryHeadroom(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the room and the use of the GPU."""
         use, name = memory_use(metrics), memory_use(metrics).memory.name
         steady_period_ms(metrics)
         wait_ratio = step_share(metrics, "data_wait").median_ratio

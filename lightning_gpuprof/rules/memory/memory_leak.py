@@ -1,8 +1,25 @@
-"""Finds that what is allocated on a GPU grows from step to step."""
+"""The memory that tensors hold on the GPU grows from step to step, at every point of the step.
+
+## What it means
+Something keeps tensors of past steps: a list of losses with their graphs, outputs that are gathered for the end of the
+epoch, a metric that stores every prediction. It slows nothing down until memory is full, and then the run ends.
+
+## How it is measured
+Allocated bytes at the ends of phases after warm-up, each end compared only with itself: the median slope between all
+pairs (Theil, Sen) and the seasonal Kendall test. From the second epoch on only growth from one epoch to the same
+position in the next counts. Within the first epoch it is a warning only if the GPU would be full before the epoch ends;
+critical if the run ended out of memory.
+
+## When it is wrong
+- What is gathered on purpose until the end of an epoch grows in this way: information only before a second epoch.
+- Batches that get larger during the run grow at the end of forward, not at all ends; the median slope is then 0.
+
+## What to do
+Keep numbers, not tensors: `loss.detach()`, `.item()` now and then, `self.log`; empty lists at the end of the epoch. A
+window with `TraceConfig(memory_snapshot=True)` names the lines that hold most.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.memory import Growth
@@ -19,29 +36,7 @@ _FAST = {"bytes_per_step": 400 * 2**20}
 _END = {"message": "CUDA out of memory.", "phase": "forward"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class MemoryLeak(BaseRule):
-    """The memory that tensors hold on the GPU grows from step to step, at every point of the step.
-
-    ## What it means
-    Something keeps tensors of past steps: a list of losses with their graphs, outputs that are gathered for the end of
-    the epoch, a metric that stores every prediction. It slows nothing down until memory is full, and then the run ends.
-
-    ## How it is measured
-    Allocated bytes at the ends of phases after warm-up, each end compared only with itself: the median slope between
-    all pairs (Theil, Sen) and the seasonal Kendall test. From the second epoch on only growth from one epoch to the
-    same position in the next counts. Within the first epoch it is a warning only if the GPU would be full before the
-    epoch ends; critical if the run ended out of memory.
-
-    ## When it is wrong
-    - What is gathered on purpose until the end of an epoch grows in this way: information only before a second epoch.
-    - Batches that get larger during the run grow at the end of forward, not at all ends; the median slope is then 0.
-
-    ## What to do
-    Keep numbers, not tensors: `loss.detach()`, `.item()` now and then, `self.log`; empty lists at the end of the epoch.
-    A window with `TraceConfig(memory_snapshot=True)` names the lines that hold most.
-    """
-
     id = "memory-leak"
     title = "GPU memory grows with every step"
 
@@ -62,7 +57,6 @@ class MemoryLeak(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the growth of what is allocated."""
         name = allocator(metrics).name
         growth = next((row for row in metrics.memory.growth if row.what == f"{name} allocated"), None)
         if growth is None or growth.steps < self.least_steps or growth.samples < self.least_samples:

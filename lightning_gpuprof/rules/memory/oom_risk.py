@@ -1,13 +1,29 @@
-"""Finds that the memory ran out, or was nearly full."""
+"""The run ended out of memory, or its tensors nearly filled the GPU.
+
+## What it means
+With a slightly longer batch, another allocation of a library or a second process, the next run may end with an
+out-of-memory error. If this one did, the finding says what held the memory at that moment.
+
+## How it is measured
+The peak of tensors (torch's allocator) plus memory in use beyond torch (NVML: CUDA's context, NCCL, other processes),
+over the GPU's memory; critical if the run ended with an out-of-memory error. Memory that is reserved but not given out
+does not count: it is freed when something else is needed.
+
+## When it is wrong
+- If all batches are alike, the run does not grow, and a full GPU is well used: hence the high limits.
+- Without NVML memory outside torch is not known, and the share is too low.
+
+## What to do
+Reduce what holds most: activations (a smaller batch with accumulation, recomputation), optimizer state (sharding, 8-bit
+states), fragmentation (`expandable_segments:True`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.memory import OutOfMemory
-from lightning_gpuprof.model.numbers import gib, listed, percent
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, threshold
+from lightning_gpuprof.model.numbers import gib, listed
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import most_memory
 from lightning_gpuprof.rules.memory.memory_rule import memory_use
@@ -15,28 +31,7 @@ from lightning_gpuprof.rules.memory.memory_rule import memory_use
 _END = {"message": "CUDA out of memory.", "phase": "forward", "requested_bytes": 2**31, "other_bytes": 98 * 2**30}
 
 
-@dataclass(frozen=True, kw_only=True)
 class OomRisk(BaseRule):
-    """The run ended out of memory, or its tensors nearly filled the GPU.
-
-    ## What it means
-    With a slightly longer batch, another allocation of a library or a second process, the next run may end with an
-    out-of-memory error. If this one did, the finding says what held the memory at that moment.
-
-    ## How it is measured
-    The peak of tensors (torch's allocator) plus memory in use beyond torch (NVML: CUDA's context, NCCL, other
-    processes), over the GPU's memory; critical if the run ended with an out-of-memory error. Memory that is reserved
-    but not given out does not count: it is freed when something else is needed.
-
-    ## When it is wrong
-    - If all batches are alike, the run does not grow, and a full GPU is well used: hence the high limits.
-    - Without NVML memory outside torch is not known, and the share is too low.
-
-    ## What to do
-    Reduce what holds most: activations (a smaller batch with accumulation, recomputation), optimizer state (sharding,
-    8-bit states), fragmentation (`expandable_segments:True`).
-    """
-
     id = "oom-risk"
     title = "GPU memory is nearly full"
 
@@ -52,7 +47,6 @@ class OomRisk(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the end of the run, and the largest use of the GPU's memory."""
         if metrics.memory.out_of_memory is not None:
             return self._ended(metrics, metrics.memory.out_of_memory)
         use = memory_use(metrics)

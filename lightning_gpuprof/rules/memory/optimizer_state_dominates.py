@@ -1,11 +1,24 @@
-"""Finds that the optimizer's state holds a large part of a GPU's memory that is short."""
+"""GPU memory is short, and two fifths of its peak are optimizer state.
+
+## What it means
+Adam keeps two numbers for each parameter, usually in fp32: twice the parameters, four times those of a bf16 model. They
+stay on the GPU all the time and are used once a step.
+
+## How it is measured
+The exact bytes of the optimizers' states on GPUs over the run's peak, while the needed memory, with what others hold,
+nearly fills the GPU. Information: it costs memory, not time.
+
+## When it is wrong
+- States that were not counted (too short a run, a custom optimizer): not evaluated.
+
+## What to do
+Shard the states over GPUs (FSDP, DeepSpeed stage 1), or use smaller states: 8 bits, factored (Adafactor).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import gib, percent
-from lightning_gpuprof.rules.base import Finding, Metrics, condition, measured, threshold
+from lightning_gpuprof.model.numbers import gib
+from lightning_gpuprof.rules.base import Finding, Metrics, condition, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import sharding
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
@@ -15,25 +28,7 @@ _STATE = {"optimizer_state_bytes": 60 * 2**30}
 _SHARDED = {"trainer.strategy": "FSDPStrategy", "trainer.world_size": 8}
 
 
-@dataclass(frozen=True, kw_only=True)
 class OptimizerStateDominates(ShortMemoryRule):
-    """GPU memory is short, and two fifths of its peak are optimizer state.
-
-    ## What it means
-    Adam keeps two numbers for each parameter, usually in fp32: twice the parameters, four times those of a bf16 model.
-    They stay on the GPU all the time and are used once a step.
-
-    ## How it is measured
-    The exact bytes of the optimizers' states on GPUs over the run's peak, while the needed memory, with what others
-    hold, nearly fills the GPU. Information: it costs memory, not time.
-
-    ## When it is wrong
-    - States that were not counted (too short a run, a custom optimizer): not evaluated.
-
-    ## What to do
-    Shard the states over GPUs (FSDP, DeepSpeed stage 1), or use smaller states: 8 bits, factored (Adafactor).
-    """
-
     id = "optimizer-state-dominates"
     title = "Optimizer state fills the GPU memory"
 
@@ -48,7 +43,6 @@ class OptimizerStateDominates(ShortMemoryRule):
     )
 
     def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
-        """Judge what the optimizers hold."""
         state, peak = measured(metrics.holders.model).optimizer_state_bytes, use.memory.allocated_peak_bytes
         ratio = state / peak if peak > 0 else 0.0
         if ratio <= self.least_ratio or use.ratio < self.short_ratio:

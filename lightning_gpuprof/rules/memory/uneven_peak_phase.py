@@ -1,11 +1,26 @@
-"""Finds that the memory's peak lies in the optimizer's update."""
+"""The peak of GPU memory lies in the optimizer's update and comes from temporary tensors.
+
+## What it means
+On a GPU torch's optimizers update all parameters at once (`foreach`), with temporary copies of about the size of the
+parameters. Where activations are small, that is the peak of the step and limits the model size.
+
+## How it is measured
+The run's peak rose to its highest in the optimizer phase, above the fullest end of any phase, while the needed memory,
+with what others hold, fills much of the GPU. Silent if the first parameter group says `fused=True` or `foreach=False`.
+Information: it costs memory, not time.
+
+## When it is wrong
+- Gradient clipping lies in the same phase and makes temporary tensors, too.
+
+## What to do
+`fused=True` (Adam, AdamW, SGD, Adagrad; in `16-mixed` not with gradient clipping) updates in place and faster;
+`foreach=False` saves the memory but is slower.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import gib, percent
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, condition, threshold
+from lightning_gpuprof.model.numbers import gib
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, condition, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
@@ -14,27 +29,7 @@ _ENDS = {"forward": 98.0, "backward": 90.0, "optimizer": 90.0, "step": 90.0}
 _PEAK = {"allocated_gib": 112.0, "peak_phase": "optimizer", "ends_gib": _ENDS}
 
 
-@dataclass(frozen=True, kw_only=True)
 class UnevenPeakPhase(ShortMemoryRule):
-    """The peak of GPU memory lies in the optimizer's update and comes from temporary tensors.
-
-    ## What it means
-    On a GPU torch's optimizers update all parameters at once (`foreach`), with temporary copies of about the size of
-    the parameters. Where activations are small, that is the peak of the step and limits the model size.
-
-    ## How it is measured
-    The run's peak rose to its highest in the optimizer phase, above the fullest end of any phase, while the needed
-    memory, with what others hold, fills much of the GPU. Silent if the first parameter group says `fused=True` or
-    `foreach=False`. Information: it costs memory, not time.
-
-    ## When it is wrong
-    - Gradient clipping lies in the same phase and makes temporary tensors, too.
-
-    ## What to do
-    `fused=True` (Adam, AdamW, SGD, Adagrad; in `16-mixed` not with gradient clipping) updates in place and faster;
-    `foreach=False` saves the memory but is slower.
-    """
-
     id = "uneven-peak-phase"
     title = "The optimizer's update causes the memory peak"
 
@@ -51,7 +46,6 @@ class UnevenPeakPhase(ShortMemoryRule):
     )
 
     def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
-        """Judge in which phase the peak lies."""
         memory, peak = use.memory, use.memory.allocated_peak_bytes
         if use.ratio < self.short_ratio:
             return None

@@ -1,16 +1,24 @@
-"""Finds that DDP keeps each gradient twice where that memory, or the copies, matter."""
+"""DDP copies gradients into its buckets and back, and holds both.
+
+## What it means
+Without `gradient_as_bucket_view=True`, each gradient exists beside its copy in a bucket of DDP. With it, gradients are
+views of the buckets: no copies, and as many bytes less as the gradients have.
+
+## How it is measured
+From the run's conditions: DDP with several ranks on devices, the setting is off, and the gradients (as many bytes as
+the trained parameters) are at least 5 % of the device's memory. As this is a setting, it is information without a gain.
+
+## When it is wrong
+A loop that calls `.detach_()` on gradients fails with it; torch says so.
+
+## What to do
+`Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True))`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.signals import condition, is_cpu_only, is_distributed
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _MIB = 2**20
@@ -28,26 +36,7 @@ _COPIES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class BucketViewOff(BaseRule):
-    """DDP copies gradients into its buckets and back, and holds both.
-
-    ## What it means
-    Without `gradient_as_bucket_view=True`, each gradient exists beside its copy in a bucket of DDP. With it, gradients
-    are views of the buckets: no copies, and as many bytes less as the gradients have.
-
-    ## How it is measured
-    From the run's conditions: DDP with several ranks on devices, the setting is off, and the gradients (as many bytes
-    as the trained parameters) are at least 5 % of the device's memory. As this is a setting, it is information without
-    a gain.
-
-    ## When it is wrong
-    A loop that calls `.detach_()` on gradients fails with it; torch says so.
-
-    ## What to do
-    `Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True))`.
-    """
-
     id = "bucket-view-off"
     title = "DDP keeps each gradient twice"
 
@@ -68,7 +57,6 @@ class BucketViewOff(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the setting beside the sizes."""
         if not is_distributed(metrics) or is_cpu_only(metrics):
             return None
         strategy = condition(metrics, "trainer.strategy")

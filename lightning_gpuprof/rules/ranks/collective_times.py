@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from lightning_gpuprof.model.collectives import CollectiveRun
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.model.signals import is_cpu_only, is_distributed, steady_period_ms
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
+from lightning_gpuprof.rules.base import Metrics, is_cpu_only, is_distributed, steady_period_ms
 
 MIB = 2**20
 

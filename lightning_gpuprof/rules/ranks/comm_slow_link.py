@@ -1,22 +1,36 @@
-"""Finds large collectives that are no faster than PCIe between devices that have NVLink."""
+"""Large collectives between devices with NVLink run at the speed of PCIe or less.
+
+## What it means
+The A100, H100, H200 and B200 in SXM form are joined by NVLink. If collectives do not go through it (switched off, a
+link down, a container or virtual machine without peer access), they go through PCIe and host memory.
+
+## How it is measured
+In trace windows of a single node: the bus bandwidth, as nccl-tests defines it, of the fastest all-reduce, all-gather or
+reduce-scatter of at least 16 MiB. A late rank makes the first such collective of a step slow, hardly all of them: there
+must be at least two in a step. The fastest of all windows is below 32 GB/s, the most that PCIe 4.0 x16 carries in one
+direction. The gain takes half of NVLink's rate as reachable for the exposed collectives.
+
+## When it is wrong
+- Jobs over several nodes, and devices without NVLink or with a name that does not tell, are passed over.
+- Compression hooks and sharding change what is sent, not its bandwidth.
+
+## What to do
+`nvidia-smi topo -m` and `nvidia-smi nvlink --status` show the links; `NCCL_DEBUG=INFO` in one run shows what NCCL uses
+(`via P2P` or `via SHM`). Unset `NCCL_P2P_DISABLE`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.measured_time import Measured
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, condition, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
@@ -32,29 +46,7 @@ _KINDS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 _SLOW = {"collectives": ({"ms": 4.096},)}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CommSlowLink(BaseRule):
-    """Large collectives between devices with NVLink run at the speed of PCIe or less.
-
-    ## What it means
-    The A100, H100, H200 and B200 in SXM form are joined by NVLink. If collectives do not go through it (switched off,
-    a link down, a container or virtual machine without peer access), they go through PCIe and host memory.
-
-    ## How it is measured
-    In trace windows of a single node: the bus bandwidth, as nccl-tests defines it, of the fastest all-reduce,
-    all-gather or reduce-scatter of at least 16 MiB. A late rank makes the first such collective of a step slow, hardly
-    all of them: there must be at least two in a step. The fastest of all windows is below 32 GB/s, the most that PCIe
-    4.0 x16 carries in one direction. The gain takes half of NVLink's rate as reachable for the exposed collectives.
-
-    ## When it is wrong
-    - Jobs over several nodes, and devices without NVLink or with a name that does not tell, are passed over.
-    - Compression hooks and sharding change what is sent, not its bandwidth.
-
-    ## What to do
-    `nvidia-smi topo -m` and `nvidia-smi nvlink --status` show the links; `NCCL_DEBUG=INFO` in one run shows what NCCL
-    uses (`via P2P` or `via SHM`). Unset `NCCL_P2P_DISABLE`.
-    """
-
     id = "comm-slow-link"
     title = "Collectives do not use NVLink"
     specialises = ("exposed-comm",)
@@ -84,7 +76,6 @@ class CommSlowLink(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the fastest large collective."""
         run = collective_run(metrics)
         if run is None:
             return None

@@ -1,19 +1,33 @@
-"""Finds a bucket size of DDP that makes many small reductions, or one that comes after all of the backward."""
+"""DDP's gradient buckets are so small that latency rules, or so large that nothing is left to hide them behind.
+
+## What it means
+DDP gathers gradients in buckets of `bucket_cap_mb` (25 by default) and reduces each as soon as it is full. Small
+buckets pay the latency of a collective many times; a bucket with most of the gradients is full only when the backward
+ends.
+
+## How it is measured
+`bucket_cap_mb` differs from the default, and in trace windows either the all-reduces of a step are more than 4 times as
+many as 25 MB buckets would make, or the largest holds more than half of the gradients of a model of at least 100 MB;
+and exposed communication takes at least 5 % of the untraced step. That bounds the gain; how much of it another size
+saves only a run shows, so its lower bound is 0.
+
+## When it is wrong
+All-reduces of the model's own (synchronised metrics, SyncBatchNorm) are counted from 64 KiB on. On slow networks large
+buckets can be right: that is why only exposed time counts.
+
+## What to do
+`DDPStrategy(bucket_cap_mb=25)`, the default; then try twice and half of it.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, millis, percent
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, condition, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
@@ -33,29 +47,7 @@ def _one_bucket(mb: float) -> dict[str, object]:
     return {"collectives": ({"ms": 10.0, "count": 5, "mb": mb},), "run": run}
 
 
-@dataclass(frozen=True, kw_only=True)
 class DdpBucketSize(BaseRule):
-    """DDP's gradient buckets are so small that latency rules, or so large that nothing is left to hide them behind.
-
-    ## What it means
-    DDP gathers gradients in buckets of `bucket_cap_mb` (25 by default) and reduces each as soon as it is full. Small
-    buckets pay the latency of a collective many times; a bucket with most of the gradients is full only when the
-    backward ends.
-
-    ## How it is measured
-    `bucket_cap_mb` differs from the default, and in trace windows either the all-reduces of a step are more than 4
-    times as many as 25 MB buckets would make, or the largest holds more than half of the gradients of a model of at
-    least 100 MB; and exposed communication takes at least 5 % of the untraced step. That bounds the gain; how much of
-    it another size saves only a run shows, so its lower bound is 0.
-
-    ## When it is wrong
-    All-reduces of the model's own (synchronised metrics, SyncBatchNorm) are counted from 64 KiB on. On slow networks
-    large buckets can be right: that is why only exposed time counts.
-
-    ## What to do
-    `DDPStrategy(bucket_cap_mb=25)`, the default; then try twice and half of it.
-    """
-
     id = "ddp-bucket-size"
     title = "DDP's gradient buckets have the wrong size"
     specialises = ("exposed-comm",)
@@ -90,7 +82,6 @@ class DdpBucketSize(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the all-reduces of all windows."""
         run = collective_run(metrics)
         if run is None or condition(metrics, "trainer.strategy") not in (None, "DDPStrategy"):
             return None

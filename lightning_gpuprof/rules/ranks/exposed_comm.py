@@ -1,18 +1,35 @@
-"""Finds communication between ranks that no computation covers, and tells transfer from waiting."""
+"""Collectives take a part of the step in which no kernel computes.
+
+## What it means
+DDP starts to reduce gradients while the backward still computes; what is not done by its end, and every collective that
+something waits for, adds to the step.
+
+## How it is measured
+In trace windows: the union of NCCL's or RCCL's kernels minus all other kernels, per step, as a share of untraced steps;
+the least of all windows is the lower bound. A communication kernel also waits for ranks that come later. Of collectives
+of one size that are seen at least three times, the fastest stands for the transfer, and the rest of their time is
+called waiting; so is what takes longer than 0.1 ms and 1 GB/s (4 GB/s within a node), slower than any link. The gain is
+the exposed time, its lower bound the transfer.
+
+## When it is wrong
+- A rank that is never last waits in every collective: from its trace alone, transfer is an upper bound. `gpuprof trace
+  RANK0 RANK1 …` of all ranks' windows tells transfer from waiting, and who is late.
+- Where the host is late, hiding communication may gain less.
+- Reductions of optimizers and of sharded parameters (FSDP, ZeRO) cannot be hidden behind a backward entirely.
+
+## What to do
+If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`), fewer reductions
+(`accumulate_grad_batches`), or more to hide behind (larger batch per rank). If it is waiting: find the late rank.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, listed, millis, percent
-from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.model.numbers import counted, listed, millis
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import collective_run, sized
 
@@ -23,32 +40,7 @@ _MANY_IN_A_STEP = 100
 """All-reduces of one size, or of unknown sizes. Heuristic: DDP makes one for each 25 MB."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExposedComm(BaseRule):
-    """Collectives take a part of the step in which no kernel computes.
-
-    ## What it means
-    DDP starts to reduce gradients while the backward still computes; what is not done by its end, and every collective
-    that something waits for, adds to the step.
-
-    ## How it is measured
-    In trace windows: the union of NCCL's or RCCL's kernels minus all other kernels, per step, as a share of untraced
-    steps; the least of all windows is the lower bound. A communication kernel also waits for ranks that come later. Of
-    collectives of one size that are seen at least three times, the fastest stands for the transfer, and the rest of
-    their time is called waiting; so is what takes longer than 0.1 ms and 1 GB/s (4 GB/s within a node), slower than any
-    link. The gain is the exposed time, its lower bound the transfer.
-
-    ## When it is wrong
-    - A rank that is never last waits in every collective: from its trace alone, transfer is an upper bound. `gpuprof
-      trace RANK0 RANK1 …` of all ranks' windows tells transfer from waiting, and who is late.
-    - Where the host is late, hiding communication may gain less.
-    - Reductions of optimizers and of sharded parameters (FSDP, ZeRO) cannot be hidden behind a backward entirely.
-
-    ## What to do
-    If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`), fewer reductions
-    (`accumulate_grad_batches`), or more to hide behind (larger batch per rank). If it is waiting: find the late rank.
-    """
-
     id = "exposed-comm"
     title = "Communication between ranks is not hidden"
 
@@ -94,7 +86,6 @@ class ExposedComm(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the communication of all windows."""
         run = collective_run(metrics, with_earlier_work=True)
         if run is None:
             return None

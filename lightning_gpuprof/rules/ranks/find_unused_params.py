@@ -1,16 +1,27 @@
-"""Finds that DDP looks for unused parameters in every step."""
+"""DDP is told to look for parameters without gradients in every step.
+
+## What it means
+With `find_unused_parameters=True` DDP walks the whole autograd graph after each forward, so that parameters that took
+no part do not hold up the reduction, and all ranks exchange which ones they used. A model that uses all its parameters
+does not need that.
+
+## How it is measured
+From the setting alone, with several ranks under DDP. Where a trace window holds the search, its time on the host is
+told. Whether parameters are unused is not known here, so this is information without a gain.
+
+## When it is wrong
+Models that skip parts by design (several optimizers, as in a GAN; conditional layers) need the setting.
+
+## What to do
+`Trainer(strategy="ddp")`. If parameters are unused after all, DDP says so with an error in the second step: then set it
+back, or freeze what is not used.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.model.signals import condition
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SEARCH = "search_unused_parameters"
@@ -24,27 +35,7 @@ _LOOKS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class FindUnusedParams(BaseRule):
-    """DDP is told to look for parameters without gradients in every step.
-
-    ## What it means
-    With `find_unused_parameters=True` DDP walks the whole autograd graph after each forward, so that parameters that
-    took no part do not hold up the reduction, and all ranks exchange which ones they used. A model that uses all its
-    parameters does not need that.
-
-    ## How it is measured
-    From the setting alone, with several ranks under DDP. Where a trace window holds the search, its time on the host
-    is told. Whether parameters are unused is not known here, so this is information without a gain.
-
-    ## When it is wrong
-    Models that skip parts by design (several optimizers, as in a GAN; conditional layers) need the setting.
-
-    ## What to do
-    `Trainer(strategy="ddp")`. If parameters are unused after all, DDP says so with an error in the second step: then
-    set it back, or freeze what is not used.
-    """
-
     id = "find-unused-params"
     title = "DDP searches for unused parameters in every step"
 
@@ -63,7 +54,6 @@ class FindUnusedParams(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the setting."""
         ranks = condition(metrics, "trainer.world_size")
         if not isinstance(ranks, int) or ranks < self.least_ranks:
             return None

@@ -1,17 +1,35 @@
-"""Finds that Lightning's own check of all ranks empties the device's queue before each batch."""
+"""Before each batch Lightning asks all ranks whether one was told to stop, and waits for the answer.
+
+## What it means
+With several ranks, Lightning from 2.5.2 on broadcasts a tensor from rank 0 and reads it on the host at the begin of
+every batch, so that all ranks stop together after a SIGTERM. On a GPU the host waits until the device has done all its
+work. Then the device has nothing to do until the batch is fetched and the first kernel is launched.
+
+## How it is measured
+On a GPU in a trace window, as for `sync-points`: the idle time of the device after waits outside of every hook and
+phase of the model, and of that no more than the host was blocked, scaled to untraced steps.
+
+On a CPU from the phase `sync`. It holds the wait for ranks that come later, which would wait elsewhere without the
+check: so this is information without a gain.
+
+## When it is wrong
+- Code of your own between two steps that reads a value outside of every hook looks the same.
+- In a version of Lightning without the check there is nothing to find.
+- Another wait in each step (`sync-points`, `progress-bar-sync`) empties the queue as well: then this one alone gains
+  little.
+
+## What to do
+Give a step more work: the check has the same price for a large batch, and `accumulate_grad_batches` makes it once for
+each batch. No setting of the Trainer leaves it out.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import condition, is_cpu_only, is_distributed, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.transfers.wait_rule import costly_waits, idle_words, times
@@ -23,33 +41,7 @@ _ON_CPU = {**_RANKS, "device.type": "cpu"}
 _CHECKED = {"rank_check": True, "kernels": 60, "fetch_us": 1500.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class FrameworkDdpSync(BaseRule):
-    """Before each batch Lightning asks all ranks whether one was told to stop, and waits for the answer.
-
-    ## What it means
-    With several ranks, Lightning from 2.5.2 on broadcasts a tensor from rank 0 and reads it on the host at the begin of
-    every batch, so that all ranks stop together after a SIGTERM. On a GPU the host waits until the device has done all
-    its work. Then the device has nothing to do until the batch is fetched and the first kernel is launched.
-
-    ## How it is measured
-    On a GPU in a trace window, as for `sync-points`: the idle time of the device after waits outside of every hook and
-    phase of the model, and of that no more than the host was blocked, scaled to untraced steps.
-
-    On a CPU from the phase `sync`. It holds the wait for ranks that come later, which would wait elsewhere without the
-    check: so this is information without a gain.
-
-    ## When it is wrong
-    - Code of your own between two steps that reads a value outside of every hook looks the same.
-    - In a version of Lightning without the check there is nothing to find.
-    - Another wait in each step (`sync-points`, `progress-bar-sync`) empties the queue as well: then this one alone
-      gains little.
-
-    ## What to do
-    Give a step more work: the check has the same price for a large batch, and `accumulate_grad_batches` makes it once
-    for each batch. No setting of the Trainer leaves it out.
-    """
-
     id = "framework-ddp-sync"
     title = "Lightning's check of all ranks empties the GPU's queue"
 
@@ -79,7 +71,6 @@ class FrameworkDdpSync(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the check of all ranks."""
         steady_period_ms(metrics)
         if not is_distributed(metrics):
             return None

@@ -1,44 +1,36 @@
-"""Finds that ranks take turns in being late, because their batches differ."""
+"""In each step another rank takes longer than the rest, and all wait for it.
+
+## What it means
+If batches differ in work (lengths, sizes, numbers of objects), each step takes as long as the largest batch of any
+rank, although all ranks have the same work over many steps.
+
+## How it is measured
+From the summaries of all ranks in the run's folder, for steps of the same number that are steady on all: of each step
+the longest time that a rank spends on its own (page of `straggler-rank`) minus the mean of all ranks, as a share of the
+step time. The lower bound of the median must pass a tenth of the step, and neither a rank nor a set of ranks that are
+late alike may be the slowest in 60 % of the steps: those are stragglers. The gain is that time, on a device held as for
+`straggler-rank`.
+
+## When it is wrong
+- On a device only the wait for batches is seen; batches that differ in the work of kernels are not.
+- Ranks that compete for the CPUs of one host are late in turn, too.
+
+## What to do
+Give all ranks batches of about the same work in a step: a distributed sampler that sorts samples into buckets by
+length, or batches by tokens rather than by samples.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, listed, millis, percent
+from lightning_gpuprof.model.numbers import counted, listed, millis
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 
 
-@dataclass(frozen=True, kw_only=True)
 class LoadImbalance(BaseRule):
-    """In each step another rank takes longer than the rest, and all wait for it.
-
-    ## What it means
-    If batches differ in work (lengths, sizes, numbers of objects), each step takes as long as the largest batch of any
-    rank, although all ranks have the same work over many steps.
-
-    ## How it is measured
-    From the summaries of all ranks in the run's folder, for steps of the same number that are steady on all: of each
-    step the longest time that a rank spends on its own (page of `straggler-rank`) minus the mean of all ranks, as a
-    share of the step time. The lower bound of the median must pass a tenth of the step, and neither a rank nor a set of
-    ranks that are late alike may be the slowest in 60 % of the steps: those are stragglers. The gain is that time, on a
-    device held as for `straggler-rank`.
-
-    ## When it is wrong
-    - On a device only the wait for batches is seen; batches that differ in the work of kernels are not.
-    - Ranks that compete for the CPUs of one host are late in turn, too.
-
-    ## What to do
-    Give all ranks batches of about the same work in a step: a distributed sampler that sorts samples into buckets by
-    length, or batches by tokens rather than by samples.
-
-    """
-
     id = "load-imbalance"
     title = "Ranks have unequal work in each step"
 
@@ -62,7 +54,6 @@ class LoadImbalance(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the differences between ranks."""
         period_ms = steady_period_ms(metrics)
         times = rank_times(metrics)
         if times is None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lightning_gpuprof.model.finding import Evidence, Gain, worthwhile
-from lightning_gpuprof.model.metrics import Metrics, RankTimes, Share
-from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.signals import MIN_STEPS, device_step, is_distributed
-from lightning_gpuprof.rules.base import gain
+from lightning_gpuprof.rules.base import Evidence, Gain, Metrics, MissingSignal, Share, gain, measured, worthwhile
 
 
 def rank_times(metrics: Metrics) -> RankTimes | None:

@@ -1,24 +1,53 @@
-"""Finds the ranks that do more than the others before they meet them, in most of the steps."""
+"""Some ranks take longer than the others before they meet them, and all wait for them in every step.
+
+## What it means
+Ranks meet in the reduction of gradients. Their step times are equal, because the quick ones wait there: what differs is
+the time that each spends on its own before.
+
+## How it is measured
+From the summaries that ranks leave in the run's folder, or from their journals, for steps of the same number that are
+steady on all: the time in phases in which a rank waits for no other. On a CPU these are all but the ranks' own
+synchronisation: the backward is split where the rank's own part ends and the wait for gradients begins, and of other
+waits in collectives (FSDP, tensor-parallel layers, broadcasts of buffers) the share is sampled, by looking at where the
+main thread is. On a device it is only the wait for batches, because the host may wait for the device in any other
+phase. Under `DDPStrategy` these phases are also taken from the devices' own clocks, in the steps in which those were
+read: there, what a device waits for other ranks is in its backward, and it is idle in the phase in which its host was
+late. What costs more counts.
+
+Ranks are ordered by the median of that time beyond the others; the late ones, at most half, end at the last large gap,
+so that all ranks of a slow host are one finding. The gain is what each step would be shorter without them: the longest
+time of any rank minus the longest of the others. Its lower bound must pass a tenth of the step, and one of them must be
+the slowest in at least 60 % of the steps. Only durations are compared, so clocks of hosts need not agree. On a device
+the gain is held below the time in which this rank's device is idle or only communicates, as far as a trace window has
+seen it: a wait for a batch costs nothing while the device still has work. Ranks that left nothing readable are named
+beside the table of the ranks, and the others are compared.
+
+A rank that is late in few steps only is in no median. It is named, without a gain, if it takes longer than any other
+for a tenth of the steps' time in all, and for 80 % of the time in which any rank is late alone.
+
+If there is no such rank, the validation batches are compared, each rank's from fetch to `on_validation_batch_end`
+without the sampled share of waits in collectives, in all validation runs together: the rank that takes longest is named
+if it takes 5 % of the wall time longer than any other.
+
+## When it is wrong
+- Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
+- On a device without a trace window the wait may be covered by work: the confidence is lower.
+- On devices, a slow backward of one rank (clocks, heat) is not told from the wait of the others, and under other
+  strategies than DDP only the wait for batches is compared: `gpuprof trace` with the windows of all ranks tells.
+- On a CPU under other strategies than DDP, 20 looks at the main thread are needed, which is 2 s of steps.
+- Ranks whose folders are not shared between hosts are not found.
+
+## What to do
+Look at what the named phase does on the named ranks and hosts.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes, RareRank
 from lightning_gpuprof.model.numbers import counted, millis, numbered, percent, seconds
-from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
+from lightning_gpuprof.model.signals import is_cpu_only, run_ms_per_step, run_s, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    gain,
-    outside_severity,
-    run_ms_per_step,
-    run_s,
-    severity,
-    threshold,
-)
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Phase, gain, outside_severity, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 
@@ -34,52 +63,7 @@ _LOOK: dict[Phase, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class StragglerRank(BaseRule):
-    """Some ranks take longer than the others before they meet them, and all wait for them in every step.
-
-    ## What it means
-    Ranks meet in the reduction of gradients. Their step times are equal, because the quick ones wait there: what
-    differs is the time that each spends on its own before.
-
-    ## How it is measured
-    From the summaries that ranks leave in the run's folder, or from their journals, for steps of the same number that
-    are steady on all: the time in phases in which a rank waits for no other. On a CPU these are all but the ranks' own
-    synchronisation: the backward is split where the rank's own part ends and the wait for gradients begins, and of
-    other waits in collectives (FSDP, tensor-parallel layers, broadcasts of buffers) the share is sampled, by looking at
-    where the main thread is. On a device it is only the wait for batches, because the host may wait for the device in
-    any other phase. Under `DDPStrategy` these phases are also taken from the devices' own clocks, in the steps in which
-    those were read: there, what a device waits for other ranks is in its backward, and it is idle in the phase in which
-    its host was late. What costs more counts.
-
-    Ranks are ordered by the median of that time beyond the others; the late ones, at most half, end at the last large
-    gap, so that all ranks of a slow host are one finding. The gain is what each step would be shorter without them: the
-    longest time of any rank minus the longest of the others. Its lower bound must pass a tenth of the step, and one of
-    them must be the slowest in at least 60 % of the steps. Only durations are compared, so clocks of hosts need not
-    agree. On a device the gain is held below the time in which this rank's device is idle or only communicates, as far
-    as a trace window has seen it: a wait for a batch costs nothing while the device still has work. Ranks that left
-    nothing readable are named beside the table of the ranks, and the others are compared.
-
-    A rank that is late in few steps only is in no median. It is named, without a gain, if it takes longer than any
-    other for a tenth of the steps' time in all, and for 80 % of the time in which any rank is late alone.
-
-    If there is no such rank, the validation batches are compared, each rank's from fetch to `on_validation_batch_end`
-    without the sampled share of waits in collectives, in all validation runs together: the rank that takes longest is
-    named if it takes 5 % of the wall time longer than any other.
-
-    ## When it is wrong
-    - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
-    - On a device without a trace window the wait may be covered by work: the confidence is lower.
-    - On devices, a slow backward of one rank (clocks, heat) is not told from the wait of the others, and under other
-      strategies than DDP only the wait for batches is compared: `gpuprof trace` with the windows of all ranks tells.
-    - On a CPU under other strategies than DDP, 20 looks at the main thread are needed, which is 2 s of steps.
-    - Ranks whose folders are not shared between hosts are not found.
-
-    ## What to do
-    Look at what the named phase does on the named ranks and hosts.
-
-    """
-
     id = "straggler-rank"
     title = "Some ranks are slower than the others"
 
@@ -134,7 +118,6 @@ class StragglerRank(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the ranks that take most time on their own."""
         period_ms = steady_period_ms(metrics)
         times = rank_times(metrics)
         if times is None:

@@ -1,15 +1,25 @@
-"""Finds ranks on CUDA devices that communicate through a backend for CPUs."""
+"""Ranks with a GPU each reduce their gradients through a backend that works in host memory.
+
+## What it means
+gloo copies gradients to the host, reduces them there over TCP, and copies them back. NCCL (on AMD: RCCL) reduces on the
+GPUs over NVLink, PCIe or InfiniBand.
+
+## How it is measured
+From the run's conditions: several ranks, devices of type cuda, and a process group of gloo or MPI. As this is a
+setting, it is information without a gain; the cost is in the backward of every step.
+
+## When it is wrong
+Ranks that share one GPU cannot use NCCL. A backend for both (`cpu:gloo,cuda:nccl`) is passed over, and so is Windows,
+for which there is no NCCL.
+
+## What to do
+`Trainer(strategy=DDPStrategy(process_group_backend="nccl"))`, or leave it out: it is the default on GPUs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.signals import condition
-from lightning_gpuprof.rules.base import BaseRule, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _FOR_CPUS = frozenset({"gloo", "mpi"})
@@ -18,26 +28,7 @@ _FOR_CPUS = frozenset({"gloo", "mpi"})
 _GLOO = {"device.type": "cuda", "trainer.world_size": 4, "trainer.strategy": "DDPStrategy", "trainer.backend": "gloo"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class WrongBackend(BaseRule):
-    """Ranks with a GPU each reduce their gradients through a backend that works in host memory.
-
-    ## What it means
-    gloo copies gradients to the host, reduces them there over TCP, and copies them back. NCCL (on AMD: RCCL) reduces on
-    the GPUs over NVLink, PCIe or InfiniBand.
-
-    ## How it is measured
-    From the run's conditions: several ranks, devices of type cuda, and a process group of gloo or MPI. As this is a
-    setting, it is information without a gain; the cost is in the backward of every step.
-
-    ## When it is wrong
-    Ranks that share one GPU cannot use NCCL. A backend for both (`cpu:gloo,cuda:nccl`) is passed over, and so is
-    Windows, for which there is no NCCL.
-
-    ## What to do
-    `Trainer(strategy=DDPStrategy(process_group_backend="nccl"))`, or leave it out: it is the default on GPUs.
-    """
-
     id = "wrong-backend"
     title = "GPU ranks communicate through host memory"
 
@@ -54,7 +45,6 @@ class WrongBackend(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the setting."""
         ranks = condition(metrics, "trainer.world_size")
         if not isinstance(ranks, int) or ranks < self.least_ranks:
             return None

@@ -1,17 +1,38 @@
-"""Finds that the main thread sleeps or waits where it should work, and where that is."""
+"""Inside forward, backward, the optimizer or the move of the batch, the main thread sleeps or waits.
+
+## What it means
+Reading a file, waiting for a lock, the network or a subprocess, or a plain `sleep` stops the training without using a
+CPU. Operator tables do not show it, because no operator runs.
+
+## How it is measured
+In sampled steps the CPU time of the main thread is read at every phase edge. Blocked time is wall time minus CPU time,
+in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`, without the time in which the thread was ready but
+had no CPU (`schedstat`) and without learning rate schedulers (`lr-scheduler-cost`). With N torch threads the main
+thread also waits for the others: at most N - 1 times its own CPU time in the phase, and at most the CPU time of the
+rest of the process, is taken off before the lower bound is compared with the limit. The phase with most of the rest is
+named, with the line of your code at which the thread was seen most often. The gain is the blocked time, or counted
+under `interpreter-lock` where that is what it waits for.
+
+## When it is wrong
+- On a GPU blocked time includes waiting for the device, which may be useful work: not evaluated.
+- With several ranks, waiting for slower ones is left out: at the end of the backward and in collectives.
+- Where waiting for a CPU is not measured and the CPUs are nine tenths in use, it is information only.
+- With several torch threads, a real wait beside parallel computation is underestimated.
+
+## What to do
+Move what waits out of the step: read before training or in the Dataset, write in a thread, do it every N steps.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
-from lightning_gpuprof.model.numbers import counted, listed, millis, percent
+from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.numbers import counted, listed, millis
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
-from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.model.waiting import MIN_SAMPLES, Waiting
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, gain, measured, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, percent, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SLEEPING = {
@@ -23,33 +44,7 @@ _SLEEPING = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class BlockedInStep(BaseRule):
-    """Inside forward, backward, the optimizer or the move of the batch, the main thread sleeps or waits.
-
-    ## What it means
-    Reading a file, waiting for a lock, the network or a subprocess, or a plain `sleep` stops the training without using
-    a CPU. Operator tables do not show it, because no operator runs.
-
-    ## How it is measured
-    In sampled steps the CPU time of the main thread is read at every phase edge. Blocked time is wall time minus
-    CPU time, in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`, without the time in which the thread
-    was ready but had no CPU (`schedstat`) and without learning rate schedulers (`lr-scheduler-cost`). With N torch
-    threads the main thread also waits for the others: at most N - 1 times its own CPU time in the phase, and at
-    most the CPU time of the rest of the process, is taken off before the lower bound is compared with the limit. The
-    phase with most of the rest is named, with the line of your code at which the thread was seen most often. The gain
-    is the blocked time, or counted under `interpreter-lock` where that is what it waits for.
-
-    ## When it is wrong
-    - On a GPU blocked time includes waiting for the device, which may be useful work: not evaluated.
-    - With several ranks, waiting for slower ones is left out: at the end of the backward and in collectives.
-    - Where waiting for a CPU is not measured and the CPUs are nine tenths in use, it is information only.
-    - With several torch threads, a real wait beside parallel computation is underestimated.
-
-    ## What to do
-    Move what waits out of the step: read before training or in the Dataset, write in a thread, do it every N steps.
-    """
-
     id = "blocked-in-step"
     title = "The main thread waits inside the step"
 
@@ -65,7 +60,6 @@ class BlockedInStep(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the phases in which the main thread works."""
         period_ms = steady_period_ms(metrics)
         found = measured(metrics.waiting).without(metrics.lr_scheduler)  # in which it may wait as well
         worst = found.worst

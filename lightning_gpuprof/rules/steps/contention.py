@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import cpus, millis, percent, possible
-from lightning_gpuprof.model.signals import condition, steady_period_ms
+from lightning_gpuprof.rules.base import Change, Metrics, condition, measured, steady_period_ms, worthwhile
 from lightning_gpuprof.rules.steps.host_time import HostTime
 
 

@@ -1,14 +1,33 @@
-"""Finds that the main thread is ready to run but has no CPU because this run wants more CPUs than it has."""
+"""Threads and workers of this run need more CPUs than it has, so the main thread waits for one.
+
+## What it means
+torch's threads and the DataLoader's workers compete for too few CPUs. Every phase that computes on the host takes
+longer.
+
+## How it is measured
+The kernel counts how long each thread was ready to run without a CPU (`/proc/PID/schedstat`). It is read in sampled
+steps, and the lower bound of the median share of the step must pass the threshold. The run itself must be the cause: it
+needs 5 % more than its usable CPUs (CPU time of process and workers, plus what their main threads waited), or uses 95 %
+of them, or the quota of its control group ran out in a tenth of the periods. The gain is the waiting time.
+
+## When it is wrong
+- If the run alone would fit into its CPUs, other programs make it wait. That is a caveat of the measurement and no
+  finding. Under such a load it may go unnoticed that the run needs too many CPUs as well.
+- It is a lower bound: waiting of companion threads, and CPU time that a hypervisor takes (steal), are not counted.
+- On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
+
+## What to do
+Use as many threads and workers as there are CPUs. Where fewer workers could not keep up with the step, only more CPUs
+or a cheaper batch help.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
-from lightning_gpuprof.model.numbers import counted, cpus, percent
+from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu, waiting_words
 
@@ -16,32 +35,7 @@ _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_dela
 _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CpuContention(BaseRule):
-    """Threads and workers of this run need more CPUs than it has, so the main thread waits for one.
-
-    ## What it means
-    torch's threads and the DataLoader's workers compete for too few CPUs. Every phase that computes on the host takes
-    longer.
-
-    ## How it is measured
-    The kernel counts how long each thread was ready to run without a CPU (`/proc/PID/schedstat`). It is read in sampled
-    steps, and the lower bound of the median share of the step must pass the threshold. The run itself must be the
-    cause: it needs 5 % more than its usable CPUs (CPU time of process and workers, plus what their main threads
-    waited), or uses 95 % of them, or the quota of its control group ran out in a tenth of the periods. The gain is the
-    waiting time.
-
-    ## When it is wrong
-    - If the run alone would fit into its CPUs, other programs make it wait. That is a caveat of the measurement and no
-      finding. Under such a load it may go unnoticed that the run needs too many CPUs as well.
-    - It is a lower bound: waiting of companion threads, and CPU time that a hypervisor takes (steal), are not counted.
-    - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
-
-    ## What to do
-    Use as many threads and workers as there are CPUs. Where fewer workers could not keep up with the step, only more
-    CPUs or a cheaper batch help.
-    """
-
     id = "cpu-contention"
     title = "The main thread waits for a free CPU"
 
@@ -57,7 +51,6 @@ class CpuContention(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the main thread's waiting for a CPU."""
         time = waiting_for_cpu(metrics, self.least_ratio)
         if time is None:
             return None

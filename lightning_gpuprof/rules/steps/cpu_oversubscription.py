@@ -1,13 +1,29 @@
-"""Finds that this run itself has more busy threads and workers than CPUs."""
+"""torch's threads and the DataLoader's workers outnumber the CPUs of this run and wait for each other.
+
+## What it means
+torch starts as many threads as the machine has cores, in each rank; workers come on top. In a container with a smaller
+quota, or with several ranks, they share the CPUs, and an operation ends only when its last thread has had its turn.
+
+## How it is measured
+Threads plus workers, over the CPUs of this rank (affinity and quota, divided by the ranks on the host). Also, the main
+thread must wait for a CPU (as in `cpu-contention`, whose time it explains), nine tenths of the CPUs must be in use,
+mostly by this run, and the run must need more than it has.
+
+## When it is wrong
+- Workers that mostly wait, for a disk for example, need no CPU. They are left out only where that was measured.
+- Threads of other libraries (OpenMP, MKL, OpenCV in workers) are not counted.
+- On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
+
+## What to do
+Fit threads and workers into the CPUs: `torch.set_num_threads`, or `OMP_NUM_THREADS` per rank.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import counted, cpus, possible
-from lightning_gpuprof.model.signals import steady_period_ms
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, possible, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu, waiting_words
 
@@ -15,29 +31,7 @@ _LOAD = {"run_delay_ms": 20.0, "process_cpus": 3.4, "worker_cpus": 0.5, "cpus_of
 _MANY = {**_LOAD, "run": {"torch.num_threads": 8}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CpuOversubscription(BaseRule):
-    """torch's threads and the DataLoader's workers outnumber the CPUs of this run and wait for each other.
-
-    ## What it means
-    torch starts as many threads as the machine has cores, in each rank; workers come on top. In a container with a
-    smaller quota, or with several ranks, they share the CPUs, and an operation ends only when its last thread has had
-    its turn.
-
-    ## How it is measured
-    Threads plus workers, over the CPUs of this rank (affinity and quota, divided by the ranks on the host). Also, the
-    main thread must wait for a CPU (as in `cpu-contention`, whose time it explains), nine tenths of the CPUs must
-    be in use, mostly by this run, and the run must need more than it has.
-
-    ## When it is wrong
-    - Workers that mostly wait, for a disk for example, need no CPU. They are left out only where that was measured.
-    - Threads of other libraries (OpenMP, MKL, OpenCV in workers) are not counted.
-    - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
-
-    ## What to do
-    Fit threads and workers into the CPUs: `torch.set_num_threads`, or `OMP_NUM_THREADS` per rank.
-    """
-
     id = "cpu-oversubscription"
     title = "torch threads and workers outnumber the CPUs"
     specialises = ("cpu-contention",)
@@ -55,7 +49,6 @@ class CpuOversubscription(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the number of threads and workers."""
         steady_period_ms(metrics)
         cpu, found = metrics.cpu, metrics.contention
         threads, workers, usable_cpus = found.threads, found.computing_workers, cpu.usable_cpus

@@ -1,20 +1,36 @@
-"""Points out settings for debugging that are in effect and make every step slower."""
+"""Settings for debugging are on, which slow down every step.
+
+## What it means
+Anomaly detection, blocking launches, sanitizers, debuggers and the like find errors at the cost of speed, often a
+factor of two and more. They are easily left on.
+
+## How it is measured
+From arguments of the Trainer, flags of torch and environment variables (see the page on conditions). Anomaly detection
+records a Python stack for each node of the autograd graph and checks each gradient for NaN: the time of one of each,
+measured at the start of training, times their number is its cost, four fifths of which are taken as certain. The gain
+is from the same times with empty caches, and no more than `forward` and `backward` take. On a GPU only the part of the
+stacks counts in which the device idles during `forward`, which needs a trace window; checks are not measured there. The
+cost of the other settings is not measured: information only, without a gain.
+
+## When it is wrong
+- The setting may be intended.
+- `NCCL_DEBUG` and `TORCH_DISTRIBUTED_DEBUG` count only with several ranks; `deterministic=True` is no debugging.
+- A setting that was turned on during the run is not seen.
+
+## What to do
+Turn the setting off for runs that must be fast, and compare with `gpuprof compare`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, listed, millis, possible
 from lightning_gpuprof.model.signals import MIN_STEPS, condition, is_distributed, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Metrics, Value, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.bounds import most_ms
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence
@@ -71,31 +87,7 @@ _RANKS_ONLY = {"env.TORCH_DISTRIBUTED_DEBUG", "env.NCCL_DEBUG"}
 _COSTLY = {"trainer.detect_anomaly": True, "flags.anomaly_nodes": 200, "flags.anomaly_stack_us": 100.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class DebugApisOn(BaseRule):
-    """Settings for debugging are on, which slow down every step.
-
-    ## What it means
-    Anomaly detection, blocking launches, sanitizers, debuggers and the like find errors at the cost of speed, often a
-    factor of two and more. They are easily left on.
-
-    ## How it is measured
-    From arguments of the Trainer, flags of torch and environment variables (see the page on conditions). Anomaly
-    detection records a Python stack for each node of the autograd graph and checks each gradient for NaN: the time of
-    one of each, measured at the start of training, times their number is its cost, four fifths of which are taken as
-    certain. The gain is from the same times with empty caches, and no more than `forward` and `backward` take. On a GPU
-    only the part of the stacks counts in which the device idles during `forward`, which needs a trace window; checks
-    are not measured there. The cost of the other settings is not measured: information only, without a gain.
-
-    ## When it is wrong
-    - The setting may be intended.
-    - `NCCL_DEBUG` and `TORCH_DISTRIBUTED_DEBUG` count only with several ranks; `deterministic=True` is no debugging.
-    - A setting that was turned on during the run is not seen.
-
-    ## What to do
-    Turn the setting off for runs that must be fast, and compare with `gpuprof compare`.
-    """
-
     id = "debug-apis-on"
     title = "Debugging settings slow down every step"
 
@@ -111,7 +103,6 @@ class DebugApisOn(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Look at the conditions."""
         if not any(name.startswith(("flags.", "trainer.")) for name in metrics.run):
             raise MissingSignal("the settings of the run are not known")
         found = {_name(s): s for s in _SETTINGS if _is_on(metrics, s.fact)}

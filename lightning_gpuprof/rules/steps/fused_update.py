@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.rules.base import Metrics, condition
 
 FUSED = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
 """Optimizers of torch with `fused=True`, also on a CPU."""

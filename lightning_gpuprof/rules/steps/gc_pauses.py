@@ -1,16 +1,39 @@
-"""Finds that Python's garbage collector stops the training for a noticeable part of the time."""
+"""Python's garbage collector stops the training for a noticeable part of the time.
+
+## What it means
+Objects that refer to each other in circles are freed by a collector. It runs after so many new objects, on whichever
+thread made them, while no other Python code runs. A collection of the oldest generation visits every object: with
+millions of small ones (a dataset of lists and dicts, histories) it takes a good part of a second. A program that makes
+many new objects per step collects often.
+
+## How it is measured
+Two callbacks in `gc.callbacks` time each collection. The share is of the time during the steps; its lower bound is less
+by 1.645 / sqrt(n), with n the collections of the most costly generation, as if they came by chance. The gain is the
+whole time.
+
+## When it is wrong
+- Pauses are wall time: on a crowded machine they include waiting for a CPU.
+- Objects in circles must be freed at some time: with rarer collections memory grows in between, and the time moves to
+  `gc.collect()`, although each collection then finds more.
+- On a GPU, if the device is not known to be idle for that long (trace windows or NVML): information only, as a host
+  that is ahead may pause for free.
+
+## What to do
+For the oldest generation: exclude the objects made before training (`gc.freeze()`), hold them in arrays instead of
+lists, or collect between epochs only. For the youngest: collect less often (`gc.set_threshold`), or make fewer objects
+per step that refer to each other.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
-from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
+from lightning_gpuprof.model.numbers import counted, millis, seconds
 from lightning_gpuprof.model.signals import is_distributed, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
 
@@ -23,34 +46,7 @@ _MOST_TIMES = 100
 _YOUNG = {"ratio": 0.1, "counts": (4000, 400, 4), "oldest": 0.1}
 
 
-@dataclass(frozen=True, kw_only=True)
 class GcPauses(BaseRule):
-    """Python's garbage collector stops the training for a noticeable part of the time.
-
-    ## What it means
-    Objects that refer to each other in circles are freed by a collector. It runs after so many new objects, on
-    whichever thread made them, while no other Python code runs. A collection of the oldest generation visits every
-    object: with millions of small ones (a dataset of lists and dicts, histories) it takes a good part of a second. A
-    program that makes many new objects per step collects often.
-
-    ## How it is measured
-    Two callbacks in `gc.callbacks` time each collection. The share is of the time during the steps; its lower bound is
-    less by 1.645 / sqrt(n), with n the collections of the most costly generation, as if they came by chance. The gain
-    is the whole time.
-
-    ## When it is wrong
-    - Pauses are wall time: on a crowded machine they include waiting for a CPU.
-    - Objects in circles must be freed at some time: with rarer collections memory grows in between, and the time moves
-      to `gc.collect()`, although each collection then finds more.
-    - On a GPU, if the device is not known to be idle for that long (trace windows or NVML): information only, as a host
-      that is ahead may pause for free.
-
-    ## What to do
-    For the oldest generation: exclude the objects made before training (`gc.freeze()`), hold them in arrays instead of
-    lists, or collect between epochs only. For the youngest: collect less often (`gc.set_threshold`), or make fewer
-    objects per step that refer to each other.
-    """
-
     id = "gc-pauses"
     title = "Python's garbage collector stops the run"
     specialises = ("step-outliers",)
@@ -68,7 +64,6 @@ class GcPauses(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge all pauses during the steps."""
         steady_period_ms(metrics)
         pauses = metrics.host.gc
         if pauses is None:

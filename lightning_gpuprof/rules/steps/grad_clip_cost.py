@@ -1,42 +1,36 @@
-"""Finds that gradient clipping takes a noticeable part of the steps."""
+"""Clipping the gradients takes a noticeable part of the step.
+
+## What it means
+Clipping by norm reads and scales all gradients before each optimizer step. With many small tensors, or a custom
+`configure_gradient_clipping` that loops over parameters or reads values (`.item()`), that takes as long as a good part
+of the backward pass.
+
+## How it is measured
+The phase `clip` as a share of steady steps: the lower bound of its median, with accumulated gradients its part of the
+total. 0.5 ms, which clipping a few dozen tensors costs on a slow CPU, are subtracted first. The gain is the whole
+phase.
+
+## When it is wrong
+- Clipping may be needed: the gain is that of a run without it.
+- On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
+- With `16-mixed` the gradients are unscaled in the same phase.
+
+## What to do
+Leave it out if the norm never reaches the limit (log it to see), clip fewer and larger tensors, or accumulate, as
+clipping happens once per optimizer step. In a custom hook use `torch.nn.utils.clip_grad_norm_`, which handles all
+tensors together.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.metrics import Share
-from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.numbers import millis, percent, possible
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, condition, possible, threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, Share, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 
 
-@dataclass(frozen=True, kw_only=True)
 class GradClipCost(PhaseRule):
-    """Clipping the gradients takes a noticeable part of the step.
-
-    ## What it means
-    Clipping by norm reads and scales all gradients before each optimizer step. With many small tensors, or a custom
-    `configure_gradient_clipping` that loops over parameters or reads values (`.item()`), that takes as long as a good
-    part of the backward pass.
-
-    ## How it is measured
-    The phase `clip` as a share of steady steps: the lower bound of its median, with accumulated gradients its part of
-    the total. 0.5 ms, which clipping a few dozen tensors costs on a slow CPU, are subtracted first. The gain is the
-    whole phase.
-
-    ## When it is wrong
-    - Clipping may be needed: the gain is that of a run without it.
-    - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
-    - With `16-mixed` the gradients are unscaled in the same phase.
-
-    ## What to do
-    Leave it out if the norm never reaches the limit (log it to see), clip fewer and larger tensors, or accumulate, as
-    clipping happens once per optimizer step. In a custom hook use `torch.nn.utils.clip_grad_norm_`, which handles all
-    tensors together.
-    """
-
     id = "grad-clip-cost"
     phase = "clip"
     needs_window = True
@@ -59,7 +53,6 @@ class GradClipCost(PhaseRule):
         return super().part(metrics) if self.phase in metrics.shares else None
 
     def judge(self, metrics: Metrics, time: HostTime) -> Finding:
-        """Put it into words."""
         ratio, period_ms = time.recoverable_ms / time.period_ms, time.period_ms
         value = condition(metrics, "trainer.gradient_clip_val")
         limit = value if isinstance(value, (int, float)) and possible(value) else None

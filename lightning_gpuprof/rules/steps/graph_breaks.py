@@ -1,8 +1,25 @@
-"""Points out where compiled code goes back to Python."""
+"""Compiled code falls back to Python in places: it was cut into several graphs.
+
+## What it means
+Where dynamo meets something that cannot go into a graph (`.item()`, `print`, a branch on a tensor's value, a function
+of another library) it compiles the code before and after separately and runs that place in Python. Each graph costs its
+call and its guards in every step, nothing is fused across the cut, and CUDA graphs end there.
+
+## How it is measured
+From dynamo's counters and notes: the reasons, your lines, and how often each was met while compiling. The cost per step
+is not measured, so it is information only, without a gain. If there are no breaks, functions that could not be compiled
+at all are reported instead.
+
+## When it is wrong
+- A break between large parts of the model costs microseconds in steps of many milliseconds.
+- If the LightningModule itself is compiled, `self.log` breaks the graph by design.
+
+## What to do
+Move the lines out of the compiled code, or compile the parts around them; `torch.compile(..., fullgraph=True)` raises
+at the first break, with its stack.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
@@ -25,29 +42,7 @@ _REMEDIES = (
 """Words in dynamo's reason, and what helps."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class GraphBreaks(BaseRule):
-    """Compiled code falls back to Python in places: it was cut into several graphs.
-
-    ## What it means
-    Where dynamo meets something that cannot go into a graph (`.item()`, `print`, a branch on a tensor's value, a
-    function of another library) it compiles the code before and after separately and runs that place in Python. Each
-    graph costs its call and its guards in every step, nothing is fused across the cut, and CUDA graphs end there.
-
-    ## How it is measured
-    From dynamo's counters and notes: the reasons, your lines, and how often each was met while compiling. The cost per
-    step is not measured, so it is information only, without a gain. If there are no breaks, functions that could not be
-    compiled at all are reported instead.
-
-    ## When it is wrong
-    - A break between large parts of the model costs microseconds in steps of many milliseconds.
-    - If the LightningModule itself is compiled, `self.log` breaks the graph by design.
-
-    ## What to do
-    Move the lines out of the compiled code, or compile the parts around them; `torch.compile(..., fullgraph=True)`
-    raises at the first break, with its stack.
-    """
-
     id = "graph-breaks"
     title = "Compiled code falls back to Python in places"
 
@@ -61,7 +56,6 @@ class GraphBreaks(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Point the breaks out."""
         facts = metrics.compile
         if facts is None or (facts.graph_break_count < self.least_count and not facts.failures):
             return None

@@ -6,11 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.metrics import Metrics, Share
-from lightning_gpuprof.model.missing import measured
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, worthwhile
 from lightning_gpuprof.model.signals import is_cpu_only, ordinary_ratio, steady_period_ms, step_share
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Gain, Severity, gain, severity, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, Metrics, Phase, Share, gain, measured, severity
 
 HIDDEN = " The device is not known to be idle that long: if the host is ahead, this costs nothing."
 """Said of time of the host that a device may not wait for."""

@@ -1,43 +1,40 @@
-"""Finds another Python thread of the program that keeps the main thread from the interpreter."""
+"""Another thread of the program runs Python, and the main thread waits for the interpreter.
+
+## What it means
+Only one thread at a time runs Python. One that computes in pure Python (metrics, logging, a queue that pickles)
+releases the interpreter every 5 ms. The main thread releases it in each operator of torch, and then waits up to 5 ms to
+get it back, many times a step.
+
+## How it is measured
+The CPU time of each other Python thread is read once a second. In sampled steps the main thread waits without computing
+and without lacking a CPU, in all phases but the fetch (without waiting for torch's threads, as in `blocked-in-step`).
+And a thread of this profiler that requests the interpreter now and then gets it 1 ms late or more; each phase is
+weighted by how long the main thread waits in it. Named is the thread with most CPU time, with the line of your code at
+which it was seen most often. The gain is the waiting time, at most that thread's CPU time.
+
+## When it is wrong
+- The gain is an upper bound: a main thread that runs Python for long and waits for something else looks the same.
+- On a GPU, without CPU times of threads (`/proc`), and in runs of a few seconds: not evaluated.
+
+## What to do
+Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into native code (numpy, torch).
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import cpus, millis
-from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, Severity, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, measured, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
-@dataclass(frozen=True, kw_only=True)
 class InterpreterLockHeld(BaseRule):
-    """Another thread of the program runs Python, and the main thread waits for the interpreter.
-
-    ## What it means
-    Only one thread at a time runs Python. One that computes in pure Python (metrics, logging, a queue that pickles)
-    releases the interpreter every 5 ms. The main thread releases it in each operator of torch, and then waits up to
-    5 ms to get it back, many times a step.
-
-    ## How it is measured
-    The CPU time of each other Python thread is read once a second. In sampled steps the main thread waits without
-    computing and without lacking a CPU, in all phases but the fetch (without waiting for torch's threads, as in
-    `blocked-in-step`). And a thread of this profiler that requests the interpreter now and then gets it 1 ms late or
-    more; each phase is weighted by how long the main thread waits in it. Named is the thread with most CPU time, with
-    the line of your code at which it was seen most often. The gain is the waiting time, at most that thread's CPU time.
-
-    ## When it is wrong
-    - The gain is an upper bound: a main thread that runs Python for long and waits for something else looks the same.
-    - On a GPU, without CPU times of threads (`/proc`), and in runs of a few seconds: not evaluated.
-
-    ## What to do
-    Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into native code (numpy, torch).
-    """
-
     id = "interpreter-lock"
     title = "Another Python thread blocks the main thread"
     specialises = ("blocked-in-step",)
@@ -56,7 +53,6 @@ class InterpreterLockHeld(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the busiest other thread."""
         period_ms, found = steady_period_ms(metrics), measured(metrics.interpreter_wait)
         thread, certain, lost_ms = found.thread, found.certain_ratio, found.lost_ms
         if found.asked < self.least_asked:

@@ -1,16 +1,33 @@
-"""Finds that the optimizer walks over many parameter tensors one by one."""
+"""The optimizer's update takes a good part of the step, because it handles parameter tensors one by one.
+
+## What it means
+An update moves little data, but in a loop over tensors each costs several operator calls, with Adam about a dozen. On a
+CPU torch's optimizers loop unless `fused=True`; on a GPU they do with `foreach=False`.
+
+## How it is measured
+The lower bound of the phase `optimizer` as a share of steady steps, without the learning rate scheduler, or without
+waiting of a tenth of the step or more (see `blocked-in-step`). Silent if the first parameter group is fused, on a GPU
+also unless it is `foreach=False`. The estimated time of a fused update (10 us per tensor, seven passes over the
+parameters at 5 GB/s) is subtracted; the rest is the gain, its lower bound without the share in which the thread waits
+for a CPU, and decides the severity. With fewer than 100 tensors it is information only.
+
+## When it is wrong
+- A custom optimizer may do more than update parameters (averages, line search, communication).
+- On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
+- If a fused update is not possible (sparse gradients, gradient clipping with `16-mixed`), `foreach=True` gains less.
+
+## What to do
+`fused=True`, or `foreach=True` where there is no fused update; fewer and larger tensors; accumulate gradients.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.numbers import millis, percent, possible
 from lightning_gpuprof.model.signals import condition, delayed_ratio, is_cpu_only, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, possible, severity, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Phase, Value, gain, severity, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
 
@@ -33,31 +50,7 @@ _MANY: dict[str, Value] = {"model.parameter_tensors": 2000, "model.parameter_byt
 _NADAM = {**_MANY, "model.optimizer": "NAdam"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class OptimizerSlow(BaseRule):
-    """The optimizer's update takes a good part of the step, because it handles parameter tensors one by one.
-
-    ## What it means
-    An update moves little data, but in a loop over tensors each costs several operator calls, with Adam about a dozen.
-    On a CPU torch's optimizers loop unless `fused=True`; on a GPU they do with `foreach=False`.
-
-    ## How it is measured
-    The lower bound of the phase `optimizer` as a share of steady steps, without the learning rate scheduler, or without
-    waiting of a tenth of the step or more (see `blocked-in-step`). Silent if the first parameter group is fused, on a
-    GPU also unless it is `foreach=False`. The estimated time of a fused update (10 us per tensor, seven passes over the
-    parameters at 5 GB/s) is subtracted; the rest is the gain, its lower bound without the share in which the thread
-    waits for a CPU, and decides the severity. With fewer than 100 tensors it is information only.
-
-    ## When it is wrong
-    - A custom optimizer may do more than update parameters (averages, line search, communication).
-    - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
-    - If a fused update is not possible (sparse gradients, gradient clipping with `16-mixed`), `foreach=True` gains
-      less.
-
-    ## What to do
-    `fused=True`, or `foreach=True` where there is no fused update; fewer and larger tensors; accumulate gradients.
-    """
-
     id = "optimizer-slow"
     title = "The optimizer updates its tensors one by one"
 
@@ -76,7 +69,6 @@ class OptimizerSlow(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the optimizer's update."""
         period_ms = steady_period_ms(metrics)
         share = step_share(metrics, "optimizer")
         scheduler = metrics.lr_scheduler

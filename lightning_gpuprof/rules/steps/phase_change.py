@@ -1,8 +1,33 @@
-"""Finds that a run has parts of different speed, where they change, and the phase that moved."""
+"""One part of the run is slower than the rest: steps have several speed levels.
+
+## What it means
+At some batch the step time changes and stays changed: data are larger or lie elsewhere, a cache is full (or has
+filled), a callback, a schedule or another job starts. A mean over the run describes neither part.
+
+## How it is measured
+A change-point search over the steady steps finds sharp shifts of the median by more than a fifth that last at least 20
+steps (`steps.speed_levels` in the report). The slow part that costs most is compared with the fastest part that has at
+least a tenth of the steps. The phase with most of the difference is named, and whether the main thread computes or
+waits longer in it. The gain is the excess of all slower parts over the fastest; its lower bound is from the near ends
+of the 95 % intervals of the medians.
+
+## When it is wrong
+- Another job on the machine: silent if others took more CPUs of this run in the slow part, or the main thread waited
+  longer for a CPU, unless one phase computes or waits longer by itself. Information only if neither was measured.
+- All phases changed alike (a lower clock, more work per step): silent, unless nearly all of the step is the one phase
+  that grew.
+- Work that changes by design at the start of an epoch (unfrozen layers, longer sequences): information only if one of
+  the model's phases changed there without waiting.
+- A first epoch that waits longer for its data fills a cache, and that is over: information only.
+- On a GPU the host is ahead at first: its steps are short until the queue of 1,024 launches is full. Silent if the
+  launches of a trace window explain the fast part and the device is hardly idle; information only without a window.
+- Many speed levels: nothing lasts, information only. A gradual slow-down is `step-drift`.
+
+## What to do
+Look at what starts at that batch in the named phase. Two trace windows, one on either side, show the difference.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.evenness import Growth, LevelChange, Stretch
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
@@ -23,38 +48,7 @@ _LATE = {**_EARLY, "start": 100}
 _TAKEN = {**_LATE, "taken_cpus": 1.6, "cpu_busy_ratio": 1.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class PhaseChange(BaseRule):
-    """One part of the run is slower than the rest: steps have several speed levels.
-
-    ## What it means
-    At some batch the step time changes and stays changed: data are larger or lie elsewhere, a cache is full (or has
-    filled), a callback, a schedule or another job starts. A mean over the run describes neither part.
-
-    ## How it is measured
-    A change-point search over the steady steps finds sharp shifts of the median by more than a fifth that last at least
-    20 steps (`steps.speed_levels` in the report). The slow part that costs most is compared with the fastest part that
-    has at least a tenth of the steps. The phase with most of the difference is named, and whether the main thread
-    computes or waits longer in it. The gain is the excess of all slower parts over the fastest; its lower bound is from
-    the near ends of the 95 % intervals of the medians.
-
-    ## When it is wrong
-    - Another job on the machine: silent if others took more CPUs of this run in the slow part, or the main thread
-      waited longer for a CPU, unless one phase computes or waits longer by itself. Information only if neither was
-      measured.
-    - All phases changed alike (a lower clock, more work per step): silent, unless nearly all of the step is the one
-      phase that grew.
-    - Work that changes by design at the start of an epoch (unfrozen layers, longer sequences): information only if one
-      of the model's phases changed there without waiting.
-    - A first epoch that waits longer for its data fills a cache, and that is over: information only.
-    - On a GPU the host is ahead at first: its steps are short until the queue of 1,024 launches is full. Silent if the
-      launches of a trace window explain the fast part and the device is hardly idle; information only without a window.
-    - Many speed levels: nothing lasts, information only. A gradual slow-down is `step-drift`.
-
-    ## What to do
-    Look at what starts at that batch in the named phase. Two trace windows, one on either side, show the difference.
-    """
-
     id = "phase-change"
     title = "One part of the run is slower than the rest"
     specialises = ("step-outliers",)
@@ -72,7 +66,6 @@ class PhaseChange(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the speed levels."""
         steady_period_ms(metrics)
         measured(metrics.level_change)
         found = self.lasting(metrics)

@@ -1,18 +1,37 @@
-"""Finds that torch.compile goes on compiling after warm-up, and which guard fails at which function."""
+"""After warm-up, `torch.compile` keeps compiling the same functions for other arguments.
+
+## What it means
+Dynamo compiles a function for the arguments it meets, with guards on their shapes, types and the Python values that the
+code reads. If a guard fails it compiles again, which takes seconds with inductor; after 8 versions of a function it
+gives up, and the function runs uncompiled from then on.
+
+## How it is measured
+From dynamo's own notes: recompilations in steps after warm-up with the time of each, including the backward pass. Such
+steps are not among the steady ones. The gain is that time, at most the excess of these steps, spread over all steps.
+Functions that were given up are reported even if it took little time; what running uncompiled costs is not known.
+
+## When it is wrong
+- In a long run the last new shape may come early: then all the cost is past. Its share is of the whole run.
+- A handful of shapes that come once each (the last batch of an epoch) cost once.
+- Before torch 2.6 dynamo gives no reason.
+
+## What to do
+If a size changes: `dynamic=True`, `torch._dynamo.mark_dynamic(batch, dim)`, padding to a few sizes, or `drop_last=True`
+for the last batch. If a Python value changes: make it a tensor, or keep it out of the compiled code.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.finding import MIN_COST_MS, Evidence, Finding, worthwhile
-from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
 from lightning_gpuprof.model.signals import condition, run_ms_per_step
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, severity, threshold, worthwhile_evidence
+from lightning_gpuprof.rules.base import BaseRule, Change, MissingSignal, gain, severity, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")
@@ -24,32 +43,7 @@ _TEN = [{"batch": batch} for batch in range(50, 250, 20)]
 _SHORT_ONE = {"batch": 50, "cost_s": 0.01}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Recompiles(BaseRule):
-    """After warm-up, `torch.compile` keeps compiling the same functions for other arguments.
-
-    ## What it means
-    Dynamo compiles a function for the arguments it meets, with guards on their shapes, types and the Python values that
-    the code reads. If a guard fails it compiles again, which takes seconds with inductor; after 8 versions of a
-    function it gives up, and the function runs uncompiled from then on.
-
-    ## How it is measured
-    From dynamo's own notes: recompilations in steps after warm-up with the time of each, including the backward pass.
-    Such steps are not among the steady ones. The gain is that time, at most the excess of these steps, spread over all
-    steps. Functions that were given up are reported even if it took little time; what running uncompiled costs is not
-    known.
-
-    ## When it is wrong
-    - In a long run the last new shape may come early: then all the cost is past. Its share is of the whole run.
-    - A handful of shapes that come once each (the last batch of an epoch) cost once.
-    - Before torch 2.6 dynamo gives no reason.
-
-    ## What to do
-    If a size changes: `dynamic=True`, `torch._dynamo.mark_dynamic(batch, dim)`, padding to a few sizes, or
-    `drop_last=True` for the last batch. If a Python value changes: make it a tensor, or keep it out of the compiled
-    code.
-    """
-
     id = "recompiles"
     title = "torch.compile keeps compiling after warm-up"
 
@@ -64,7 +58,6 @@ class Recompiles(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the compilations after warm-up."""
         facts = metrics.compile
         if facts is None:
             return None

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from lightning_gpuprof.model.evenness import SpeedChange
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.rules.base import Finding, Metrics
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
 from lightning_gpuprof.rules.steps.uneven import into_the_run
 

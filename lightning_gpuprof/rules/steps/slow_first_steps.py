@@ -1,40 +1,35 @@
-"""Points out that the steps before the run is steady take long."""
+"""The steps before the run is steady take long.
+
+## What it means
+The first steps compile (`torch.compile`, Triton kernels), try algorithms (cuDNN's benchmark), grow the allocator and
+load libraries. In a long run that is nothing; a short run, or one that is restarted often, pays it each time.
+
+## How it is measured
+What the warm-up steps took more than as many steady ones, without waiting for data, validation, checkpoints and traced
+steps. Reported from 60 s on, or from 5 s if that is 2 % of the run. Information only: it happens once.
+
+## When it is wrong
+- The run may be a short trial of a long one.
+- On a machine that others use the first steps may wait for a CPU. Where other programs take a quarter of this run's
+  CPUs meanwhile, the rule is not evaluated.
+- Steps that become faster within the first fifth of the run count as warm-up.
+
+## What to do
+Keep what was compiled: `TORCHINDUCTOR_CACHE_DIR` on a disk that survives the job, `TRITON_CACHE_DIR` likewise; compile
+the repeated block of a model instead of the whole.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import CROWDED_RATIO
 from lightning_gpuprof.model.numbers import counted, cpus, percent, possible, seconds
-from lightning_gpuprof.model.signals import condition, run_s
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, condition, run_s, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
-@dataclass(frozen=True, kw_only=True)
 class SlowFirstSteps(BaseRule):
-    """The steps before the run is steady take long.
-
-    ## What it means
-    The first steps compile (`torch.compile`, Triton kernels), try algorithms (cuDNN's benchmark), grow the allocator
-    and load libraries. In a long run that is nothing; a short run, or one that is restarted often, pays it each time.
-
-    ## How it is measured
-    What the warm-up steps took more than as many steady ones, without waiting for data, validation, checkpoints and
-    traced steps. Reported from 60 s on, or from 5 s if that is 2 % of the run. Information only: it happens once.
-
-    ## When it is wrong
-    - The run may be a short trial of a long one.
-    - On a machine that others use the first steps may wait for a CPU. Where other programs take a quarter of this run's
-      CPUs meanwhile, the rule is not evaluated.
-    - Steps that become faster within the first fifth of the run count as warm-up.
-
-    ## What to do
-    Keep what was compiled: `TORCHINDUCTOR_CACHE_DIR` on a disk that survives the job, `TRITON_CACHE_DIR` likewise;
-    compile the repeated block of a model instead of the whole.
-    """
-
     id = "slow-first-steps"
     title = "The first steps take long"
 
@@ -53,7 +48,6 @@ class SlowFirstSteps(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the warm-up."""
         total_s = run_s(metrics)
         steps, excess_s = metrics.evenness.warmup_steps, metrics.evenness.warmup_excess_s
         if steps is None or excess_s is None or not possible(abs(excess_s)):

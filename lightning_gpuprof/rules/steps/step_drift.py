@@ -1,8 +1,29 @@
-"""Finds that steps get slower and slower, and the phase that grows."""
+"""The longer the run, the longer its steps.
+
+## What it means
+Something grows with every step and is processed again in every step: a list of losses or outputs that is summed up,
+metrics whose state is a list, a graph that is kept (`total += loss` without `.detach()`), hooks that are registered
+anew, a cache without a limit. What costs little at the start costs most at the end of a long run.
+
+## How it is measured
+The steady steps are cut into five parts of equal number. Their medians must rise from part to part (one may fall by a
+tenth of the whole), and the near ends of the 95 % intervals of the first and the last must be more than 10 % apart.
+Jumps are no drift (but `phase-change`, or intended): medians of up to 100 blocks of steps are compared only between
+sharp changes by 5 % or more. There, Mann and Kendall's test must find a chance below 0.1 % for no trend, and Theil and
+Sen's slope must explain half of the growth and 10 % of the step. The gain is the excess over the first fifth.
+
+## When it is wrong
+- Work that grows by design (longer sequences, higher resolution) and a machine that gets warm make all phases grow
+  alike: silent.
+- Silent as well if others took more CPUs of this run in the last fifth, or the main thread waited longer for a CPU,
+  unless one phase computes or waits longer by itself. Information only if neither was measured.
+
+## What to do
+Find what grows in the named phase: keep numbers instead of tensors (`.item()` or `.detach()` every N steps), limit
+lists, reset metrics each epoch.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.evenness import Growth
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
@@ -17,34 +38,7 @@ _JUMP = {"phase": "forward", "levels_ms": (0.0, 0.5, 1.0, 29.0, 30.0), "slope": 
 _UNKNOWN = {"taken_cpus": None, "run_delay_ratio": None}
 
 
-@dataclass(frozen=True, kw_only=True)
 class StepDrift(BaseRule):
-    """The longer the run, the longer its steps.
-
-    ## What it means
-    Something grows with every step and is processed again in every step: a list of losses or outputs that is summed up,
-    metrics whose state is a list, a graph that is kept (`total += loss` without `.detach()`), hooks that are registered
-    anew, a cache without a limit. What costs little at the start costs most at the end of a long run.
-
-    ## How it is measured
-    The steady steps are cut into five parts of equal number. Their medians must rise from part to part (one may fall by
-    a tenth of the whole), and the near ends of the 95 % intervals of the first and the last must be more than 10 %
-    apart. Jumps are no drift (but `phase-change`, or intended): medians of up to 100 blocks of steps are compared only
-    between sharp changes by 5 % or more. There, Mann and Kendall's test must find a chance below 0.1 % for no trend,
-    and Theil and Sen's slope must explain half of the growth and 10 % of the step. The gain is the excess over the
-    first fifth.
-
-    ## When it is wrong
-    - Work that grows by design (longer sequences, higher resolution) and a machine that gets warm make all phases grow
-      alike: silent.
-    - Silent as well if others took more CPUs of this run in the last fifth, or the main thread waited longer for a
-      CPU, unless one phase computes or waits longer by itself. Information only if neither was measured.
-
-    ## What to do
-    Find what grows in the named phase: keep numbers instead of tensors (`.item()` or `.detach()` every N steps), limit
-    lists, reset metrics each epoch.
-    """
-
     id = "step-drift"
     title = "Steps get slower and slower"
 
@@ -63,7 +57,6 @@ class StepDrift(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the first and the last fifth of the steady steps."""
         steady_period_ms(metrics)
         growth = measured(metrics.growth)
         change = growth.change if growth is not None and self.is_gradual(growth) else None

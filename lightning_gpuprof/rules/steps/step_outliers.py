@@ -1,17 +1,47 @@
-"""Finds that a few very long steps hold a noticeable part of the time, and in which phase."""
+"""Most steps are fine, but a few take many times as long and cost a noticeable part of the run.
+
+## What it means
+A median hides stalls: twelve of 0.4 s in a run of 8 s leave it untouched and are 60 % of the time. Causes are a file
+that is read now and then, a callback or logger that works every N steps, recompilation, another process.
+
+## How it is measured
+A step is an outlier above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute deviation, which
+outliers do not widen. With accumulated gradients, steps with and without an optimizer step have a median each. Traced
+steps, those with a validation or after a checkpoint, and the first and last of an epoch are left out; steps that hold a
+checkpoint count without the time of writing it. The phases with most of the excess are named. The gain is the excess,
+spread over the checked steps. Where other programs use the CPUs, the share of the excess in which the main thread had
+none is taken off.
+
+## When it is wrong
+It is information only, with half the confidence,
+
+- if one or two stalls are the whole excess: any machine pauses now and then;
+- if the excess is spread over the phases as the ordinary step is (total variation below 0.3), at no fixed distance:
+  batches differ in size, or something stops the whole process;
+- if the CPUs were four fifths in use, or a quarter of them by others, and too little excess lies outside the model's
+  own phases (and the wait for workers that are in time), unless stalls come at a fixed distance;
+- on a GPU, if it is not known to be idle for that long (trace windows or NVML): a host that is ahead may pause for
+  free. The phase that waits for the device shows the excess, whichever phase gave it the work.
+
+Silent where a part of the run is slow as a whole: that is `phase-change`. Silent, too, where all stalls together take
+less than half a second and are so few, lie where they would by chance (in the phases that fill the step anyway, at no
+fixed distance) or are spread over all phases, and where they may be waiting for a CPU and the report says already that
+other programs crowd them.
+
+## What to do
+Look at the named phase in the named batches. A fixed distance between them points to something that runs every N steps.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import counted, listed, millis, percent, seconds
+from lightning_gpuprof.model.missing import measured
+from lightning_gpuprof.model.numbers import counted, listed, millis, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, gain, measured, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, percent, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
@@ -29,43 +59,7 @@ _STALLS = {"count": 12, "stall_ms": 400.0, "phases": "forward"}
 _SHORT = {"count": 4, "stall_ms": 100.0, "phases": "forward"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class StepOutliers(BaseRule):
-    """Most steps are fine, but a few take many times as long and cost a noticeable part of the run.
-
-    ## What it means
-    A median hides stalls: twelve of 0.4 s in a run of 8 s leave it untouched and are 60 % of the time. Causes are a
-    file that is read now and then, a callback or logger that works every N steps, recompilation, another process.
-
-    ## How it is measured
-    A step is an outlier above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute deviation, which
-    outliers do not widen. With accumulated gradients, steps with and without an optimizer step have a median each.
-    Traced steps, those with a validation or after a checkpoint, and the first and last of an epoch are left out; steps
-    that hold a checkpoint count without the time of writing it. The phases with most of the excess are named. The gain
-    is the excess, spread over the checked steps. Where other programs use the CPUs, the share of the excess in which
-    the main thread had none is taken off.
-
-    ## When it is wrong
-    It is information only, with half the confidence,
-
-    - if one or two stalls are the whole excess: any machine pauses now and then;
-    - if the excess is spread over the phases as the ordinary step is (total variation below 0.3), at no fixed distance:
-      batches differ in size, or something stops the whole process;
-    - if the CPUs were four fifths in use, or a quarter of them by others, and too little excess lies outside the
-      model's own phases (and the wait for workers that are in time), unless stalls come at a fixed distance;
-    - on a GPU, if it is not known to be idle for that long (trace windows or NVML): a host that is ahead may pause for
-      free. The phase that waits for the device shows the excess, whichever phase gave it the work.
-
-    Silent where a part of the run is slow as a whole: that is `phase-change`. Silent, too, where all stalls together
-    take less than half a second and are so few, lie where they would by chance (in the phases that fill the step
-    anyway, at no fixed distance) or are spread over all phases, and where they may be waiting for a CPU and the report
-    says already that other programs crowd them.
-
-    ## What to do
-    Look at the named phase in the named batches. A fixed distance between them points to something that runs every N
-    steps.
-    """
-
     id = "step-outliers"
     title = "A few steps take many times as long as the rest"
 
@@ -90,7 +84,6 @@ class StepOutliers(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the steps that are far above the others."""
         median_ms, stalls = steady_period_ms(metrics), measured(metrics.stalls)
         outliers, least_ms = stalls.outliers, self.least_ratio * stalls.outliers.total_ms
         if outliers.count == 0 or not outliers.excess_ms >= least_ms or stalls.in_slow_levels:

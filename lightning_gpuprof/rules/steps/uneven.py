@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.evenness import SpeedChange, Stretch
-from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import MAX_PREFETCH
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import millis, possible, seconds
-from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
-from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.model.numbers import millis, seconds
+from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.rules.base import Change, Metrics, Phase, Value, condition, possible
 
 LIMIT_S = 0.5
 """Least time that an uneven run must cost. Heuristic: shorter ones are accidents of the machine."""

@@ -1,8 +1,23 @@
-"""Finds that the gradient scaler of 16-bit training makes the host wait for the device before each optimizer step."""
+"""The gradient scaler asks in every step whether a gradient overflowed, and the GPU then idles.
+
+## What it means
+With `precision="16-mixed"`, `GradScaler.step` reads one value per device from the GPU before it calls the optimizer:
+the host waits until the backward pass is done. `bf16-mixed` has the range of fp32 and needs no scaler; an optimizer
+with `fused=True` reads the value on the GPU.
+
+## How it is measured
+As `sync-points`, for values that are read in Lightning's `optimizer_step`, but not in the optimizer itself, with a
+`trainer.precision` that begins with 16.
+
+## When it is wrong
+- A value that your own `optimizer_step` reads counts here.
+- If another place waits in every step, too, the wait moves there: see `sync-points`.
+
+## What to do
+`Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True` without gradient clipping.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Value, condition, threshold
@@ -20,27 +35,7 @@ _CLIP = "trainer.gradient_clip_val"
 _OLD: dict[str, Value] = {"device.capability": "7.0"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class AmpScalerSync(WaitRule):
-    """The gradient scaler asks in every step whether a gradient overflowed, and the GPU then idles.
-
-    ## What it means
-    With `precision="16-mixed"`, `GradScaler.step` reads one value per device from the GPU before it calls the
-    optimizer: the host waits until the backward pass is done. `bf16-mixed` has the range of fp32 and needs no scaler;
-    an optimizer with `fused=True` reads the value on the GPU.
-
-    ## How it is measured
-    As `sync-points`, for values that are read in Lightning's `optimizer_step`, but not in the optimizer itself, with a
-    `trainer.precision` that begins with 16.
-
-    ## When it is wrong
-    - A value that your own `optimizer_step` reads counts here.
-    - If another place waits in every step, too, the wait moves there: see `sync-points`.
-
-    ## What to do
-    `Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True` without gradient clipping.
-    """
-
     id = "amp-scaler-sync"
     title = "The gradient scaler waits for the GPU"
     cause = "gradient scaler"

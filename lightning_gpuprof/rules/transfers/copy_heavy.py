@@ -1,13 +1,30 @@
-"""Finds that a good part of the device's time goes to copies that only change the layout of tensors."""
+"""The GPU spends a good part of the step on copying tensors within its memory.
+
+## What it means
+`contiguous()` after `permute` or `transpose`, `repeat`, `clone`, slices that are written back and type conversions read
+and write whole tensors without computing anything.
+
+## How it is measured
+Trace window: the device time of `aten::copy_` without copies from and to the host. If shapes were recorded, only copies
+between tensors of one type count, since mixed precision has to convert; without shapes a run in mixed precision is not
+judged. The gain is that time without the idle time in which launches come late, which would take its place.
+
+## When it is wrong
+- Some copies are needed: a kernel that demands contiguous inputs can be slower without one.
+- Only the largest rows by shapes are known (a lower bound); none is named where copies from the host are a tenth.
+- Silent where the GPU waits 15 % of the step for slow workers: they set the pace.
+
+## What to do
+Keep one layout: drop `contiguous()` where the next operator takes strides, use `expand` instead of `repeat`, write into
+slices of one tensor, `torch.compile` to fuse the copy into its neighbour.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.numbers import listed, percent
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, percent, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.device_idle import less_work_saves_ms
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
@@ -23,30 +40,7 @@ def _copied(
     return {"step": step, "period_ms": 10.1 + us / 100, "run": {"trainer.precision": precision}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CopyHeavy(CopyRule):
-    """The GPU spends a good part of the step on copying tensors within its memory.
-
-    ## What it means
-    `contiguous()` after `permute` or `transpose`, `repeat`, `clone`, slices that are written back and type conversions
-    read and write whole tensors without computing anything.
-
-    ## How it is measured
-    Trace window: the device time of `aten::copy_` without copies from and to the host. If shapes were recorded, only
-    copies between tensors of one type count, since mixed precision has to convert; without shapes a run in mixed
-    precision is not judged. The gain is that time without the idle time in which launches come late, which would take
-    its place.
-
-    ## When it is wrong
-    - Some copies are needed: a kernel that demands contiguous inputs can be slower without one.
-    - Only the largest rows by shapes are known (a lower bound); none is named where copies from the host are a tenth.
-    - Silent where the GPU waits 15 % of the step for slow workers: they set the pace.
-
-    ## What to do
-    Keep one layout: drop `contiguous()` where the next operator takes strides, use `expand` instead of `repeat`, write
-    into slices of one tensor, `torch.compile` to fuse the copy into its neighbour.
-    """
-
     id = "copy-heavy"
     title = "The GPU copies tensors only to change their layout"
     explains = claims.MEMORY_KERNELS
@@ -66,7 +60,6 @@ class CopyHeavy(CopyRule):
     )
 
     def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
-        """Judge copies within the device."""
         outside_ms = copies.of("HtoD").total_ms + copies.of("DtoH").total_ms
         within = measured(copies.within)
         all_ms, rows = within.ms, within.rows

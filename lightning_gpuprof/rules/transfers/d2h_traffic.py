@@ -1,8 +1,22 @@
-"""Finds that results are copied from the device to the host in every step."""
+"""Large tensors are copied back to the host in every step.
+
+## What it means
+Outputs collected with `.cpu()`, logged images, offloaded activations or optimizer states cross the link in every step,
+and the kernels behind them wait.
+
+## How it is measured
+Trace window: copies from the GPU to the host, and of them what certainly no kernel covers. That is also the gain. The
+idle time after the host's waits for them is in `sync-points`.
+
+## When it is wrong
+- Offloading by choice (DeepSpeed, FSDP with `cpu_offload`) is such traffic, and saves memory.
+
+## What to do
+Reduce on the GPU and copy the result; keep outputs there until the epoch ends; copy to pinned memory with
+`non_blocking=True` on a stream of its own.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
@@ -19,26 +33,7 @@ def _copied(us: float, nbytes: float, count: int = 1, kind: str = "DtoH (Device 
     return {"kernels": 100, "copy": copy}
 
 
-@dataclass(frozen=True, kw_only=True)
 class D2hTraffic(CopyRule):
-    """Large tensors are copied back to the host in every step.
-
-    ## What it means
-    Outputs collected with `.cpu()`, logged images, offloaded activations or optimizer states cross the link in every
-    step, and the kernels behind them wait.
-
-    ## How it is measured
-    Trace window: copies from the GPU to the host, and of them what certainly no kernel covers. That is also the gain.
-    The idle time after the host's waits for them is in `sync-points`.
-
-    ## When it is wrong
-    - Offloading by choice (DeepSpeed, FSDP with `cpu_offload`) is such traffic, and saves memory.
-
-    ## What to do
-    Reduce on the GPU and copy the result; keep outputs there until the epoch ends; copy to pinned memory with
-    `non_blocking=True` on a stream of its own.
-    """
-
     id = "d2h-traffic"
     title = "Results are copied to the host in every step"
     explains = claims.COPIES_TO_HOST
@@ -58,7 +53,6 @@ class D2hTraffic(CopyRule):
     )
 
     def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
-        """Judge copies to the host."""
         found = copies.of("DtoH")
         if found.total_bytes < self.least_bytes or found.exposed_ms < self.least_ratio * step.period_ms:
             return None

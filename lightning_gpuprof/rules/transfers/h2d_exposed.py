@@ -1,8 +1,24 @@
-"""Finds batches whose copy to the device holds it up, although they come from pinned memory."""
+"""The GPU waits for the copy of the batch, although the batch is in pinned memory.
+
+## What it means
+Lightning copies the batch on the stream that computes: kernels of the step wait for the copy, and the copy waits for
+the kernels of the step before. Sized loaders are not prefetched to the device.
+
+## How it is measured
+Trace window: copies to the GPU that are not from pageable memory, and of them what certainly no kernel covers. The gain
+is that time without the idle time in which launches come late, which would take its place.
+
+## When it is wrong
+- A copy that waits for kernels on another stream counts only while it runs.
+- Silent where the GPU waits 15 % of the step for slow workers: they set the pace. If other host work does, a hidden
+  copy gains less than the bound.
+
+## What to do
+Copy fewer bytes: send `uint8` and normalise on the GPU, or a smaller float. Or copy the next batch on a stream of its
+own during the step.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
@@ -21,28 +37,7 @@ def _copied(us: float = 4000.0, megabytes: int = 100, *, kind: str = "Pinned", *
 _FLOATS = {"batch.dtypes": "float32, int64"}
 
 
-@dataclass(frozen=True, kw_only=True)
 class H2dExposed(CopyRule):
-    """The GPU waits for the copy of the batch, although the batch is in pinned memory.
-
-    ## What it means
-    Lightning copies the batch on the stream that computes: kernels of the step wait for the copy, and the copy waits
-    for the kernels of the step before. Sized loaders are not prefetched to the device.
-
-    ## How it is measured
-    Trace window: copies to the GPU that are not from pageable memory, and of them what certainly no kernel covers. The
-    gain is that time without the idle time in which launches come late, which would take its place.
-
-    ## When it is wrong
-    - A copy that waits for kernels on another stream counts only while it runs.
-    - Silent where the GPU waits 15 % of the step for slow workers: they set the pace. If other host work does, a hidden
-      copy gains less than the bound.
-
-    ## What to do
-    Copy fewer bytes: send `uint8` and normalise on the GPU, or a smaller float. Or copy the next batch on a stream of
-    its own during the step.
-    """
-
     id = "h2d-exposed"
     title = "The GPU waits for the copy of the batch"
     explains = claims.BATCH_COPIES
@@ -62,7 +57,6 @@ class H2dExposed(CopyRule):
     )
 
     def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
-        """Judge copies of pinned memory to the device."""
         found = copies.of("HtoD", pageable=False)
         saved_ms = less_work_saves_ms(metrics, step, found.exposed_ms)
         if saved_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):

@@ -1,8 +1,27 @@
-"""Finds batches that are copied to the device from pageable memory, and what pinned memory would save."""
+"""Batches are copied to the GPU from pageable memory: slower, and the host waits for each copy.
+
+## What it means
+The driver copies pageable memory through a small pinned buffer of its own, and the call returns when the copy is done,
+behind everything that is queued on the GPU. Lightning always copies with `non_blocking=True`, which has no effect on
+pageable memory.
+
+## How it is measured
+Trace window: copies named `HtoD (Pageable -> Device)`. Their cost is the time in which they run and no kernel does,
+plus the GPU's idle time that follows the host's wait for them (see `sync-points`). The gain is that idle time, and what
+the exposed bytes take longer than from pinned memory: at the rate of pinned copies in the same window, else at three
+quarters of the PCIe link, else at 12 GB/s.
+
+## When it is wrong
+- The rate of pinned memory is an assumption unless the window holds such copies.
+- Copies within the model's phases are not the loader's: see `host-tensor-creation`.
+- Traces of ROCm do not distinguish pageable from pinned memory: not evaluated.
+
+## What to do
+`DataLoader(..., pin_memory=True)`. A batch of a class of its own needs a method `pin_memory()` that returns it pinned,
+and `to(device, non_blocking=...)` that passes the argument on.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
 from lightning_gpuprof.model.numbers import decimal_size, millis
@@ -24,31 +43,7 @@ _MB = 1_000_000
 _SLOW = _copied(10_000, 40 * _MB)
 
 
-@dataclass(frozen=True, kw_only=True)
 class H2dPageable(CopyRule):
-    """Batches are copied to the GPU from pageable memory: slower, and the host waits for each copy.
-
-    ## What it means
-    The driver copies pageable memory through a small pinned buffer of its own, and the call returns when the copy is
-    done, behind everything that is queued on the GPU. Lightning always copies with `non_blocking=True`, which has no
-    effect on pageable memory.
-
-    ## How it is measured
-    Trace window: copies named `HtoD (Pageable -> Device)`. Their cost is the time in which they run and no kernel does,
-    plus the GPU's idle time that follows the host's wait for them (see `sync-points`). The gain is that idle time, and
-    what the exposed bytes take longer than from pinned memory: at the rate of pinned copies in the same window, else at
-    three quarters of the PCIe link, else at 12 GB/s.
-
-    ## When it is wrong
-    - The rate of pinned memory is an assumption unless the window holds such copies.
-    - Copies within the model's phases are not the loader's: see `host-tensor-creation`.
-    - Traces of ROCm do not distinguish pageable from pinned memory: not evaluated.
-
-    ## What to do
-    `DataLoader(..., pin_memory=True)`. A batch of a class of its own needs a method `pin_memory()` that returns it
-    pinned, and `to(device, non_blocking=...)` that passes the argument on.
-    """
-
     id = "h2d-pageable"
     title = "Batches are copied from pageable memory"
     explains = claims.BATCH_COPIES
@@ -73,7 +68,6 @@ class H2dPageable(CopyRule):
     )
 
     def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
-        """Judge copies of pageable memory to the device."""
         found = copies.of("HtoD", pageable=True)
         if found.total_bytes < self.least_bytes:
             return None

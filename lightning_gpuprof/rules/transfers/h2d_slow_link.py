@@ -1,14 +1,29 @@
-"""Finds that large copies from pinned memory reach a small part of what the PCIe link can do."""
+"""Large copies from pinned memory are much slower than the PCIe link allows.
+
+## What it means
+A large copy from pinned memory reaches about four fifths of the link's rate. Less than half points to memory of the
+other CPU socket, to a switch that several GPUs share, or to other traffic on the link.
+
+## How it is measured
+Trace window with most of them: bytes over time of copies from pinned memory, a lower bound if small ones are among
+them. The ceiling is the link at its best reading (NVML): transfers per second, times lanes, times 128/130. The gain is
+what the ceiling would save; copies beside kernels cost nothing, so its lower bound is 0.
+
+## When it is wrong
+- Copies of several GPUs at the same time share the host's memory.
+- A link that is itself slower than it could be is `pcie-degraded`.
+
+## What to do
+Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membind=N`; `nvidia-smi topo -m` shows N.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import gib, millis, percent
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.numbers import gib, millis
 from lightning_gpuprof.model.signals import require_possible, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, percent, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import at_most_warning, sampled_gpus
 
@@ -18,27 +33,7 @@ def _copied(ratio: float = 0.1, *, mib: int = 64, gpu: object = None, **more: ob
     return {"gpu": gpu or {}, "copied": {"h2d_ms": mib * 1.0653 / 64 / ratio, "bytes_each": mib * 2**20, **more}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class H2dSlowLink(BaseRule):
-    """Large copies from pinned memory are much slower than the PCIe link allows.
-
-    ## What it means
-    A large copy from pinned memory reaches about four fifths of the link's rate. Less than half points to memory of the
-    other CPU socket, to a switch that several GPUs share, or to other traffic on the link.
-
-    ## How it is measured
-    Trace window with most of them: bytes over time of copies from pinned memory, a lower bound if small ones are among
-    them. The ceiling is the link at its best reading (NVML): transfers per second, times lanes, times 128/130. The gain
-    is what the ceiling would save; copies beside kernels cost nothing, so its lower bound is 0.
-
-    ## When it is wrong
-    - Copies of several GPUs at the same time share the host's memory.
-    - A link that is itself slower than it could be is `pcie-degraded`.
-
-    ## What to do
-    Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membind=N`; `nvidia-smi topo -m` shows N.
-    """
-
     id = "h2d-slow-link"
     title = "Copies to the GPU are much slower than its PCIe link"
 
@@ -60,7 +55,6 @@ class H2dSlowLink(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the large copies of the windows."""
         gpus = sampled_gpus(metrics)
         if len(gpus) != 1:
             raise MissingSignal("which of several GPUs a copy went to is not known")

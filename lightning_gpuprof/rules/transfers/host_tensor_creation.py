@@ -1,8 +1,23 @@
-"""Finds tensors that the model makes on the host and copies to the device in every step."""
+"""In every step the model creates tensors on the host and copies them to the GPU, for which the host waits.
+
+## What it means
+`torch.tensor([...], device="cuda")`, `torch.zeros(n).to(x.device)` or indexing with a Python list in forward, backward
+or the optimizer copies pageable memory: the host waits until the copy is done, behind everything that is queued on the
+GPU.
+
+## How it is measured
+As `sync-points`, for copies of pageable memory to the GPU within the model's own phases: at least two per step.
+
+## When it is wrong
+- Traces of ROCm do not distinguish pageable from pinned memory; there, all copies that wait count.
+- If another place waits in every step, too, the wait moves there: see `sync-points`.
+
+## What to do
+Create constants once (`self.register_buffer`), others on the GPU (`torch.zeros(n, device=x.device)`), and move what
+depends on the data into the batch.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.numbers import listed
@@ -20,27 +35,7 @@ def _tensors(count: int, us: float) -> dict[str, object]:
 _BATCH = {"kind": "HtoD (Pageable -> Device)", "us": 2.0, "nbytes": 4096, "count": 4, "after_us": 2400.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class HostTensorCreation(WaitRule):
-    """In every step the model creates tensors on the host and copies them to the GPU, for which the host waits.
-
-    ## What it means
-    `torch.tensor([...], device="cuda")`, `torch.zeros(n).to(x.device)` or indexing with a Python list in forward,
-    backward or the optimizer copies pageable memory: the host waits until the copy is done, behind everything that is
-    queued on the GPU.
-
-    ## How it is measured
-    As `sync-points`, for copies of pageable memory to the GPU within the model's own phases: at least two per step.
-
-    ## When it is wrong
-    - Traces of ROCm do not distinguish pageable from pinned memory; there, all copies that wait count.
-    - If another place waits in every step, too, the wait moves there: see `sync-points`.
-
-    ## What to do
-    Create constants once (`self.register_buffer`), others on the GPU (`torch.zeros(n, device=x.device)`), and move what
-    depends on the data into the batch.
-    """
-
     id = "host-tensor-creation"
     title = "The model creates tensors on the host"
     cause = "host tensor"

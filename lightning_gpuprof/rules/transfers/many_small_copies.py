@@ -1,8 +1,23 @@
-"""Finds that a step copies many small tensors to the device one by one."""
+"""A step copies many small tensors to the GPU, each with a call of its own.
+
+## What it means
+A copy of a few kilobytes takes the host about 10 us and the GPU a few, whatever its size; from pageable memory the host
+also waits for each. A batch of lists, or of one tensor per field, makes dozens of them.
+
+## How it is measured
+Trace window: copies to the GPU of kinds whose median size is small. Their cost, which is also the gain, is the host
+time of their calls as far as the GPU waits for late launches, plus the idle time after the host's waits for them (see
+`sync-points`). Where their mean is not small, the waits may be for large copies and do not count.
+
+## When it is wrong
+- Small and large copies of one kind are distinguished by the median of the kind.
+- `call_us` is what a call takes on ordinary machines, not a measurement of this one.
+
+## What to do
+Collate into few tensors, create constants once (`register_buffer`), and what the host does not know on the GPU.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
@@ -17,27 +32,7 @@ def _copied(count: int = 100, kind: str = "Pageable", kernel_us: float = 10.0, *
     return {"kernels": 100, "kernel_us": kernel_us, "copy": copies, "op_us": 8.0, "python_us": 0.0, "fetch_us": 0.0}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ManySmallCopies(CopyRule):
-    """A step copies many small tensors to the GPU, each with a call of its own.
-
-    ## What it means
-    A copy of a few kilobytes takes the host about 10 us and the GPU a few, whatever its size; from pageable memory the
-    host also waits for each. A batch of lists, or of one tensor per field, makes dozens of them.
-
-    ## How it is measured
-    Trace window: copies to the GPU of kinds whose median size is small. Their cost, which is also the gain, is the host
-    time of their calls as far as the GPU waits for late launches, plus the idle time after the host's waits for them
-    (see `sync-points`). Where their mean is not small, the waits may be for large copies and do not count.
-
-    ## When it is wrong
-    - Small and large copies of one kind are distinguished by the median of the kind.
-    - `call_us` is what a call takes on ordinary machines, not a measurement of this one.
-
-    ## What to do
-    Collate into few tensors, create constants once (`register_buffer`), and what the host does not know on the GPU.
-    """
-
     id = "many-small-copies"
     title = "The batch is copied in many small pieces"
     explains = claims.BATCH_COPIES
@@ -59,7 +54,6 @@ class ManySmallCopies(CopyRule):
     )
 
     def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
-        """Judge small copies to the device."""
         found = copies.of("HtoD", smaller_than=self.most_bytes)
         if found.count <= self.least_copies:
             return None

@@ -1,14 +1,28 @@
-"""Finds a progress bar that makes the host wait for the device because it shows a tensor."""
+"""The progress bar reads a value from the GPU in every step, and the GPU then idles.
+
+## What it means
+`self.log(..., prog_bar=True)` hands a tensor to the progress bar, which needs its value whenever it is drawn: with
+`refresh_rate=1`, the default, in every step. The host waits until the GPU is done.
+
+## How it is measured
+As `sync-points`, for waits inside of the hooks of a progress bar. The advised refresh rate brings their cost below 1 %
+of the step; the gain is the rest.
+
+## When it is wrong
+- If another place waits in every step, too, the wait moves there: see `sync-points`.
+- A bar whose class has no "ProgressBar" in its name counts as a callback's code, under `sync-points`.
+
+## What to do
+Draw less often, or log without `prog_bar=True`.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
-from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
 
@@ -18,26 +32,7 @@ def _bar(us: float, name: str = "TQDMProgressBar") -> dict[str, object]:
     return {"kernels": 100, "reads": {name: us}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ProgressBarSync(WaitRule):
-    """The progress bar reads a value from the GPU in every step, and the GPU then idles.
-
-    ## What it means
-    `self.log(..., prog_bar=True)` hands a tensor to the progress bar, which needs its value whenever it is drawn: with
-    `refresh_rate=1`, the default, in every step. The host waits until the GPU is done.
-
-    ## How it is measured
-    As `sync-points`, for waits inside of the hooks of a progress bar. The advised refresh rate brings their cost below
-    1 % of the step; the gain is the rest.
-
-    ## When it is wrong
-    - If another place waits in every step, too, the wait moves there: see `sync-points`.
-    - A bar whose class has no "ProgressBar" in its name counts as a callback's code, under `sync-points`.
-
-    ## What to do
-    Draw less often, or log without `prog_bar=True`.
-    """
-
     id = "progress-bar-sync"
     title = "The progress bar waits for the GPU"
     specialises = ("callback-slow",)

@@ -1,15 +1,38 @@
-"""Finds places in the code that make the host wait for the device in every step, so that the device then runs dry."""
+"""In every step the code waits for the GPU, and the GPU then idles until the host has caught up.
+
+## What it means
+Launches are asynchronous: the host runs ahead and the GPU always has kernels queued. `.item()`, `.cpu()`,
+`print(loss)`, `if tensor:`, `x[mask]`, `torch.nonzero` and `torch.cuda.synchronize()` make the host wait until the
+queue is empty; then the GPU waits for the next launch.
+
+## How it is measured
+Trace window, each place that waits at least every second step: the GPU's idle time that begins during the wait and ends
+with a kernel launched after it, and of that no more than the host was blocked up to then in the step. The time for
+which the host is blocked is not the cost, because the GPU is busy then. The total idle time is the untraced step time
+without the busy time; the window only splits it. The gain is the cost.
+
+Waits of a progress bar, the gradient scaler, copies from pageable memory and Lightning's check of all ranks have rules
+of their own.
+
+## When it is wrong
+- With short kernels the GPU also waits for the launches that follow. That time is reported as `launch-bound`; a part of
+  it would vanish with the wait.
+- A wait that is removed can move to the next one. Remove all that are named.
+- Without stacks (`TraceConfig(with_stack=True)`) the place is a hook, module or phase, not a line.
+
+## What to do
+Keep the value on the GPU, and read it rarely: at the end of the epoch, or every N steps.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.host_waits import HostWaits, Wait
-from lightning_gpuprof.model.numbers import listed, millis, percent
+from lightning_gpuprof.model.numbers import listed, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
 
@@ -56,34 +79,7 @@ def _loss(us: float, where: str = "training_step", **more: object) -> dict[str, 
     return {"kernels": 100, "reads": {where: us}, **more}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SyncPoints(WaitRule):
-    """In every step the code waits for the GPU, and the GPU then idles until the host has caught up.
-
-    ## What it means
-    Launches are asynchronous: the host runs ahead and the GPU always has kernels queued. `.item()`, `.cpu()`,
-    `print(loss)`, `if tensor:`, `x[mask]`, `torch.nonzero` and `torch.cuda.synchronize()` make the host wait until the
-    queue is empty; then the GPU waits for the next launch.
-
-    ## How it is measured
-    Trace window, each place that waits at least every second step: the GPU's idle time that begins during the wait and
-    ends with a kernel launched after it, and of that no more than the host was blocked up to then in the step. The time
-    for which the host is blocked is not the cost, because the GPU is busy then. The total idle time is the untraced
-    step time without the busy time; the window only splits it. The gain is the cost.
-
-    Waits of a progress bar, the gradient scaler, copies from pageable memory and Lightning's check of all ranks have
-    rules of their own.
-
-    ## When it is wrong
-    - With short kernels the GPU also waits for the launches that follow. That time is reported as `launch-bound`; a
-      part of it would vanish with the wait.
-    - A wait that is removed can move to the next one. Remove all that are named.
-    - Without stacks (`TraceConfig(with_stack=True)`) the place is a hook, module or phase, not a line.
-
-    ## What to do
-    Keep the value on the GPU, and read it rarely: at the end of the epoch, or every N steps.
-    """
-
     id = "sync-points"
     title = "The code waits for the GPU in every step"
     cause = "code"

@@ -1,16 +1,34 @@
-"""Finds the hook of the user's own around the move of the batch that takes a good part of every step."""
+"""A hook around the batch transfer takes a noticeable part of every step.
+
+## What it means
+`on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` of the LightningModule or its
+DataModule run on the main thread, between the fetch of a batch and `training_step`: training waits for them.
+
+## How it is measured
+The exclusive time of each overridden hook as a share of untraced steady steps, with its lower bound; of a hook that
+works only every few batches, its part of the total time without outliers. The finding names the slowest hook and the
+line at which the main thread was most often seen. The gain is its time per step. On a GPU only the part counts in which
+the GPU idles; without a trace window it is information.
+
+## When it is wrong
+- The copy to a GPU is a part of an overridden `transfer_batch_to_device`: there the gain has no lower bound.
+- On a GPU, a hook that reads a tensor's value (`.item()`, `.cpu()`) waits for the GPU: see `sync-points`.
+- Work that moves to the DataLoader workers needs CPUs there.
+
+## What to do
+Prepare samples in the Dataset or in `collate_fn`, where DataLoader workers do it during the step; on a GPU keep
+`on_after_batch_transfer` to operators on whole batches.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.metrics import HookShare, Metrics
-from lightning_gpuprof.model.numbers import listed, millis, percent
-from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.metrics import HookShare
+from lightning_gpuprof.model.numbers import listed, millis
 from lightning_gpuprof.model.signals import is_cpu_only, ordinary_ratio, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Severity, gain, severity, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, percent, severity, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
@@ -26,30 +44,7 @@ def _hook(ms: float, name: str = _AFTER, **more: object) -> dict[str, object]:
     return {"times_ms": {"h2d": ms + 0.1}, "hooks": hooks, "sites": {"h2d": [(_SITE, 9)]}, **more}
 
 
-@dataclass(frozen=True, kw_only=True)
 class TransferHookSlow(BaseRule):
-    """A hook around the batch transfer takes a noticeable part of every step.
-
-    ## What it means
-    `on_before_batch_transfer`, `transfer_batch_to_device` and `on_after_batch_transfer` of the LightningModule or its
-    DataModule run on the main thread, between the fetch of a batch and `training_step`: training waits for them.
-
-    ## How it is measured
-    The exclusive time of each overridden hook as a share of untraced steady steps, with its lower bound; of a hook that
-    works only every few batches, its part of the total time without outliers. The finding names the slowest hook and
-    the line at which the main thread was most often seen. The gain is its time per step. On a GPU only the part
-    counts in which the GPU idles; without a trace window it is information.
-
-    ## When it is wrong
-    - The copy to a GPU is a part of an overridden `transfer_batch_to_device`: there the gain has no lower bound.
-    - On a GPU, a hook that reads a tensor's value (`.item()`, `.cpu()`) waits for the GPU: see `sync-points`.
-    - Work that moves to the DataLoader workers needs CPUs there.
-
-    ## What to do
-    Prepare samples in the Dataset or in `collate_fn`, where DataLoader workers do it during the step; on a GPU keep
-    `on_after_batch_transfer` to operators on whole batches.
-    """
-
     id = "transfer-hook-slow"
     title = "A hook around the batch transfer is slow"
     specialises = ("blocked-in-step", "h2d-pageable")
@@ -69,7 +64,6 @@ class TransferHookSlow(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the slowest hook."""
         period_ms = steady_period_ms(metrics)
         hooks = (
             (ordinary_ratio(metrics, one.share, "h2d"), one) for one in metrics.transfer_hooks if usable(one.share)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.device_copies import DeviceCopies as DeviceCopies
 from lightning_gpuprof.model.device_step import ExplainedStep as ExplainedStep
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.host_waits import HostWaits as HostWaits
 from lightning_gpuprof.model.host_waits import WaitCause
-from lightning_gpuprof.model.missing import measured
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, gain, severity, worthwhile
+from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Metrics, gain, measured, percent, severity
 from lightning_gpuprof.rules.examples import not_evaluated
 from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.launches.step_rule import StepRule
