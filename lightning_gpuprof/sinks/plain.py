@@ -56,6 +56,17 @@ def name(text: str, limit: int = NAME_LIMIT) -> str:
     return shorten(visible(shorten(text, 4 * limit)), limit)
 
 
+def device(name_in_trace: str, limit: int = 40) -> str:
+    """A device as people are shown it: a bare number, as Kineto writes it, becomes ``GPU 0``.
+
+    Args:
+        name_in_trace: Untrusted text.
+        limit: Characters of the name at the most.
+    """
+    shown = name(name_in_trace, limit)
+    return f"GPU {shown}" if shown.isdecimal() else shown or "device"
+
+
 def sentence(text: str) -> str:
     """A summary, an advice or a caveat as people are shown it."""
     return shorten(visible(shorten(text, 4 * TEXT_LIMIT)), TEXT_LIMIT)

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part, Phase
 from lightning_gpuprof.model.report import OVERHEAD_TERMS, Device, Distribution, PhaseRow, Report
-from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
+from lightning_gpuprof.model.window import OperatorRow, WindowFacts
 from lightning_gpuprof.sinks import plain, wording
 
 PART_TERMS: dict[Part, str] = {
@@ -75,6 +75,8 @@ MS = NUMBER.in_unit("ms")
 S = NUMBER.in_unit("s")
 US_AS_MS = NUMBER.in_unit("ms", of=1e3)
 GB_PER_S = NUMBER.in_unit("GB/s", of=1e9)
+TFLOPS = NUMBER.in_unit("", of=1e12)
+"""A rate in a column whose title is its unit."""
 _BAR = Format(lambda ratio: "", numeric=False)
 
 R = TypeVar("R")
@@ -380,12 +382,6 @@ def device_table(report: Report) -> Table:
         statistic("max", lambda values: values.max),
         absent="GPUs: not measured (no GPU of this process was sampled through NVML).",
     )
-
-
-def traced_device(activity: DeviceActivity) -> str:
-    """Name of a device as a trace gives it; a bare number becomes ``GPU 0``."""
-    shown = plain.name(activity.device, 40)
-    return f"GPU {shown}" if shown.isdecimal() else shown
 
 
 def device_name(device: Device) -> str:

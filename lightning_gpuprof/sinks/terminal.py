@@ -226,7 +226,7 @@ def _windows(report: Report) -> list[RenderableType]:
         for device in window.devices:
             if device.window_us > 0:
                 facts.append(
-                    f"{tables.traced_device(device)} busy {numbers.exact_percent(device.busy_us / device.window_us)}, "
+                    f"{plain.device(device.device)} busy {numbers.exact_percent(device.busy_us / device.window_us)}, "
                     f"idle {numbers.exact_percent(device.idle_us / device.window_us)}"
                 )
         if inflation := tables.window_inflation(window):

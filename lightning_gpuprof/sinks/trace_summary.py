@@ -10,7 +10,7 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.trace.step_trace import StepTrace
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.window_tables import idle, source_line
+from lightning_gpuprof.sinks.window_tables import idle, short_names
 
 STANDS_OUT = 0.02
 """A cause of idle time, or a cost, is named from this share of the window on."""
@@ -190,7 +190,7 @@ def _lines(analysis: TraceAnalysis) -> Iterable[str]:
         return
     first = found.lines[0]
     what = "line" if first.line.means == "call" else "function"
-    place = source_line.text(first.line, plain.NAME_LIMIT)
+    place = short_names.code_line(first.line, plain.NAME_LIMIT)
     yield f"The {what} of your code with the most GPU time: {place}, {_percent(first.device_ratio)}."
 
 

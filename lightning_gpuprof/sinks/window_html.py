@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 import msgspec
@@ -116,7 +116,7 @@ def _bars(found: Operators, on_device: bool) -> str:
 
 def _shapes(found: Operators, row: OperatorDetail) -> str:
     own = tuple(one for one in found.shapes or () if (one.operator, one.phase) == (row.operator, row.phase))
-    if not own or not _tell(one.input_shape for one in own):
+    if not any(one.input_shape for one in own):
         return ""
     table = operators_by_shape(msgspec.structs.replace(found, shapes=own))
     calls = sum(one.occurrences for one in own)
@@ -125,10 +125,6 @@ def _shapes(found: Operators, row: OperatorDetail) -> str:
         told = f"{numbers.count(calls)} of {numbers.count(row.occurrences)} calls"
         note = f'<p class="hint">{told}: those with the shapes that take most time; the trace itself has more.</p>\n'
     return table_html(table.without("operator").without("phase")) + note
-
-
-def _tell(shapes: Iterable[str]) -> bool:
-    return any(shapes)
 
 
 _BUSY = "time in which at least one stream was busy"
@@ -148,8 +144,7 @@ def _device(device: DeviceIdle) -> str:
         (f"idle_{row.cause}", cause_word(row.cause), row.window_ratio, IDLE_CAUSE_TERMS[row.cause])
         for row in device.causes
     ]
-    shown = plain.name(device.device, 40)
-    name = f"GPU {shown}" if shown.isdecimal() else shown or "device"
+    name = plain.device(device.device)
     said = ", ".join(f"{word} {numbers.exact_percent(share)}" for _, word, share, _ in parts)
     pieces = "".join(
         f'<span style="width:{share * 100:.3f}%;background:var(--{key})" '

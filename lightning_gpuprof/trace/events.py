@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import reduce
+from operator import or_
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
@@ -135,95 +137,38 @@ class KnownSpan(Known, gc=False):
     dur: Loose = None
 
 
-class _Kernel(KnownSpan, gc=False, tag="kernel"):
-    cat = "kernel"
-    args: DeviceArguments | None = None
-
-
-class _Memcpy(KnownSpan, gc=False, tag="gpu_memcpy"):
-    cat = "gpu_memcpy"
-    args: DeviceArguments | None = None
-
-
-class _Memset(KnownSpan, gc=False, tag="gpu_memset"):
-    cat = "gpu_memset"
-    args: DeviceArguments | None = None
-
-
-class _DeviceWait(KnownSpan, gc=False, tag="cuda_sync"):
-    cat = "cuda_sync"
-    args: DeviceArguments | None = None
-
-
-class _Runtime(KnownSpan, gc=False, tag="cuda_runtime"):
-    cat = "cuda_runtime"
-    args: LaunchArguments | None = None
-
-
-class _Driver(KnownSpan, gc=False, tag="cuda_driver"):
-    cat = "cuda_driver"
-    args: LaunchArguments | None = None
-
-
-class _Operator(KnownSpan, gc=False, tag="cpu_op"):
-    cat = "cpu_op"
-    args: OperatorArguments | None = None
-
-
-class _Annotation(KnownSpan, gc=False, tag="user_annotation"):
-    cat = "user_annotation"
-    args: OperatorArguments | None = None
-
-
-class _Frame(KnownSpan, gc=False, tag="python_function"):
-    cat = "python_function"
-    args: FrameArguments | None = None
-
-
-class _Overhead(KnownSpan, gc=False, tag="overhead"):
-    cat = "overhead"
-    args: LaunchArguments | None = None
-
-
 class NoSpan(msgspec.Struct, gc=False, tag_field="cat"):
     """An event of a category that has no spans: nothing of it is kept."""
 
 
-class _Flow(NoSpan, gc=False, tag="ac2g"):
-    pass
+_ARGUMENTS: dict[str, type[msgspec.Struct]] = {
+    "kernel": DeviceArguments,
+    "gpu_memcpy": DeviceArguments,
+    "gpu_memset": DeviceArguments,
+    "cuda_sync": DeviceArguments,
+    "cuda_runtime": LaunchArguments,
+    "cuda_driver": LaunchArguments,
+    "cpu_op": OperatorArguments,
+    "user_annotation": OperatorArguments,
+    "overhead": LaunchArguments,
+    "python_function": FrameArguments,
+}
 
 
-class _ForwardBackward(NoSpan, gc=False, tag="fwdbwd"):
-    pass
+def _of_category(category: str, base: type[msgspec.Struct], arguments: type[msgspec.Struct] | None = None) -> Any:
+    """The class of the events of a category."""
+    fields = [] if arguments is None else [("args", arguments | None, None)]
+    namespace = {"cat": category} if issubclass(base, Known) else None
+    return msgspec.defstruct(category, fields, bases=(base,), namespace=namespace, gc=False, tag=category)
 
 
-class _Instant(NoSpan, gc=False, tag="cpu_instant_event"):
-    pass
-
-
-class _DeviceAnnotation(Known, gc=False, tag="gpu_user_annotation"):
-    cat = "gpu_user_annotation"
-
-
-class _SkippedFrame(Known, gc=False, tag="python_function"):
-    cat = "python_function"
-
-
-_Others = (
-    _Kernel
-    | _Memcpy
-    | _Memset
-    | _DeviceWait
-    | _Runtime
-    | _Driver
-    | _Operator
-    | _Annotation
-    | _Overhead
-    | _Flow
-    | _ForwardBackward
-    | _Instant
-    | _DeviceAnnotation
-)
+_SPANS = [_of_category(category, KnownSpan, arguments) for category, arguments in _ARGUMENTS.items()]
+_OTHERS = [
+    *(_of_category(category, NoSpan) for category in ("ac2g", "fwdbwd", "cpu_instant_event")),
+    _of_category("gpu_user_annotation", Known),
+]
+_WITH_FRAMES: Any = reduce(or_, _SPANS + _OTHERS)
+_WITHOUT_FRAMES: Any = reduce(or_, [*_SPANS[:-1], *_OTHERS, _of_category("python_function", Known)])
 
 AnyEvent = Event | ExactEvent | Known | NoSpan
 E = TypeVar("E")
@@ -250,8 +195,8 @@ class Document(msgspec.Struct, Generic[E], gc=False):
 
 AnyDocument = Document[Any]
 
-_FAST = msgspec.json.Decoder(list[_Others | _Frame])
-_FAST_WITHOUT_FRAMES = msgspec.json.Decoder(list[_Others | _SkippedFrame])
+_FAST = msgspec.json.Decoder(list[_WITH_FRAMES])
+_FAST_WITHOUT_FRAMES = msgspec.json.Decoder(list[_WITHOUT_FRAMES])
 _LIST = msgspec.json.Decoder(list[Event])
 _DOCUMENT = msgspec.json.Decoder(Document[Event])
 _EXACT_LIST = msgspec.json.Decoder(list[ExactEvent])

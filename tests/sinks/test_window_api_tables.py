@@ -39,14 +39,6 @@ EMPTY = ApiTables(
     kernels_without_launch=0,
     launch_to_start=None,
 )
-ALL = (
-    tables.cuda_api_sum,
-    tables.cuda_gpu_kern_sum,
-    tables.cuda_gpu_kern_gb_sum,
-    tables.cuda_gpu_mem_time_sum,
-    tables.cuda_gpu_mem_size_sum,
-    tables.cuda_kern_exec_sum,
-)
 
 
 def execution(name: str, api: str) -> KernelExecutionRow:
@@ -83,21 +75,7 @@ def found() -> ApiTables:
             LaunchShapeRow(name="b", grid=None, block=None, **TIMES),
         ),
         cuda_gpu_mem_time_sum=(TimeRow(name="Memcpy HtoD (Pageable -> Device)", **TIMES),),
-        cuda_gpu_mem_size_sum=(
-            MemorySizeRow(
-                name="Memset (Device)",
-                count=4,
-                sized_count=0,
-                total_bytes=None,
-                share_of_table_ratio=None,
-                average_bytes=None,
-                median_bytes=None,
-                min_bytes=None,
-                max_bytes=None,
-                std_bytes=None,
-                bandwidth_bytes_per_s=None,
-            ),
-        ),
+        cuda_gpu_mem_size_sum=(MemorySizeRow(name="Memset (Device)", count=4),),
         cuda_kern_exec_sum=(execution("a", "cudaLaunchKernel"), execution("b", "cuLaunchKernel")),
         kernels_without_launch=7,
         launch_to_start=LaunchLatency(count=2, negative_count=0, average_us=3.0, median_us=3.0, min_us=1.0, max_us=5.0),
@@ -111,7 +89,7 @@ def texts(table: Table) -> list[list[str]]:
 
 
 def test_a_row_has_both_shares_and_the_columns_of_nsys() -> None:
-    table = tables.cuda_api_sum(found())
+    table = tables.nsys_table("cuda_api_sum", found())
     assert [column.title for column in table.columns] == [
         *("table", "window", "total", "calls", "avg", "med", "min", "max", "std", "call")
     ]
@@ -123,37 +101,37 @@ def test_a_row_has_both_shares_and_the_columns_of_nsys() -> None:
 
 
 def test_kernels_are_named_by_what_tells_them_apart_and_explained_by_the_full_name() -> None:
-    cell = tables.cuda_gpu_kern_sum(found()).rows[0][-1]
+    cell = tables.nsys_table("cuda_gpu_kern_sum", found()).rows[0][-1]
     assert cell.text == "sum_kernel<float>"
     assert cell.help == "void at::native::sum_kernel<float>(int, float*)"
 
 
 def test_grid_and_block_are_shown_where_they_are_known() -> None:
-    rows = texts(tables.cuda_gpu_kern_gb_sum(found()))
+    rows = texts(tables.nsys_table("cuda_gpu_kern_gb_sum", found()))
     assert [row[-3:] for row in rows] == [["1 2 3", "32 1 1", "a"], ["-", "-", "b"]]
 
 
 def test_copies_tell_the_name_that_nsys_has_for_them() -> None:
-    cell = tables.cuda_gpu_mem_time_sum(found()).rows[0][-1]
+    cell = tables.nsys_table("cuda_gpu_mem_time_sum", found()).rows[0][-1]
     assert cell.text == "Memcpy HtoD (Pageable -> Device)"
     assert cell.help == "nsys: [CUDA memcpy Host-to-Device]"
 
 
 def test_unknown_sizes_are_not_zero() -> None:
-    assert texts(tables.cuda_gpu_mem_size_sum(found()))[0][:4] == ["-", "4", "0", "-"]
+    assert texts(tables.nsys_table("cuda_gpu_mem_size_sum", found()))[0][:4] == ["-", "4", "0", "-"]
 
 
 def test_executions_name_their_call_where_there_is_more_than_one() -> None:
-    table = tables.cuda_kern_exec_sum(found())
+    table = tables.nsys_table("cuda_kern_exec_sum", found())
     assert [row[-1] for row in texts(table)] == ["a, cudaLaunchKernel", "b, cuLaunchKernel"]
     assert "without 7 kernels" in table.title
 
 
 def test_a_cut_table_says_so() -> None:
-    table = tables.cuda_gpu_kern_gb_sum(found(), 1)
+    table = tables.nsys_table("cuda_gpu_kern_gb_sum", found(), 1)
     assert len(table.rows) == 1
     assert table.title.endswith("(first 1 of 2)")
-    assert len(tables.cuda_gpu_kern_gb_sum(found(), None).rows) == 2
+    assert len(tables.nsys_table("cuda_gpu_kern_gb_sum", found(), None).rows) == 2
 
 
 def test_the_latency_of_launches_is_shown() -> None:
@@ -161,6 +139,6 @@ def test_the_latency_of_launches_is_shown() -> None:
 
 
 def test_nothing_is_a_sentence() -> None:
-    for table in (*(make(EMPTY) for make in ALL), tables.launch_table(EMPTY)):
+    for table in (*(tables.nsys_table(name, EMPTY) for name in tables.NSYS_TABLES), tables.launch_table(EMPTY)):
         assert table.rows == ()
         assert table.absent.endswith(".")

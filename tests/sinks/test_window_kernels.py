@@ -21,9 +21,9 @@ from lightning_gpuprof.model.trace.kernels import (
     TensorCoreUse,
 )
 from lightning_gpuprof.sinks.tables import Table
-from lightning_gpuprof.sinks.window_tables import kernel_savings as savings
-from lightning_gpuprof.sinks.window_tables import kernel_text
+from lightning_gpuprof.sinks.window_tables import kernels as savings
 from lightning_gpuprof.sinks.window_tables import kernels as tables
+from lightning_gpuprof.sinks.window_tables import short_names
 
 RELU = "void at::native::relu_kernel<c10::BFloat16>(int, c10::BFloat16*)"
 FILL = {"est_sm_efficiency_ratio": 0.5, "est_occupancy_ratio": None, "waves": 1.5, "tail_ratio": 0.25}
@@ -222,11 +222,11 @@ def test_nothing_is_a_sentence() -> None:
     ],
 )
 def test_a_short_name_keeps_what_tells_it_apart(name: str, short: str) -> None:
-    assert kernel_text.short(name, 60) == short
+    assert short_names.short(name, 60) == short
 
 
 def test_a_long_name_keeps_both_ends() -> None:
-    shown = kernel_text.short("head_" + "x" * 100_000 + "_tail", 40)
+    shown = short_names.short("head_" + "x" * 100_000 + "_tail", 40)
     assert len(shown) == 40
     assert shown.startswith("head_")
     assert shown.endswith("_tail")

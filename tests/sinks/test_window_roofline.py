@@ -12,8 +12,8 @@ import pytest
 from lightning_gpuprof.model.trace.roofline import Ceiling, Rate, Roofline, RooflineRow
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_figures.roofline import roofline_figure
-from lightning_gpuprof.sinks.window_tables.flops import flops
 from lightning_gpuprof.sinks.window_tables.roofline import flops_table, roofline_table
+from lightning_gpuprof.sinks.window_tables.short_names import flops
 
 MM = RooflineRow(
     operator="aten::mm",

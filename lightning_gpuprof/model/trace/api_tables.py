@@ -37,16 +37,16 @@ class MemorySizeRow(msgspec.Struct, kw_only=True, frozen=True):
 
     name: str
     count: int
-    sized_count: int
+    sized_count: int = 0
     """Those whose size is in the trace; the other numbers are about them."""
-    total_bytes: int | None
-    share_of_table_ratio: float | None
-    average_bytes: float | None
-    median_bytes: float | None
-    min_bytes: int | None
-    max_bytes: int | None
-    std_bytes: float | None
-    bandwidth_bytes_per_s: float | None
+    total_bytes: int | None = None
+    share_of_table_ratio: float | None = None
+    average_bytes: float | None = None
+    median_bytes: float | None = None
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    std_bytes: float | None = None
+    bandwidth_bytes_per_s: float | None = None
     """Sum of the sizes over sum of the durations. A copy inside one device reads and writes: twice this at its
     memory."""
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.roofline import Ceiling, Roofline, RooflineRow
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import GB_PER_S
-from lightning_gpuprof.sinks.window_tables.flops import TFLOPS, flops
+from lightning_gpuprof.sinks.tables import GB_PER_S, TFLOPS
+from lightning_gpuprof.sinks.window_tables.short_names import flops
 
 MAX_MARKERS = 120
 """Operators with the most device time that are drawn."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.api_tables import (
     ApiTables,
@@ -22,7 +25,7 @@ from lightning_gpuprof.sinks.tables import (
     first_rows_title,
     name,
 )
-from lightning_gpuprof.sinks.window_tables import kernel_text
+from lightning_gpuprof.sinks.window_tables import short_names
 
 ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
@@ -34,91 +37,41 @@ _HOST_WINDOW = "of the traced time on the host; calls on several threads can sum
 _STD = "standard deviation of a sample, as nsys computes it"
 
 
-def cuda_api_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Calls of the CUDA or HIP runtime and driver.
+def nsys_table(table: str, found: ApiTables, limit: int | None = ROWS) -> Table:
+    """A table of Nsight Systems.
 
     Args:
-        found: The tables.
-        limit: Most rows, None for all; likewise below.
+        table: One of :data:`NSYS_TABLES`.
+        found: What was computed of a trace.
+        limit: Rows at the most; None for all.
     """
-    rows = found.cuda_api_sum
-    return Table.of(
-        first_rows_title("cuda_api_sum: calls of the CUDA API", len(rows), limit),
-        rows[:limit],
-        *_times("calls", _HOST_WINDOW),
-        Column("call", lambda row: row.name, name(_NAME)),
-        absent="cuda_api_sum: the trace holds no call of the CUDA or HIP runtime.",
+    what, absent, columns = NSYS_TABLES[table]
+    rows = getattr(found, table)
+    title = first_rows_title(f"{table}: {what(found) if callable(what) else what}", len(rows), limit)
+    return Table.of(title, rows[:limit], *columns(found), absent=f"{table}: {absent}")
+
+
+def _times(count: str, window: str, *columns: Column[Any]) -> tuple[Column[Any], ...]:
+    return (
+        Column("table", lambda row: row.share_of_table_ratio, PERCENT, help=_OF_TABLE),
+        Column("window", lambda row: row.share_of_window_ratio, PERCENT, help=window),
+        Column("total", lambda row: row.total_us, US),
+        Column(count, lambda row: row.count, COUNT),
+        Column("avg", lambda row: row.average_us, US),
+        Column("med", lambda row: row.median_us, US, help="median"),
+        Column("min", lambda row: row.min_us, US),
+        Column("max", lambda row: row.max_us, US),
+        Column("std", lambda row: row.std_us, US, help=_STD),
+        *columns,
     )
 
 
-def cuda_gpu_kern_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Kernels by name.
-
-    Args:
-        found: What was computed of a trace.
-        limit: Rows at the most; None for all.
-    """
-    rows = found.cuda_gpu_kern_sum
-    return Table.of(
-        first_rows_title("cuda_gpu_kern_sum: kernels by name", len(rows), limit),
-        rows[:limit],
-        *_times("count", _DEVICE_WINDOW),
-        kernel_text.column(_NAME),
-        absent="cuda_gpu_kern_sum: the trace holds no kernel.",
-    )
-
-
-def cuda_gpu_kern_gb_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Kernels by name, grid and block.
-
-    Args:
-        found: What was computed of a trace.
-        limit: Rows at the most; None for all.
-    """
-    rows = found.cuda_gpu_kern_gb_sum
-    return Table.of(
-        first_rows_title("cuda_gpu_kern_gb_sum: kernels by name, grid and block", len(rows), limit),
-        rows[:limit],
-        *_times("count", _DEVICE_WINDOW),
-        Column("grid", lambda row: row.grid, kernel_text.THREE, help="blocks in x, y and z"),
-        Column("block", lambda row: row.block, kernel_text.THREE, help="threads in x, y and z"),
-        kernel_text.column(_NAME),
-        absent="cuda_gpu_kern_gb_sum: the trace holds no kernel.",
-    ).without("med", "std")  # as wide as a terminal with grid and block
-
-
-def cuda_gpu_mem_time_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Copies and memsets by their time.
-
-    Args:
-        found: What was computed of a trace.
-        limit: Rows at the most; None for all.
-    """
-    rows = found.cuda_gpu_mem_time_sum
-    return Table.of(
-        first_rows_title("cuda_gpu_mem_time_sum: copies and memsets by time", len(rows), limit),
-        rows[:limit],
-        *_times("count", _DEVICE_WINDOW),
-        Column("operation", lambda row: row.name, name(_NAME), hover=_in_nsys),
-        absent="cuda_gpu_mem_time_sum: the trace holds no copy and no memset.",
-    )
-
-
-def cuda_gpu_mem_size_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Copies and memsets by their size, with their bandwidth.
-
-    Args:
-        found: What was computed of a trace.
-        limit: Rows at the most; None for all.
-    """
-    rows = found.cuda_gpu_mem_size_sum
+def _sizes() -> tuple[Column[MemorySizeRow], ...]:
     size, mb = "1 MB is 1,000,000 bytes", NUMBER.in_unit("MB", of=1e6)
     bandwidth = (
         "sizes over durations; 1 GB is 1,000,000,000 bytes. A copy inside a device moves twice that in its memory"
     )
-    return Table.of(
-        first_rows_title("cuda_gpu_mem_size_sum: copies and memsets by size", len(rows), limit),
-        rows[:limit],
+    return (
         Column("total", lambda row: row.total_bytes, mb, help=size),
         Column("count", lambda row: row.count, COUNT),
         Column("with size", lambda row: row.sized_count, COUNT, help="the sizes are those of copies that report one"),
@@ -128,34 +81,33 @@ def cuda_gpu_mem_size_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
         Column("max", lambda row: row.max_bytes, mb),
         Column("std", lambda row: row.std_bytes, mb, help=_STD),
         Column("bandwidth", lambda row: row.bandwidth_bytes_per_s, GB_PER_S, help=bandwidth),
-        Column("operation", lambda row: row.name, name(_NAME), hover=_in_nsys),
-        absent="cuda_gpu_mem_size_sum: the trace holds no copy and no memset.",
+        _OPERATION,
     )
 
 
-def cuda_kern_exec_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
-    """Kernels with the calls that launched them: API, queue and kernel time.
+def _only_api(found: ApiTables) -> str | None:
+    """The call that launched all kernels, if it is one."""
+    apis = {row.api for row in found.cuda_kern_exec_sum}
+    return apis.pop() if len(apis) == 1 else None
 
-    Args:
-        found: What was computed of a trace.
-        limit: Rows at the most; None for all.
-    """
-    rows, without = found.cuda_kern_exec_sum, found.kernels_without_launch
+
+def _execution_title(found: ApiTables) -> str:
+    api, without = _only_api(found), found.kernels_without_launch
     left_out = f", without {numbers.count(without)} kernels whose launch is not in the trace" if without else ""
-    apis = {row.api for row in rows}
-    by = f" by {plain.name(apis.pop(), 40)}" if len(apis) == 1 else ""
+    return f"launch{f' by {plain.name(api, 40)}' if api else ''}, queue and kernel{left_out}"
+
+
+def _executions(found: ApiTables) -> tuple[Column[KernelExecutionRow], ...]:
     execution = "from the start of the call to the end of call or kernel, whichever is later; executions may overlap"
     queue = "from the end of the call to the start of the kernel, of queued kernels; long: the host is ahead"
-    named: Column[KernelExecutionRow] = kernel_text.column(_NAME)
-    if not by:
+    named: Column[KernelExecutionRow] = short_names.column(_NAME)
+    if not _only_api(found):
         named = Column(
             "kernel, launched by",
-            lambda row: f"{kernel_text.short(row.name, _NAME)}, {plain.name(row.api, 30)}",
+            lambda row: f"{short_names.short(row.name, _NAME)}, {plain.name(row.api, 30)}",
             hover=named.hover,
         )
-    return Table.of(
-        first_rows_title(f"cuda_kern_exec_sum: launch{by}, queue and kernel{left_out}", len(rows), limit),
-        rows[:limit],
+    return (
         Column("table", lambda row: row.share_of_table_ratio, PERCENT, help=f"execution time {_OF_TABLE}"),
         Column("window", lambda row: row.kernel_share_of_window_ratio, PERCENT, help=f"kernel time {_DEVICE_WINDOW}"),
         Column("total", lambda row: row.total_us, US, help=execution),
@@ -165,7 +117,6 @@ def cuda_kern_exec_sum(found: ApiTables, limit: int | None = ROWS) -> Table:
         Column("queue avg", lambda row: row.queue_average_us, US, help=queue),
         Column("kernel avg", lambda row: row.kernel_average_us, US),
         named,
-        absent="cuda_kern_exec_sum: no kernel has its launch in the trace.",
     )
 
 
@@ -199,20 +150,36 @@ _NSYS_OPERATIONS = (
 )
 
 
-def _times(count: str, window: str) -> tuple[Column[TimeRow], ...]:
-    return (
-        Column("table", lambda row: row.share_of_table_ratio, PERCENT, help=_OF_TABLE),
-        Column("window", lambda row: row.share_of_window_ratio, PERCENT, help=window),
-        Column("total", lambda row: row.total_us, US),
-        Column(count, lambda row: row.count, COUNT),
-        Column("avg", lambda row: row.average_us, US),
-        Column("med", lambda row: row.median_us, US, help="median"),
-        Column("min", lambda row: row.min_us, US),
-        Column("max", lambda row: row.max_us, US),
-        Column("std", lambda row: row.std_us, US, help=_STD),
-    )
-
-
 def _in_nsys(row: TimeRow | MemorySizeRow) -> str:
     """What Nsight Systems calls a copy or memset."""
     return next((f"nsys: {operation}" for part, operation in _NSYS_OPERATIONS if part in row.name), "")
+
+
+_NO_KERNEL, _NO_COPY = "the trace holds no kernel.", "the trace holds no copy and no memset."
+_OPERATION: Column[TimeRow | MemorySizeRow] = Column("operation", lambda row: row.name, name(_NAME), hover=_in_nsys)
+_KERNEL_TIMES = _times("count", _DEVICE_WINDOW)
+_LAUNCHES = (
+    # as wide as a terminal with grid and block
+    *(column for column in _KERNEL_TIMES if column.title not in ("med", "std")),
+    Column("grid", lambda row: row.grid, short_names.THREE, help="blocks in x, y and z"),
+    Column("block", lambda row: row.block, short_names.THREE, help="threads in x, y and z"),
+)
+NSYS_TABLES: Mapping[
+    str, tuple[str | Callable[[ApiTables], str], str, Callable[[ApiTables], tuple[Column[Any], ...]]]
+] = {
+    "cuda_api_sum": (
+        "calls of the CUDA API",
+        "the trace holds no call of the CUDA or HIP runtime.",
+        lambda _: _times("calls", _HOST_WINDOW, Column("call", lambda row: row.name, name(_NAME))),
+    ),
+    "cuda_gpu_kern_sum": ("kernels by name", _NO_KERNEL, lambda _: (*_KERNEL_TIMES, short_names.column(_NAME))),
+    "cuda_gpu_kern_gb_sum": (
+        "kernels by name, grid and block",
+        _NO_KERNEL,
+        lambda _: (*_LAUNCHES, short_names.column(_NAME)),
+    ),
+    "cuda_gpu_mem_time_sum": ("copies and memsets by time", _NO_COPY, lambda _: (*_KERNEL_TIMES, _OPERATION)),
+    "cuda_gpu_mem_size_sum": ("copies and memsets by size", _NO_COPY, lambda _: _sizes()),
+    "cuda_kern_exec_sum": (_execution_title, "no kernel has its launch in the trace.", _executions),
+}
+"""By the names of ``nsys stats``, which are fields of :class:`ApiTables`: what it shows, why it is empty, columns."""

@@ -7,7 +7,7 @@ from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.trace.attribution import Attributed, Attribution, Level, LineTime, Reason, Stacks
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SENTENCE, US_AS_MS, Column, Table, bar
-from lightning_gpuprof.sinks.window_tables import source_line
+from lightning_gpuprof.sinks.window_tables import short_names
 
 MAX_LINES = 20
 MAX_MODULES = 30
@@ -88,9 +88,9 @@ def line_table(result: Attribution) -> Table:
         lines[:MAX_LINES],
         Column(
             "line",
-            lambda line: source_line.text(line.line, _LINE_LIMIT),
-            help=source_line.meaning(tuple(line.line for line in lines)),
-            hover=lambda line: source_line.TERMS[line.line.means],
+            lambda line: short_names.code_line(line.line, _LINE_LIMIT),
+            help=short_names.line_meaning(tuple(line.line for line in lines)),
+            hover=lambda line: short_names.LINE_TERMS[line.line.means],
         ),
         Column("hits", lambda line: line.hits, COUNT, help="operators that it called, nested ones excluded"),
         Column("host", lambda line: line.host_us, US_AS_MS, help=host),

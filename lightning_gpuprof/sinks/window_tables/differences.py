@@ -9,7 +9,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.trace.differences import Change, ComparedTrace, DeviceTimes, Differences, OperatorChange
 from lightning_gpuprof.sinks.tables import COUNT, FIGURE, US_AS_MS, Column, Format, R, Table, name, sentence_table
-from lightning_gpuprof.sinks.window_tables import kernel_text
+from lightning_gpuprof.sinks.window_tables import short_names
 
 NAME_LIMIT = 60
 """Characters of a name."""
@@ -136,7 +136,7 @@ def change_table(title: str, what: str, changes: Sequence[Change], left_out: int
 
     named: Column[Change] = Column(what, lambda one: one.name, name(NAME_LIMIT))
     if what == "kernel":
-        named = kernel_text.column(KERNEL_LIMIT)
+        named = short_names.column(KERNEL_LIMIT)
     elif what == "phase":
         named = Column(what, lambda one: one.name, hover=lambda one: _PHASE_TERMS.get(one.name, ""))
     return Table.of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.health import Health
 from lightning_gpuprof.sinks.tables import COUNT, FIGURE, SENTENCE, Column, Table, name, sentence_table
+from lightning_gpuprof.sinks.window_tables.short_names import ms
 
 
 def problem_table(health: Health) -> Table:
@@ -19,8 +20,8 @@ def health_table(health: Health) -> Table:
     rows = (
         ("entries of the file", numbers.count(health.events), ""),
         ("size of the JSON", numbers.size(health.bytes_json), "decompressed"),
-        ("window", _ms(health.window_us), "first start to last end on host and device"),
-        ("window of the device", _ms(health.device_window_us), ""),
+        ("window", ms(health.window_us), "first start to last end on host and device"),
+        ("window of the device", ms(health.device_window_us), ""),
         ("steps", numbers.count(health.steps), "ProfilerStep# ranges"),
         ("kernel launches", numbers.count(health.kernel_launches), "calls that launch kernels or graphs"),
         ("without a kernel", numbers.count(health.kernel_launches_without_work), "their kernels were not recorded"),
@@ -36,7 +37,7 @@ def health_table(health: Health) -> Table:
             numbers.ABSENT if health.resolution_ns is None else f"{health.resolution_ns} ns",
             "of all times",
         ),
-        ("profiler's own work", _ms(health.profiler_overhead_us), "as far as reported"),
+        ("profiler's own work", ms(health.profiler_overhead_us), "as far as reported"),
     )
     return Table.of(
         "Trace",
@@ -92,7 +93,3 @@ def category_table(health: Health) -> Table:
         Column("spans", lambda row: row[1], COUNT),
         absent="The trace holds no spans.",
     )
-
-
-def _ms(us: float | None) -> str:
-    return numbers.ABSENT if us is None else f"{numbers.fixed(us / 1e3)} ms"

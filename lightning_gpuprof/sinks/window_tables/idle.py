@@ -16,7 +16,8 @@ from lightning_gpuprof.model.trace.idle import (
 )
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, first_rows_title, name
-from lightning_gpuprof.sinks.window_tables import kernel_text, source_line
+from lightning_gpuprof.sinks.window_tables import short_names
+from lightning_gpuprof.sinks.window_tables.short_names import ms
 
 STEP_CAUSES = 4
 """Causes that have a column of their own in the table of steps."""
@@ -46,7 +47,7 @@ def cause_table(device: DeviceIdle) -> Table:
     rows: list[IdleShare | IdleSum] = [*device.causes, total] if device.causes else []
     window = f"{numbers.significant(device.window_us / 1e3)} ms from the first to the last work of the device"
     return Table.of(
-        f"Why {_device(device)} was idle",
+        f"Why {plain.device(device.device)} was idle",
         rows,
         Column(
             "cause",
@@ -62,7 +63,7 @@ def cause_table(device: DeviceIdle) -> Table:
         Column("of idle", lambda row: row.idle_ratio, PERCENT, help="share of all idle time; sums to 100 %"),
         Column("of window", lambda row: row.window_ratio, PERCENT, help=f"share of {window}"),
         Column("gaps", lambda row: row.gaps, COUNT, help="gaps with some time of this cause; a gap can have several"),
-        absent=f"{_device(device)} was never idle between its first and last work.",
+        absent=f"{plain.device(device.device)} was never idle between its first and last work.",
         foot=1 if rows else 0,
     )
 
@@ -83,13 +84,13 @@ def host_table(device: DeviceIdle) -> Table:
     ]
     total_us = sum(spent_us for _, spent_us, _ in rows)
     return Table.of(
-        f"What the host did while {_device(device)} waited for a launch",
+        f"What the host did while {plain.device(device.device)} waited for a launch",
         rows if total_us > 0 else (),
         Column("host in", lambda row: row[0], hover=lambda row: row[2]),
         bar(lambda row: row[1] / total_us, "launch"),
         Column("idle", lambda row: row[1], US_AS_MS, help="sums to host work plus slow launches; inflated by tracing"),
         Column("share", lambda row: row[1] / total_us, PERCENT),
-        absent=f"{_device(device)} waited neither for slow launches nor for other work of the host.",
+        absent=f"{plain.device(device.device)} waited neither for slow launches nor for other work of the host.",
     )
 
 
@@ -101,6 +102,7 @@ def step_table(device: DeviceIdle, limit: int = 20) -> Table:
         limit: Most rows.
     """
     named = _largest_of_steps(device.steps)
+    title = f"Idle time in each step, inside the window of {plain.device(device.device)}"
     columns: list[Column[StepIdle]] = [
         Column(
             "step",
@@ -123,7 +125,7 @@ def step_table(device: DeviceIdle, limit: int = 20) -> Table:
             )
         )
     return Table.of(
-        first_rows_title(f"Idle time in each step, inside the window of {_device(device)}", len(device.steps), limit),
+        first_rows_title(title, len(device.steps), limit),
         device.steps[:limit],
         *columns,
         absent="The trace holds no steps (ProfilerStep ranges), so idle time cannot be given by step.",
@@ -139,7 +141,7 @@ def longest_table(device: DeviceIdle, limit: int = 10) -> Table:
     """
     shown = device.longest[:limit]
     return Table.of(
-        f"Longest gaps of {_device(device)}",
+        f"Longest gaps of {plain.device(device.device)}",
         shown,
         *_WHEN,
         Column(
@@ -162,11 +164,11 @@ def longest_table(device: DeviceIdle, limit: int = 10) -> Table:
         ),
         Column(
             "line",
-            lambda gap: source_line.text(gap.line, _NAME) if gap.line else None,
-            help=source_line.meaning(tuple(gap.line for gap in shown if gap.line)),
-            hover=lambda gap: source_line.TERMS[gap.line.means] if gap.line else "",
+            lambda gap: short_names.code_line(gap.line, _NAME) if gap.line else None,
+            help=short_names.line_meaning(tuple(gap.line for gap in shown if gap.line)),
+            hover=lambda gap: short_names.LINE_TERMS[gap.line.means] if gap.line else "",
         ),
-        absent=f"{_device(device)} was never idle between its first and last work.",
+        absent=f"{plain.device(device.device)} was never idle between its first and last work.",
     )
 
 
@@ -178,11 +180,11 @@ def neighbour_table(device: DeviceIdle, limit: int = 10) -> Table:
         limit: Most rows.
     """
     return Table.of(
-        f"Kernels and copies around the longest gaps of {_device(device)}",
+        f"Kernels and copies around the longest gaps of {plain.device(device.device)}",
         device.longest[:limit],
         *_WHEN,
-        Column("before", lambda gap: kernel_text.work(gap.before, _NAME)),
-        Column("after", lambda gap: kernel_text.work(gap.after, _NAME)),
+        Column("before", lambda gap: short_names.work(gap.before, _NAME)),
+        Column("after", lambda gap: short_names.work(gap.after, _NAME)),
         Column("operator", lambda gap: gap.operator or None, name(_NAME), help="that launched the one after"),
         Column(
             "thread",
@@ -190,7 +192,7 @@ def neighbour_table(device: DeviceIdle, limit: int = 10) -> Table:
             name(12),
             help="that launched it",
         ),
-        absent=f"{_device(device)} was never idle between its first and last work.",
+        absent=f"{plain.device(device.device)} was never idle between its first and last work.",
     )
 
 
@@ -205,11 +207,11 @@ def unseen_sentence(idle: Idle) -> str:
 def _mixture(gap: IdleGap) -> str:
     """``data 56.8 ms, slow launches 0.5 ms``."""
     largest = sorted(gap.causes_us.items(), key=lambda item: -item[1])
-    return ", ".join(f"{cause_word(cause)} {numbers.fixed(us / 1e3)} ms" for cause, us in largest)
+    return ", ".join(f"{cause_word(cause)} {ms(us)}" for cause, us in largest)
 
 
 def _host(gap: IdleGap) -> str:
-    return kernel_text.host(gap.host, _NAME) if gap.host else gap.phase or numbers.ABSENT
+    return short_names.host(gap.host, _NAME) if gap.host else gap.phase or numbers.ABSENT
 
 
 def _held(gap: IdleGap) -> str:
@@ -222,11 +224,6 @@ def _largest_of_steps(steps: tuple[StepIdle, ...]) -> list[IdleCause]:
         for cause, us in step.causes_us.items():
             total_us[cause] = total_us.get(cause, 0.0) + us
     return sorted(total_us, key=lambda cause: -total_us[cause])[:STEP_CAUSES]
-
-
-def _device(device: DeviceIdle) -> str:
-    shown = plain.name(device.device, 40)
-    return f"GPU {shown}" if shown.isdecimal() else shown
 
 
 _ALL_IDLE = "the window minus the time in which at least one stream was busy"

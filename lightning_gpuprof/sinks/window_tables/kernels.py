@@ -1,15 +1,16 @@
-"""Tables of a window's kernels: classes, types, fill and activity."""
+"""Tables of a window's kernels: classes, types, fill, activity, durations and possible savings."""
 
 from __future__ import annotations
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.trace.kernels import ActivityRow, KernelFacts
+from lightning_gpuprof.model.trace.kernels import NO_SAVING_TERMS, ActivityRow, DurationBucket, KernelFacts, SavingRow
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import (
     COUNT,
     FIGURE,
     PERCENT,
     SIGNIFICANT,
+    TEXT,
     US,
     US_AS_MS,
     Column,
@@ -18,7 +19,8 @@ from lightning_gpuprof.sinks.tables import (
     first_rows_title,
     name,
 )
-from lightning_gpuprof.sinks.window_tables import kernel_text
+from lightning_gpuprof.sinks.window_tables import short_names
+from lightning_gpuprof.sinks.window_tables.short_names import ms
 
 ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
@@ -81,7 +83,7 @@ def tensor_core_table(found: KernelFacts) -> Table:
         no = "no: this device has none" if use.available is False else "no: the name proves other units"
         rows = [("yes", use.yes_us), (no, use.no_us)]
         rows += [("  of these: matrix x vector or single channels", use.unsuited_us)] if use.unsuited_us else []
-        rows += [(f"  {kernel_text.short(row.name, 60)}", row.total_us) for row in use.largest_no]
+        rows += [(f"  {short_names.short(row.name, 60)}", row.total_us) for row in use.largest_no]
         rows += [("unknown from the name", use.unknown_us)]
     total_us = use.matrix_us if use is not None else 0.0
     return Table.of(
@@ -101,7 +103,7 @@ def fill_table(found: KernelFacts) -> Table:
     window = "over the GPU's window: idle time counts as 0, concurrent kernels add up"
     if found.count and fill.est_sm_efficiency_of_window_ratio is None:
         window = "omitted: unknown for too much of the kernel time"
-    tail = numbers.ABSENT if fill.tail_us is None else f"{numbers.fixed(fill.tail_us / 1e3)} ms"
+    tail = ms(fill.tail_us)
     rows = (
         (
             "est. SM efficiency of kernels",
@@ -153,7 +155,7 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
     return Table.of(
         first_rows_title("Kernels", len(found.kernels), limit),
         found.kernels[:limit],
-        kernel_text.column(_NAME),
+        short_names.column(_NAME),
         Column("class", lambda row: row.kernel_class),
         Column("type", lambda row: row.dtype or "", help="of its inputs, as far as the name says"),
         Column("TC", lambda row: row.tensor_cores or "", help="tensor cores; empty: multiplies no matrices"),
@@ -183,11 +185,11 @@ def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
     return Table.of(
         first_rows_title("Kernel activity", found.activity_rows, limit),
         found.activity[:limit],
-        kernel_text.column(40),
+        short_names.column(40),
         Column("operator", lambda row: row.operator, name(32), help="the innermost operator that launched it"),
         Column("device: stream" if several else "stream", stream, FIGURE),
-        Column("grid", lambda row: row.grid, kernel_text.THREE, help="blocks in x, y and z"),
-        Column("block", lambda row: row.block, kernel_text.THREE, help="threads in x, y and z"),
+        Column("grid", lambda row: row.grid, short_names.THREE, help="blocks in x, y and z"),
+        Column("block", lambda row: row.block, short_names.THREE, help="threads in x, y and z"),
         Column("count", lambda row: row.count, COUNT),
         Column("total", lambda row: row.total_us, US),
         Column("avg", lambda row: row.average_us, US),
@@ -196,3 +198,90 @@ def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         Column("waves", lambda row: row.waves, SIGNIFICANT, help=_WAVES),
         absent=_NO_KERNEL,
     )
+
+
+def duration_table(found: KernelFacts) -> Table:
+    """Kernels by their duration."""
+    return Table.of(
+        "Kernels by duration",
+        found.durations,
+        Column("duration", _range, TEXT.in_unit("µs"), help="from the first value to below the second"),
+        Column("count", lambda row: row.count, COUNT),
+        Column("of kernels", lambda row: row.count_ratio, PERCENT, help="share of the number of kernels"),
+        bar(lambda row: row.count_ratio, "forward"),
+        Column("time", lambda row: row.total_us, US_AS_MS),
+        Column("of time", lambda row: row.total_ratio, PERCENT, help=_SHARE),
+        absent=_NO_KERNEL,
+    )
+
+
+def small_kernel_table(found: KernelFacts) -> Table:
+    """What small kernels and their launches cost."""
+    small = found.small
+    gap = "GPU idle time right before them, while the host was launching them"
+    rows = (
+        ("kernels", numbers.count(small.count), f"{numbers.exact_percent(small.count_ratio)} of all kernels"),
+        ("their time", ms(small.total_us), f"{numbers.exact_percent(small.total_ratio)} of kernel time"),
+        ("calls that launched them", ms(small.launch_call_us), "host time, inflated by tracing"),
+        ("median of a launch", f"{numbers.significant(small.launch_call_median_us)} µs", "host time"),
+        ("launch longer than kernel", numbers.count(small.longer_launch_count), "they cannot keep a GPU busy"),
+        ("launch gaps", ms(small.launch_gap_us), gap),
+    )
+    limit = f"{numbers.significant(small.limit_us)} µs"
+    return Table.of(
+        f"Kernels below {limit}",
+        rows if small.count else (),
+        Column("what", lambda row: row[0]),
+        Column("value", lambda row: row[1], FIGURE),
+        Column("", lambda row: row[2]),
+        absent=f"No kernel is shorter than {limit}." if found.count else _NO_KERNEL,
+    )
+
+
+def saving_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
+    """Kernels by what could be saved on them at most.
+
+    Args:
+        found: What is known of the kernels.
+        limit: Rows at the most; None for all.
+    """
+    bound = "upper bound for this kernel alone; see why"
+    return Table.of(
+        first_rows_title("Possible savings by kernel", len(found.savings), limit),
+        found.savings[:limit],
+        Column("at most", lambda row: row.saving_us, US_AS_MS, help=bound),
+        Column("time", lambda row: row.total_us, US_AS_MS, help="of these kernels"),
+        Column("count", lambda row: row.count, COUNT),
+        Column("class", lambda row: row.kernel_class),
+        short_names.column(60),
+        Column("why", _why),
+        absent="No saving can be estimated for any kernel." if found.count else _NO_KERNEL,
+    )
+
+
+def _why(row: SavingRow) -> str:
+    if row.kind == "launch gap":
+        return "short, and the GPU waited for its launch: fusing saves the wait, not the kernel"
+    if row.kind == "no tensor cores":
+        faster = f"{row.faster_dtype} on tensor cores is {numbers.significant(row.peak_ratio)} times as fast at best"
+        return f"{row.dtype} on CUDA cores: {faster}"
+    filled = numbers.exact_percent(row.est_sm_efficiency_ratio)
+    return f"est. SM efficiency {filled}: too few blocks for all multiprocessors"
+
+
+def no_saving_table(found: KernelFacts) -> Table:
+    """Kernels for which no saving is estimated, by reason."""
+    return Table.of(
+        "Kernels without an estimate of a saving",
+        found.no_savings,
+        Column("reason", lambda row: row.why),
+        Column("count", lambda row: row.count, COUNT),
+        Column("time", lambda row: row.total_us, US_AS_MS),
+        Column("share", lambda row: row.share_ratio, PERCENT, help="of the time of all kernels"),
+        Column("because", lambda row: NO_SAVING_TERMS[row.why]),
+        absent="Every kernel has an estimate." if found.count else _NO_KERNEL,
+    )
+
+
+def _range(row: DurationBucket) -> str:
+    return f"{row.from_us:,.0f} and more" if row.to_us is None else f"{row.from_us:,.0f} to {row.to_us:,.0f}"

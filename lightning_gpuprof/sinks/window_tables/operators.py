@@ -6,8 +6,18 @@ from typing import NamedTuple
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes
-from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US, US_AS_MS, Column, Table, bar, first_rows_title, name
-from lightning_gpuprof.sinks.window_tables.flops import TFLOPS
+from lightning_gpuprof.sinks.tables import (
+    COUNT,
+    PERCENT,
+    TFLOPS,
+    US,
+    US_AS_MS,
+    Column,
+    Table,
+    bar,
+    first_rows_title,
+    name,
+)
 
 TOP = 20
 NAME_CELLS = 40
@@ -126,6 +136,27 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
         ),
         absent=_absent(operators),
     )
+
+
+def operators_by_time(operators: Operators, limit: int = TOP) -> Table:
+    """Operators with the most time of their own: on the device, else on the host.
+
+    Args:
+        operators: The operators.
+        limit: Most rows.
+    """
+    by_time = operators_by_host_time if operators.device_us is None else operators_by_device_time
+    return by_time(operators, limit)
+
+
+def host_time_beside_device(operators: Operators, limit: int = TOP) -> tuple[Table, ...]:
+    """Operators by host time, where :func:`operators_by_time` has them by device time.
+
+    Args:
+        operators: The operators.
+        limit: Most rows.
+    """
+    return () if operators.device_us is None else (operators_by_host_time(operators, limit),)
 
 
 def operators_by_shape(operators: Operators, limit: int = TOP) -> Table:

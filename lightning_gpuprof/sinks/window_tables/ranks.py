@@ -18,6 +18,7 @@ from lightning_gpuprof.sinks.tables import (
     name,
     sentence_table,
 )
+from lightning_gpuprof.sinks.window_tables.short_names import ms
 
 _NO_MATCH = "No collective was found in two of the traces."
 _TRANSFER = "shortest duration among the ranks: the last to arrive does not wait"
@@ -148,7 +149,7 @@ def rank_note_table(comparison: RanksComparison) -> Table:
 
 def _late_rank_name(late: LateRank) -> str:
     waits = (
-        f"Rank {late.rank} waits least, {_ms(late.waiting_us)} against {_ms(late.others_waiting_us)} (median of the"
+        f"Rank {late.rank} waits least, {ms(late.waiting_us)} against {ms(late.others_waiting_us)} (median of the"
         f" others), and came last to {numbers.exact_percent(late.last_ratio)} of the collectives"
     )
     if not late.consistent:
@@ -159,10 +160,6 @@ def _late_rank_name(late: LateRank) -> str:
     longer = computing > late.excess_between_us / 2
     where = "its kernels take longer" if longer else "otherwise its GPU waits for the host, or copies"
     return (
-        f"{waits}: the others wait for it. Between collectives it takes {_ms(late.excess_between_us)} more than they,"
-        f" {_ms(computing)} of it computing: {where}."
+        f"{waits}: the others wait for it. Between collectives it takes {ms(late.excess_between_us)} more than they,"
+        f" {ms(computing)} of it computing: {where}."
     )
-
-
-def _ms(us: float) -> str:
-    return f"{numbers.fixed(us / 1e3)} ms"

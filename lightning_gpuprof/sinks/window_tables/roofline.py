@@ -7,9 +7,20 @@ from dataclasses import replace
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.roofline import Rate, Roofline, RooflineRow
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import FIGURE, GB_PER_S, SIGNIFICANT, TEXT, US_AS_MS, Column, Table, facts, name
-from lightning_gpuprof.sinks.window_tables.flops import TFLOPS, flops
+from lightning_gpuprof.sinks.tables import (
+    FIGURE,
+    GB_PER_S,
+    SIGNIFICANT,
+    TEXT,
+    TFLOPS,
+    US_AS_MS,
+    Column,
+    Table,
+    facts,
+    name,
+)
 from lightning_gpuprof.sinks.window_tables.operators import SHAPES
+from lightning_gpuprof.sinks.window_tables.short_names import flops
 
 TOP = 20
 NAME_CELLS = 48

@@ -17,7 +17,7 @@ def stream_table(device: DeviceStreams, limit: int = 16) -> Table:
     """
     window = f"{numbers.significant(device.window_us / 1e3)} ms from the first to the last work of the device"
     return Table.of(
-        first_rows_title(f"Streams of {_device(device)}, busiest first", len(device.streams), limit),
+        first_rows_title(f"Streams of {plain.device(device.device)}, busiest first", len(device.streams), limit),
         device.streams[:limit],
         Column("stream", _number),
         Column("kernels", lambda stream: stream.kernels, COUNT),
@@ -43,13 +43,13 @@ def concurrency_table(device: DeviceStreams) -> Table:
     parts = ((_IDLE, found.none_us), ("one", found.one_us), ("two", found.two_us), ("three or more", found.more_us))
     longest = max(spent_us for _, spent_us in parts)
     return Table.of(
-        f"Concurrent streams of {_device(device)}",
+        f"Concurrent streams of {plain.device(device.device)}",
         [part for part in parts if longest > 0 and (part[1] or part[0] in (_IDLE, "one"))],
         Column("streams", lambda row: row[0]),
         bar(lambda row: row[1] / longest, lambda row: "idle" if row[0] == _IDLE else "forward"),
         Column("time", lambda row: row[1], US_AS_MS, help="sums to the device's window"),
         Column("of window", lambda row: row[1] / device.window_us, PERCENT),
-        absent=f"The work of {_device(device)} has no duration.",
+        absent=f"The work of {plain.device(device.device)} has no duration.",
     )
 
 
@@ -66,7 +66,7 @@ def queue_table(device: DeviceStreams, limit: int = 16) -> Table:
         *((_number(stream), stream) for stream in streams),
     ]
     return Table.of(
-        f"Queue of {_device(device)}",
+        f"Queue of {plain.device(device.device)}",
         rows,
         Column("stream", lambda row: row[0]),
         Column("mean", lambda row: row[1].queue.mean, SIGNIFICANT, help="launched but not finished, over time"),
@@ -109,11 +109,6 @@ def _kind(stream: StreamTimes) -> str:
     if not stream.kernels:
         return "copies" if stream.copies else "memsets"
     return "kernels" if not stream.communication_us else "kernels, some communication"
-
-
-def _device(device: DeviceStreams) -> str:
-    shown = plain.name(device.device, 40)
-    return f"GPU {shown}" if shown.isdecimal() else shown
 
 
 def _number(stream: StreamTimes) -> str:

@@ -6,7 +6,8 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, FIGURE, SIGNIFICANT, US_AS_MS, Column, Table
-from lightning_gpuprof.sinks.window_tables import source_line
+from lightning_gpuprof.sinks.window_tables import short_names
+from lightning_gpuprof.sinks.window_tables.short_names import ms
 
 MAX_SITES = 15
 """Rows of the table of places."""
@@ -22,7 +23,7 @@ _BLOCKED = "time inside the blocking calls; the GPU is mostly busy then, so this
 def sync_site_table(points: SyncPoints) -> Table:
     """The places where the host waits for the device, costliest first."""
     lines = tuple(site.line for site in points.sites if site.line is not None)
-    place = source_line.meaning(lines) if lines else "phase, named range and operator; the trace has no stacks"
+    place = short_names.line_meaning(lines) if lines else "phase, named range and operator; the trace has no stacks"
     often: Column[SyncSite] = Column("count", lambda site: site.count, COUNT)
     if points.steps:
         often = Column("per step", lambda site: site.count_per_step, SIGNIFICANT, help="occurrences inside of steps")
@@ -47,9 +48,6 @@ def sync_site_table(points: SyncPoints) -> Table:
 def sync_total_table(points: SyncPoints) -> Table:
     """All waits of the window together, per step where there are steps, and the cost beside the idle time."""
 
-    def ms(us: float | None) -> str:
-        return f"{numbers.fixed((us or 0.0) / 1e3)} ms"
-
     def of_idle(us: float) -> str:
         return numbers.exact_percent(us / points.idle_us) if points.idle_us > 0 else ""
 
@@ -59,17 +57,23 @@ def sync_total_table(points: SyncPoints) -> Table:
             "GPU idle time caused by the waits",
             _COST,
             ms(points.cost_us),
-            ms(points.cost_us_per_step),
+            ms(points.cost_us_per_step or 0.0),
             of_idle(points.cost_us),
         ),
         (
             "GPU idle time after the waits",
             _IDLE_AFTER,
             ms(points.idle_after_us),
-            ms(points.idle_after_us_per_step),
+            ms(points.idle_after_us_per_step or 0.0),
             of_idle(points.idle_after_us),
         ),
-        ("host blocked in waits", _BLOCKED, ms(points.blocked_us), ms(points.blocked_us_per_step), ""),
+        (
+            "host blocked in waits",
+            _BLOCKED,
+            ms(points.blocked_us),
+            ms(points.blocked_us_per_step or 0.0),
+            "",
+        ),
     )
     table = Table.of(
         "All host waits",
@@ -103,9 +107,9 @@ def _operation(site: SyncSite) -> str:
 def _place(site: SyncSite) -> tuple[str, str]:
     """Where it is, and what explains that."""
     if site.line is not None:
-        means = source_line.TERMS[site.line.means]
+        means = short_names.LINE_TERMS[site.line.means]
         inside = f"; in {plain.name(site.module)}" if site.module else ""
-        return source_line.text(site.line, _PLACE_LIMIT), f"{means}{inside}"
+        return short_names.code_line(site.line, _PLACE_LIMIT), f"{means}{inside}"
     told = [one for one in (site.annotation, site.module, site.inside) if one]
     phase = None if site.phase == "h2d" else site.phase  # that is what it does, not where
     text = told[0] if told else phase

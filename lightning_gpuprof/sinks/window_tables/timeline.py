@@ -9,7 +9,7 @@ from lightning_gpuprof.model.trace.step_trace import WHOLE_WINDOW
 from lightning_gpuprof.model.trace.timeline import LaneSum, PartKind, Timeline, TimelineLane
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar
-from lightning_gpuprof.sinks.window_tables import kernel_text
+from lightning_gpuprof.sinks.window_tables import short_names
 from lightning_gpuprof.sinks.window_tables.idle import cause_word
 
 NAME_CELLS = 60
@@ -41,8 +41,7 @@ def step_name(timeline: Timeline) -> str:
 def lane_name(lane: TimelineLane) -> str:
     """What a lane shows: ``GPU 0 stream 7``."""
     if lane.device is not None:
-        shown = plain.name(lane.device, 20)
-        device = f"GPU {shown}" if shown.isdecimal() else shown or "device"
+        device = plain.device(lane.device, 20)
         if lane.kind == "idle":
             return f"{device} idle"
         return device if lane.stream is None else f"{device} stream {lane.stream}"
@@ -64,7 +63,7 @@ def part_name(lane: TimelineLane, name: str, kind: PartKind, limit: int = NAME_C
         return _SEVERAL.get(kind, "others")
     if lane.kind == "idle":
         return cause_word(_CAUSES[name]) if name in _CAUSES else plain.name(name, limit)
-    return kernel_text.work(name, limit) if lane.kind == "stream" else plain.name(name, limit)
+    return short_names.work(name, limit) if lane.kind == "stream" else plain.name(name, limit)
 
 
 def part_key(name: str, kind: PartKind) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from lightning_gpuprof.model.trace.api_tables import (
     ApiTables,
@@ -15,12 +16,12 @@ from lightning_gpuprof.model.trace.api_tables import (
     MemorySizeRow,
     TimeRow,
 )
-from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of, statistics_of
+from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of, rows_of, shares, statistics_of
 from lightning_gpuprof.trace.analyses.kernels.launch_shape import launch_shapes
-from lightning_gpuprof.trace.distinct import median
+from lightning_gpuprof.trace.distinct import distinct, median, ratio, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import DeviceSpans, Int32, Int64, Rows, joined
+from lightning_gpuprof.trace.tables import DeviceSpans, Int32, Int64, Rows, extent_ns, joined
 
 _NS_PER_S = 1_000_000_000
 
@@ -35,18 +36,16 @@ def api_tables(linked: LinkedTrace) -> ApiTables:
         Tables without rows, and None, where the trace holds nothing of the kind.
     """
     trace, kernel = linked.trace, linked.trace.kernel
-    windows_ns = [
-        int(linked.work.end_ns[rows].max() - linked.work.start_ns[rows].min()) for rows in linked.device_rows.values()
-    ]
-    device_window_ns = sum(windows_ns) if windows_ns else None
-    host_window_ns = _host_window_ns(trace)
+    device_window_ns = sum(busy.length_ns for busy in linked.device_busy.values()) if linked.device_busy else None
+    host_window = extent_ns((trace.runtime, trace.cpu_op, trace.annotation, trace.python_function))
+    host_window_ns = None if host_window is None else host_window[1] - host_window[0]
     memory = joined(DeviceSpans, [trace.memcpy, trace.memset])
     return ApiTables(
-        device_window_us=_us_or_none(device_window_ns),
-        host_window_us=_us_or_none(host_window_ns),
-        api_total_us=_us(int(trace.runtime.duration_ns.sum())),
-        kernel_total_us=_us(int(kernel.duration_ns.sum())),
-        memory_total_us=_us(int(memory.duration_ns.sum())),
+        device_window_us=None if device_window_ns is None else device_window_ns / 1000,
+        host_window_us=None if host_window_ns is None else host_window_ns / 1000,
+        api_total_us=int(trace.runtime.duration_ns.sum()) / 1000,
+        kernel_total_us=int(kernel.duration_ns.sum()) / 1000,
+        memory_total_us=int(memory.duration_ns.sum()) / 1000,
         cuda_api_sum=_by_name(trace, trace.runtime.name, trace.runtime.duration_ns, host_window_ns),
         cuda_gpu_kern_sum=_by_name(trace, kernel.name, kernel.duration_ns, device_window_ns),
         cuda_gpu_kern_gb_sum=_by_launch_shape(linked, device_window_ns),
@@ -58,87 +57,72 @@ def api_tables(linked: LinkedTrace) -> ApiTables:
     )
 
 
-def _host_window_ns(trace: Trace) -> int | None:
-    tables = [t for t in (trace.runtime, trace.cpu_op, trace.annotation, trace.python_function) if len(t)]
-    if not tables:
-        return None
-    return max(int(t.end_ns.max()) for t in tables) - min(int(t.start_ns.min()) for t in tables)
-
-
 def _by_name(trace: Trace, name: Int32, duration_ns: Int64, window_ns: int | None) -> tuple[TimeRow, ...]:
     groups = groups_of(name)
-    names = [trace.names[number] for number in name[groups.first].tolist()]
-    rows = _time_rows(names, duration_ns, groups, window_ns)
+    rows = rows_of(TimeRow, **_times(trace, name, duration_ns, groups, window_ns))
     return tuple(sorted(rows, key=lambda row: (-row.total_us, row.name)))
 
 
 def _by_launch_shape(linked: LinkedTrace, window_ns: int | None) -> tuple[LaunchShapeRow, ...]:
-    trace, kernel, shapes = linked.trace, linked.trace.kernel, launch_shapes(linked)
+    kernel, shapes = linked.trace.kernel, launch_shapes(linked)
     groups = groups_of(kernel.name, shapes.grid_and_block[shapes.groups.of_row])
-    names = [trace.names[number] for number in kernel.name[groups.first].tolist()]
-    launches = shapes.groups.of_row[groups.first].tolist()
-    rows = [
-        LaunchShapeRow(
-            grid=shapes.geometries[launch].grid, block=shapes.geometries[launch].block, **msgspec.structs.asdict(row)
-        )
-        for row, launch in zip(_time_rows(names, kernel.duration_ns, groups, window_ns), launches, strict=True)
-    ]
+    launches = [shapes.geometries[launch] for launch in shapes.groups.of_row[groups.first].tolist()]
+    rows = rows_of(
+        LaunchShapeRow,
+        grid=[launch.grid for launch in launches],
+        block=[launch.block for launch in launches],
+        **_times(linked.trace, kernel.name, kernel.duration_ns, groups, window_ns),
+    )
     return tuple(sorted(rows, key=lambda row: (-row.total_us, row.name, row.grid or (), row.block or ())))
 
 
-def _time_rows(names: Sequence[str], duration_ns: Int64, groups: Groups, window_ns: int | None) -> list[TimeRow]:
+def _times(
+    trace: Trace, name: Int32, duration_ns: Int64, groups: Groups, window_ns: int | None
+) -> dict[str, npt.NDArray[Any] | Sequence[object]]:
+    """The columns of :class:`TimeRow`."""
     found = statistics_of(duration_ns, groups)
-    table_ns = int(found.total.sum())
-    columns = (found.count, found.total, found.average, found.median, found.min, found.max, found.std)
-    return [
-        TimeRow(
-            name=name,
-            count=count,
-            total_us=_us(total),
-            share_of_table_ratio=_ratio(total, table_ns),
-            share_of_window_ratio=_ratio(total, window_ns),
-            average_us=_us(average),
-            median_us=_us(median),
-            min_us=_us(least),
-            max_us=_us(most),
-            std_us=_us(std),
-        )
-        for name, count, total, average, median, least, most, std in zip(
-            names, *(column.tolist() for column in columns), strict=True
-        )
-    ]
+    return {
+        "name": _names(trace, name[groups.first]),
+        "count": found.count,
+        "total_us": found.total / 1000,
+        "share_of_table_ratio": shares(found.total, int(found.total.sum())),
+        "share_of_window_ratio": shares(found.total, window_ns),
+        "average_us": found.average / 1000,
+        "median_us": found.median / 1000,
+        "min_us": found.min / 1000,
+        "max_us": found.max / 1000,
+        "std_us": found.std / 1000,
+    }
+
+
+def _names(trace: Trace, name: Int32) -> list[str]:
+    return [trace.names[number] for number in name.tolist()]
 
 
 def _sizes(trace: Trace, memory: DeviceSpans) -> tuple[MemorySizeRow, ...]:
     sized = memory.where(memory.size_bytes >= 0)
     groups = groups_of(sized.name)
-    found = statistics_of(sized.size_bytes, groups)
-    table_bytes = int(found.total.sum())
-    time_ns = groups.sums(sized.duration_ns).tolist()
-    group_of = {name: one for one, name in enumerate(sized.name[groups.first].tolist())}
-    rows = []
-    all_groups = groups_of(memory.name)
-    for name, count in zip(memory.name[all_groups.first].tolist(), all_groups.counts.tolist(), strict=True):
-        one = group_of.get(name)
-        total = None if one is None else int(found.total[one])
-        rows.append(
-            MemorySizeRow(
-                name=trace.names[name],
-                count=count,
-                sized_count=0 if one is None else int(found.count[one]),
-                total_bytes=total,
-                share_of_table_ratio=None if total is None else _ratio(total, table_bytes),
-                average_bytes=None if one is None else float(found.average[one]),
-                median_bytes=None if one is None else float(found.median[one]),
-                min_bytes=None if one is None else int(found.min[one]),
-                max_bytes=None if one is None else int(found.max[one]),
-                std_bytes=None if one is None else float(found.std[one]),
-                bandwidth_bytes_per_s=(
-                    None if one is None or total is None or not time_ns[one] else total * _NS_PER_S / time_ns[one]
-                ),
-            )
-        )
-    return tuple(sorted(rows, key=lambda row: (-(row.total_bytes or -1), row.name)))
+    found, time_ns = statistics_of(sized.size_bytes, groups), groups.sums(sized.duration_ns)
+    counts = np.bincount(memory.name, minlength=len(trace.names))
+    known = rows_of(
+        MemorySizeRow,
+        name=_names(trace, sized.name[groups.first]),
+        count=counts[sized.name[groups.first]],
+        sized_count=found.count,
+        total_bytes=found.total,
+        share_of_table_ratio=shares(found.total, int(found.total.sum())),
+        average_bytes=found.average,
+        median_bytes=found.median,
+        min_bytes=found.min,
+        max_bytes=found.max,
+        std_bytes=found.std,
+        bandwidth_bytes_per_s=[
+            ratio(total * _NS_PER_S, ns) for total, ns in zip(found.total.tolist(), time_ns.tolist(), strict=True)
+        ],
+    )
+    without = distinct(memory.name[~np.isin(memory.name, sized.name)])
+    rest = rows_of(MemorySizeRow, name=_names(trace, without), count=counts[without])
+    return tuple(sorted((*known, *rest), key=lambda row: (-(row.total_bytes or -1), row.name)))
 
 
 def _executions(linked: LinkedTrace, window_ns: int | None) -> tuple[KernelExecutionRow, ...]:
@@ -150,40 +134,29 @@ def _executions(linked: LinkedTrace, window_ns: int | None) -> tuple[KernelExecu
     queue_ns = np.maximum(kernel.start_ns - runtime.end_ns[call], 0)
     execution_ns = np.maximum(kernel.end_ns, runtime.end_ns[call]) - runtime.start_ns[call]
     api_ns, calls = _distinct_calls(groups, call, runtime.duration_ns)
-    columns = (
-        groups.counts,
-        calls,
-        api_ns,
-        groups.sums((queue_ns > 0).astype(np.int64)),
-        groups.sums(queue_ns),
-        groups.sums(kernel.duration_ns),
-        groups.sums(execution_ns),
+    count, queued = groups.counts, groups.sums((queue_ns > 0).astype(np.int64))
+    waited_ns, kernel_ns, total_ns = (groups.sums(column) for column in (queue_ns, kernel.duration_ns, execution_ns))
+    rows = rows_of(
+        KernelExecutionRow,
+        name=_names(trace, kernel.name[groups.first]),
+        api=_names(trace, runtime.name[call[groups.first]]),
+        count=count,
+        calls=calls,
+        api_total_us=api_ns / 1000,
+        api_average_us=api_ns / calls / 1000,
+        queued_count=queued,
+        queue_total_us=waited_ns / 1000,
+        queue_average_us=[
+            None if not number else ns / number / 1000
+            for ns, number in zip(waited_ns.tolist(), queued.tolist(), strict=True)
+        ],
+        kernel_total_us=kernel_ns / 1000,
+        kernel_average_us=kernel_ns / count / 1000,
+        total_us=total_ns / 1000,
+        average_us=total_ns / count / 1000,
+        share_of_table_ratio=shares(total_ns, int(total_ns.sum())),
+        kernel_share_of_window_ratio=shares(kernel_ns, window_ns),
     )
-    table_ns = int(execution_ns.sum())
-    names = [trace.names[number] for number in kernel.name[groups.first].tolist()]
-    apis = [trace.names[number] for number in runtime.name[call[groups.first]].tolist()]
-    rows = [
-        KernelExecutionRow(
-            name=name,
-            api=api,
-            count=count,
-            calls=of_calls,
-            api_total_us=_us(of_api),
-            api_average_us=_us(of_api / of_calls),
-            queued_count=queued,
-            queue_total_us=_us(of_queue),
-            queue_average_us=_us(of_queue / queued) if queued else None,
-            kernel_total_us=_us(of_kernel),
-            kernel_average_us=_us(of_kernel / count),
-            total_us=_us(total),
-            average_us=_us(total / count),
-            share_of_table_ratio=_ratio(total, table_ns),
-            kernel_share_of_window_ratio=_ratio(of_kernel, window_ns),
-        )
-        for name, api, count, of_calls, of_api, queued, of_queue, of_kernel, total in zip(
-            names, apis, *(column.tolist() for column in columns), strict=True
-        )
-    ]
     return tuple(sorted(rows, key=lambda row: (-row.total_us, row.name, row.api)))
 
 
@@ -191,9 +164,7 @@ def _distinct_calls(groups: Groups, call: Rows, duration_ns: Int64) -> tuple[Int
     """Duration and number of the calls of each group, a call that launched several kernels of it counted once."""
     once = groups_of(groups.of_row, call).first
     of_group = groups.of_row[once]
-    time_ns = np.zeros(len(groups), np.int64)
-    np.add.at(time_ns, of_group, duration_ns[call[once]])
-    return time_ns, np.bincount(of_group, minlength=len(groups))
+    return summed(of_group, duration_ns[call[once]], len(groups)), np.bincount(of_group, minlength=len(groups))
 
 
 def _launch_to_start(linked: LinkedTrace) -> LaunchLatency | None:
@@ -203,20 +174,8 @@ def _launch_to_start(linked: LinkedTrace) -> LaunchLatency | None:
     return LaunchLatency(
         count=len(waits_ns),
         negative_count=int((waits_ns < 0).sum()),
-        average_us=_us(int(waits_ns.sum()) / len(waits_ns)),
-        median_us=_us(median(waits_ns)),
-        min_us=_us(int(waits_ns.min())),
-        max_us=_us(int(waits_ns.max())),
+        average_us=int(waits_ns.sum()) / len(waits_ns) / 1000,
+        median_us=median(waits_ns) / 1000,
+        min_us=int(waits_ns.min()) / 1000,
+        max_us=int(waits_ns.max()) / 1000,
     )
-
-
-def _ratio(part: float, whole: int | None) -> float | None:
-    return part / whole if whole else None
-
-
-def _us(ns: float) -> float:
-    return ns / 1000
-
-
-def _us_or_none(ns: int | None) -> float | None:
-    return None if ns is None else _us(ns)

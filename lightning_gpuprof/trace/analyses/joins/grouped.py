@@ -1,15 +1,18 @@
-"""Statistics of values by group, without a loop over rows."""
+"""Statistics of values by group without a loop over rows, and structs of the groups."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.trace.distinct import numbered
+from lightning_gpuprof.trace.distinct import numbered, ratio
 from lightning_gpuprof.trace.tables import Int32, Int64, Rows
 
+T = TypeVar("T")
 Float64 = npt.NDArray[np.float64]
 
 _SMALL = 1 << 31
@@ -50,6 +53,21 @@ class Groups:
             One sum per group.
         """
         return np.bincount(self.of_row, weights=values * weights, minlength=len(self)).astype(np.float64)
+
+    def averages(self, values: Float64, weights: Int64) -> list[float | None]:
+        """Weighted average in each group over the values that are known; None if none has a weight.
+
+        Args:
+            values: One per row, NaN where it is not known.
+            weights: One per row.
+
+        Returns:
+            One average per group.
+        """
+        known = ~np.isnan(values)
+        weight = np.where(known, weights, 0)
+        total = self.weighted(np.where(known, values, 0.0), weight)
+        return [ratio(part, whole) for part, whole in zip(total.tolist(), self.sums(weight).tolist(), strict=True)]
 
 
 def groups_of(*columns: Int32 | Int64 | Rows) -> Groups:
@@ -133,3 +151,27 @@ def _sorted_in_groups(values: Int64, group: Int64, count: Int64) -> Int64:
     base = np.repeat(np.arange(len(count), dtype=np.int64) * width, count)
     ordered: Int64 = np.sort(group * width + values) - base
     return ordered
+
+
+def rows_of(kind: Callable[..., T], **columns: npt.NDArray[Any] | Sequence[object]) -> list[T]:
+    """One struct for each row of some columns.
+
+    Args:
+        kind: The class of the structs.
+        **columns: A column for each field; all are equally long.
+
+    Returns:
+        As many as the columns have rows.
+    """
+    values = [column.tolist() if isinstance(column, np.ndarray) else column for column in columns.values()]
+    return [kind(**dict(zip(columns, row, strict=True))) for row in zip(*values, strict=True)]
+
+
+def shares(values: Int64, whole: float | None) -> list[float | None]:
+    """Each value's share of a whole, None for each where there is no whole.
+
+    Args:
+        values: In the unit of the whole.
+        whole: 0 or None where there is none.
+    """
+    return [ratio(value, whole) for value in values.tolist()]

@@ -1,10 +1,14 @@
-"""Shapes and types of operators' input tensors, as text."""
+"""Shapes and types of operators' input tensors, as text and as numbers of distinct texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightning_gpuprof.trace.tables import Inputs
+import numpy as np
+
+from lightning_gpuprof.trace.distinct import distinct
+from lightning_gpuprof.trace.reader import Trace
+from lightning_gpuprof.trace.tables import Inputs, Int64, Rows
 
 _TORCH_NAMES = {
     "double": "float64",
@@ -22,6 +26,24 @@ _TORCH_NAMES = {
     "c10::complex<double>": "complex128",
 }
 """What torch calls the types that the profiler records under their names in C++."""
+
+
+def shape_labels(trace: Trace, rows: Rows) -> tuple[Int64, list[tuple[str, str]]]:
+    """Number the shapes and types of operators' inputs: inputs that differ only in numbers and flags are one.
+
+    Args:
+        trace: The trace.
+        rows: n rows of :attr:`Trace.cpu_op` with recorded inputs.
+
+    Returns:
+        n numbers, and for each number what :func:`shapes_and_types` says.
+    """
+    inputs = trace.cpu_op.inputs[rows]
+    texts: dict[tuple[str, str], int] = {}
+    of_inputs = np.zeros(len(trace.input_texts), np.int64)
+    for number in distinct(inputs).tolist():
+        of_inputs[number] = texts.setdefault(shapes_and_types(trace.inputs[number]), len(texts))
+    return of_inputs[inputs], list(texts)
 
 
 def shapes_and_types(inputs: Inputs) -> tuple[str, str]:

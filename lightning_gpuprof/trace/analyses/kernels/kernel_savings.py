@@ -9,11 +9,11 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.kernels import KernelDtype, NoSaving, NoSavingRow, SavingRow
 from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
-from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
+from lightning_gpuprof.trace.analyses.joins.grouped import groups_of, rows_of
 from lightning_gpuprof.trace.analyses.kernels.device_fill import KernelFill
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits, Trait, tensor_cores_available
 from lightning_gpuprof.trace.analyses.kernels.small_kernels import SMALL_NS
-from lightning_gpuprof.trace.distinct import distinct
+from lightning_gpuprof.trace.distinct import distinct, ratio
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Int64
@@ -74,7 +74,7 @@ def kernel_savings(
     savings.sort(key=lambda row: (-row.saving_us, row.name, row.kind))
     reasons = sorted(without.items(), key=lambda item: (-item[1][1], item[0]))
     return tuple(savings), tuple(
-        NoSavingRow(why=why, count=count, total_us=time / 1000, share_ratio=time / all_ns if all_ns else None)
+        NoSavingRow(why=why, count=count, total_us=time / 1000, share_ratio=ratio(time, all_ns))
         for why, (count, time) in reasons
     )
 
@@ -87,29 +87,17 @@ def _kernel_groups(linked: LinkedTrace, traits: KernelTraits, fill: KernelFill, 
     groups = groups_of(kernel.name, of_class, small.astype(np.int64))
     known = ~np.isnan(fill.est_sm_efficiency_ratio)
     unfilled = np.where(known, 1 - fill.est_sm_efficiency_ratio, 0.0)
-    columns = (
-        traits.groups.of_row[groups.first].tolist(),
-        small[groups.first].tolist(),
-        groups.counts.tolist(),
-        groups.sums(duration_ns).tolist(),
-        groups.sums(linked.launched[: len(kernel)].astype(np.int64)).tolist(),
-        groups.sums(np.where(known, duration_ns, 0)).tolist(),
-        groups.weighted(unfilled, duration_ns).tolist(),
-        groups.sums(gap_ns).tolist(),
+    return rows_of(
+        _KernelGroup,
+        trait=traits.at(groups.first),
+        small=small[groups.first],
+        count=groups.counts,
+        total_ns=groups.sums(duration_ns),
+        launched=groups.sums(linked.launched[: len(kernel)].astype(np.int64)),
+        known_ns=groups.sums(np.where(known, duration_ns, 0)),
+        unfilled_ns=groups.weighted(unfilled, duration_ns),
+        gaps_ns=groups.sums(gap_ns),
     )
-    return [
-        _KernelGroup(
-            trait=traits.of_group[number],
-            small=is_small,
-            count=count,
-            total_ns=total_ns,
-            launched=launched,
-            known_ns=known_ns,
-            unfilled_ns=unfilled_ns,
-            gaps_ns=gaps_ns,
-        )
-        for number, is_small, count, total_ns, launched, known_ns, unfilled_ns, gaps_ns in zip(*columns, strict=True)
-    ]
 
 
 def _estimate(alike: _KernelGroup, off_tensor_cores: bool, faster: _FasterKernel | None) -> SavingRow | NoSaving:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,9 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
 )
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.nesting import take_or_absent
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 _OPTIMIZER_STEP = "Optimizer.step#"
 _UNSUITED = re.compile(r"gemv|gemmk1|dot_kernel|depthwise|_dw_", re.IGNORECASE)
@@ -56,10 +57,14 @@ class KernelTraits:
         numbers: dict[object, int] = {}
         return np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)[self.groups.of_row]
 
-    def are(self, values: Sequence[bool]) -> Mask:
-        """For each kernel what is true of its group."""
-        chosen: Mask = np.array(values, np.bool_)[self.groups.of_row]
+    def where(self, wanted: Callable[[Trait], bool]) -> Mask:
+        """Which kernels are of a group whose trait is wanted."""
+        chosen: Mask = np.array([wanted(trait) for trait in self.of_group], np.bool_)[self.groups.of_row]
         return chosen
+
+    def at(self, kernels: Rows) -> list[Trait]:
+        """The traits of some kernels."""
+        return [self.of_group[number] for number in self.groups.of_row[kernels].tolist()]
 
 
 def kernel_traits(linked: LinkedTrace) -> KernelTraits:
@@ -71,8 +76,7 @@ def kernel_traits(linked: LinkedTrace) -> KernelTraits:
     trace = linked.trace
     count = len(trace.kernel)
     operator = linked.operator[:count]
-    operator_name = np.full(count, ABSENT, np.int64)
-    operator_name[operator >= 0] = trace.cpu_op.name[operator[operator >= 0]]
+    operator_name = take_or_absent(trace.cpu_op.name, operator)
     launching = _launching_range(linked, operator_name)
     groups = groups_of(trace.kernel.name, launching)
     available = tensor_cores_available(trace)

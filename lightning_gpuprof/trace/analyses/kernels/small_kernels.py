@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lightning_gpuprof.model.trace.kernels import DurationBucket, SmallKernels
-from lightning_gpuprof.trace.distinct import distinct, median
+from lightning_gpuprof.trace.distinct import distinct, median, ratio, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import Int64, Mask
 
@@ -25,9 +25,7 @@ def duration_buckets(duration_ns: Int64) -> tuple[DurationBucket, ...]:
         return ()
     bucket = np.searchsorted(np.array(_EDGES_NS), duration_ns, "right") - 1
     counts = np.bincount(bucket, minlength=len(_EDGES_NS)).tolist()
-    total_ns = np.zeros(len(_EDGES_NS), np.int64)
-    np.add.at(total_ns, bucket, duration_ns)
-    all_ns = int(total_ns.sum())
+    total_ns = summed(bucket, duration_ns, len(_EDGES_NS)).tolist()
     return tuple(
         DurationBucket(
             from_us=low / 1000,
@@ -35,9 +33,9 @@ def duration_buckets(duration_ns: Int64) -> tuple[DurationBucket, ...]:
             count=count,
             count_ratio=count / len(duration_ns),
             total_us=time / 1000,
-            total_ratio=time / all_ns if all_ns else None,
+            total_ratio=ratio(time, sum(total_ns)),
         )
-        for low, high, count, time in zip(_EDGES_NS, (*_EDGES_NS[1:], None), counts, total_ns.tolist(), strict=True)
+        for low, high, count, time in zip(_EDGES_NS, (*_EDGES_NS[1:], None), counts, total_ns, strict=True)
     )
 
 
@@ -61,9 +59,9 @@ def small_kernels(linked: LinkedTrace, gap_ns: Int64) -> SmallKernels:
     return SmallKernels(
         limit_us=SMALL_NS / 1000,
         count=count,
-        count_ratio=count / len(kernel) if len(kernel) else None,
+        count_ratio=ratio(count, len(kernel)),
         total_us=small_ns / 1000,
-        total_ratio=small_ns / all_ns if all_ns else None,
+        total_ratio=ratio(small_ns, all_ns),
         launched_count=launched_count,
         launch_call_us=calls_ns / 1000,
         launch_call_median_us=median(call_ns) / 1000 if launched_count else None,

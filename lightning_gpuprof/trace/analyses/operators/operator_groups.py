@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_gpuprof.model.trace.operators import OPERATOR_PHASES
-from lightning_gpuprof.trace.analyses.joins.input_shapes import shapes_and_types
+from lightning_gpuprof.trace.analyses.joins.input_shapes import shape_labels
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
-from lightning_gpuprof.trace.distinct import distinct, numbered
+from lightning_gpuprof.trace.distinct import numbered, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int32, Int64, Rows
+from lightning_gpuprof.trace.tables import Int32, Int64, Mask, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,20 +46,19 @@ def grouped(linked: LinkedTrace, rows: Rows, label: Int32 | Int64) -> CallGroups
     _, first, group = numbered(key[rows])
     outer = calls.is_outermost(key)[rows]
 
-    def summed(values: Int64) -> Int64:
-        # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
-        return np.bincount(group, weights=values, minlength=len(first)).astype(np.int64)
+    def total(values: Int64, counts: Mask | bool = True) -> Int64:
+        return summed(group, np.where(counts, values[rows], 0), len(first))
 
     return CallGroups(
         group=group,
         name=ops.name[rows[first]],
         phase=calls.phase[rows[first]],
         count=np.bincount(group, minlength=len(first)).astype(np.int64),
-        host_total_ns=summed(np.where(outer, ops.duration_ns[rows], 0)),
-        host_self_ns=summed(calls.host_self_ns[rows]),
-        device_total_ns=summed(np.where(outer, calls.device_total_ns[rows], 0)),
-        device_self_ns=summed(calls.device_self_ns[rows]),
-        work=summed(np.where(outer, calls.work_total[rows], 0)),
+        host_total_ns=total(ops.duration_ns, outer),
+        host_self_ns=total(calls.host_self_ns),
+        device_total_ns=total(calls.device_total_ns, outer),
+        device_self_ns=total(calls.device_self_ns),
+        work=total(calls.work_total, outer),
     )
 
 
@@ -90,16 +89,13 @@ def shape_groups(linked: LinkedTrace, rows: Rows) -> ShapeGroups | None:
     if not (ops.inputs >= 0).any():
         return None
     rows = rows[ops.inputs[rows] >= 0]
-    texts: dict[tuple[str, str], int] = {}
-    text_of_inputs = np.zeros(len(trace.input_texts) + 1, np.int64)
-    for number in distinct(ops.inputs[rows]).tolist():  # inputs that differ only in numbers and flags are one
-        text_of_inputs[number] = texts.setdefault(shapes_and_types(trace.inputs[number]), len(texts))
-    text = text_of_inputs[ops.inputs]
-    groups = grouped(linked, rows, ops.name.astype(np.int64) * max(len(texts), 1) + text)
-    said = list(texts)
+    of_rows, said = shape_labels(trace, rows)
+    label = np.zeros(len(ops), np.int64)
+    label[rows] = of_rows
+    groups = grouped(linked, rows, ops.name.astype(np.int64) * max(len(said), 1) + label)
     first = np.zeros(len(groups.count), np.intp)
-    first[groups.group[::-1]] = rows[::-1]
-    chosen = [said[number] for number in text[first].tolist()]
+    first[groups.group[::-1]] = of_rows[::-1]
+    chosen = [said[number] for number in first.tolist()]
     per_call, per_second = _flops(linked, rows, groups)
     return ShapeGroups(
         groups=groups,

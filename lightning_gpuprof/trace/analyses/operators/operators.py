@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lightning_gpuprof.model.trace.operators import (
     OPERATOR_PHASES,
@@ -13,10 +16,12 @@ from lightning_gpuprof.model.trace.operators import (
     OperatorShapes,
     OperatorType,
 )
+from lightning_gpuprof.trace.analyses.joins.grouped import rows_of
 from lightning_gpuprof.trace.analyses.joins.operator_calls import OperatorCalls, operator_calls
 from lightning_gpuprof.trace.analyses.operators.operator_groups import CallGroups, grouped, shape_groups
+from lightning_gpuprof.trace.distinct import distinct, ratio, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int32, Int64, Rows
+from lightning_gpuprof.trace.tables import Rows
 
 SHAPE_ROWS = 1000
 """Rows of the table by input shape, unless more are asked for: inputs of many lengths make tens of thousands."""
@@ -84,17 +89,14 @@ def type_of(operator: str) -> str:
 def _types(
     linked: LinkedTrace, calls: OperatorCalls, rows: Rows, total_host_ns: int, total_device_ns: int
 ) -> tuple[OperatorType, ...]:
-    names = linked.trace.names
-    name = linked.trace.cpu_op.name[rows]
-    count = np.bincount(name, minlength=len(names))
-    host_ns = _sums_by(name, calls.host_self_ns[rows], len(names))
-    device_ns = _sums_by(name, calls.device_self_ns[rows], len(names))
+    names, name = linked.trace.names, linked.trace.cpu_op.name[rows]
+    columns = np.ones(len(rows), np.int64), calls.host_self_ns[rows], calls.device_self_ns[rows]
+    count, host_ns, device_ns = (summed(name, column, len(names)).tolist() for column in columns)
     sums: dict[str, tuple[int, int, int]] = {}
-    for number in np.flatnonzero(count).tolist():
+    for number in distinct(name).tolist():
         kind = type_of(names[number])
         before = sums.get(kind, (0, 0, 0))
-        own = (int(count[number]), int(host_ns[number]), int(device_ns[number]))
-        sums[kind] = (before[0] + own[0], before[1] + own[1], before[2] + own[2])
+        sums[kind] = before[0] + count[number], before[1] + host_ns[number], before[2] + device_ns[number]
     has_device = len(linked.work) > 0
     return tuple(
         OperatorType(
@@ -102,10 +104,10 @@ def _types(
             occurrences=occurrences,
             host_self_us=host / 1000,
             host_average_us=host / occurrences / 1000,
-            host_ratio=host / total_host_ns if total_host_ns else None,
+            host_ratio=ratio(host, total_host_ns),
             device_self_us=device / 1000 if has_device else None,
             device_average_us=device / occurrences / 1000 if has_device else None,
-            device_ratio=device / total_device_ns if total_device_ns else None,
+            device_ratio=ratio(device, total_device_ns),
         )
         for kind, (occurrences, host, device) in sorted(
             sums.items(), key=lambda item: (-item[1][2], -item[1][1], item[0])
@@ -113,31 +115,10 @@ def _types(
     )
 
 
-def _sums_by(label: Int32, values: Int64, count: int) -> Int64:
-    # float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days
-    return np.bincount(label, weights=values, minlength=count).astype(np.int64)
-
-
 def _details(linked: LinkedTrace, rows: Rows) -> tuple[OperatorDetail, ...]:
     groups = grouped(linked, rows, linked.trace.cpu_op.name)
-    has_device = len(linked.work) > 0
-    device = groups.device_total_ns if has_device else None
-    order = _order(linked, groups, groups.device_self_ns if has_device else groups.host_self_ns)
-    return tuple(
-        OperatorDetail(
-            operator=linked.trace.names[groups.name[row]],
-            phase=OPERATOR_PHASES[groups.phase[row]],
-            occurrences=int(groups.count[row]),
-            host_total_us=int(groups.host_total_ns[row]) / 1000,
-            host_self_us=int(groups.host_self_ns[row]) / 1000,
-            host_average_us=int(groups.host_total_ns[row]) / int(groups.count[row]) / 1000,
-            device_total_us=None if device is None else int(device[row]) / 1000,
-            device_self_us=int(groups.device_self_ns[row]) / 1000 if has_device else None,
-            device_average_us=None if device is None else int(device[row]) / int(groups.count[row]) / 1000,
-            device_work=int(groups.work[row]),
-        )
-        for row in order
-    )
+    order = _order(linked, groups)
+    return tuple(rows_of(OperatorDetail, device_work=groups.work[order], **_columns(linked, groups, order)))
 
 
 def _shapes(linked: LinkedTrace, rows: Rows, most: int) -> tuple[tuple[OperatorShapes, ...], int] | None:
@@ -145,30 +126,42 @@ def _shapes(linked: LinkedTrace, rows: Rows, most: int) -> tuple[tuple[OperatorS
     found = shape_groups(linked, rows)
     if found is None:
         return None
-    groups, has_device = found.groups, len(linked.work) > 0
-    order = _order(linked, groups, groups.device_self_ns if has_device else groups.host_self_ns)
-    return tuple(
-        OperatorShapes(
-            operator=linked.trace.names[groups.name[row]],
-            phase=OPERATOR_PHASES[groups.phase[row]],
-            input_shape=found.shapes[row],
-            dtype=found.dtypes[row],
-            occurrences=int(groups.count[row]),
-            host_total_us=int(groups.host_total_ns[row]) / 1000,
-            host_self_us=int(groups.host_self_ns[row]) / 1000,
-            host_average_us=int(groups.host_total_ns[row]) / int(groups.count[row]) / 1000,
-            device_total_us=int(groups.device_total_ns[row]) / 1000 if has_device else None,
-            device_self_us=int(groups.device_self_ns[row]) / 1000 if has_device else None,
-            device_average_us=int(groups.device_total_ns[row]) / int(groups.count[row]) / 1000 if has_device else None,
-            flops_per_call=found.flops_per_call[row],
-            flops_per_s=found.flops_per_s[row],
-        )
-        for row in order[:most]
-    ), max(len(order) - most, 0)
-
-
-def _order(linked: LinkedTrace, groups: CallGroups, by: Int64) -> list[int]:
-    names = linked.trace.names
-    return sorted(
-        range(len(by)), key=lambda row: (-int(by[row]), -int(groups.host_self_ns[row]), names[groups.name[row]], row)
+    order = _order(linked, found.groups)
+    largest = rows_of(
+        OperatorShapes,
+        input_shape=[found.shapes[row] for row in order[:most]],
+        dtype=[found.dtypes[row] for row in order[:most]],
+        flops_per_call=[found.flops_per_call[row] for row in order[:most]],
+        flops_per_s=[found.flops_per_s[row] for row in order[:most]],
+        **_columns(linked, found.groups, order[:most]),
     )
+    return tuple(largest), max(len(order) - most, 0)
+
+
+def _columns(
+    linked: LinkedTrace, groups: CallGroups, order: list[int]
+) -> dict[str, npt.NDArray[Any] | Sequence[object]]:
+    """What a row by operator and one by input shape have in common."""
+    count, host_ns, device_ns = groups.count[order], groups.host_total_ns[order], groups.device_total_ns[order]
+    on_device: dict[str, npt.NDArray[Any]] = {
+        "device_total_us": device_ns / 1000,
+        "device_self_us": groups.device_self_ns[order] / 1000,
+        "device_average_us": device_ns / count / 1000,
+    }
+    none: list[None] = [None] * len(order)
+    return {
+        "operator": [linked.trace.names[name] for name in groups.name[order].tolist()],
+        "phase": [OPERATOR_PHASES[phase] for phase in groups.phase[order].tolist()],
+        "occurrences": count,
+        "host_total_us": host_ns / 1000,
+        "host_self_us": groups.host_self_ns[order] / 1000,
+        "host_average_us": host_ns / count / 1000,
+        **(on_device if len(linked.work) else dict.fromkeys(on_device, none)),
+    }
+
+
+def _order(linked: LinkedTrace, groups: CallGroups) -> list[int]:
+    """By device self time, or host self time without device work, largest first."""
+    names, host = linked.trace.names, groups.host_self_ns.tolist()
+    by = groups.device_self_ns.tolist() if len(linked.work) else host
+    return sorted(range(len(by)), key=lambda row: (-by[row], -host[row], names[groups.name[row]], row))

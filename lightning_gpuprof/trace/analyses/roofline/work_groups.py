@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,12 +12,13 @@ import numpy.typing as npt
 
 from lightning_gpuprof.model.trace.kernels import KernelClass
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
-from lightning_gpuprof.trace.analyses.joins.input_shapes import shapes_and_types
+from lightning_gpuprof.trace.analyses.joins.input_shapes import shape_labels
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.kernels.kernel_names import MATRIX_CLASSES
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits, kernel_traits
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
-from lightning_gpuprof.trace.distinct import distinct
+from lightning_gpuprof.trace.analyses.roofline.operator_work import Work
+from lightning_gpuprof.trace.distinct import distinct, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import take_or_absent
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
@@ -79,11 +81,8 @@ def work_groups(linked: LinkedTrace) -> WorkGroups | None:
     trace, ops, found = linked.trace, linked.trace.cpu_op, counted_work(linked)
     counted = np.flatnonzero(found.counted == np.arange(len(ops)))
     call_of_work, time_ns, launched = _device_work(linked, found.counted)
-    texts: dict[tuple[str, str], int] = {}
-    text_of = np.zeros(len(trace.input_texts) + 1, np.int64)
-    for number in distinct(ops.inputs[counted]).tolist():  # inputs that differ only in numbers and flags are one
-        text_of[number] = texts.setdefault(shapes_and_types(trace.inputs[number]), len(texts))
-    groups = groups_of(ops.name[counted], text_of[ops.inputs[counted]])
+    label, said = shape_labels(trace, counted)
+    groups = groups_of(ops.name[counted], label)
     on_device = np.zeros(len(groups), np.bool_)
     on_device[groups.of_row[launched[counted] > 0]] = True
     if not on_device.any():
@@ -102,20 +101,19 @@ def work_groups(linked: LinkedTrace) -> WorkGroups | None:
     works = [found.works[index] for index in found.work[first].tolist()]
     flops = np.array([work.flops for work in found.works], np.float64)[found.work[row]]
     moved = np.array([np.nan if work.bytes is None else work.bytes for work in found.works])[found.work[row]]
-    said = list(texts)
     kinds: list[KernelClass] = [work.kind for work in works]
     traits = kernel_traits(linked)
     matrix_ns, matrix_known_ns = _matrix_ns(linked, traits, work_group, kinds)
     return WorkGroups(
         operators=[trace.names[name] for name in ops.name[first].tolist()],
-        shapes=[said[text][0] for text in text_of[ops.inputs[first]].tolist()],
+        shapes=[said[text][0] for text in label[groups.first[on_device]].tolist()],
         kinds=kinds,
-        dtypes=_dtypes(linked, traits, work_group, [work.dtype if work.dtype else None for work in works], kinds),
+        dtypes=_dtypes(linked, traits, work_group, works),
         algorithms=_algorithms(linked, work_group, count),
         calls=np.bincount(group[timed], minlength=count).astype(np.int64),
         flops=np.bincount(group[timed], weights=flops[timed], minlength=count).astype(np.float64),
         bytes=np.bincount(group[timed], weights=moved[timed], minlength=count).astype(np.float64),
-        device_ns=np.bincount(group, weights=time_ns[row], minlength=count).astype(np.int64),
+        device_ns=summed(group, time_ns[row], count),
         call_row=row,
         call_group=group,
         call_flops=flops,
@@ -132,7 +130,7 @@ def _device_work(linked: LinkedTrace, counted: Rows) -> tuple[Rows, Int64, Int64
     call = take_or_absent(counted, operator_calls(linked).operator_of_work)
     call = np.where(is_transfer, ABSENT, call)
     known = call >= 0
-    time_ns = np.bincount(call[known], weights=work.duration_ns[known], minlength=len(counted)).astype(np.int64)
+    time_ns = summed(call[known], work.duration_ns[known], len(counted))
     return call, time_ns, np.bincount(call[known], minlength=len(counted)).astype(np.int64)
 
 
@@ -140,9 +138,7 @@ def _matrix_ns(
     linked: LinkedTrace, traits: KernelTraits, work_group: Rows, kinds: list[KernelClass]
 ) -> tuple[int, int]:
     count = len(linked.trace.kernel)
-    is_matrix = traits.are(
-        [trait.kernel_class in MATRIX_CLASSES or trait.tensor_cores is not None for trait in traits.of_group]
-    )
+    is_matrix = traits.where(lambda trait: trait.kernel_class in MATRIX_CLASSES or trait.tensor_cores is not None)
     is_matrix &= linked.launched[:count]
     # the last entry is what ABSENT points to
     is_known = np.array([*(kind in MATRIX_CLASSES for kind in kinds), False])[work_group[:count]]
@@ -164,18 +160,11 @@ def _has(pattern: re.Pattern[str], name: str) -> bool:
     return pattern.search(name) is not None
 
 
-def _dtypes(
-    linked: LinkedTrace, traits: KernelTraits, work_group: Rows, recorded: list[str | None], kinds: list[KernelClass]
-) -> list[str | None]:
+def _dtypes(linked: LinkedTrace, traits: KernelTraits, work_group: Rows, works: Sequence[Work]) -> list[str | None]:
     """Ask the kernels that multiply where the operands' type leaves it open, those with the most time first."""
-    open_ = np.array(
-        [kind in MATRIX_CLASSES and dtype in (None, "fp32") for dtype, kind in zip(recorded, kinds, strict=True)]
-        + [False]
-    )
+    open_ = np.array([*(one.kind in MATRIX_CLASSES and one.dtype in (None, "fp32") for one in works), False])
     kernel_group = work_group[: len(linked.trace.kernel)]
-    asked = np.flatnonzero(
-        open_[kernel_group] & traits.are([trait.tensor_cores is not None for trait in traits.of_group])
-    )
+    asked = np.flatnonzero(open_[kernel_group] & traits.where(lambda trait: trait.tensor_cores is not None))
     by_dtype = groups_of(kernel_group[asked], traits.groups.of_row[asked])
     times: dict[int, dict[str | None, int]] = {}
     lasting = by_dtype.sums(linked.trace.kernel.duration_ns[asked])
@@ -183,7 +172,7 @@ def _dtypes(
         of_group = times.setdefault(int(kernel_group[first]), {})
         dtype = traits.of_group[int(traits.groups.of_row[first])].dtype
         of_group[dtype] = of_group.get(dtype, 0) + time
-    dtypes = list(recorded)
+    dtypes: list[str | None] = [one.dtype for one in works]
     for number, of_group in times.items():
         most = max(of_group, key=lambda dtype: of_group[dtype])
         if dtypes[number] is None or most == "tf32":

@@ -1,10 +1,12 @@
-"""Short names of kernels and of what the host was in: the part that tells one from others."""
+"""Short text for cells: names of kernels, of what the host was in and of lines of code, and amounts of FLOPs."""
 
 from __future__ import annotations
 
 import re
 from typing import Protocol, TypeVar
 
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.trace.source_line import LineMeaning, SourceLine
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import Column, Format
 
@@ -93,8 +95,7 @@ def host(name: str, limit: int) -> str:
         return plain.name(f"{built_in['function']} (built-in)", limit)
     if not _FRAME.search(name):
         return plain.name(name.partition("#")[0].rstrip() or name, limit)
-    shown = plain.name(name, max(4 * limit, plain.NAME_LIMIT))
-    return shown if len(shown) <= limit else f"...{shown[len(shown) - limit + 3 :]}"
+    return _end(name, limit)
 
 
 def _without_arguments(name: str) -> str:
@@ -107,3 +108,56 @@ def _without_arguments(name: str) -> str:
         if depth == 0:
             return name[:position]
     return name
+
+
+def _end(name: str, limit: int) -> str:
+    """The end of a long name."""
+    shown = plain.name(name, max(4 * limit, plain.NAME_LIMIT))
+    return shown if len(shown) <= limit else f"...{shown[len(shown) - limit + 3 :]}"
+
+
+_LINE_NUMBER = re.compile(r"\(\d+\)(?=: )")
+
+LINE_TERMS: dict[LineMeaning, str] = {
+    "call": "the line that called",
+    "definition": "the number is the line on which the function begins: the trace does not say which of its lines",
+    "when the recording began": "was running before the recording began: the trace does not say which of its lines",
+}
+
+
+def code_line(line: SourceLine, limit: int) -> str:
+    """File, line and function; of a long path its end. Without the number where it says nothing.
+
+    Args:
+        line: The line.
+        limit: Most characters of the text.
+    """
+    frame = _LINE_NUMBER.sub("", line.frame, count=1) if line.means == "when the recording began" else line.frame
+    return _end(frame, limit)
+
+
+def line_meaning(lines: tuple[SourceLine, ...]) -> str:
+    """What the numbers of most of the lines mean, as a column's help."""
+    if any(line.means == "call" for line in lines):
+        return "file(line): function of the innermost line of your code that made the call"
+    return (
+        "file(line): function of the innermost function of your code; the line is where the function begins, since "
+        "torch records calls, not lines"
+    )
+
+
+def ms(us: float | None) -> str:
+    """Microseconds as milliseconds: ``12.3 ms``; "-" for None."""
+    return numbers.ABSENT if us is None else f"{numbers.fixed(us / 1e3)} ms"
+
+
+_FLOP_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
+
+
+def flops(value: float | None) -> str:
+    """Operations in the unit that suits them: ``778 GFLOP``; "-" for None."""
+    if value is None:
+        return numbers.ABSENT
+    power = next((power for power in range(len(_FLOP_UNITS) - 1) if abs(value) < 1000 ** (power + 1)), -1)
+    power %= len(_FLOP_UNITS)
+    return f"{numbers.significant(value / 1000**power)} {_FLOP_UNITS[power]}"
