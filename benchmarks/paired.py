@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from lightning_gpuprof.sinks.files import write_whole
+
 RESULTS = Path(__file__).parent / "results"
 MIN_WIDTH = 120
 BOOTSTRAP_RESAMPLES = 10_000
@@ -95,4 +97,4 @@ def write_json(path: Path, benchmark: str, *, accelerator: str = "cpu", **parts:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": benchmark, "machine": machine, **parts}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(document, indent=1).encode(), b"\n")

@@ -243,9 +243,15 @@ def tried() -> str:
             for what, name in (("expected, off by", "expected"), ("tried, off by", "tried"))
         ],
     )
+    left = results.get("left")
     return (
-        f"{head}\n\nThe 90 % interval of what is expected covers {percent('covered_by_90')} of these changes. Of "
-        f'{found["without_effect"]} changes without effect, {percent("called_no_gain")} are called "no gain".\n\n'
+        "`advice.py` compares what a report expects of a change, and what `gpuprof try` measures of it, with whole "
+        "runs, two without and two with it"
+        + (f"; {left} more cases are not measured yet" if left else "")
+        + f".\n\n{head}\n\nOne of two equal runs is {percent('unsure_median')} from their mean (median): no reference "
+        f"is better than that.\n\nThe 90 % interval of what is expected covers {percent('covered_by_90')} of these "
+        f"changes. Of {found['without_effect']} changes without effect, {percent('called_no_gain')} are called "
+        '"no gain".\n\n'
         + table(("change", "before", "after", "achieved", "expected", "tried", "called"), rows)
         + _searches(results["searches"])
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import advice
 import msgspec
-import paired
 import pytest
+from truths.running import Job, JobResult, in_turn
 from truths.settings import Found, Measured
 
 import measured
@@ -23,6 +23,7 @@ def tried(name: str, *, after_ms: float, outcome: str, expected: Expected | None
         no_gain=expected is None,
         before_ms=20.0,
         after_ms=after_ms,
+        unsure=0.004,
         expected=expected,
         base_ms=21.0,
         tried_ms=10.0,
@@ -39,18 +40,48 @@ def test_the_page_has_what_was_measured_once_it_was(tmp_path: Path, monkeypatch:
         advice.row_of(tried("workers", after_ms=10.5, outcome="faster", expected=EXPECTED)),
         advice.row_of(tried("nothing", after_ms=20.0, outcome="no gain")),
     ]
-    changes = [msgspec.to_builtins(asdict(row)) for row in rows]
-    searches = [Found(name="slow items", chosen="num_workers=2", chosen_ms=10.2, best="num_workers=3", best_ms=10.0)]
-    paired.write_json(
-        tmp_path / "advice.json",
-        "advice",
-        summary=advice.summary(rows),
-        changes=changes,
-        searches=[asdict(one) for one in searches],
-    )
+    found = Found(name="slow items", chosen="num_workers=2", chosen_ms=10.2, best="num_workers=3", best_ms=10.0)
+    advice.Results(changes=rows, searches=[found], left=3).write(tmp_path / "advice.json")
     page = measured.tried()
+    assert "; 3 more cases are not measured yet." in page
+    assert "One of two equal runs is 0.4 % from their mean" in page
     assert "| workers | 20.00 ms | 10.50 ms | 1.90x | 2.00x | 2.10x | faster |" in page
     assert "| slow items | `num_workers=2` | 10.20 ms | `num_workers=3` | 10.00 ms |" in page
     assert "| nothing | 20.00 ms | 20.00 ms | 1.00x | - | 2.10x | no gain |" in page
     assert "| expected, off by | 1 | 2.5 % | 2.5 % |" in page
     assert 'covers 100.0 % of these changes. Of 1 changes without effect, 100.0 % are called "no gain"' in page
+
+
+def job_of(kind: str, number: int) -> Job:
+    return Job(name=f"{kind} {number}", do=print, kind=kind)
+
+
+def test_all_kinds_come_before_a_second_case_of_one() -> None:
+    jobs = [job_of(kind, number) for kind, count in (("a", 4), ("b", 2), ("c", 1)) for number in range(count)]
+    assert [job.name for job in in_turn(jobs)] == ["a 0", "b 0", "c 0", "a 1", "a 2", "b 1", "a 3"]
+
+
+def test_what_is_cut_leaves_results_that_a_later_call_goes_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third job is interrupted; a call without time leaves what is there."""
+    target = tmp_path / "advice.json"
+    ran: list[str] = []
+    monkeypatch.setattr(advice, "chosen", lambda only, repetition: [job_of("a", number) for number in range(3)])
+
+    def run_all(jobs: Sequence[Job], **_: object) -> Iterator[JobResult]:
+        if len(ran) == 2:
+            ran.append("cut")
+            raise KeyboardInterrupt
+        ran.append(jobs[0].name)
+        told = tried(jobs[0].name, after_ms=10.0, outcome="faster") if len(ran) > 1 else None
+        yield JobResult(name=jobs[0].name, seconds=1.0, told=told, error="Traceback\nValueError: planted")
+
+    monkeypatch.setattr(advice, "run_all", run_all)
+    with pytest.raises(KeyboardInterrupt):
+        advice.main(["--json", str(target)])
+    assert advice.main(["--json", str(target), "--resume", "--minutes", "0"]) == 1, "one failed"
+    kept = msgspec.json.decode(target.read_bytes(), type=advice.Results)
+    assert (kept.done, kept.failed, kept.left) == (["a 0", "a 1"], {"a 0": "ValueError: planted"}, 1)
+    advice.main(["--json", str(target), "--resume"])
+    assert ran == ["a 0", "a 1", "cut", "a 2"]

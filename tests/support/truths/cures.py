@@ -110,7 +110,7 @@ class Effect:
 def jobs(cases: Sequence[Case], repetition: int = 0) -> list[Job]:
     """One for each case with a cure: both runs, one after the other."""
     return [
-        Job(name=case.name, do=functools.partial(take_advice, case, 1 + repetition))
+        Job(name=case.name, do=functools.partial(take_advice, case, 1 + repetition), kind=case.cure)
         for case in cases
         if case.cure and isinstance(case.source, Fit)
     ]

@@ -9,6 +9,7 @@ import re
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,10 @@ class Job:
 
     name: str
     do: Callable[[Path], Any]
+    kind: str = ""
+    """Jobs of one kind are about the same thing."""
+    limit_s: float = TIMEOUT_S
+    """Longest time that it may take."""
 
 
 def read_outcome(path: Path) -> RunOutcome:
@@ -110,6 +115,17 @@ def read_outcome(path: Path) -> RunOutcome:
         cpu_busy_ratio=_busy(report),
         run_delay_ratio=_delay(report),
     )
+
+
+def in_turn(jobs: Sequence[Job]) -> list[Job]:
+    """One job of each kind first, then the others, all kinds evenly spread: wherever it is cut, all are covered."""
+    sizes, seen = Counter(job.kind for job in jobs), Counter[str]()
+    places = []
+    for job in jobs:
+        place = seen[job.kind]
+        seen[job.kind] += 1
+        places.append((place > 0, (place + 0.5) / sizes[job.kind] if place else 0.0))
+    return [jobs[index] for index in sorted(range(len(jobs)), key=places.__getitem__)]
 
 
 def _last_half_ms(folder: Path) -> float | None:
@@ -148,15 +164,19 @@ def run_all(jobs: Sequence[Job], *, at_once: int = 1, keep: Path | None = None) 
     """
     waiting = list(reversed(jobs))
     running: list[_Running] = []
-    while waiting or running:
-        while waiting and len(running) < at_once:
-            running.append(_Running(waiting.pop(), keep))
-        for one in list(running):
-            done = one.poll()
-            if done is not None:
-                running.remove(one)
-                yield done
-        time.sleep(_POLL_S)
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                running.append(_Running(waiting.pop(), keep))
+            for one in list(running):
+                done = one.poll()
+                if done is not None:
+                    running.remove(one)
+                    yield done
+            time.sleep(_POLL_S)
+    finally:
+        for one in running:
+            one.process.kill()
 
 
 class _Running:
@@ -176,9 +196,9 @@ class _Running:
                 told, error = self.receiver.recv()
             except EOFError:
                 told, error = None, "the process died"
-        elif seconds > TIMEOUT_S:
+        elif seconds > self.job.limit_s:
             self.process.kill()
-            told, error = None, f"not done after {TIMEOUT_S} s"
+            told, error = None, f"not done after {self.job.limit_s:g} s"
         else:
             return None
         self.process.join()

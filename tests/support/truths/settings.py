@@ -33,6 +33,9 @@ from truths.models import Kind
 from truths.running import Job, RunOutcome, read_outcome
 from truths.setup import Fault, Setup
 
+LIMIT_S = 600.0
+"""Of two runs and a trial, or of a run with each setting of a search and a trial."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -44,6 +47,11 @@ class Setting:
     no_gain: bool = False
     """Nothing in this fit depends on the setting."""
 
+    @property
+    def kind(self) -> str:
+        """Which argument is changed."""
+        return f"{next(iter(self.change.arguments))}{' in vain' if self.no_gain else ''}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
@@ -53,6 +61,8 @@ class Measured:
     no_gain: bool
     before_ms: float
     after_ms: float
+    unsure: float
+    """How far each of the two runs before the change is from their mean: what is less off is not known to be off."""
     expected: Expected | None
     """What the first run's report expects of the change; None: no finding of it has this change."""
     base_ms: float | None
@@ -65,7 +75,7 @@ class Measured:
 
     @property
     def achieved(self) -> float:
-        """Speed-up by two whole runs."""
+        """Speed-up by whole runs, two without the change and two with it."""
         return self.before_ms / self.after_ms
 
     @property
@@ -252,9 +262,8 @@ def search(one: Search, seed: int, folder: Path) -> Found:
             settings.append({"num_workers": number, "persistent_workers": True, "prefetch_factor": depth})
     steps: dict[tuple[int, int], float] = {}
     for index, setting in enumerate(settings):
-        run = read_outcome(one.fit(_made(folder / str(index)), seed, change=_with(loader(**setting))))
-        assert run.period_mean_ms is not None
-        steps[_loads_with(setting)] = run.period_mean_ms
+        run = one.fit(_made(folder / str(index)), seed, change=_with(loader(**setting)))
+        steps[_loads_with(setting)] = _mean_step_ms(run)
     plan = Plan(arms=of_loader(cpus), seconds=SECONDS, seed=seed, loader=True)
     row = best(result(plan, tried(plan, _made(folder / "trial"), lambda: one.fit.run(folder / "trial", seed))))
     chosen = _loads_with({} if row is None else row.arm.changes[0].arguments)
@@ -276,30 +285,39 @@ def _loads_with(arguments: Mapping[str, Any]) -> tuple[int, int]:
 
 def searches(repetition: int = 0) -> list[Job]:
     """One for each search."""
-    return [Job(name=one.name, do=functools.partial(search, one, 1 + repetition)) for one in SEARCHES]
+    return [
+        Job(name=one.name, do=functools.partial(search, one, 1 + repetition), kind="search", limit_s=LIMIT_S)
+        for one in SEARCHES
+    ]
 
 
 def jobs(settings: Sequence[Setting], repetition: int = 0) -> list[Job]:
     """One for each setting: both runs and the trial."""
-    return [Job(name=one.name, do=functools.partial(measure, one, 1 + repetition)) for one in settings]
+    return [
+        Job(name=one.name, do=functools.partial(measure, one, 1 + repetition), kind=one.kind, limit_s=LIMIT_S)
+        for one in settings
+    ]
 
 
 def measure(setting: Setting, seed: int, folder: Path) -> Measured:
-    """Run a fit as it is and with the change, then try the change; in a process of its own."""
-    before = read_outcome(setting.fit(_made(folder / "before"), seed))
+    """Run a fit as it is, twice with the change and as it is again, then try the change; in a process of its own."""
     longer = setting.fit.longer(setting.change.arguments.get("num_workers"))
-    after = read_outcome(longer(_made(folder / "after"), seed, change=_with(setting.change)))
+    before = read_outcome(setting.fit(_made(folder / "before"), seed))
+    after = [
+        _mean_step_ms(longer(_made(folder / name), seed, change=_with(setting.change))) for name in ("after", "after 2")
+    ]  # between two runs without it, so that a machine that drifts favours neither
+    again_ms = _mean_step_ms(setting.fit(_made(folder / "before 2"), seed))
     plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=SECONDS, seed=seed)
     trial = result(plan, tried(plan, _made(folder / "trial"), lambda: setting.fit.run(folder / "trial", seed)))
     row = next((one for one in trial.tried if not one.arm.ceiling), None)
     base = trial.base_step_ms
     assert before.period_mean_ms is not None
-    assert after.period_mean_ms is not None
     return Measured(
         name=setting.name,
         no_gain=setting.no_gain,
-        before_ms=before.period_mean_ms,
-        after_ms=after.period_mean_ms,
+        before_ms=(before.period_mean_ms + again_ms) / 2,
+        after_ms=sum(after) / 2,
+        unsure=abs(before.period_mean_ms - again_ms) / (before.period_mean_ms + again_ms),
         expected=_expected(folder / "before", before, setting.change),
         base_ms=base,
         tried_ms=None if row is None else row.step_ms,
@@ -348,6 +366,13 @@ def _expected(folder: Path, told: RunOutcome, change: Change) -> Expected | None
         return with_workers(state.bursts or state, workers, metrics)
     advised = (f for f in told.findings if f.change is not None and f.change.arguments == change.arguments)
     return next((finding.expected for finding in advised), None)
+
+
+def _mean_step_ms(report: Path) -> float:
+    """Of a run, from its report."""
+    mean_ms = read_outcome(report).period_mean_ms
+    assert mean_ms is not None
+    return mean_ms
 
 
 def _made(folder: Path) -> Path:
