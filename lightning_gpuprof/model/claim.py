@@ -42,9 +42,16 @@ class Claim(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     name: str
     """Which part of it."""
     phase: Phase | None = None
-    """The phase that it is, or is a part of; None: of several, or of none."""
+    """The phase that it is, or is a part of; None: several (``within``), or not known."""
+    within: tuple[Phase, ...] = ()
+    """The phases that it is spread over, where it is in several and in no other."""
     part: Part | None = None
     """The part of the wall time that it is, or is a part of."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases whose time it takes; empty if that is not known."""
+        return self.within if self.phase is None else (self.phase,)
 
     def __str__(self) -> str:
         return self.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.metrics import Metrics
@@ -32,7 +33,18 @@ def most_ms(claim: Claim, whole_ms: float, metrics: Metrics) -> float:
     if claim.resource == "uneven steps":
         period = metrics.steps.period_ms
         return math.inf if period is None else max(0.0, _per_step_ms(metrics, "train") - period.p05)
-    return math.inf if claim.phase is None else _of_phase_ms(claim.phase, whole_ms, metrics)
+    return phases_ms(claim.phases, whole_ms, metrics)
+
+
+def phases_ms(phases: Collection[Phase], whole_ms: float, metrics: Metrics) -> float:
+    """Time of some phases in the mean step, and of ``whole_ms`` no larger share than they have; infinite if unknown.
+
+    Args:
+        phases: Their names; none: the time is not known.
+        whole_ms: Time of which the phases are a part.
+        metrics: The run.
+    """
+    return sum(_of_phase_ms(phase, whole_ms, metrics) for phase in phases) if phases else math.inf
 
 
 def _of_phase_ms(phase: Phase, whole_ms: float, metrics: Metrics) -> float:

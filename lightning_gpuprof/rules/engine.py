@@ -23,6 +23,7 @@ from lightning_gpuprof.model.finding import (
 )
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import (
     CRITICAL_STEPS,
     MissingSignal,
@@ -35,7 +36,7 @@ from lightning_gpuprof.rules.base import (
     steady_period_ms,
     worthwhile,
 )
-from lightning_gpuprof.rules.bounds import most_ms
+from lightning_gpuprof.rules.bounds import most_ms, phases_ms
 from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
 from lightning_gpuprof.rules.discovery import describe, installed
 from lightning_gpuprof.rules.pace import Pace, workers_pace
@@ -121,8 +122,9 @@ def settle(
     No gain is above the time of what the finding explains (:func:`~lightning_gpuprof.rules.bounds.most_ms`). Findings
     that explain the same time form a group; the gain stays with the most specific of them that has one. What a more
     general one gains beyond it stays with that, so that a group gains as much as its largest gain. In the order of the
-    lower bound of their gain times confidence each gain is held within what is left: of the step time for what is part
-    of an ordinary step, of the run's time per step for everything. Where windows tell how long a device is busy, its
+    lower bound of their gain times confidence, what names one phase before what is spread over several, each gain is
+    held within what is left: of the step time for what is part of an ordinary step, of its phases where they are known,
+    of the run's time per step for everything. Where windows tell how long a device is busy, its
     work gains no more than that, host and idle causes no more than the rest of the mean step, and full clocks shorten
     what other gains leave of the work. What makes no batch come sooner gains no more than the pace of the workers
     leaves, unless another finding makes them faster.
@@ -145,7 +147,7 @@ def settle(
         finding = finding if pace is None else _at_the_pace(finding, pace, faster=faster, metrics=metrics)
         groups.setdefault(claim_of(finding), []).append(finding)
     settled = [_one_gain(_specific_first(group, specialises)) for group in groups.values()]
-    settled.sort(key=lambda group: min(_order(f) for f in group))
+    settled.sort(key=lambda group: (bool(claim_of(group[0]).within), min(_order(f) for f in group)))
     disasters = {finding.rule for group in settled if _is_disaster(group) for finding in group}
     left_of_pace_ms = math.inf if pace is None or faster else pace.room_ms
     held = _within_the_period([f for group in settled for f in group], metrics, left_of_pace_ms)
@@ -381,6 +383,7 @@ def _within_the_period(findings: list[Finding], metrics: Metrics, left_of_pace_m
     times = _device_times_ms(metrics)
     left_idle_ms, left_busy_ms = times or (math.inf, math.inf)
     held = list(findings)
+    taken_ms: dict[frozenset[Phase], float] = {}
     clocks_last = sorted(range(len(held)), key=lambda n: times is not None and claim_of(held[n]).resource == "clocks")
     for n in clocks_last:
         finding = held[n]
@@ -392,6 +395,10 @@ def _within_the_period(findings: list[Finding], metrics: Metrics, left_of_pace_m
             room_ms = min(room_ms, left_of_step_ms)
         if _is_paced(finding):
             room_ms = min(room_ms, left_of_pace_ms)
+        in_known_phases = is_in_step(finding) and finding.gain.speedup_max > 1
+        phases = frozenset(claim_of(finding).phases if in_known_phases else ())
+        if phases:
+            room_ms = min(room_ms, _left_of_phases_ms(phases, taken_ms, _whole_ms(finding.gain), metrics))
         if resource in _IN_IDLE_TIME:
             room_ms = min(room_ms, left_idle_ms)
         elif resource == "device busy":
@@ -402,12 +409,31 @@ def _within_the_period(findings: list[Finding], metrics: Metrics, left_of_pace_m
         told = "" if gain is not None else " The time is counted under other findings already."
         held[n] = msgspec.structs.replace(finding, gain=gain, summary=finding.summary + told)
         saved_ms = 0.0 if gain is None else gain.saved_ms_per_step
+        taken_ms[phases] = taken_ms.get(phases, 0.0) + saved_ms
         left_of_run_ms -= saved_ms
         left_of_step_ms -= saved_ms if is_in_step(finding) else 0.0
         left_of_pace_ms -= saved_ms if _is_paced(finding) else 0.0
         left_idle_ms -= saved_ms if resource in _IN_IDLE_TIME else 0.0
         left_busy_ms -= saved_ms if resource == "device busy" else 0.0
     return held
+
+
+def _left_of_phases_ms(
+    phases: frozenset[Phase], taken_ms: Mapping[frozenset[Phase], float], whole_ms: float, metrics: Metrics
+) -> float:
+    """What others leave of some phases: of these alone, and of these with all phases that the others' claims join.
+
+    Args:
+        phases: Those that a claim takes time from, at least one.
+        taken_ms: What is gained already, by the phases that it is taken from.
+        whole_ms: T of the gain.
+        metrics: The run.
+    """
+    joined = phases.union(*(others for others in taken_ms if others & phases))
+    return min(
+        phases_ms(among, whole_ms, metrics) - sum(ms for others, ms in taken_ms.items() if others and others <= among)
+        for among in (phases, joined)
+    )
 
 
 def _device_times_ms(metrics: Metrics) -> tuple[float, float] | None:

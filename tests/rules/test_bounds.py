@@ -56,6 +56,19 @@ def test_stalls_gain_no_more_than_the_mean_step_has_above_the_quickest() -> None
     assert saved_ms(metrics, claims.OUTLIERS, 40.0) == 0.0
 
 
+def test_python_gains_what_a_finding_on_forward_leaves_of_forward_and_backward() -> None:
+    """A loop in forward that grows with every step: its excess is Python's time, too."""
+    metrics = build(times_ms={"forward": 60.0, "backward": 5.0})
+    period_ms = metrics.period_ms or 0.0
+    python = finding("python-overhead", saved_ms=62.0, explains=claims.PYTHON, period_ms=period_ms)
+    grows = finding("step-drift", saved_ms=40.0, explains=claims.FORWARD, period_ms=period_ms)
+    saved = {one.rule: one.gain for one in settle([python, grows], metrics, {})}
+    assert saved["step-drift"] is not None
+    assert saved["step-drift"].saved_ms_per_step == pytest.approx(40.0)
+    assert saved["python-overhead"] is not None
+    assert saved["python-overhead"].saved_ms_per_step == pytest.approx(25.0)
+
+
 def test_what_the_ledger_does_not_tell_has_no_bound() -> None:
     assert most_ms(claims.ALLOCATOR, 50.0, build()) == float("inf")
     assert most_ms(claims.WAIT_FOR_BATCHES, 50.0, build(steps=0, epochs=1)) == float("inf")

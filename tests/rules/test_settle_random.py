@@ -71,6 +71,20 @@ def test_no_resource_is_gained_beyond_what_there_is_of_it(found: list[Finding]) 
     assert sum(saved_ms[resource] for resource in idle) <= 5.0 + 1e-9
 
 
+@given(findings())
+@settings(max_examples=60, deadline=None)
+def test_no_phase_is_gained_beyond_its_time(found: list[Finding]) -> None:
+    """Python between operators lies in forward and backward: what it gains, neither of them gains again."""
+    settled = [one for one in settle(found, METRICS, NO_SPECIALISATION) if is_in_step(one)]
+    for phases in {claim.phases for claim in claims.ALL if claim.phases and claim.part is None}:
+        of_phases = [one for one in settled if set(claim_of(one).phases) & set(phases)]
+        together = {phase for one in of_phases for phase in claim_of(one).phases}
+        if not together <= set(METRICS.shares):
+            continue  # without a time there is no bound
+        most_ms = sum(METRICS.shares[phase].total_ratio for phase in together) * PERIOD_MS
+        assert sum(map(gain_ms, of_phases)) <= most_ms + 1e-9
+
+
 SPECIALISES = st.dictionaries(st.sampled_from(RULES), st.sampled_from([(r,) for r in RULES]), max_size=4)
 
 
