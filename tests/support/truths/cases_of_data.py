@@ -9,6 +9,7 @@ from truths.faults_of_data import (
     late_workers,
     lengths,
     moved_slowly,
+    of_objects,
     prepared_after_the_move,
     rare_slow_items,
     single_samples,
@@ -184,6 +185,12 @@ DATA: tuple[Case, ...] = (
         source=Fit(kind="transformer", faults=(prepared_after_the_move(8),), steps=150),
         expected=(("transfer-hook-slow",),),
         verdicts=("transfer-bound",),
+    ),
+    Case(
+        name="batches of 5,000 pairs of numbers",
+        source=Fit(kind="conv", faults=(of_objects(5000),), steps=150),
+        expected=(("batch-of-objects",),),
+        verdicts=("transfer-bound", "compute-bound", "mixed"),
     ),
     Case(
         name="the sampler takes 8 ms a batch",

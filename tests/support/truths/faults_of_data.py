@@ -249,6 +249,18 @@ def moved_slowly(ms: float) -> Fault:
     return plant
 
 
+def of_objects(number: int) -> Fault:
+    """Batches with pairs of numbers beside the samples, as lists of edges or boxes are."""
+
+    def plant(setup: Setup) -> None:
+        pairs = [(index, index + 1) for index in range(number)]
+        step = setup.model.training_step
+        setup.loader["collate_fn"] = lambda samples: (*default_collate(samples), pairs)
+        setup.model.training_step = lambda batch, batch_idx: step(batch[:2], batch_idx)  # type: ignore[method-assign]
+
+    return plant
+
+
 class Choosing(Sampler[int]):
     """Gives the samples in order, and takes its time before each batch."""
 

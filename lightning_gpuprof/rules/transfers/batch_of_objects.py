@@ -1,0 +1,77 @@
+"""Finds batches of so many Python objects that visiting them takes a noticeable part of the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.signals import is_cpu_only
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import Evidence, Finding, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
+
+_MANY = {"times_ms": {"h2d": 10.0}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOfObjects(PhaseRule):
+    """Training on the CPU spends time on the move of the batch, although nothing has to be moved.
+
+    ## What it means
+    Before each step Lightning goes through the lists, tuples and dictionaries of a batch, to move the tensors that it
+    finds. That takes 0.05 ms for a few tensors, and a microsecond for each Python object, numbers too: edges, boxes or
+    tokens as nested lists are thousands of them.
+
+    ## How it is measured
+    The phase `h2d` as a share of the steady steps of a training on the CPU, without hooks of your own around the
+    transfer. The gain is all of it.
+
+    ## When it is wrong
+    - A batch class with a `to` method of its own may spend the time there.
+    - On a GPU the phase also has the copies, so the rule does not judge it; the objects cost the same there.
+
+    ## What to do
+    Have `collate_fn` put numbers that belong together into one tensor. What the model does not need stays out of the
+    batch, or goes into one object that is no list, tuple, dictionary or data class.
+    """
+
+    id = "batch-of-objects"
+    title = "Batches hold many Python objects"
+    phase = "h2d"
+
+    least_ratio: float = threshold(0.05, source="as transfer-hook-slow")
+
+    examples = (
+        fires("it takes 10 of 59.9 ms", "warning", "10.0 ms of each 59.9 ms step: 17 %", saves_ms=10.0, **_MANY),
+        quiet("it takes 2 of 52 ms", times_ms={"h2d": 2.0}),
+        looks_alike("a hook of your own takes it", **_MANY, hooks={("Net", "on_after_batch_transfer"): 9.9}),
+        looks_alike("a GPU gets the batch", **_MANY, run={"device.type": "cuda"}),
+        not_evaluated("five steps are steady", "5 steady steps", **_MANY, steady=5),
+    )
+
+    def part(self, metrics: Metrics) -> Share | None:
+        """The whole phase, where nothing else is in it."""
+        return super().part(metrics) if is_cpu_only(metrics) and not metrics.transfer_hooks else None
+
+    def judge(self, metrics: Metrics, time: HostTime) -> Finding:
+        """Put it into words."""
+        ratio = time.taken_ms / time.period_ms
+        return self.finding(
+            severity=time.severity(metrics.steps.steady_count),
+            subject="batch",
+            summary=f"Going through the objects of the batch takes {millis(time.taken_ms)} of each "
+            f"{millis(time.period_ms)} step: {percent(ratio)}. On a CPU nothing has to be moved.",
+            advice=(
+                "Return a few tensors from collate_fn in place of lists and tuples of numbers: Lightning visits each "
+                "object of a batch."
+            ),
+            evidence=(
+                self.evidence("least_ratio", ratio, "going through the batch, share of the step"),
+                Evidence(name="going through the batch, per step", value=time.taken_ms, unit="ms"),
+            ),
+            gain=time.gain,
+            confidence=0.85,
+            explains=claims.BATCH_TRANSFER,
+        )
