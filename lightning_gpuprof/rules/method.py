@@ -233,6 +233,8 @@ def _not_kernels(metrics: Metrics, diagnosis: Diagnosis) -> str:
     kind = diagnosis.verdict.kind
     if kind in _OF_KERNELS:
         return ""
+    if kind == "outside-steps":
+        return "the run is outside-steps"
     own = min(0.99, computing_ratio(metrics))
     return f"even a model that took no time would make the step only {factor(1 / (1 - own))} as fast; the run is {kind}"
 
