@@ -1,8 +1,24 @@
-"""Finds batches of so many Python objects that visiting them takes a noticeable part of the step."""
+"""Training on the CPU spends time on the move of the batch, although nothing has to be moved.
+
+## What it means
+Before each step Lightning goes through the lists, tuples and dictionaries of a batch, to move the tensors that it
+finds. That takes 0.05 ms for a few tensors, and a microsecond for each Python object, numbers too: edges, boxes or
+tokens as nested lists are thousands of them.
+
+## How it is measured
+The phase `h2d` as a share of the steady steps of a training on the CPU, without hooks of your own around the
+transfer. The gain is all of it.
+
+## When it is wrong
+- A batch class with a `to` method of its own may spend the time there.
+- On a GPU the phase also has the copies, so the rule does not judge it; the objects cost the same there.
+
+## What to do
+Have `collate_fn` put numbers that belong together into one tensor. What the model does not need stays out of the
+batch, or goes into one object that is no list, tuple, dictionary or data class.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.numbers import millis, percent
@@ -15,28 +31,7 @@ from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 _MANY = {"times_ms": {"h2d": 10.0}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class BatchOfObjects(PhaseRule):
-    """Training on the CPU spends time on the move of the batch, although nothing has to be moved.
-
-    ## What it means
-    Before each step Lightning goes through the lists, tuples and dictionaries of a batch, to move the tensors that it
-    finds. That takes 0.05 ms for a few tensors, and a microsecond for each Python object, numbers too: edges, boxes or
-    tokens as nested lists are thousands of them.
-
-    ## How it is measured
-    The phase `h2d` as a share of the steady steps of a training on the CPU, without hooks of your own around the
-    transfer. The gain is all of it.
-
-    ## When it is wrong
-    - A batch class with a `to` method of its own may spend the time there.
-    - On a GPU the phase also has the copies, so the rule does not judge it; the objects cost the same there.
-
-    ## What to do
-    Have `collate_fn` put numbers that belong together into one tensor. What the model does not need stays out of the
-    batch, or goes into one object that is no list, tuple, dictionary or data class.
-    """
-
     id = "batch-of-objects"
     title = "Batches hold many Python objects"
     phase = "h2d"
