@@ -6,17 +6,14 @@ from html import escape
 from pathlib import Path
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.comparison import Comparison, Judgement, Outcome
-from lightning_gpuprof.sinks import comparison_tables, plain, wording
+from lightning_gpuprof.model.comparison import Comparison
+from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.files import write_whole
-from lightning_gpuprof.sinks.html_page import bdi, page, section, term
+from lightning_gpuprof.sinks.html_page import bdi, page, section
+from lightning_gpuprof.sinks.views.compared import compared
 
-_CLASSES: dict[Outcome, str] = {
-    "improved": "ok",
-    "regressed": "bad",
-    "within noise": "",
-    "not comparable": "bad",
-}
+OPEN_TABLES = 2
+"""Totals and phases; the others unfold."""
 _TERMS = (
     ("within noise", "the difference is below the threshold, or the speed-up's interval includes 1"),
     ("not comparable", "something besides the change under test differs, or a run is too short or too noisy"),
@@ -49,18 +46,18 @@ def render_html(comparison: Comparison) -> str:
     """
     shown = [(f"table-{number}", table) for number, table in enumerate(comparison_tables.change_tables(comparison))]
     links = [("findings", "Findings"), *((anchor, table.title) for anchor, table in shown)]
-    links += [("conditions", "Conditions"), ("notes", "Notes"), ("terms", "Terms")]
+    links += [("conditions", "Conditions"), ("judged", "Judgement"), ("notes", "Notes"), ("terms", "Terms")]
     navigation = "".join(f'<a href="#{anchor}">{escape(title)}</a>\n' for anchor, title in links)
     body = [
-        "<header>\n<h1>Two runs side by side</h1>\n",
-        f"<p>before {bdi(plain.visible(comparison.before))}</p>\n",
-        f"<p>after {bdi(plain.visible(comparison.after))}</p>\n</header>\n",
-        f'<nav aria-label="Sections">\n{navigation}</nav>\n<main id="main" tabindex="-1">\n',
-        _verdict(comparison),
-        _tiles(comparison),
+        f'<main id="main" tabindex="-1">\n{compared(comparison)}',
+        f'<nav aria-label="Sections">\n{navigation}</nav>\n',
         section("findings", comparison_tables.finding_table(comparison)),
-        *(section(anchor, table) for anchor, table in shown),
+        *(section(anchor, table) for anchor, table in shown[:OPEN_TABLES]),
+        '<details class="group">\n<summary><h2>More numbers</h2></summary>\n',
+        *(section(anchor, table) for anchor, table in shown[OPEN_TABLES:]),
+        "</details>\n",
         section("conditions", comparison_tables.condition_table(comparison)),
+        _judged(comparison),
         _notes(comparison),
         _terms(),
         "</main>\n",
@@ -68,41 +65,20 @@ def render_html(comparison: Comparison) -> str:
     return page(f"gpuprof: {comparison.outcome}", body)
 
 
-def _verdict(comparison: Comparison) -> str:
+def _judged(comparison: Comparison) -> str:
+    """What the outcome rests on."""
     judged = ", ".join(plain.name(name, 60) for name in comparison.metrics)
     sources = comparison_tables.sources(comparison)
-    limit, found = numbers.exact_percent(comparison.threshold_ratio), comparison.expectation
+    limit = numbers.exact_percent(comparison.threshold_ratio)
+    training, wall = comparison.training, comparison.wall
     return (
-        '<section id="outcome" class="verdict">\n'
-        f"<h2>Outcome: <strong>{escape(comparison.outcome)}</strong></h2>\n"
-        f'<p class="lead">{bdi(plain.sentence(comparison.summary))}</p>\n'
-        + ("" if found is None else f"<p>Expected: {bdi(wording.came_of(found))}</p>\n")
-        + f"<p>Predicted: {bdi(comparison_tables.predicted(comparison))}</p>\n"
-        f"<p>Judged by {bdi(judged)}; a change below {escape(limit)} is noise</p>\n"
+        '<section id="judged">\n<h2>How it was judged</h2>\n'
+        f"<p>By {bdi(judged)}; a change below {escape(limit)} is noise.</p>\n"
+        f"<p>Training, {escape(training.measure)}: {bdi(comparison_tables.judgement(training))}</p>\n"
+        f"<p>{escape(wall.measure.capitalize())}: {bdi(comparison_tables.judgement(wall))}</p>\n"
+        f"<p>Predicted: {bdi(comparison_tables.predicted(comparison))}</p>\n"
         + (f"<p>Intervals: {bdi(sources)}</p>\n" if sources else "")
         + "</section>\n"
-    )
-
-
-def _tiles(comparison: Comparison) -> str:
-    cells = "".join(
-        _tile(f"{name}, {judgement.measure}" if name != judgement.measure else name, judgement)
-        for name, judgement in (("training", comparison.training), ("wall time of fit", comparison.wall))
-    )
-    return f'<dl class="tiles">\n{cells}</dl>\n'
-
-
-def _tile(name: str, judgement: Judgement) -> str:
-    speedup = numbers.ABSENT if judgement.speedup is None else f"{numbers.significant(judgement.speedup)}x"
-    ends = (judgement.lower, judgement.upper)
-    interval = ""
-    if ends[0] is not None and ends[1] is not None:
-        interval = f'<dd class="note">95 %: {escape(numbers.interval((ends[0], ends[1])))}</dd>'
-    kind = _CLASSES[judgement.outcome]
-    return (
-        f'<div class="tile"><dt>{term(name, "earlier over later: above 1 the later run is faster")}</dt>'
-        f"<dd>{escape(speedup)}</dd>{interval}"
-        f'<dd class="note"><span class="validity {kind}">{escape(judgement.outcome)}</span></dd></div>\n'
     )
 
 

@@ -11,10 +11,10 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.html_page import bdi, table_html
 from lightning_gpuprof.sinks.tables import Table
+from lightning_gpuprof.sinks.views.compared import compared
 from lightning_gpuprof.tensorboard_plugin.views import MEMBERS
 
 MAX_CONDITIONS = 100
-MAX_NOTES = 10
 FROM_REPORTS = "Intervals from the reports, which are narrow where steps depend on each other."
 
 
@@ -48,7 +48,10 @@ def _changes(anchor: str, held: Comparison) -> str:
     if anchor == "overview":
         totals = comparison_tables.change_table("Totals", [row for row in held.changes if row.before or row.after])
         parts = comparison_tables.change_table("Parts of the wall time", comparison_tables.large(held.parts))
-        return _section(f"{_outcome(held)}{_titled(totals)}{_titled(parts)}")
+        from_reports = held.sources is not None and set(held.sources) != {"journal"}
+        hint = f'<p class="hint">{FROM_REPORTS}</p>\n' if from_reports else ""
+        folded = f"<details>\n<summary>All numbers</summary>\n{hint}{_titled(totals)}{_titled(parts)}</details>\n"
+        return f"{compared(held)}{_section(folded)}"
     tables = {
         "phases": lambda: [
             comparison_tables.change_table("Phases, median per step", comparison_tables.large(held.phases))
@@ -68,19 +71,3 @@ def _section(body: str) -> str:
 
 def _titled(table: Table) -> str:
     return f"<h3>{escape(table.title)}</h3>\n{table_html(table)}"
-
-
-def _outcome(held: Comparison) -> str:
-    lines = [
-        f"<h2>Second run (after) against the first (before): <strong>{escape(held.outcome)}</strong></h2>\n",
-        f"<p>Training, {escape(held.training.measure)}: {bdi(comparison_tables.judgement(held.training))}</p>\n",
-        f"<p>{escape(held.wall.measure.capitalize())}: {bdi(comparison_tables.judgement(held.wall))}</p>\n",
-    ]
-    if sources := comparison_tables.sources(held):
-        lines.append(f"<p>Intervals: {bdi(sources)}</p>\n")
-    if held.sources is not None and set(held.sources) != {"journal"}:
-        lines.append(f'<p class="hint">{FROM_REPORTS}</p>\n')
-    notes = "".join(f"<li>{bdi(plain.sentence(note))}</li>\n" for note in held.notes[:MAX_NOTES])
-    if notes:
-        lines.append(f'<ul class="caveats">\n{notes}</ul>\n')
-    return "".join(lines)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 import sample_report
 from sample_report import slower
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.sinks import comparison_html
+from lightning_gpuprof.sinks.comparison_answer import answer
 from lightning_gpuprof.sinks.comparison_html import render_html
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -47,10 +50,30 @@ def rendered() -> str:
 
 def test_the_page_has_outcome_tables_and_findings(rendered: str) -> None:
     page = Page(rendered)
-    for words in ("Outcome: regressed", "Totals", "Phases, median per step", "single-process-loading", "+47.1 %"):
+    for words in ("Regressed.", "Totals", "Phases, median per step", "single-process-loading", "+47.1 %"):
         assert words in page.text
     assert len(page.ids) == len(set(page.ids))
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def test_the_bars_of_both_steps_and_the_mark_of_the_promise_are_on_one_scale() -> None:
+    full = sample_report.full_report()
+    compared = compare(slower(full), full, before_name="A", after_name="B")
+    comparison = msgspec.structs.replace(compared, predicted_step_speedup_max=1.6)
+    found = answer(comparison)
+    assert found.times is not None
+    html = render_html(comparison)
+    drawn = [(float(width), float(ms)) for width, ms in re.findall(r'width:([\d.]+)%" data-ms="([\d.]+)"', html)]
+    whole_ms = max(found.times.before_ms, found.times.after_ms)
+    assert len(drawn) > 4
+    assert all(abs(width - 100 * ms / whole_ms) < 0.01 for width, ms in drawn)
+    assert sum(width for width, _ in drawn) == pytest.approx(
+        200, abs=0.1
+    )  # the free part of the shorter bar is hatched
+    assert found.target is not None
+    ((side, offset, ms),) = re.findall(r'style="(left|right):([\d.]+)%" data-ms="([\d.]+)"', html)
+    share = 100 * float(ms) / whole_ms
+    assert float(offset) == pytest.approx(share if side == "left" else 100 - share, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +112,6 @@ def opened(rendered: str, tmp_path: Path) -> Iterator[tuple[object, list[str]]]:
 def test_a_browser_shows_it_without_a_request_or_a_complaint(opened: tuple[object, list[str]]) -> None:
     page, asked = opened
     assert asked == []
-    shown = page.locator("#outcome strong")  # type: ignore[attr-defined]
-    assert shown.inner_text() == "regressed"
+    shown = page.locator("#outcome .outcome")  # type: ignore[attr-defined]
+    assert shown.inner_text() == "Regressed."
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")  # type: ignore[attr-defined]

@@ -167,6 +167,6 @@ def test_what_was_asked_for_is_what_the_verdict_is_about() -> None:
 
 
 def test_a_bound_is_never_rounded_up() -> None:
-    from lightning_gpuprof.sinks.comparison_screen import _rounded_down
+    from lightning_gpuprof.sinks.comparison_answer import _rounded_down
 
     assert _rounded_down(1.319) == "1.31"

@@ -66,12 +66,12 @@ def _bars(screen: FirstScreen) -> str:
         return ""
     of = "a step" if screen.scale == "step" else "the run, per step"
     lost_ms = _lost_ms(screen)
-    rows = _row("today", screen.today, screen.today.ms, "", lost_ms)
+    rows = bar_row("today", screen.today, screen.today.ms, lost_ms=lost_ms)
     if screen.after is not None and screen.saved_ms is not None:
         saved = f"-{duration(screen.saved_ms)} a step"
         if screen.wall_after_s is not None:
             saved += f" · run {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}"
-        rows += _row(screen.likely.label, screen.after, screen.today.ms, saved)
+        rows += bar_row(screen.likely.label, screen.after, screen.today.ms, saved)
     items = "".join(
         f'<li><i class="c-{escape(segment.key)}"></i>{escape(segment.label)} {duration(segment.ms)}</li>\n'
         for segment in screen.today.segments
@@ -90,7 +90,18 @@ def _lost_ms(screen: FirstScreen) -> Mapping[str, float]:
     return {now.key: now.ms - then.ms for now, then in pairs if then.ms < now.ms}
 
 
-def _row(name: str, bar: StepBar, whole_ms: float, saved: str, lost_ms: Mapping[str, float] | None = None) -> str:
+def bar_row(
+    name: str, bar: StepBar, whole_ms: float, saved: str = "", lost_ms: Mapping[str, float] | None = None
+) -> str:
+    """A named bar in segments, with its time behind it.
+
+    Args:
+        name: Before it.
+        bar: The bar.
+        whole_ms: The time that is as wide as the screen.
+        saved: What is said in the place that the bar leaves free; empty where nothing is saved.
+        lost_ms: Parts of segments that are hatched.
+    """
     words = ", ".join(f"{segment.label} {duration(segment.ms)}" for segment in bar.segments)
     pieces = []
     for segment in bar.segments:
@@ -170,7 +181,7 @@ def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
     bar = ""
     if one.saved_ms is not None and most_ms > 0:
         gain = f"-{duration(one.saved_ms)} a step"
-        gain += f", {faster(one.speedup)}" if one.speedup is not None else ""
+        gain += f", {'up to' if one.is_bound else 'about'} {faster(one.speedup)}" if one.speedup is not None else ""
         bar = f'<i style="width:{100 * one.saved_ms / most_ms:.3f}%" data-ms="{one.saved_ms:.6g}"></i>'
     return (
         f'<li class="{one.severity}"><a href="#finding-{number}">{bdi(one.title)}</a>'

@@ -56,8 +56,8 @@ export function drawList(place, listed, open) {
       ...row.cells.map((cell, index) => {
         const column = listed.columns[index];
         const text = column.title === "started" ? when(cell.key) : cell.text;
-        const state = column.title === "state" ? `state ${row.state.split(/\W/)[0]}` : null;
-        return make("td", { class: state ?? (column.numeric ? "n" : null) }, make("bdi", {}, text));
+        const kind = { state: `state ${row.state.split(/\W/)[0]}`, "top finding": "words" }[column.title];
+        return make("td", { class: kind ?? (column.numeric ? "n" : null) }, make("bdi", {}, text));
       }))));
     count.textContent = wanted ? `${shown.length} of ${listed.rows.length}` : "";
     headings.forEach((cell, index) => {

@@ -1,0 +1,279 @@
+"""What a reader of a comparison sees first, as data: did it work, as promised, what changed, what next.
+
+The terminal, the page and the tab show the same answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.comparison import Comparison, Judgement
+from lightning_gpuprof.sinks import comparison_tables, first_screen, plain, wording
+
+MEAN, MEDIAN = "mean step time", "median step time"
+MIN_PHASE_RATIO = 0.03
+"""Phases with less of the longer step in both runs are one row."""
+MAX_PHASES = 4
+LONGEST_NOTE = 160
+"""Characters of a reason or a note; all of it is under ``--all``."""
+CONDITIONS_CELLS = 110
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """The step of both runs, by the statistic that the judgement rests on."""
+
+    name: str
+    """:data:`MEAN` or :data:`MEDIAN`."""
+    before_ms: float
+    after_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The step that the earlier run's report expected, or else the one that it promised at best."""
+
+    ms: float
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseChange:
+    """A phase of both steps, or all small ones."""
+
+    name: str
+    before_ms: float
+    after_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer in ten seconds."""
+
+    verdict: str
+    """A sentence."""
+    times: StepTimes | None
+    target: Target | None
+    statistic: str
+    """What the times of the phases are of the steps: ``mean`` or ``median``."""
+    phases: tuple[PhaseChange, ...]
+    """In the order of their change, the small ones last."""
+    facts: tuple[tuple[str, str], ...]
+    """Label and text."""
+    notes: tuple[str, ...]
+    """Sentences, the most important first."""
+
+
+def answer(comparison: Comparison) -> Answer:
+    """The answer of a comparison.
+
+    Args:
+        comparison: Of two runs.
+    """
+    times = _step_times(comparison)
+    return Answer(
+        verdict=_verdict(comparison, times),
+        times=times,
+        target=None if times is None else _target(comparison, times),
+        statistic="mean" if comparison.mean_phases else "median",
+        phases=_phase_changes(comparison),
+        facts=tuple((label, short(text)) for label, text in _facts(comparison, times)),
+        notes=_notes(comparison),
+    )
+
+
+def _step_times(comparison: Comparison) -> StepTimes | None:
+    rows = {row.name: row for row in comparison.changes}
+    row = rows.get(MEDIAN if comparison.training.measure == MEDIAN else MEAN)
+    if row is None or not row.before or not row.after:
+        return None
+    return StepTimes(name=row.name, before_ms=row.before, after_ms=row.after)
+
+
+def _promised_ms(comparison: Comparison, times: StepTimes) -> float | None:
+    most = comparison.predicted_step_speedup_max
+    return times.before_ms / most if most is not None and most > 1 else None
+
+
+def _target(comparison: Comparison, times: StepTimes) -> Target | None:
+    found = comparison.expectation
+    if found is not None and found.of == "step":
+        likely_ms = times.before_ms / found.expected.speedup
+        ends = (amount(times.before_ms / end) for end in reversed(found.expected.speedup_range))
+        return Target(ms=likely_ms, words=f"expected: about {amount(likely_ms)} ms ({' to '.join(ends)})")
+    promised_ms = _promised_ms(comparison, times)
+    return None if promised_ms is None else Target(ms=promised_ms, words=f"promised: at best {amount(promised_ms)} ms")
+
+
+def _verdict(comparison: Comparison, times: StepTimes | None) -> str:
+    training, wall = comparison.training, comparison.wall
+    if comparison.outcome == "not comparable" and training.speedup is None:
+        return short(_sentence(training.why))
+    step = (
+        "Step"
+        if times is None
+        else f"{times.name.split()[0].capitalize()} step {amount(times.before_ms)} -> {amount(times.after_ms)} ms"
+    )
+    if _asked(comparison):
+        return f"By {', '.join(plain.name(one, 40) for one in comparison.metrics)}. {step}{_times(training)}."
+    if comparison.outcome != training.outcome and wall.outcome == comparison.outcome:
+        beside = " The steps did not change." if training.outcome == "within noise" else ""
+        return f"{_wall_words(comparison)}{_times(wall)}.{beside}"
+    return f"{step}{_times(training)}{_promise(comparison)}."
+
+
+def _asked(comparison: Comparison) -> bool:
+    return comparison.metrics not in ((), ("throughput", "wall"))
+
+
+def _times(judged: Judgement) -> str:
+    """``: 1.9x faster (95 %: 1.8x to 2x)``."""
+    if judged.speedup is None:
+        return ""
+    if judged.outcome not in ("improved", "regressed"):
+        limit = "" if judged.noise_ratio is None else f" of {numbers.exact_percent(judged.noise_ratio)}"
+        return f": no change beyond the noise{limit}"
+    fast = judged.speedup > 1
+    ends = [end if fast else 1 / end for end in (judged.lower, judged.upper) if end]
+    sure = ""
+    if len(ends) == 2:
+        low, high = (_rounded_down(end) for end in sorted(ends))
+        sure = f" (at least {low}x)" if judged.from_levels else f" (95 %: {low}x to {high}x)"
+    return f": {_factor(judged.speedup)}{sure}"
+
+
+def _factor(speedup: float) -> str:
+    return f"{numbers.significant(max(speedup, 1 / speedup))}x {'faster' if speedup >= 1 else 'slower'}"
+
+
+def _rounded_down(value: float) -> str:
+    """A bound never reads as more than it is."""
+    return f"{int(value * 100) / 100:g}"
+
+
+def _promise(comparison: Comparison) -> str:
+    most, found = comparison.predicted_step_speedup_max, comparison.expectation
+    if comparison.outcome != "improved":
+        return ""
+    if found is not None and found.of == "step":
+        return f", {found.standing}"
+    if most is None:
+        return ""
+    return f", promised at most {numbers.significant(most)}x"
+
+
+def _phase_changes(comparison: Comparison) -> tuple[PhaseChange, ...]:
+    known = [
+        PhaseChange(name=row.name, before_ms=row.before or 0.0, after_ms=row.after or 0.0)
+        for row in comparison.mean_phases or comparison.phases
+    ]
+    whole = max(sum(row.before_ms for row in known), sum(row.after_ms for row in known))
+    large = [row for row in known if max(row.before_ms, row.after_ms) >= MIN_PHASE_RATIO * whole > 0][:MAX_PHASES]
+    if not large:
+        return ()
+    small = [row for row in known if row not in large]
+    rest = PhaseChange(
+        name=first_screen.OTHER,
+        before_ms=sum(row.before_ms for row in small),
+        after_ms=sum(row.after_ms for row in small),
+    )
+    return (*large, rest) if rest.before_ms or rest.after_ms else tuple(large)
+
+
+def _facts(comparison: Comparison, times: StepTimes | None) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if _asked(comparison):
+        judged = [row for row in comparison.judged if row.measure in comparison.metrics]
+        rows += [(row.outcome or "not judged", comparison_tables.change_words(row)) for row in judged[:3]]
+    if comparison.expectation is not None:
+        rows.append(("expected", wording.came_of(comparison.expectation)))
+    elif promise := _achieved_of_predicted(comparison, times):
+        rows.append(("achieved", promise))
+    if comparison.wall.speedup is not None and (whole := _wall_words(comparison)):
+        rows.append(("whole fit", f"{whole.removeprefix('Whole fit ')}{_times(comparison.wall)}"))
+    return [*rows, ("changed", _conditions(comparison)), ("next", _next(comparison))]
+
+
+def _achieved_of_predicted(comparison: Comparison, times: StepTimes | None) -> str:
+    """What was saved of what was promised."""
+    promised_ms = None if times is None else _promised_ms(comparison, times)
+    if times is None or promised_ms is None or comparison.training.speedup is None:
+        return ""
+    saved, most = times.before_ms - times.after_ms, times.before_ms - promised_ms
+    if comparison.above_bound:
+        return f"{amount(saved)} ms a step, more than the promised {amount(most)} ms: something else changed as well"
+    if saved <= 0 or comparison.training.outcome != "improved":
+        return f"nothing of the promised {amount(most)} ms a step"
+    return f"{amount(saved)} of the promised {amount(most)} ms a step ({round(100 * saved / most)} %)"
+
+
+def _wall_words(comparison: Comparison) -> str:
+    rows = {row.name: row for row in comparison.changes}
+    row = rows.get("net wall time") or rows.get("wall time")
+    if row is None or row.before is None or row.after is None:
+        return ""
+    return f"Whole fit {numbers.seconds(row.before)} -> {numbers.seconds(row.after)}"
+
+
+def _conditions(comparison: Comparison) -> str:
+    differing, _ = comparison_tables.divided_conditions(comparison.conditions)
+    if not differing:
+        return "none of the known conditions; code is not compared"
+    shown: list[str] = []
+    for change in differing:
+        values = (
+            plain.shorten(comparison_tables.condition_value(value), 30) for value in (change.before, change.after)
+        )
+        text = f"{plain.name(change.name, 40)} {' -> '.join(values)}"
+        if shown and sum(map(len, shown)) + len(text) > CONDITIONS_CELLS:
+            break
+        shown.append(text)
+    more = len(differing) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")
+
+
+def _next(comparison: Comparison) -> str:
+    found = comparison.next_finding
+    if comparison.outcome == "regressed":
+        grown = {row.name: row.after_ms - row.before_ms for row in _phase_changes(comparison)}
+        grown.pop(first_screen.OTHER, None)
+        longest = max(grown, key=lambda name: grown[name], default="")
+        words = f"; {longest} grew most ({signed(grown[longest])} ms)" if grown.get(longest, 0.0) > 0 else ""
+        return f"undo the change{words}"
+    if found is None:
+        return "nothing: the later run has no finding"
+    gain = "" if found.gain is None else f", {first_screen.faster(found.gain.speedup_max)} at most"
+    return f"{first_screen.title_of(found)}{gain}"
+
+
+def _notes(comparison: Comparison) -> tuple[str, ...]:
+    training, wall = comparison.training, comparison.wall
+    notes = [*comparison.notes]
+    if training.why and training.outcome != "not comparable":
+        notes.insert(0, training.why)
+    elif wall.why and training.why != wall.why and wall.outcome == "not comparable":
+        notes.insert(0, f"{wall.measure}: {wall.why}")
+    return tuple(_sentence(note) for note in notes)
+
+
+def _sentence(text: str) -> str:
+    text = plain.sentence(text)
+    return text[:1].upper() + text[1:]
+
+
+def short(text: str) -> str:
+    """A text of at most so many characters that ends between words."""
+    if len(text) <= LONGEST_NOTE:
+        return text
+    return f"{text[:LONGEST_NOTE].rsplit(' ', 1)[0].rstrip(',;:')} ..."
+
+
+def amount(value: float) -> str:
+    """A number of milliseconds."""
+    return numbers.significant(value)
+
+
+def signed(value: float) -> str:
+    """A difference of milliseconds."""
+    return f"{'+' if value > 0 else ''}{numbers.significant(value)}"
