@@ -9,6 +9,7 @@ import tempfile
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ArgumentError, GpuProfError, TrialError
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.model.trial import (
     BASE,
     FILE_NAME,
@@ -274,24 +275,35 @@ def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[
 
 
 def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> Path:
-    """A report of the program's first steps, in a folder of ours."""
+    """A report of the program's first steps, in a folder of ours; of an attempt that failed nothing is left."""
     from lightning_gpuprof.trial import program as programs
 
     into = Path(OWN_FOLDER).absolute()
-    before = runs_below(into, source.JOURNALS).folders if into.is_dir() else ()
+
+    def runs() -> set[Path]:
+        return set(runs_below(into, source.JOURNALS).folders) if into.is_dir() else set()
+
+    before, ended = runs(), None
     shown.say(f"no run of this script is here: profiling it for {seconds:.0f} s first")
     plan = Plan(arms=(), seconds=seconds, profile_into=str(into))
-    with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
-        ended = programs.run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
-    after = runs_below(into, source.JOURNALS).folders if into.is_dir() else ()
-    found = [folder for folder in after if folder not in before]
+    try:
+        with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
+            ended = programs.run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
+    finally:
+        found = runs() - before
+        if ended is None or not ended.is_over:
+            for folder in found:
+                shutil.rmtree(folder, ignore_errors=True)
     if not ended.is_over or not found:
         raise TrialError(programs.died(ended, program) if found else programs.why_not(ended, program))
-    return found[0]
+    return found.pop()
 
 
 def _run_of(directory: Path | None, program: Sequence[str]) -> Path | None:
-    """The run that was named, or the newest of the same script below the current folder; None: there is none."""
+    """The run that was named, or the newest of the same script below the current folder; None: there is none.
+
+    Of those that were not named, one counts that is long enough for advice.
+    """
     names = _scripts(program)
     if directory is not None:
         folder = source.run_folder(directory, newest=True)
@@ -303,11 +315,10 @@ def _run_of(directory: Path | None, program: Sequence[str]) -> Path | None:
             )
         return folder
     for folder in runs_below(Path.cwd(), source.JOURNALS).folders[:_MOST_RUNS]:
-        try:
-            if _script(source.remake(folder)) in names:
+        with suppress(GpuProfError):
+            report = source.remake(folder)
+            if _script(report) in names and report.steps.steady_count >= MIN_STEADY_STEPS:
                 return folder
-        except GpuProfError:
-            continue
     return None
 
 

@@ -95,7 +95,7 @@ def verdict(trial: Trial, row: Tried) -> str:
         return "not a change"
     joined = " " if row.outcome == "undecided" else ": "
     words = f"{_WORDS[row.outcome]}{joined}{plain.sentence(row.why)}" if row.why else _WORDS[row.outcome]
-    return f"{words}; the weights come out differently" if row.changes_numbers and row.outcome == "faster" else words
+    return f"{words}; the weights come out differently" if row.changes_numbers and row.outcome != "failed" else words
 
 
 def best(trial: Trial) -> Tried | None:

@@ -11,11 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 import sample_journals
+import saved_runs
 
 from lightning_gpuprof.cli import try_
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.journal import Conditions, Footer
-from lightning_gpuprof.model.trial import Trying
+from lightning_gpuprof.model.trial import Plan, Trying
+from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.trial import program
 
 PYTHON = sys.executable
 
@@ -65,6 +68,35 @@ def test_a_run_of_another_script_is_refused(tmp_path: Path, capsys: pytest.Captu
     run = run_of(tmp_path / "run", "other.py")
     assert main(["try", str(run), "--", PYTHON, "train.py"]) == 2
     assert f"{run} is a run of other.py, and the command runs train.py" in capsys.readouterr().err
+
+
+def test_a_run_too_short_for_advice_is_not_the_one_that_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = "train.py"
+    for name, steady in (("long", 380), ("short", 3)):
+        folder = saved_runs.save_run(tmp_path / name, steady=steady)
+        report = json_report.read(folder / "report.json")
+        json_report.write(msgspec.structs.replace(report, run=report.run | {"script": script}), folder / "report.json")
+    assert try_._run_of(None, [PYTHON, script]) == tmp_path / "long"
+    assert try_._run_of(tmp_path / "short", [PYTHON, script]) == tmp_path / "short", "it was named"
+
+
+@pytest.mark.parametrize(("how", "code"), [(None, 2), (KeyboardInterrupt, 130)])
+def test_a_profile_that_does_not_come_to_its_end_leaves_nothing(
+    how: type[BaseException] | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(words: Sequence[str], plan: Plan, folder: Path, **_: object) -> program.Ended:
+        run_of(Path(plan.profile_into), "train.py")
+        if how is not None:
+            raise how
+        return program.Ended(attached=True)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "run", run)
+    assert main(["try", "--", PYTHON, "train.py"]) == code
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
