@@ -141,7 +141,7 @@ def of_tab(browser: Browser, address: str, wanted: Wanted) -> None:
                 save(seen.file(wanted, "tab", "runs"), page.screenshot(full_page=True), wanted.colours)
             runs = page.locator("#run option").evaluate_all("all => all.map((one) => one.value).filter(Boolean)")
             links = page.locator("nav a").evaluate_all("all => all.map((one) => one.getAttribute('href').slice(1))")
-            links += [view for view in wanted.views if view not in links]
+            links += [view for view in wanted.views if view not in (*links, "runs")]
             for state in _states(runs):
                 for anchor in filter(wanted.holds, links):
                     _of_view(page, address, {**state, "view": anchor}, seen, wanted)

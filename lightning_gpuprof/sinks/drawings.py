@@ -32,7 +32,7 @@ _MARKS = {
     "validation": "validation",
     "checkpoint": "checkpoint",
     "epoch": "faint",
-    "speed level": "critical",
+    "speed level": "ink",
 }
 
 

@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks import method_tables
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.html_page import pieces
@@ -59,7 +60,7 @@ def _group(group: str, report: Report) -> str:
         del shown["steps"]  # it is in the overview
         lead, more = f"<h2>Where the time goes</h2>\n{times.overview(report)}", "More about time"
     elif group == "Findings":
-        lead, more = shown.pop("findings"), "How the findings were made"
+        lead, more = shown.pop("findings"), method_tables.TITLE
     elif group == "Trace" and any(window.analysis is not None for window in report.windows):
         lead, more = shown.pop("timeline"), "More from the trace"
     else:

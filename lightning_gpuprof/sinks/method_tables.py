@@ -9,7 +9,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import SENTENCE, Column, Table
 
-TITLE = "By the method"
+TITLE = "How the findings were made"
 
 _SHOWN_ABOVE = frozenset({"conditions", "baseline", "bottleneck", "actions"})
 """Levels whose answer a summary has in its first lines, its verdict and its findings."""

@@ -66,9 +66,7 @@ def _change(screen: FirstScreen) -> list[str]:
     if screen.fix is None:
         return []
     fix = screen.fix
-    code = [f"    - {plain.visible(line)}" for line in fix.removed] + [
-        f"    + {plain.visible(line)}" for line in fix.added
-    ]
+    code = [f"    {mark} {plain.visible(line)}" for mark, line in fix.diff]
     change = [f"**Change:** {escape(fix.where if code else fix.advice)}", "\n".join(code)]
     if screen.today is not None and screen.after is not None:
         today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))

@@ -96,7 +96,7 @@ class _Screen:
 
     def _parts(self, width: int, left_out: frozenset[str]) -> list[RenderableType]:
         screen, report = self.screen, self.report
-        parts = [*_head(screen, width), *_notes(screen, report)]
+        parts = [*_head(screen, width), *_notes(screen, report, width)]
         if screen.severity is not None or report.findings:
             parts += [Text(""), *_bars(screen), *([] if "outside" in left_out else _outside_steps(report))]
             parts += _other_opportunities(
@@ -131,14 +131,14 @@ class _Marked:
         yield sentence_text(f"{mark} {self.words}", self.style)
 
 
-def _notes(screen: FirstScreen, report: Report) -> list[RenderableType]:
+def _notes(screen: FirstScreen, report: Report, width: int) -> list[RenderableType]:
     """Where memory ran out, and why the numbers are conditional, where the headline does not say it."""
     end = report.memory.out_of_memory
     lines: list[RenderableType] = [] if end is None else [_line(f"out of memory: {memory_tables.end_line(end)}")]
     lines += [_line(plain.sentence(text)) for text in report.rank_ends]
     if screen.reliability.kind != "conditional" or report.rank_ends or (report.validity.ok and not report.findings):
         return lines
-    return [*lines, *(_line(text) for text in screen.reliability.details[:1])]
+    return [*lines, *(indented(sentence_text(_short(text, width))) for text in screen.reliability.details[:1])]
 
 
 def _bars(screen: FirstScreen) -> list[RenderableType]:

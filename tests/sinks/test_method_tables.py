@@ -89,23 +89,27 @@ def test_gains_of_the_step_alone_or_beside_it_alone_are_one_number(step_ms: floa
 def test_all_sinks_hold_levels_and_checklist() -> None:
     report = with_method(full_report())
     shown = terminal(report)
-    assert shown.index("Findings, most valuable first") < shown.index("By the method") < shown.index("Next step")
+    assert (
+        shown.index("Findings, most valuable first")
+        < shown.index("How the findings were made")
+        < shown.index("Next step")
+    )
     assert "1 of 2 checks passed" in shown
     page = html.render_html(report)
     assert page.index('id="wall"') < page.index('id="findings"') < page.index('id="method"')
     for words in ("Checklist: 1 of 2 checks passed", "How fast is it?", "and more", "not applicable"):
         assert words in page
     text = tensorboard_text.markdown(report)
-    assert "By the method" in text
+    assert "How the findings were made" in text
     assert "Checklist" in text
 
 
 @pytest.mark.parametrize("make", [full_report, minimal_report])
 def test_reports_without_the_method_are_shown_without_it(make: type[Report]) -> None:
     report = make()
-    assert "By the method" not in terminal(report)
+    assert "How the findings were made" not in terminal(report)
     assert "has no levels of the method" in html.render_html(report)
-    assert "By the method" not in tensorboard_text.markdown(report)
+    assert "How the findings were made" not in tensorboard_text.markdown(report)
 
 
 def test_hostile_text_stays_text() -> None:
