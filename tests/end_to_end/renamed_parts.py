@@ -22,7 +22,7 @@ from dataclasses import replace
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import lightning_gpuprof
@@ -145,7 +145,7 @@ def edges(stage: str) -> list[str]:
     """Methods of Lightning that ours stand in for in a stage."""
     loop_edges: Any = importlib.import_module(f"{PACKAGE}.capture.lightning_loops").LoopEdges
     one = object.__new__(loop_edges)
-    one._stage, one._trainer = stage, type("Trainer", (), {"world_size": 1})
+    one._stage, one._trainer, one._tap = stage, SimpleNamespace(world_size=1), SimpleNamespace(place=None)
     return [edge.path for edge in one.patch_points()]
 
 
