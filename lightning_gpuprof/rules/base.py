@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict, TypeVar
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
@@ -53,7 +53,7 @@ from lightning_gpuprof.model.signals import (
 from lightning_gpuprof.rules.examples import Example
 
 if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
+    from typing_extensions import NotRequired, dataclass_transform
 else:
 
     def dataclass_transform(**_: bool) -> Any:
@@ -118,6 +118,18 @@ def source_of(rule: type, name: str) -> str:
     return metadata.get("source", "")
 
 
+class Words(TypedDict):
+    """What families of rules hand on to :meth:`BaseRule.finding` as it is, or with something added."""
+
+    subject: str
+    summary: str
+    advice: str
+    evidence: tuple[Evidence, ...]
+    confidence: NotRequired[float]
+    explains: NotRequired[Claim | None]
+    change: NotRequired[Change | None]
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class BaseRule:
     """What the rules of this package derive from: evidence and findings with what the class already says.
@@ -131,6 +143,10 @@ class BaseRule:
     """The fault in one short line without numbers, the slow thing as the subject: for headlines and lists."""
     specialises: ClassVar[tuple[str, ...]] = ()
     """Ids of more general rules: where both fire on the same time, its gain stays with this one."""
+    certainty: ClassVar[float] = 1.0
+    """Confidence of its findings, 0 to 1, unless they have their own."""
+    explains: ClassVar[Claim | None] = None
+    """The time that its findings account for, unless they have their own; None: none."""
     examples: ClassVar[tuple[Example, ...]] = ()
     """Runs and what the rule makes of them: tests, and the section Example of its page."""
 
@@ -163,13 +179,13 @@ class BaseRule:
     def finding(
         self,
         *,
-        severity: Severity,
         subject: str,
         summary: str,
         advice: str,
         evidence: tuple[Evidence, ...],
+        severity: Severity = "info",
         gain: Gain | None = None,
-        confidence: float = 1.0,
+        confidence: float | None = None,
         explains: Claim | None = None,
         change: Change | None = None,
         title: str = "",
@@ -177,16 +193,16 @@ class BaseRule:
         """What this rule found; the arguments are those of :class:`~lightning_gpuprof.model.finding.Finding`.
 
         Args:
-            severity: How bad it is.
             subject: What is slow: a class, a device, a setting.
             summary: What was found, in sentences with numbers.
             advice: What to do, in sentences.
             evidence: The numbers that it rests on.
+            severity: How bad it is.
             gain: What a fix saves at most; None: not known, or nothing.
-            confidence: 0 to 1.
-            explains: The time that it accounts for; None: none.
+            confidence: 0 to 1; default: :attr:`certainty`.
+            explains: The time that it accounts for; default: :attr:`explains`.
             change: The advice as data.
-            title: The fault in one short line; default: the title of the rule.
+            title: The fault in one short line; default: :attr:`title`.
         """
         return Finding(
             rule=self.id,
@@ -198,8 +214,8 @@ class BaseRule:
             advice=advice,
             evidence=evidence,
             gain=gain,
-            confidence=confidence,
-            explains=explains,
+            confidence=self.certainty if confidence is None else confidence,
+            explains=explains or self.explains,
         )
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.phases import Part, Phase
+from lightning_gpuprof.model.phases import Part
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import possible, usable
+from lightning_gpuprof.rules.base import Claim, Metrics, Phase, possible, usable
 
 
 def most_ms(claim: Claim, whole_ms: float, metrics: Metrics) -> float:

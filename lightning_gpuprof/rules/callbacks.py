@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import condition, possible
+from lightning_gpuprof.rules.base import Change, Metrics, Value, condition, possible
 
 LOG_EVERY = 50
 """Lightning's default of ``log_every_n_steps``."""

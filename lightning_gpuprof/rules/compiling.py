@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.signals import condition
+from lightning_gpuprof.rules.base import Metrics, condition
 
 _NO_LOG = (2, 13)
 """From this torch on, compiling a ``training_step`` that calls ``self.log`` ends training with InternalTorchDynamoError

@@ -5,12 +5,8 @@ from __future__ import annotations
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import (
-    possible,
-)
+from lightning_gpuprof.rules.base import Metrics, percent, possible
 
 MEMORY_RATIO = 0.60
 """DRAM activity of the busy device from which memory is its limit. ncu's and nvvp's 60 %; DCGM: about 80 % is the

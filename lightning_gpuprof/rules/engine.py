@@ -20,22 +20,12 @@ from lightning_gpuprof.model.finding import (
     Severity,
     Verdict,
     speedup,
-)
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.rules.base import (
-    CRITICAL_STEPS,
-    MissingSignal,
-    NotApplicable,
-    Rule,
-    device_step,
-    possible,
-    run_ms_per_step,
-    severity,
-    steady_period_ms,
     worthwhile,
 )
+from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.signals import device_step, run_ms_per_step, steady_period_ms
+from lightning_gpuprof.rules.base import CRITICAL_STEPS, Metrics, MissingSignal, NotApplicable, Rule, possible, severity
 from lightning_gpuprof.rules.bounds import most_ms, phases_ms
 from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
 from lightning_gpuprof.rules.discovery import describe, installed

@@ -6,17 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.method import Check, CheckState, Level, LevelName
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import amount, counted, millis, percent
-from lightning_gpuprof.rules.base import is_cpu_only
+from lightning_gpuprof.model.numbers import amount, counted, millis
+from lightning_gpuprof.rules.base import Metrics, is_cpu_only, percent
 from lightning_gpuprof.rules.engine import Diagnosis
-from lightning_gpuprof.rules.method_facts import (
-    COMPARE,
-    MAX_INTERVAL_RATIO,
-    computing_ratio,
-    half_width,
-    slowest,
-)
+from lightning_gpuprof.rules.method_facts import COMPARE, MAX_INTERVAL_RATIO, computing_ratio, half_width, slowest
 
 MIN_WARM_UP_STEPS = 5
 """The method's checklist."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
-from lightning_gpuprof.rules.base import possible
+from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.rules.base import Metrics, Phase, possible
 
 MAX_INTERVAL_RATIO = 0.05
 """Half width of the 95 % interval of the median step time, of the median, up to which a baseline is firm. The

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, millis
-from lightning_gpuprof.rules.base import MissingSignal, steady_period_ms, worthwhile
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, steady_period_ms, worthwhile
 
 
 @dataclass(frozen=True, kw_only=True)

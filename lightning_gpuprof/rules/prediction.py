@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import Expected, Finding, Gain
-from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.loading import Loading
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.numbers import possible
-from lightning_gpuprof.model.signals import is_cpu_only
 from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import Claim, Finding, Gain, Metrics, Value, is_cpu_only, possible
 
 WARM_MS = 1.3
 """What a step on a CPU gets faster, beyond the wait that ends, because its CPU no longer idles. Heuristic: the median

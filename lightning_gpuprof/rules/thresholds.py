@@ -11,8 +11,7 @@ from typing import Any, cast
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.config import THRESHOLDS
 from lightning_gpuprof.model.finding import NotEvaluated
-from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.rules.base import Rule
+from lightning_gpuprof.rules.base import Rule, Value
 from lightning_gpuprof.rules.suggestions import no_such_rule
 
 Thresholds = Mapping[str, Mapping[str, float]]

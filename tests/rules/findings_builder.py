@@ -1,9 +1,12 @@
-"""A finding with a gain of choice."""
+"""A finding with a gain of choice, and the one that a rule has to make of a run."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Gain, Severity, speedup
+from lightning_gpuprof.model.metrics import Metrics
 
 
 def finding(
@@ -34,3 +37,10 @@ def finding(
         confidence=confidence,
         explains=explains,
     )
+
+
+def fired(rule: Any, metrics: Metrics) -> Any:
+    """What the rule finds; it has to find something."""
+    found = rule.check(metrics)
+    assert found is not None, f"{rule.id} is silent"
+    return found

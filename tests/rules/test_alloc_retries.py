@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from gpu_builder import idle_window
 from memory_builder import allocator, on_gpu
 
@@ -19,9 +20,7 @@ ALL = [RULE, CudamallocSteady(), EmptyCacheInLoop()]
 
 def test_a_window_tells_what_it_costs() -> None:
     metrics = on_gpu(allocator(retries_steady_count=12), windows=(idle_window(allocator=0.2, launch=0.1),))
-    finding = RULE.check(metrics)
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, metrics)
     assert finding.gain.saved_ms_per_step == pytest.approx(0.2 * 50)
     assert finding.severity == "warning"
 
@@ -56,17 +55,13 @@ def test_what_the_calls_are_for_comes_before_the_gaps_that_they_leave(counts: di
 def test_what_tracing_added_to_the_idle_time_is_not_gained() -> None:
     """42 ms of work in a step of 60 ms when traced: of the untraced 50 ms no more than 8 ms can be idle."""
     window = idle_window(step_ms=60.0, allocator=0.2, launch=0.1)
-    finding = RULE.check(on_gpu(allocator(retries_steady_count=12), windows=(window,)))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, on_gpu(allocator(retries_steady_count=12), windows=(window,)))
     assert finding.gain.saved_ms_per_step == pytest.approx(8 * 12 / 18)
 
 
 def test_slow_steps_do_not_tell_what_ordinary_ones_cost() -> None:
     slow = idle_window(reason="slow step: 300 ms", allocator=0.2, launch=0.1)
-    finding = RULE.check(on_gpu(allocator(retries_steady_count=12), windows=(slow,)))
-    assert finding is not None
-    assert finding.gain is None
+    assert fired(RULE, on_gpu(allocator(retries_steady_count=12), windows=(slow,))).gain is None
 
 
 def test_the_calls_that_retries_make_are_theirs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import torch
+from findings_builder import fired
 from trace_metrics import metrics_of
 from traced_builder import window
 
@@ -34,16 +35,13 @@ def found(
         **{f"flags.anomaly_{name}": value for name, value in checks.items()},
     }
     phases = {"forward": 6.0, "backward": 1.0}
-    finding = DebugApisOn().check(metrics_of(*windows, period_ms=period_ms, phases_ms=phases, run=run))
-    assert finding is not None
-    return finding
+    return fired(DebugApisOn(), metrics_of(*windows, period_ms=period_ms, phases_ms=phases, run=run))
 
 
 def test_its_size_is_known_and_so_is_its_severity() -> None:
     finding = found()
     assert finding.severity == "critical"
     assert "at least 4.80 ms of each 8.00 ms step" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(4.8)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * 4.8)
     assert finding.explains == claims.ANOMALY_DETECTION
@@ -52,7 +50,6 @@ def test_its_size_is_known_and_so_is_its_severity() -> None:
 def test_with_cold_caches_it_takes_more_at_most() -> None:
     finding = found(most=140.0)
     assert finding.severity == "critical"
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(5.6)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * 4.8)
 
@@ -61,7 +58,6 @@ def test_with_cold_caches_it_takes_more_at_most() -> None:
 def test_checks_for_nan_count_as_far_as_backward_takes_as_long(most_us: float, gained_ms: float) -> None:
     finding = found(checks=50, check_us=10.0, check_most_us=most_us)
     assert "at least 5.30 ms of each 8.00 ms step for a stack per operation and its checks for NaN" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(gained_ms)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * (4.8 + 0.5))
 
@@ -82,13 +78,11 @@ def test_a_busy_device_hides_it() -> None:
 def test_on_a_device_of_which_no_window_tells_it_is_information_without_a_lower_bound() -> None:
     unknown = found(device="cuda")
     assert unknown.severity == "info"
-    assert unknown.gain is not None
     assert unknown.gain.saved_lower_ms_per_step == 0
 
 
 def test_it_takes_no_more_than_the_step() -> None:
     finding = found(period_ms=3.0)
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(3.0)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build, busy_machine, replace
 
 from lightning_gpuprof.model.journal import Value
@@ -42,9 +43,7 @@ def sleeping(
 
 @pytest.mark.parametrize("phase", ["backward", "optimizer", "zero_grad", "h2d"])
 def test_it_finds_each_phase_in_which_the_thread_works(phase: Phase) -> None:
-    finding = RULE.check(sleeping(phase=phase))
-    assert finding is not None
-    assert finding.explains == claims.of_phase(phase)
+    assert fired(RULE, sleeping(phase=phase)).explains == claims.of_phase(phase)
 
 
 def test_waiting_for_companion_threads_is_told_apart_without_the_cpu_time_of_the_process() -> None:
@@ -59,10 +58,7 @@ def test_waiting_for_companion_threads_is_told_apart_without_the_cpu_time_of_the
 
 
 def test_one_torch_thread_has_no_companions() -> None:
-    finding = RULE.check(sleeping(process_cpus=None, threads=1))
-    assert finding is not None
-    assert finding.gain is not None
-    assert finding.gain.saved_lower_ms_per_step == pytest.approx(9.8)
+    assert fired(RULE, sleeping(process_cpus=None, threads=1)).gain.saved_lower_ms_per_step == pytest.approx(9.8)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +82,9 @@ def test_a_tenth_of_the_step_decides() -> None:
 
 def test_a_full_machine_weakens_it_only_where_waiting_for_a_cpu_was_not_measured() -> None:
     unknown = sleeping(host_busy=0.99)
-    weak = RULE.check(unknown)
-    assert weak is not None
+    weak = fired(RULE, unknown)
     assert (weak.severity, weak.confidence) == ("info", 0.5)
     measured = replace(unknown, cpu=replace(unknown.cpu, run_delay_ratio=0.3))
-    sure = RULE.check(measured)
-    assert sure is not None
+    sure = fired(RULE, measured)
     assert sure.severity == "critical"
     assert sure.confidence > 0.5

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import lightning.pytorch.callbacks
 import pytest
+from findings_builder import fired
 from metrics_builder import build, outliers, replace
 from traced_builder import window
 
@@ -36,8 +37,7 @@ def test_a_callback_of_lightning_is_told_by_its_argument_and_its_code_left_alone
     run: dict[str, float], setting: str
 ) -> None:
     metrics = with_callback(5.0, name="ModelCheckpoint{'monitor': None}")
-    finding = RULE.check(replace(metrics, run={**metrics.run, **run}))
-    assert finding is not None
+    finding = fired(RULE, replace(metrics, run={**metrics.run, **run}))
     assert finding.advice.startswith(f"Save less often: ModelCheckpoint(..., {setting}).")
     assert "begin" not in finding.advice
 
@@ -48,8 +48,7 @@ def test_a_class_of_the_user_s_that_is_named_as_one_of_lightning_has_not_its_arg
 ) -> None:
     metrics = with_callback(5.0, name="Timer")
     run = {**metrics.run, "trainer.callbacks_not_of_lightning": not_of_lightning}
-    finding = RULE.check(replace(metrics, run=run))
-    assert finding is not None
+    finding = fired(RULE, replace(metrics, run=run))
     assert ("begin" in finding.advice) is users
     assert ("Timer(..., interval=" in finding.advice) is not users
 
@@ -62,9 +61,7 @@ def _callbacks_of_lightning() -> list[str]:
 
 @pytest.mark.parametrize("name", _callbacks_of_lightning())
 def test_no_code_of_lightning_is_to_be_edited(name: str) -> None:
-    finding = RULE.check(with_callback(5.0, name=name))
-    assert finding is not None
-    assert "begin" not in finding.advice
+    assert "begin" not in fired(RULE, with_callback(5.0, name=name)).advice
 
 
 @pytest.mark.parametrize(("lower", "fires"), [(0.0299, False), (0.0301, True)])
@@ -78,9 +75,7 @@ def test_a_callback_that_works_every_third_batch_is_seen() -> None:
     metrics = with_callback(0.1)
     share = replace(metrics.callback_shares[0].share, total_ratio=0.2)
     metrics = replace(metrics, callback_shares=(replace(metrics.callback_shares[0], share=share),))
-    finding = RULE.check(metrics)
-    assert finding is not None
-    assert finding.severity == "warning"
+    assert fired(RULE, metrics).severity == "warning"
 
 
 def test_a_callback_that_stalls_rare_steps_is_left_to_the_outliers() -> None:
@@ -109,17 +104,13 @@ def on_device(idle: float | None) -> Metrics:
 
 def test_on_a_device_waiting_for_it_is_no_cost_of_a_callback() -> None:
     assert RULE.check(on_device(0.02)) is None
-    finding = RULE.check(on_device(0.15))
-    assert finding is not None
+    finding = fired(RULE, on_device(0.15))
     assert finding.severity == "warning"
     assert finding.explains == claims.WAITS_OF_THE_PROGRESS_BAR
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(15, rel=0.05)
 
 
 @pytest.mark.parametrize(("steps", "every"), [(400, 29), (40, 20)])
 def test_no_cadence_is_longer_than_half_the_run(steps: int, every: int) -> None:
     costs = {"times_ms": {"callbacks": 20.0}, "callbacks_ms": {("Slow", "on_train_batch_end"): 20.0}}
-    finding = RULE.check(build(**costs, steps=steps))
-    assert finding is not None
-    assert f"Run it every {every} batches" in finding.advice
+    assert f"Run it every {every} batches" in fired(RULE, build(**costs, steps=steps)).advice

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build
 
 from lightning_gpuprof.rules.base import MissingSignal
@@ -12,8 +13,7 @@ RULE = CheckpointStall()
 
 def test_a_checkpoint_that_is_most_of_the_run_needs_no_number_of_steps() -> None:
     metrics = build(steps=8, steady=0, epochs=1, validation=(0, 0.0), checkpoint=(1, 3.0))
-    finding = RULE.check(metrics)
-    assert finding is not None
+    finding = fired(RULE, metrics)
     assert finding.severity == "warning"
     assert finding.summary.startswith("1 checkpoint took 3.00 s of 3.41 s (88 %)")
     verdict = decide(metrics)

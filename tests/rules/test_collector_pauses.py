@@ -5,6 +5,7 @@ from typing import Any
 
 import host_builder
 import pytest
+from findings_builder import fired
 from metrics_builder import build, outliers
 
 from lightning_gpuprof.model.metrics import Metrics
@@ -23,13 +24,11 @@ def collecting(ratio: float, **more: Any) -> Metrics:
 
 
 def test_collections_of_the_oldest_generation_are_found_with_the_line_that_helps() -> None:
-    finding = RULE.check(collecting(0.3))
-    assert finding is not None
+    finding = fired(RULE, collecting(0.3))
     assert finding.severity == "critical"
     assert finding.subject == "garbage collector, oldest generation"
     assert "15.0 ms per step (30 %), 6.00 s in all" in finding.summary
     assert "gc.collect() every 108 steps" in finding.advice
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(15)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(15 * (1 - 1.645 / 10))
 
@@ -63,8 +62,6 @@ def test_what_was_not_measured_is_not_judged() -> None:
 
 @pytest.mark.parametrize(("idle_ratio", "severity"), [(None, "info"), (0.02, "info"), (0.15, "warning")])
 def test_on_a_device_only_what_it_idles_counts(idle_ratio: float | None, severity: str) -> None:
-    finding = RULE.check(collecting(0.3, run={"device.type": "cuda"}, idle_ratio=idle_ratio))
-    assert finding is not None
+    finding = fired(RULE, collecting(0.3, run={"device.type": "cuda"}, idle_ratio=idle_ratio))
     assert finding.severity == severity
-    assert finding.gain is not None
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(50 * (idle_ratio or 0.0))

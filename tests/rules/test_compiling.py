@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from example_runs import example_run
+from findings_builder import fired
 from metrics_builder import replace
 
 from lightning_gpuprof.model.share import Share
@@ -25,10 +26,8 @@ def test_a_model_that_logs_is_not_compiled_as_a_whole_where_that_fails(
     example = next(one for one in type(rule).examples if (one.changes.get("run") or {}).get("compile.state") == "none")
     metrics = example_run(**example.changes)
     run = {**metrics.run, "version.torch": torch}
-    finding = rule.check(replace(metrics, run=run, log_calls=LOGS if logs else None))
-    assert finding is not None
+    finding = fired(rule, replace(metrics, run=run, log_calls=LOGS if logs else None))
     line = f"{'self.net' if inside else 'model'} = torch.compile({'self.net' if inside else 'model'}"
     assert line in finding.advice
-    assert finding.change is not None
     assert finding.change.add[0].startswith(line)
     assert ("in torch 2.13 a compiled training_step that calls self.log fails" in finding.advice) is inside

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 from feeding_builder import starved
+from findings_builder import fired
 from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.host import GroupUse, HostUse, Level, MachineUse, ProcessUse, WorkerUse
@@ -89,9 +90,7 @@ def test_threads_that_have_all_cpus_wait_for_each_other(used: float, fires: bool
 
 
 def test_a_quota_that_is_used_up_is_named() -> None:
-    finding = RULE.check(delayed(10.0, others=3.0, throttled=0.4))
-    assert finding is not None
-    assert finding.subject == "CPU quota"
+    assert fired(RULE, delayed(10.0, others=3.0, throttled=0.4)).subject == "CPU quota"
 
 
 def test_what_workers_wait_for_is_wanted_too() -> None:
@@ -101,22 +100,17 @@ def test_what_workers_wait_for_is_wanted_too() -> None:
 
 
 def test_no_number_is_advised_that_is_set_already() -> None:
-    advice = RULE.check(delayed(10.0, workers=0, used=(4.5, 0.0)))
-    assert advice is not None
+    advice = fired(RULE, delayed(10.0, workers=0, used=(4.5, 0.0)))
     assert "set_num_threads" not in advice.advice
     assert advice.change is None
 
 
 def test_fewer_workers_are_not_advised_where_they_would_not_keep_pace() -> None:
     needed = replace(delayed(10.0, workers=4, used=(1.0, 3.0)), input=input_with(5))
-    finding = RULE.check(needed)
-    assert finding is not None
+    finding = fired(RULE, needed)
     assert "No setting helps" in finding.advice
     assert finding.change is None
-    fewer = RULE.check(replace(needed, input=input_with(4)))
-    assert fewer is not None
-    assert fewer.change is not None
-    assert fewer.change.added == ("DataLoader(..., num_workers=3)",)
+    assert fired(RULE, replace(needed, input=input_with(4))).change.added == ("DataLoader(..., num_workers=3)",)
 
 
 @pytest.mark.parametrize(("ms", "fires"), [(2.5, False), (2.6, True)])
@@ -146,9 +140,7 @@ def test_workers_that_wait_for_storage_take_no_cpu(worker_cpus: float, counted: 
     cpu = replace(metrics.cpu, run_delay_ratio=0.2, run_delay=share(8.0, 40.0), run_delay_samples=40)
     metrics = replace(metrics, cpu=cpu)
     assert (OWN.check(metrics) is not None) is counted
-    finding = RULE.check(metrics)
-    assert finding is not None
-    assert ("num_workers=1 instead of 3" in finding.advice) is counted
+    assert ("num_workers=1 instead of 3" in fired(RULE, metrics).advice) is counted
 
 
 @pytest.mark.parametrize(("threads", "fires"), [(4, False), (5, True)])
@@ -157,8 +149,7 @@ def test_more_than_one_and_a_half_per_cpu_decides(threads: int, fires: bool) -> 
 
 
 def test_other_ranks_of_the_job_are_no_other_processes() -> None:
-    finding = RULE.check(delayed(20.0, others=0.1, ranks=3.0, used=(1.0, 3.0)))
-    assert finding is not None
+    finding = fired(RULE, delayed(20.0, others=0.1, ranks=3.0, used=(1.0, 3.0)))
     used = {row.name: row.value for row in finding.evidence if row.name.startswith("used by other")}
     assert used == {"used by other ranks": 3.0, "used by other processes": 0.1}
 
@@ -168,8 +159,6 @@ def test_on_a_device_only_what_it_idles_counts(rule: CpuContention | CpuOversubs
     with pytest.raises(MissingSignal, match="no trace window"):
         rule.check(delayed(20.0, threads=8, used=(3.4, 0.5), device="cuda"))
     assert rule.check(delayed(20.0, threads=8, used=(3.4, 0.5), device="cuda", idle_ratio=0.02)) is None
-    finding = rule.check(delayed(20.0, threads=8, used=(3.4, 0.5), device="cuda", idle_ratio=0.12))
-    assert finding is not None
+    finding = fired(rule, delayed(20.0, threads=8, used=(3.4, 0.5), device="cuda", idle_ratio=0.12))
     assert finding.severity == "warning"
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(6)

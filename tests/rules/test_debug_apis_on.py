@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build
 
 from lightning_gpuprof.model.journal import Value
@@ -28,8 +29,7 @@ RULE = DebugApisOn()
     ],
 )
 def test_settings_for_debugging_are_named(run: Mapping[str, Value], subject: str) -> None:
-    finding = RULE.check(build(run=run))
-    assert finding is not None
+    finding = fired(RULE, build(run=run))
     assert finding.subject == subject
     assert finding.severity == "info"
     assert finding.gain is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from gpu_builder import errors, gpu, on
 
 from lightning_gpuprof.model.device import ErrorCounter
@@ -11,8 +12,7 @@ RULE = EccXid()
 
 
 def test_the_worst_of_several_decides() -> None:
-    finding = RULE.check(on(gpu(errors=errors(ecc_corrected_count=7, ecc_uncorrected_count=2))))
-    assert finding is not None
+    finding = fired(RULE, on(gpu(errors=errors(ecc_corrected_count=7, ecc_uncorrected_count=2))))
     assert finding.severity == "critical"
     assert "2 uncorrected ECC errors and 7 corrected ECC errors" in finding.summary
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from gpu_builder import gpu, on
 from memory_builder import allocator, memory
 from metrics_builder import replace
@@ -21,8 +22,7 @@ def test_small_contexts_are_no_finding(others: float, fires: bool) -> None:
 
 def test_in_a_container_memory_that_torch_has_not_reserved_is_information() -> None:
     shared = gpu(values={**HIDDEN, "memory_used_bytes": 90 * GIB})
-    finding = RULE.check(replace(on(shared), memory=memory(allocator(reserved_gib=62))))
-    assert finding is not None
+    finding = fired(RULE, replace(on(shared), memory=memory(allocator(reserved_gib=62))))
     assert finding.severity == "info"
     assert "torch reserved only 62 GiB" in finding.summary
     alone = gpu(values={**HIDDEN, "memory_used_bytes": 65 * GIB})

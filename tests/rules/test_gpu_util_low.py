@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from findings_builder import fired
 from gpu_builder import constant, gpu, idle_window, on
 from metrics_builder import replace
 
@@ -19,14 +20,11 @@ def test_it_comes_after_the_rule_that_explains_it() -> None:
 
 
 def test_it_names_what_lies_beside_the_steps() -> None:
-    finding = RULE.check(on(LOW, validation=(4, 20.0)))
-    assert finding is not None
-    assert "validation 50 % of the run (validation-stall)" in finding.summary
+    assert "validation 50 % of the run (validation-stall)" in fired(RULE, on(LOW, validation=(4, 20.0))).summary
 
 
 def test_a_window_tells_the_causes() -> None:
-    finding = RULE.check(replace(on(LOW), windows=(idle_window(launch=0.6, data=0.05),)))
-    assert finding is not None
+    finding = fired(RULE, replace(on(LOW), windows=(idle_window(launch=0.6, data=0.05),)))
     assert "60 % of a window" in finding.summary
     assert "data" not in finding.summary.split("causes")[1].split(",")[0]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build
 
 from lightning_gpuprof.model.journal import Value
@@ -16,18 +17,15 @@ def clipping(ms: float, run: dict[str, Value] | None = None, idle_ratio: float |
 
 
 def test_costly_clipping_is_found() -> None:
-    finding = RULE.check(clipping(10.0))
-    assert finding is not None
+    finding = fired(RULE, clipping(10.0))
     assert finding.severity == "warning"
     assert finding.subject == "gradient_clip_val=1.0"
     assert finding.summary == "Clipping 1,006 gradients by norm to 1.0 takes 10.0 ms of each 60.0 ms step (17 %)."
     assert "accumulate_grad_batches=2" in finding.advice
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(10)
 
 
 def test_a_hook_of_ones_own_is_named() -> None:
-    finding = RULE.check(clipping(10.0, {"trainer.accumulate_grad_batches": 4}))
-    assert finding is not None
+    finding = fired(RULE, clipping(10.0, {"trainer.accumulate_grad_batches": 4}))
     assert finding.subject == "configure_gradient_clipping"
     assert "accumulate_grad_batches=8" in finding.advice

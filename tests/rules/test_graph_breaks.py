@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from compile_builder import compiled, graph_break
+from findings_builder import fired
 
 from lightning_gpuprof.rules.steps.graph_breaks import GraphBreaks
 
@@ -10,8 +11,7 @@ RULE = GraphBreaks()
 
 def test_breaks_are_told_with_their_lines_and_without_a_gain() -> None:
     breaks = [graph_break("Unsupported Tensor.item() call", count=2), graph_break("print", line=40)]
-    finding = RULE.check(compiled(breaks=breaks))
-    assert finding is not None
+    finding = fired(RULE, compiled(breaks=breaks))
     assert finding.severity == "info"
     assert finding.gain is None
     assert finding.subject == "net.py:31 forward"
@@ -29,21 +29,17 @@ def test_breaks_are_told_with_their_lines_and_without_a_gain() -> None:
     ],
 )
 def test_the_reason_decides_what_to_do(reason: str, remedy: str) -> None:
-    finding = RULE.check(compiled(breaks=[graph_break(reason)]))
-    assert finding is not None
+    finding = fired(RULE, compiled(breaks=[graph_break(reason)]))
     assert finding.advice.startswith(remedy)
     assert "fullgraph=True" in finding.advice
 
 
 def test_a_break_without_a_line_is_told_all_the_same() -> None:
-    finding = RULE.check(compiled(breaks=[graph_break("print", line=None, file="")]))
-    assert finding is not None
-    assert finding.subject == "torch.compile"
+    assert fired(RULE, compiled(breaks=[graph_break("print", line=None, file="")])).subject == "torch.compile"
 
 
 def test_functions_that_could_not_be_compiled_at_all_are_told() -> None:
     failures = ("Unsupported: Call to `torch._dynamo.graph_break()`",)
-    finding = RULE.check(compiled(failures=failures, run={"compile.modules": "encoder"}))
-    assert finding is not None
+    finding = fired(RULE, compiled(failures=failures, run={"compile.modules": "encoder"}))
     assert finding.subject == "encoder"
     assert "1 function of encoder could not be compiled" in finding.summary

@@ -4,6 +4,7 @@ from typing import Any
 
 import host_builder
 import pytest
+from findings_builder import fired
 from metrics_builder import build
 
 from lightning_gpuprof.model.metrics import Metrics
@@ -18,8 +19,7 @@ def growing(mib: float, *, epochs: int = 4, **more: Any) -> Metrics:
 
 
 def test_a_list_that_keeps_tensors_is_found_with_the_time_that_is_left() -> None:
-    finding = RULE.check(growing(1024.0))
-    assert finding is not None
+    finding = fired(RULE, growing(1024.0))
     assert finding.severity == "critical"
     assert finding.subject == "main process"
     assert "from 524 MB to 1.6 GB so far. The 21.5 GB left last 0.56 h." in finding.summary
@@ -28,17 +28,14 @@ def test_a_list_that_keeps_tensors_is_found_with_the_time_that_is_left() -> None
 
 
 def test_the_limit_of_the_control_group_counts_if_it_is_nearer() -> None:
-    finding = RULE.check(growing(100.0, left_gib=200.0, limit_gib=3.0))
-    assert finding is not None
+    finding = fired(RULE, growing(100.0, left_gib=200.0, limit_gib=3.0))
     assert finding.severity == "critical"
     assert "The 2.15 GB left" in finding.summary
 
 
 @pytest.mark.parametrize(("left_gib", "severity"), [(3.0, "critical"), (5.5, "warning"), (1000.0, "info")])
 def test_the_severity_goes_by_the_time_that_is_left(left_gib: float, severity: str) -> None:
-    finding = RULE.check(growing(100.0, left_gib=left_gib))
-    assert finding is not None
-    assert finding.severity == severity
+    assert fired(RULE, growing(100.0, left_gib=left_gib)).severity == severity
 
 
 def test_pages_that_workers_copy_after_a_fork_are_no_leak() -> None:
@@ -67,9 +64,7 @@ def test_growth_that_may_be_chance_is_none() -> None:
 @pytest.mark.parametrize(("left_gib", "severity"), [(3.0, "warning"), (4.0, "info"), (50.0, "info")])
 def test_in_the_first_epochs_it_is_a_warning_only_if_memory_ends_within_an_hour(left_gib: float, severity: str) -> None:
     """A dataset that is cached grows, too, until all of it was read."""
-    finding = RULE.check(growing(100.0, left_gib=left_gib, epochs=2))
-    assert finding is not None
-    assert finding.severity == severity
+    assert fired(RULE, growing(100.0, left_gib=left_gib, epochs=2)).severity == severity
 
 
 @pytest.mark.parametrize(("mib", "first_mib", "fires"), [(63, 500, False), (65, 500, True), (65, 2000, False)])

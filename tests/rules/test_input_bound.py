@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from findings_builder import fired
 from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
 from metrics_builder import build, outliers, replace
@@ -63,11 +64,9 @@ def test_idle_time_elsewhere_in_the_step_is_not_the_fetchs() -> None:
 
 def test_a_fetch_on_an_idle_device_is_found_in_a_window() -> None:
     metrics = metrics_of(recorded_steps(lambda trace: training(trace, kernels=60, fetch_us=12_000.0)))
-    finding = RULE.check(metrics)
-    assert finding is not None
+    finding = fired(RULE, metrics)
     assert finding.severity == "critical"
     assert finding.confidence == 0.95
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step <= 12.0
 
 
@@ -80,6 +79,5 @@ def test_a_window_of_one_step_does_not_tell_what_its_fetch_costs() -> None:
 
     with pytest.raises(MissingSignal, match="trace several steps"):
         RULE.check(one_step(2500.0))
-    finding = RULE.check(one_step(30_000.0))
-    assert finding is not None
+    finding = fired(RULE, one_step(30_000.0))
     assert (finding.severity, finding.confidence) == ("warning", 0.6)

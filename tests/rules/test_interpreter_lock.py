@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from findings_builder import fired
 from host_builder import beside_thread
 from metrics_builder import build, replace, share
 
@@ -27,19 +28,14 @@ def beside(
 
 
 def test_the_thread_is_named_with_its_line_and_the_time_lost() -> None:
-    finding = RULE.check(beside())
-    assert finding is not None
+    finding = fired(RULE, beside())
     assert (finding.severity, finding.subject) == ("critical", "thread metrics")
     assert "busy (0.8 CPUs). The main thread waits up to 30.0 ms of 50.0 ms per step" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(30.0)
 
 
 def test_no_more_is_lost_than_the_thread_computes() -> None:
-    finding = RULE.check(beside(cpus=0.2))
-    assert finding is not None
-    assert finding.gain is not None
-    assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
+    assert fired(RULE, beside(cpus=0.2)).gain.saved_ms_per_step == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize(

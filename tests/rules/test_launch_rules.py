@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from example_runs import example_run
+from findings_builder import fired
 from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
 from trace_metrics import metrics_of
@@ -94,7 +95,6 @@ def test_memory_from_the_driver_gets_advice_of_its_own(settings: str | None) -> 
         with trace.range("aten::empty", "cpu_op"), trace.range("cudaMalloc", "cuda_runtime"):
             trace.python(14_000.0)
 
-    finding = GpuGaps().check(metrics_of(recorded_steps(step), run={"allocator.settings": settings}))
-    assert finding is not None
+    finding = fired(GpuGaps(), metrics_of(recorded_steps(step), run={"allocator.settings": settings}))
     assert ("expandable_segments:True" in finding.advice) is (settings is None)
     assert finding.explains == claims.ALLOCATOR

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from ranks_builder import job, on_device
 
 from lightning_gpuprof.rules.engine import diagnose
@@ -13,10 +14,7 @@ RULE = LoadImbalance()
 def test_a_wait_that_the_device_s_work_covers_costs_nothing() -> None:
     ranks = job(0.0, slowest=0.28, imbalance_ms=12.0)
     assert RULE.check(on_device(ranks, 2.0)) is None
-    finding = RULE.check(on_device(ranks, 8.0))
-    assert finding is not None
-    assert finding.gain is not None
-    assert finding.gain.saved_ms_per_step == pytest.approx(9.0)
+    assert fired(RULE, on_device(ranks, 8.0)).gain.saved_ms_per_step == pytest.approx(9.0)
 
 
 def test_a_straggler_is_told_by_its_own_rule_only() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from feeding_builder import starved, worker_row
+from findings_builder import fired
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
@@ -36,7 +37,4 @@ def test_no_more_is_promised_than_a_cheaper_batch_gains_on_the_cpus_that_are_fre
 ) -> None:
     """A batch takes 150 ms of CPU time, a quarter of it 20 ms on 1.9 CPUs; of each 100 ms a step waits 90."""
     metrics = planted(cpu=0.75, delay=0.24, others_cpus=others_cpus, items_ms=199.0)
-    found = RULE.check(metrics)
-    assert found is not None
-    assert found.gain is not None
-    assert found.gain.saved_ms_per_step == pytest.approx(saves_ms, rel=0.01)
+    assert fired(RULE, metrics).gain.saved_ms_per_step == pytest.approx(saves_ms, rel=0.01)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from feeding_builder import starved
+from findings_builder import fired
 
 from lightning_gpuprof.rules.input.loader_io_bound import LoaderIoBound
 
@@ -16,6 +17,5 @@ def test_half_of_the_making_decides(cpu: float, fires: bool) -> None:
 
 @pytest.mark.parametrize(("disk", "blamed"), [(0.19, False), (0.2, True)])
 def test_a_fifth_of_the_samples_blames_the_disk(disk: float, blamed: bool) -> None:
-    finding = LoaderIoBound().check(starved(each_worker={"cpu": 0.05, "disk": disk}, **HOST))
-    assert finding is not None
+    finding = fired(LoaderIoBound(), starved(each_worker={"cpu": 0.05, "disk": disk}, **HOST))
     assert ("waiting for a disk" in finding.summary) is blamed

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build, outliers, replace
 
 from lightning_gpuprof.rules.loop.logging_overhead import LoggingOverhead
@@ -11,8 +12,7 @@ RULE = LoggingOverhead()
 def test_writing_every_few_steps_is_seen() -> None:
     metrics = build(run={"trainer.log_every_n_steps": 5})
     share = replace(metrics.shares["logging"], total_ratio=0.08)
-    finding = RULE.check(replace(metrics, shares={**metrics.shares, "logging": share}))
-    assert finding is not None
+    finding = fired(RULE, replace(metrics, shares={**metrics.shares, "logging": share}))
     assert finding.severity == "info"
     assert "Trainer(..., log_every_n_steps=40)" in finding.advice
 
@@ -60,9 +60,7 @@ def test_a_logger_that_writes_every_few_steps_is_found_where_cpus_are_scarce() -
 def test_values_are_written_twice_in_the_run_or_the_advice_is_another_one(steps: int, every: int, advice: str) -> None:
     metrics = build(steps=steps, run={"trainer.log_every_n_steps": every})
     share = replace(metrics.shares["logging"], total_ratio=0.1165)
-    finding = RULE.check(replace(metrics, shares={**metrics.shares, "logging": share}))
-    assert finding is not None
-    assert finding.advice.startswith(advice)
+    assert fired(RULE, replace(metrics, shares={**metrics.shares, "logging": share})).advice.startswith(advice)
 
 
 def test_where_other_programs_use_the_cpus_waiting_for_one_is_no_logging() -> None:
@@ -72,6 +70,5 @@ def test_where_other_programs_use_the_cpus_waiting_for_one_is_no_logging() -> No
     own = replace(metrics.shares["logging"], median_ratio=0.017, lower_ratio=0.017, median_ms=2.0, total_ratio=0.024)
     assert RULE.check(replace(metrics, logging_without_delay=own)) is None
     slow = replace(metrics.shares["logging"], median_ratio=0.2, lower_ratio=0.2, median_ms=28.5, total_ratio=0.2)
-    finding = RULE.check(replace(metrics, logging_without_delay=slow))
-    assert finding is not None
+    finding = fired(RULE, replace(metrics, logging_without_delay=slow))
     assert finding.summary.startswith("Logging takes 28.5 ms of each 143 ms step")

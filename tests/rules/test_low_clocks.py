@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from gpu_builder import gpu, held, on
 
 from lightning_gpuprof.rules.base import MissingSignal
@@ -10,16 +11,13 @@ RULE = LowClocks()
 
 
 def test_it_fires_on_application_clocks() -> None:
-    finding = RULE.check(on(gpu(held("app_clocks", 1.0, 1200.0), clock_mhz=1200.0)))
-    assert finding is not None
+    finding = fired(RULE, on(gpu(held("app_clocks", 1.0, 1200.0), clock_mhz=1200.0)))
     assert finding.severity == "warning"
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx((1 - 1200 / 1980) * 0.95 * 50)
 
 
 def test_it_fires_on_clocks_that_are_low_for_no_reason() -> None:
-    finding = RULE.check(on(gpu(clock_mhz=1200.0)))
-    assert finding is not None
+    finding = fired(RULE, on(gpu(clock_mhz=1200.0)))
     assert "names no reason" in finding.summary
     assert finding.confidence < 0.8
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build, replace
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
@@ -63,8 +64,7 @@ def test_in_time_is_four_fifths_of_the_step_for_all_workers_together(of_the_step
     ("run_delay_ratio", "severity"), [(None, "warning"), (0.09, "warning"), (0.11, "info"), (0.7, "info")]
 )
 def test_a_wait_for_a_cpu_is_information_only(run_delay_ratio: float | None, severity: str) -> None:
-    finding = InputBound().check(waiting(make_ms=3.3, run_delay_ratio=run_delay_ratio))
-    assert finding is not None
+    finding = fired(InputBound(), waiting(make_ms=3.3, run_delay_ratio=run_delay_ratio))
     assert (finding.severity == "info") is (severity == "info")
 
 
@@ -72,12 +72,8 @@ def test_a_wait_for_a_cpu_is_information_only(run_delay_ratio: float | None, sev
     ("run_delay_ratio", "advice"), [(0.0, "Send fewer bytes to the main process"), (0.7, "Leave the main thread a CPU")]
 )
 def test_a_batch_that_is_made_in_time_need_not_be_cheaper(run_delay_ratio: float, advice: str) -> None:
-    finding = InputBound().check(waiting(make_ms=3.3, run_delay_ratio=run_delay_ratio))
-    assert finding is not None
-    assert finding.advice.startswith(advice)
+    assert fired(InputBound(), waiting(make_ms=3.3, run_delay_ratio=run_delay_ratio)).advice.startswith(advice)
 
 
 def test_batches_that_are_made_too_slowly_stay_a_warning_where_cpus_are_scarce() -> None:
-    finding = InputBound().check(waiting(make_ms=33.0, run_delay_ratio=0.7))
-    assert finding is not None
-    assert finding.severity != "info"
+    assert fired(InputBound(), waiting(make_ms=33.0, run_delay_ratio=0.7)).severity != "info"

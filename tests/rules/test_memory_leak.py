@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from findings_builder import fired
 from memory_builder import GIB, grows, memory, on_gpu
 from metrics_builder import replace
 
@@ -27,9 +28,7 @@ def test_a_history_names_the_line() -> None:
     )
     metrics = on_gpu(growth=(grows(4 * MIB),))
     told = replace(metrics, memory=msgspec.structs.replace(metrics.memory, histories=(history,)))
-    finding = RULE.check(told)
-    assert finding is not None
-    assert "training_step (model.py:31) held most (1 GiB)" in finding.advice
+    assert "training_step (model.py:31) held most (1 GiB)" in fired(RULE, told).advice
 
 
 def in_epochs(epochs: int | None, across_mib: float | None = None, mib: float = 4) -> Growth:
@@ -43,31 +42,26 @@ def test_what_each_epoch_clears_at_its_end_is_no_leak() -> None:
 
 
 def test_only_what_stays_from_epoch_to_epoch_counts() -> None:
-    finding = RULE.check(on_gpu(growth=(in_epochs(3, 2.5),)))
-    assert finding is not None
+    finding = fired(RULE, on_gpu(growth=(in_epochs(3, 2.5),)))
     assert finding.severity == "warning"
     assert "gpu0 grew by 2.5 MiB per step, 2.44 GiB over 1,000 steps (6.1 %)" in finding.summary
 
 
 @pytest.mark.parametrize(("epochs", "severity"), [(1, "info"), (2, "info"), (3, "warning"), (None, "warning")])
 def test_in_the_first_epoch_it_may_be_gathered_on_purpose(epochs: int | None, severity: str) -> None:
-    finding = RULE.check(on_gpu(growth=(in_epochs(epochs),)))
-    assert finding is not None
-    assert finding.severity == severity
+    assert fired(RULE, on_gpu(growth=(in_epochs(epochs),))).severity == severity
 
 
 @pytest.mark.parametrize(("batches", "severity"), [(21_000, "info"), (22_000, "warning")])
 def test_a_gpu_that_is_full_before_the_first_epoch_ends_is_a_warning(batches: int, severity: str) -> None:
     """After 1,000 steps there is room for another 20,480."""
-    finding = RULE.check(on_gpu(growth=(in_epochs(1),), run={"trainer.num_training_batches": batches}))
-    assert finding is not None
-    assert finding.severity == severity
+    assert (
+        fired(RULE, on_gpu(growth=(in_epochs(1),), run={"trainer.num_training_batches": batches})).severity == severity
+    )
 
 
 def test_an_end_without_memory_is_critical_in_the_first_epoch_too() -> None:
-    finding = RULE.check(on_gpu(growth=(in_epochs(1, mib=40),), end=END))
-    assert finding is not None
-    assert finding.severity == "critical"
+    assert fired(RULE, on_gpu(growth=(in_epochs(1, mib=40),), end=END)).severity == "critical"
 
 
 def test_memory_that_shrinks_is_no_leak() -> None:

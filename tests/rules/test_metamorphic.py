@@ -35,7 +35,6 @@ def test_set_up_and_tear_down_change_nothing(run: str) -> None:
         if one.gain is None:
             assert other.gain is None
         else:
-            assert other.gain is not None
             assert other.gain.saved_ms_per_step == pytest.approx(one.gain.saved_ms_per_step)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.journal import Value
@@ -26,14 +27,11 @@ def updating(
 
 
 def test_a_loop_over_many_tensors_is_found_and_fused_is_advised() -> None:
-    finding = RULE.check(updating(100.0, run={"model.optimizer_foreach": False}))
-    assert finding is not None
+    finding = fired(RULE, updating(100.0, run={"model.optimizer_foreach": False}))
     assert finding.severity == "critical"
     assert finding.subject == "AdamW"
-    assert finding.change is not None
     assert finding.change.added == ("torch.optim.AdamW(..., fused=True)",)
     assert "2,000 parameter tensors" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(100 - 20 - 0.0896)
 
 
@@ -42,12 +40,9 @@ def test_what_the_data_itself_needs_is_no_fault() -> None:
 
 
 def test_few_tensors_are_information_only() -> None:
-    finding = RULE.check(updating(12.0, tensors=99))
-    assert finding is not None
+    finding = fired(RULE, updating(12.0, tensors=99))
     assert finding.severity == "info"
-    finding = RULE.check(updating(12.0, tensors=100))
-    assert finding is not None
-    assert finding.severity == "warning"
+    assert fired(RULE, updating(12.0, tensors=100)).severity == "warning"
 
 
 @pytest.mark.parametrize(("ms", "fires"), [(8.2, False), (8.4, True)])
@@ -57,9 +52,7 @@ def test_the_lower_bound_of_the_share_must_pass_the_threshold(ms: float, fires: 
 
 def test_time_in_which_the_thread_waits_for_a_cpu_is_no_lower_bound() -> None:
     metrics = updating(100.0)
-    finding = RULE.check(replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.5)))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.5)))
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(49 - 20.0896)
     assert finding.severity == "critical"
     assert finding.gain.saved_ms_per_step == pytest.approx(50 - 20 - 0.0896)  # cpu-contention counts the other half
@@ -72,15 +65,12 @@ def test_the_scheduler_is_not_the_optimizer() -> None:
 
 def test_optimizers_without_a_fused_update_get_foreach() -> None:
     scaled = {"trainer.precision": "16-mixed", "trainer.gradient_clip_val": 1.0}
-    finding = RULE.check(updating(100.0, run=scaled))
-    assert finding is not None
+    finding = fired(RULE, updating(100.0, run=scaled))
     assert "in 16-mixed it cannot be fused): torch.optim.AdamW(..., foreach=True)" in finding.advice
 
 
 def test_an_optimizer_of_ones_own_is_named_with_less_confidence() -> None:
-    finding = RULE.check(updating(100.0, run={"model.optimizer": "Lion"}))
-    assert finding is not None
-    assert finding.confidence == 0.6
+    assert fired(RULE, updating(100.0, run={"model.optimizer": "Lion"})).confidence == 0.6
 
 
 CUDA: Mapping[str, Value] = {"device.type": "cuda", "model.optimizer_foreach": False}
@@ -89,9 +79,7 @@ CUDA: Mapping[str, Value] = {"device.type": "cuda", "model.optimizer_foreach": F
 def test_on_a_device_only_a_loop_that_lets_it_idle_counts() -> None:
     assert RULE.check(updating(100.0, run={"device.type": "cuda"})) is None
     assert RULE.check(updating(100.0, run=CUDA, idle_ratio=0.1)) is None
-    finding = RULE.check(updating(100.0, run=CUDA, idle_ratio=0.6))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, updating(100.0, run=CUDA, idle_ratio=0.6))
     assert finding.gain.saved_ms_per_step == pytest.approx(0.6 * 146 - 20.0896, rel=0.02)
     with pytest.raises(MissingSignal, match="no trace window"):
         RULE.check(updating(100.0, run=CUDA))

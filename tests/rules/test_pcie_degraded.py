@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from gpu_builder import copying_window, gpu, on
 from metrics_builder import replace
 
@@ -13,10 +14,8 @@ SLOW = gpu(values={"pcie_generation": 3.0, "pcie_width": 8.0})
 
 
 def test_a_slow_link_that_holds_the_step_is_a_warning() -> None:
-    finding = RULE.check(on(SLOW, times_ms={"h2d": 20.0}))
-    assert finding is not None
+    finding = fired(RULE, on(SLOW, times_ms={"h2d": 20.0}))
     assert finding.severity == "warning"
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(20.0 * 7 / 8)
     assert finding.gain.saved_lower_ms_per_step == 0
     assert finding.explains == claims.BATCH_COPIES
@@ -24,10 +23,7 @@ def test_a_slow_link_that_holds_the_step_is_a_warning() -> None:
 
 def test_a_window_tells_how_long_the_copies_take() -> None:
     metrics = replace(on(SLOW, times_ms={"h2d": 20.0}), windows=(copying_window(h2d_ms=8.0),))
-    finding = RULE.check(metrics)
-    assert finding is not None
-    assert finding.gain is not None
-    assert finding.gain.saved_ms_per_step == pytest.approx(8.0 * 7 / 8)
+    assert fired(RULE, metrics).gain.saved_ms_per_step == pytest.approx(8.0 * 7 / 8)
 
 
 @pytest.mark.parametrize(("generation", "width", "fires"), [(5.0, 16.0, False), (4.0, 16.0, True), (5.0, 8.0, True)])

@@ -4,6 +4,7 @@ import math
 
 import msgspec
 import pytest
+from findings_builder import fired
 from metrics_builder import build, outliers, replace
 from traced_builder import window
 from uneven_builder import of_speed_levels, stretch
@@ -21,23 +22,20 @@ RULE = PhaseChange()
 
 
 def test_a_dataset_that_turns_slow_half_way_is_found_with_its_phase_and_batch() -> None:
-    finding = RULE.check(of_speed_levels(stretch(count=200), stretch({"data_wait": 50.0}, start=200, count=200)))
-    assert finding is not None
+    finding = fired(RULE, of_speed_levels(stretch(count=200), stretch({"data_wait": 50.0}, start=200, count=200)))
     assert finding.severity == "critical"
     assert (finding.subject, finding.explains) == ("data_wait", claims.WAIT_FOR_BATCHES)
     assert "From batch 200 on, steps take 100 ms instead of 50.0 ms" in finding.summary
     assert "100 % of the difference is in data_wait" in finding.summary
     assert finding.advice.startswith("Find what changed at batch 200 in Digits")
     assert "windows=[(99, 101), (299, 301)]" in finding.advice
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(25)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx((99 - 50.5) / 2)
 
 
 def test_a_slow_part_in_the_middle_is_told_with_its_end() -> None:
     parts = stretch(), stretch({"loop": 50.0}, start=100), stretch(start=200)
-    finding = RULE.check(of_speed_levels(*parts))
-    assert finding is not None
+    finding = fired(RULE, of_speed_levels(*parts))
     assert "From batch 100 until 200" in finding.summary
     assert "1 other part of the run differs" in finding.summary
 
@@ -71,8 +69,7 @@ def test_a_host_that_runs_ahead_until_the_queue_is_full_has_no_slow_part(
     parts = stretch(start=start, count=20), stretch({"backward": 50.0}, start=start + 20, count=80)
     metrics = on_gpu(*parts, launches=launches, idle=idle)
     assert (RULE.check(metrics) is not None) == fires
-    unseen = RULE.check(replace(metrics, windows=()))
-    assert unseen is not None
+    unseen = fired(RULE, replace(metrics, windows=()))
     assert unseen.severity == "info"
     assert "no trace window shows it" in unseen.summary
 
@@ -80,9 +77,7 @@ def test_a_host_that_runs_ahead_until_the_queue_is_full_has_no_slow_part(
 def test_a_slow_part_before_a_fast_one_is_no_host_that_is_ahead() -> None:
     metrics = on_gpu(stretch({"backward": 50.0}, count=80), stretch(start=80, count=20), launches=100)
     for each in (metrics, replace(metrics, windows=())):
-        finding = RULE.check(each)
-        assert finding is not None
-        assert finding.severity != "info"
+        assert fired(RULE, each).severity != "info"
 
 
 def test_a_shift_that_costs_little_in_all_is_left_alone() -> None:
@@ -100,8 +95,7 @@ def test_waiting_for_a_cpu_in_other_phases_does_not_hide_a_sleep() -> None:
     before = stretch(cpu_ms=cpu)
     whole_ms = before.period_ms + sum(longer.values())
     slept = stretch(longer, start=100, cpu_ms=cpu, run_delay_ratio=14 / whole_ms)
-    finding = RULE.check(of_speed_levels(before, slept))
-    assert finding is not None
+    finding = fired(RULE, of_speed_levels(before, slept))
     assert "waits longer there" in finding.summary
     delayed = stretch(longer, start=100, cpu_ms=cpu, run_delay_ratio=54 / whole_ms)
     assert RULE.check(of_speed_levels(before, delayed)) is None
@@ -110,10 +104,8 @@ def test_waiting_for_a_cpu_in_other_phases_does_not_hide_a_sleep() -> None:
 def test_on_a_crowded_machine_a_phase_that_computes_longer_is_still_the_program() -> None:
     before = stretch(cpu_ms={"forward": 20.0, "backward": 20.0}, run_delay_ratio=0.3)
     after = stretch({"forward": 60.0}, start=100, cpu_ms={"forward": 60.0, "backward": 20.0}, run_delay_ratio=0.4)
-    finding = RULE.check(of_speed_levels(before, after))
-    assert finding is not None
+    finding = fired(RULE, of_speed_levels(before, after))
     assert finding.severity == "critical"
-    assert finding.gain is not None
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(40.0 / 2)  # CPU time, not 58 less 29 of waiting
 
 
@@ -123,8 +115,7 @@ def test_phases_that_all_change_alike_are_the_machine_or_the_work() -> None:
 
 
 def test_layers_that_are_unfrozen_at_an_epoch_are_no_fault() -> None:
-    finding = RULE.check(of_speed_levels(stretch(), stretch({"backward": 20.0}, start=100, into_epoch=1)))
-    assert finding is not None
+    finding = fired(RULE, of_speed_levels(stretch(), stretch({"backward": 20.0}, start=100, into_epoch=1)))
     assert finding.severity == "info"
     assert "by design" in finding.summary
 
@@ -138,28 +129,23 @@ def test_a_first_epoch_that_fills_a_cache_is_past(
 ) -> None:
     cold = stretch({"data_wait": 100.0}, count=100, into_epoch=into_epoch)
     warm = stretch(start=100, count=300, into_epoch=later_into)
-    finding = RULE.check(of_speed_levels(cold, warm, run={"trainer.num_training_batches": batches}))
-    assert finding is not None
+    finding = fired(RULE, of_speed_levels(cold, warm, run={"trainer.num_training_batches": batches}))
     assert finding.severity == severity
     assert ("in a cache" in finding.summary) is (severity == "info")
     if severity == "info":
-        assert finding.gain is not None
         assert finding.gain.saved_lower_ms_per_step == 0
 
 
 def test_without_a_look_at_the_machine_there_is_no_warning() -> None:
     unknown = {"taken_cpus": None, "cpu_busy_ratio": None, "run_delay_ratio": None}
-    finding = RULE.check(of_speed_levels(stretch(**unknown), stretch({"data_wait": 50.0}, start=100, **unknown)))
-    assert finding is not None
+    finding = fired(RULE, of_speed_levels(stretch(**unknown), stretch({"data_wait": 50.0}, start=100, **unknown)))
     assert finding.severity == "info"
     assert "was not measured" in finding.summary
 
 
 def test_a_run_that_changes_all_the_time_is_unsteady() -> None:
     parts = [stretch({"data_wait": 40.0 * (i % 2)}, start=100 * i) for i in range(5)]
-    finding = RULE.check(of_speed_levels(*parts))
-    assert finding is not None
-    assert finding.severity == "info"
+    assert fired(RULE, of_speed_levels(*parts)).severity == "info"
 
 
 def test_what_is_not_known_is_not_judged() -> None:

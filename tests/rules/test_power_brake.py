@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from gpu_builder import gpu, held, on
 
 from lightning_gpuprof.rules.hardware.power_brake import PowerBrake
@@ -9,13 +10,10 @@ RULE = PowerBrake()
 
 
 def test_it_fires_on_the_brake() -> None:
-    finding = RULE.check(
-        on(gpu(held("hw_power_brake", 0.75, 900.0), held("hw_slowdown", 0.75, 900.0), free_mhz=1900.0))
-    )
-    assert finding is not None
+    metrics = on(gpu(held("hw_power_brake", 0.75, 900.0), held("hw_slowdown", 0.75, 900.0), free_mhz=1900.0))
+    finding = fired(RULE, metrics)
     assert finding.severity == "critical"
     assert "in 75 % of 40 busy samples: SM clock 900 MHz instead of 1,900 MHz" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(0.75 * (1 - 900 / 1900) * 0.95 * 50)
 
 

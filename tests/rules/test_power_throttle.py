@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from gpu_builder import gpu, held, on
 
 from lightning_gpuprof.rules.hardware.power_throttle import PowerThrottle
@@ -10,18 +11,15 @@ CAPPED = held("sw_power_cap", 1.0, 1400.0)
 
 
 def test_a_lowered_limit_is_a_warning_with_a_gain() -> None:
-    finding = RULE.check(on(gpu(CAPPED, values={"power_limit_w": 400.0})))
-    assert finding is not None
+    finding = fired(RULE, on(gpu(CAPPED, values={"power_limit_w": 400.0})))
     assert "in 100 % of 40 busy samples: SM clock 1,400 MHz instead of 1,980 MHz" in finding.summary
     assert finding.advice.endswith("nvidia-smi -i 00000000:1A:00.0 -pl 700")
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx((1 - 1400 / 1980) * 0.95 * 50)
 
 
 @pytest.mark.parametrize(("clock_mhz", "severity"), [(1670.0, "warning"), (1690.0, "info")])
 def test_a_lowered_limit_warns_below_the_threshold_of_the_clock(clock_mhz: float, severity: str) -> None:
-    finding = RULE.check(on(gpu(held("sw_power_cap", 1.0, clock_mhz), values={"power_limit_w": 400.0})))
-    assert finding is not None
+    finding = fired(RULE, on(gpu(held("sw_power_cap", 1.0, clock_mhz), values={"power_limit_w": 400.0})))
     assert finding.severity == severity
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from findings_builder import fired
 from metrics_builder import replace, share
 from trace_metrics import metrics_of, window_of
 
@@ -94,38 +95,30 @@ def on_cpu(
 
 
 def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
-    finding = RULE.check(on_cpu(window(tmp_path, python_us=10_000.0)))
-    assert finding is not None
+    finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0)))
     assert finding.severity == "critical"
     assert finding.subject == PLACE
     assert finding.explains == claims.PYTHON
     assert "samples in training_step (train.py:41) by" in finding.advice
     assert "Python takes 10.0 ms of every 13.0 ms step" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(10.0)
 
 
 def test_what_tracing_adds_to_operators_is_not_python(tmp_path: Path) -> None:
-    finding = RULE.check(on_cpu(window(tmp_path, python_us=10_000.0, op_us=200.0)))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0, op_us=200.0)))
     assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(8.0)
 
 
 def test_of_a_window_with_stacks_only_the_lower_bound_counts(tmp_path: Path) -> None:
-    finding = RULE.check(on_cpu(window(tmp_path, python_us=30_000.0, op_us=200.0, with_stacks=True)))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, on_cpu(window(tmp_path, python_us=30_000.0, op_us=200.0, with_stacks=True)))
     assert finding.gain.saved_ms_per_step == pytest.approx(8.0)
 
 
 @pytest.mark.parametrize("lost", [{"waited_ms": 2.0}, {"paused_ms": 2.0}, {"delay_ms": 2.0}], ids=str)
 def test_what_is_lost_otherwise_is_in_neither_bound(tmp_path: Path, lost: dict[str, float]) -> None:
-    finding = RULE.check(on_cpu(window(tmp_path, python_us=10_000.0), **lost))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0), **lost))
     assert finding.gain.saved_ms_per_step == pytest.approx(8.0)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(8.0)
 
@@ -151,9 +144,7 @@ def test_time_that_no_traced_step_took_is_not_python(tmp_path: Path) -> None:
 
 
 def test_backward_of_several_ranks_waits_for_others(tmp_path: Path) -> None:
-    finding = RULE.check(on_cpu(window(tmp_path, python_us=10_000.0, ranks=4)))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0, ranks=4)))
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(9.0)  # operators of backward are taken off as well
 
 
@@ -179,18 +170,13 @@ def test_in_small_models_hooks_may_be_most_of_it(tmp_path: Path, python_us: floa
 def test_under_load_the_share_is_of_what_the_thread_had(tmp_path: Path) -> None:
     """A thread that waits half of the time for a CPU still spends most of the rest in Python."""
     told = window(tmp_path, python_us=10_000.0)
-    found = RULE.check(on_cpu(told, forward_ms=22.0, delay_ms=3.0))
-    assert found is not None
-    assert found.gain is not None
-    assert found.gain.saved_ms_per_step <= 10.0
+    assert fired(RULE, on_cpu(told, forward_ms=22.0, delay_ms=3.0)).gain.saved_ms_per_step <= 10.0
 
 
 def test_where_others_have_the_cpu_most_of_the_time_what_the_thread_computes_decides(tmp_path: Path) -> None:
     """The median of the delay, over all phases, can be above that of forward: their difference says nothing."""
     metrics = on_cpu(window(tmp_path, python_us=10_000.0))
-    finding = RULE.check(replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.9)))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.9)))
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(10.0)
 
 
@@ -202,19 +188,15 @@ def untraced(*, asked: int = 40, late: int = 33, thread_cpus: float = 0.0, **los
 
 
 def test_without_a_window_python_in_one_piece_is_told_by_who_has_the_interpreter() -> None:
-    finding = RULE.check(untraced())
-    assert finding is not None
+    finding = fired(RULE, untraced())
     assert finding.subject == PLACE
     assert "estimated from how often another thread waited 1 ms" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(12.0 * 33 / 40)
     assert (finding.gain.saved_lower_ms_per_step or 0.0) < finding.gain.saved_ms_per_step
 
 
 def test_without_a_window_the_share_is_of_the_phases_with_their_waiting() -> None:
-    finding = RULE.check(untraced(asked=200, late=85, waited_ms=6.0))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, untraced(asked=200, late=85, waited_ms=6.0))
     assert finding.gain.saved_ms_per_step == pytest.approx(12.0 * 85 / 200)  # of 6 ms in which it did not wait
 
 
@@ -228,10 +210,8 @@ def test_without_a_window_operators_of_torch_are_no_python() -> None:
 
 def test_without_a_window_python_is_found_beside_programs_that_take_the_cpus() -> None:
     """As recorded where forward computes 15 ms in Python beside two programs and others, on two CPUs."""
-    finding = RULE.check(untraced(asked=170, late=141, forward_ms=48.6, rest_ms=8.9, delay_ms=38.9))
-    assert finding is not None
+    finding = fired(RULE, untraced(asked=170, late=141, forward_ms=48.6, rest_ms=8.9, delay_ms=38.9))
     assert finding.subject == PLACE
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx((48.6 + 1.0 - 38.9) * 141 / 170)
 
 

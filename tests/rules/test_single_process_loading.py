@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.input.single_process_loading import SingleProcessLoading
@@ -20,13 +20,6 @@ def slow_loader(wait_ms: float, *, usable_cpus: float, process_cpus: float | Non
         process_cpus=process_cpus,
         worker_cpus=None,
     )
-
-
-def fired(metrics: Metrics) -> Finding:
-    finding = RULE.check(metrics)
-    assert finding is not None
-    assert finding.gain is not None
-    return finding
 
 
 @pytest.mark.parametrize(("lower", "fires"), [(0.068 / 0.775, False), (0.070 / 0.775, True)])
@@ -46,10 +39,8 @@ def test_threads_that_spin_are_not_taken_for_loading() -> None:
         worker_cpus=None,
         run={"torch.num_threads": 2},
     )
-    finding = fired(metrics)
-    assert finding.change is not None
+    finding = fired(RULE, metrics)
     assert finding.change.arguments["num_workers"] == 6
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(33.5)
 
 
@@ -63,12 +54,10 @@ def test_the_proposal_is_possible_and_the_gain_never_passes_the_wait(
     finding = RULE.check(metrics)
     if finding is None:
         return
-    assert finding.change is not None
     workers = finding.change.arguments["num_workers"]
     assert isinstance(workers, int)
     assert f"num_workers={workers}, persistent_workers=True). Why {workers}:" in finding.advice
     assert 1 <= workers <= max(16, usable_cpus)
-    assert finding.gain is not None
     assert 0 <= finding.gain.saved_lower_ms_per_step <= finding.gain.saved_ms_per_step <= wait_ms
 
 
@@ -79,9 +68,8 @@ def test_what_taking_a_batch_from_a_worker_may_cost_is_not_certain_to_be_gained(
         usable_cpus=8.0,
         process_cpus=1.0,
     )
-    finding = fired(metrics)
+    finding = fired(RULE, metrics)
     assert finding.severity == "info"
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(1.5)
     assert finding.gain.saved_lower_ms_per_step == 0
 

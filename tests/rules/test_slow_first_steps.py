@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from compile_builder import compiled
+from findings_builder import fired
 from metrics_builder import build, replace
 
 from lightning_gpuprof.model.evenness import Evenness
@@ -18,8 +19,7 @@ def warming(excess_s: float, *, steps: int = 400) -> Metrics:
 
 def test_compiling_is_named() -> None:
     metrics = replace(compiled(compile_s=5.5), evenness=Evenness(warmup_steps=1, warmup_excess_s=6.0))
-    finding = RULE.check(metrics)
-    assert finding is not None
+    finding = fired(RULE, metrics)
     assert finding.subject == "torch.compile"
     assert "TORCHINDUCTOR_CACHE_DIR" in finding.advice
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build, replace
 from uneven_builder import of_fifths, of_speed_levels, stretch
 
@@ -15,12 +16,10 @@ GROWING = (0.0, 10.0, 20.0, 30.0, 40.0)
 
 
 def test_a_list_that_grows_is_found_with_its_phase_and_slope() -> None:
-    finding = RULE.check(of_fifths("forward", GROWING, slope=0.13))
-    assert finding is not None
+    finding = fired(RULE, of_fifths("forward", GROWING, slope=0.13))
     assert finding.severity == "critical"
     assert (finding.subject, finding.explains) == ("forward", claims.FORWARD)
     assert "over 380 steps, 130 ms per 1,000 steps. 100 % of it is in forward" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(20)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(20 * (0.99 * 90 - 1.01 * 50) / 40)
 
@@ -42,8 +41,7 @@ def test_what_grows_in_jumps_does_not_drift(levels: tuple[float, ...]) -> None:
 def test_what_grows_in_jumps_is_a_change() -> None:
     of = of_fifths("forward", (0.0, 0.5, 15.0, 29.5, 30.0), slope=0.0)
     speed_levels = (stretch(count=190), stretch({"forward": 30.0}, start=190, count=190))
-    found = PhaseChange().check(replace(of, evenness=Evenness(speed_levels=speed_levels, drift=of.evenness.drift)))
-    assert found is not None
+    found = fired(PhaseChange(), replace(of, evenness=Evenness(speed_levels=speed_levels, drift=of.evenness.drift)))
     assert found.subject == "forward"
 
 

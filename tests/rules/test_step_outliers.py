@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from findings_builder import fired
 from metrics_builder import build, busy_machine, outliers, replace
 from uneven_builder import stretch
 
@@ -48,34 +49,27 @@ def stalling(
 
 
 def test_twelve_stalls_in_eight_seconds_are_found_and_the_phase_is_named() -> None:
-    finding = RULE.check(stalling())
-    assert finding is not None
+    finding = fired(RULE, stalling())
     assert finding.severity == "critical"
     assert finding.subject == "forward"
     assert "12 of 580 steps stalled, up to 405 ms" in finding.summary
     assert "4.80 s of 7.82 s (61 %): 100 % in forward" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(4800 / 580)
     assert finding.gain.speedup_max == pytest.approx(7816 / (7816 - 4800))
 
 
 def test_all_phases_that_hold_most_of_the_excess_are_named() -> None:
-    finding = RULE.check(stalling({"backward": 0.5, "forward": 0.4, "loop": 0.1}))
-    assert finding is not None
+    finding = fired(RULE, stalling({"backward": 0.5, "forward": 0.4, "loop": 0.1}))
     assert "50 % in backward and 40 % in forward" in finding.summary
     assert "loop" not in finding.summary
 
 
 def test_a_stall_that_comes_every_n_steps_is_told_by_its_distance() -> None:
-    finding = RULE.check(stalling(every=50))
-    assert finding is not None
-    assert "every 50 steps" in finding.advice
+    assert "every 50 steps" in fired(RULE, stalling(every=50)).advice
 
 
 def test_a_callback_that_stalls_is_named() -> None:
-    finding = RULE.check(stalling("callbacks"))
-    assert finding is not None
-    assert finding.subject == "Saver.on_train_batch_end"
+    assert fired(RULE, stalling("callbacks")).subject == "Saver.on_train_batch_end"
 
 
 def test_a_callback_of_lightning_that_stalls_is_told_by_its_argument() -> None:
@@ -83,23 +77,19 @@ def test_a_callback_of_lightning_that_stalls_is_told_by_its_argument() -> None:
     (share,) = (c.share for c in metrics.callback_shares)
     own = CallbackShare(name="ModelCheckpoint{'monitor': 'loss'}", hook="on_train_batch_end", share=share)
     run = {**metrics.run, "trainer.checkpoint_every_n_train_steps": 5}
-    finding = RULE.check(replace(metrics, callback_shares=(own,), run=run))
-    assert finding is not None
+    finding = fired(RULE, replace(metrics, callback_shares=(own,), run=run))
     assert finding.advice.startswith("Save less often: ModelCheckpoint(..., every_n_train_steps=50).")
 
 
 def test_stalls_of_the_loader_get_a_queue_that_hides_them() -> None:
     metrics = stalling("data_wait")
-    finding = RULE.check(metrics)
-    assert finding is not None
+    finding = fired(RULE, metrics)
     assert "prefetch_factor=39" in finding.advice
     assert decide(metrics).kind == "input-bound"
 
 
 def test_stalls_of_a_loader_without_workers_get_one() -> None:
-    finding = RULE.check(stalling("data_wait", num_workers=0))
-    assert finding is not None
-    assert "num_workers=1" in finding.advice
+    assert "num_workers=1" in fired(RULE, stalling("data_wait", num_workers=0)).advice
 
 
 @pytest.mark.parametrize(("stall_ms", "fires"), [(12.0, False), (14.0, True)])
@@ -121,8 +111,7 @@ def crowded(metrics: Metrics) -> Metrics:
 
 
 def test_stalls_of_the_model_on_a_crowded_machine_are_information_only() -> None:
-    finding = RULE.check(crowded(stalling({"forward": 0.5, "backward": 0.5})))
-    assert finding is not None
+    finding = fired(RULE, crowded(stalling({"forward": 0.5, "backward": 0.5})))
     assert finding.severity == "info"
     assert finding.confidence == 0.5
     assert "fully used" in finding.summary
@@ -130,17 +119,14 @@ def test_stalls_of_the_model_on_a_crowded_machine_are_information_only() -> None
 
 
 def test_on_a_crowded_machine_the_excess_outside_the_model_still_counts() -> None:
-    finding = RULE.check(crowded(stalling({"forward": 0.5, "data_wait": 0.5})))
-    assert finding is not None
+    finding = fired(RULE, crowded(stalling({"forward": 0.5, "data_wait": 0.5})))
     assert finding.severity == "critical"
     assert finding.subject == "data_wait"
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(2400 / 580)
 
 
 def test_stalls_on_a_grid_come_from_the_run_itself() -> None:
-    finding = RULE.check(crowded(stalling("forward", every=50)))
-    assert finding is not None
+    finding = fired(RULE, crowded(stalling("forward", every=50)))
     assert finding.severity == "critical"
     assert "every 50 steps" in finding.advice
 
@@ -188,8 +174,7 @@ def test_late_workers_that_make_batches_in_time_are_doubtful_on_a_machine_that_o
         workers=(worker,),
         loaders=(loader,),
     )
-    finding = RULE.check(replace(metrics, input=found))
-    assert finding is not None
+    finding = fired(RULE, replace(metrics, input=found))
     assert finding.severity == severity
     assert ("not the queue longer" in finding.advice) is (verdict == "processing")
 
@@ -198,18 +183,14 @@ def test_late_workers_that_make_batches_in_time_are_doubtful_on_a_machine_that_o
 def test_a_quarter_of_the_cpus_used_by_others_is_a_crowd(others_cpus: float, severity: str) -> None:
     stalls = outliers(count=12, stall_ms=400.0, phases="forward", steps=380, period_ms=50.0)
     machine = MachineUse(cpu_others_cpus=Level(mean=others_cpus, max=others_cpus))
-    finding = RULE.check(build(stalls=stalls, host=HostUse(machine=machine)))
-    assert finding is not None
-    assert finding.severity == severity
+    assert fired(RULE, build(stalls=stalls, host=HostUse(machine=machine))).severity == severity
 
 
 def test_batches_that_are_larger_by_nature_are_information_only() -> None:
-    finding = RULE.check(stalling({"forward": 0.4, "backward": 0.45, "optimizer": 0.05, "loop": 0.1}, stall_ms=80.0))
-    assert finding is not None
+    finding = fired(RULE, stalling({"forward": 0.4, "backward": 0.45, "optimizer": 0.05, "loop": 0.1}, stall_ms=80.0))
     assert finding.severity == "info"
     assert "larger batches" in finding.summary
     assert "size of batches 37, 75, 113" in finding.advice
-    assert finding.gain is not None
     assert finding.gain.saved_lower_ms_per_step == 0
 
 
@@ -224,9 +205,7 @@ def test_batches_that_are_larger_by_nature_are_information_only() -> None:
 def test_stalls_of_one_place_or_at_a_fixed_distance_are_no_larger_batches(
     phases: dict[Phase, float], every: int
 ) -> None:
-    finding = RULE.check(stalling(phases, every=every))
-    assert finding is not None
-    assert finding.severity == "critical"
+    assert fired(RULE, stalling(phases, every=every)).severity == "critical"
 
 
 @pytest.mark.parametrize(
@@ -235,11 +214,9 @@ def test_stalls_of_one_place_or_at_a_fixed_distance_are_no_larger_batches(
 )
 def test_on_a_device_only_what_it_idles_counts(idle_ratio: float | None, severity: str, lower_ms: float) -> None:
     stalls = stalling().outliers
-    finding = RULE.check(build(times_ms=SHORT, stalls=stalls, run={"device.type": "cuda"}, idle_ratio=idle_ratio))
-    assert finding is not None
+    finding = fired(RULE, build(times_ms=SHORT, stalls=stalls, run={"device.type": "cuda"}, idle_ratio=idle_ratio))
     assert finding.severity == severity
     assert ("not known to be idle" in finding.summary) is (severity == "info")
-    assert finding.gain is not None
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(lower_ms)
 
 
@@ -260,9 +237,9 @@ def test_steps_of_a_part_that_is_slow_as_a_whole_are_no_stalls(slow_steps: int, 
 def test_two_long_stalls_beside_small_ones_can_be_an_accident(rest_ms: float | None, severity: str) -> None:
     metrics = stalling()
     assert metrics.outliers is not None
-    finding = RULE.check(replace(metrics, outliers=replace(metrics.outliers, rest_excess_ms=rest_ms)))
-    assert finding is not None
-    assert finding.severity == severity
+    assert (
+        fired(RULE, replace(metrics, outliers=replace(metrics.outliers, rest_excess_ms=rest_ms))).severity == severity
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from metrics_builder import replace
 from ranks_builder import job, on_device
 
@@ -24,16 +25,12 @@ def test_a_wait_that_the_device_s_work_covers_costs_nothing() -> None:
 
 
 def test_on_a_device_the_gain_is_at_most_what_it_waits() -> None:
-    finding = RULE.check(on_device(job(12.0), 8.0))
-    assert finding is not None
+    finding = fired(RULE, on_device(job(12.0), 8.0))
     assert finding.severity == "warning"
     assert "takes 12.0 ms longer" in finding.summary
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(9.0)
     assert finding.confidence == 0.8
 
 
 def test_without_a_window_a_device_may_cover_it() -> None:
-    finding = RULE.check(replace(on_device(job(12.0), 8.0), windows=()))
-    assert finding is not None
-    assert finding.confidence == 0.5
+    assert fired(RULE, replace(on_device(job(12.0), 8.0), windows=())).confidence == 0.5

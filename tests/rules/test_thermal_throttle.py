@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from gpu_builder import gpu, held, on
 from metrics_builder import build, replace
 
@@ -13,35 +14,27 @@ HOT = gpu(held("sw_thermal", 1.0, 990.0), held("hw_thermal", 0.5, 900.0), values
 
 
 def test_it_fires_on_a_hot_gpu_and_says_what_it_costs() -> None:
-    finding = RULE.check(on(HOT))
-    assert finding is not None
+    finding = fired(RULE, on(HOT))
     assert (finding.severity, finding.subject) == ("critical", "NVIDIA H200 (gpu0)")
     assert "in 100 % of 40 busy samples (at least 94 %), up to 91 °C: SM clock 990 MHz" in finding.summary
     assert "00000000:1A:00.0" in finding.advice
-    assert finding.gain is not None
     # Half the speed of 95 % of 50 ms; the memory works in 0.4 of it.
     assert finding.gain.saved_ms_per_step == pytest.approx(0.5 * 0.95 * 50)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.5 * 0.95 * 50 * 0.6, rel=0.07)
 
 
 def test_windows_tell_better_than_the_utilization_how_busy_the_gpu_is() -> None:
-    finding = RULE.check(on(HOT, idle_ratio=0.6))
-    assert finding is not None
-    assert finding.gain is not None
-    assert finding.gain.saved_ms_per_step == pytest.approx(0.5 * 0.4 * 50)
+    assert fired(RULE, on(HOT, idle_ratio=0.6)).gain.saved_ms_per_step == pytest.approx(0.5 * 0.4 * 50)
 
 
 def test_the_clock_without_the_limit_is_what_could_be_had() -> None:
-    finding = RULE.check(on(gpu(held("sw_thermal", 0.5, 1500.0), free_mhz=1600.0)))
-    assert finding is not None
+    finding = fired(RULE, on(gpu(held("sw_thermal", 0.5, 1500.0), free_mhz=1600.0)))
     assert finding.severity == "info"
     assert "SM clock 1,500 MHz instead of 1,600 MHz" in finding.summary
 
 
 def test_without_the_memory_s_activity_no_gain_is_certain() -> None:
-    finding = RULE.check(on(gpu(held("sw_thermal", 1.0, 990.0), values={"dram_active_ratio": None})))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, on(gpu(held("sw_thermal", 1.0, 990.0), values={"dram_active_ratio": None})))
     assert finding.gain.saved_lower_ms_per_step == 0
 
 
@@ -56,9 +49,7 @@ def test_the_lower_bound_of_a_twentieth_of_the_busy_samples_decides(hot: int, fi
 
 
 def test_the_worse_of_two_gpus_is_named() -> None:
-    finding = RULE.check(on(gpu(), gpu(held("sw_thermal", 1.0, 990.0), subject="gpu1")))
-    assert finding is not None
-    assert finding.subject == "NVIDIA H200 (gpu1)"
+    assert fired(RULE, on(gpu(), gpu(held("sw_thermal", 1.0, 990.0), subject="gpu1"))).subject == "NVIDIA H200 (gpu1)"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from feeding_builder import starved, worker_row
+from findings_builder import fired
 from metrics_builder import build, replace
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, enough_workers
@@ -42,14 +43,12 @@ def test_a_batch_takes_as_long_as_its_measured_parts_even_if_the_median_step_wai
 
 
 def test_bursts_that_few_steps_wait_for_get_the_number_as_well() -> None:
-    finding = RULE.check(starved(items_ms=59.0, workers=4, burst=0.4, usable_cpus=16.0, worker_cpus=3.8))
-    assert finding is not None
+    finding = fired(RULE, starved(items_ms=59.0, workers=4, burst=0.4, usable_cpus=16.0, worker_cpus=3.8))
     assert finding.explains == claims.OUTLIERS
     assert "40 % (at least 36 %)" in finding.summary
     assert "come in bursts" in finding.summary
     # ceil(60 / 9.98) + 1
     assert "num_workers=8)" in finding.advice
-    assert finding.gain is not None
     # a mean step is 10 / (1 - 0.4); with 8 workers 10 and the receipt of a batch
     assert finding.gain.saved_ms_per_step == pytest.approx(10 / 0.6 - 10.5, abs=0.01)
 
@@ -91,9 +90,7 @@ def test_the_number_is_that_of_the_input_view_or_it_is_said_why_not(
     items_ms: float, usable_cpus: float, worker_cpus: float | None, why: str
 ) -> None:
     enough = enough_workers(items_ms + 1.0, 10.02)  # a step without its wait
-    finding = RULE.check(starved(items_ms=items_ms, workers=1, usable_cpus=usable_cpus, worker_cpus=worker_cpus))
-    assert finding is not None
-    assert finding.change is not None
+    finding = fired(RULE, starved(items_ms=items_ms, workers=1, usable_cpus=usable_cpus, worker_cpus=worker_cpus))
     assert (finding.change.arguments["num_workers"] == enough) is (why == "one is spare")
     assert why in finding.advice
 
@@ -107,8 +104,7 @@ def test_workers_that_wait_for_a_cpu_do_not_count_as_waiting_for_storage() -> No
 
 
 def test_cpus_that_others_use_are_not_free() -> None:
-    finding = RULE.check(starved(workers=1, usable_cpus=2.0, process_cpus=0.2, worker_cpus=0.4, others_cpus=1.4))
-    assert finding is not None
+    finding = fired(RULE, starved(workers=1, usable_cpus=2.0, process_cpus=0.2, worker_cpus=0.4, others_cpus=1.4))
     assert "Other processes use 1.4 CPUs." in finding.advice
 
 
@@ -117,11 +113,7 @@ def test_on_a_device_only_what_it_idles_can_be_gained() -> None:
         return starved(workers=1, usable_cpus=16.0, device_idle=idle_ratio, run={"device.type": "cuda"})
 
     assert RULE.check(on_gpu(0.03)) is None
-    finding = RULE.check(on_gpu(0.25))
-    assert finding is not None
+    finding = fired(RULE, on_gpu(0.25))
     assert finding.severity == "critical"
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(0.25 * 40)
-    unseen = RULE.check(on_gpu(None))
-    assert unseen is not None
-    assert unseen.severity == "warning"
+    assert fired(RULE, on_gpu(None)).severity == "warning"

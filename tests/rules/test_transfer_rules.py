@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from example_runs import example_run
+from findings_builder import fired
 from gpu_builder import copying_window
 from gpu_trace import GpuTrace, recorded_steps
 from late_steps import copies, training
@@ -59,11 +60,9 @@ def test_a_progress_bar_that_reads_rarely_is_quiet() -> None:
 
 
 def test_the_gain_of_a_wait_is_idle_time_and_not_blocked_time() -> None:
-    finding = SyncPoints().check(example_run(step={"kernels": 100, "reads": {"training_step": 1500.0}}))
-    assert finding is not None
+    finding = fired(SyncPoints(), example_run(step={"kernels": 100, "reads": {"training_step": 1500.0}}))
     blocked = next(e.value for e in finding.evidence if e.name == "host blocked per traced step")
     assert isinstance(blocked, float)
-    assert finding.gain is not None
     assert blocked > 1.5 * finding.gain.saved_ms_per_step
 
 
@@ -88,10 +87,8 @@ def test_of_two_waits_the_second_costs_what_the_first_has_blocked() -> None:
             trace.item()
             trace.python(2000.0)
 
-    finding = SyncPoints().check(metrics_of(recorded_steps(step)))
-    assert finding is not None
+    finding = fired(SyncPoints(), metrics_of(recorded_steps(step)))
     assert finding.subject == "train.py(52): training_step"
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(4 / 5 * 2.0, rel=0.1)  # after the last no kernel follows
 
 
@@ -115,11 +112,9 @@ def test_no_shape_is_named_where_it_may_be_the_batch() -> None:
         trace.copy(5000.0, 154_000_000, kind=PINNED, op="aten::copy_", inputs=([batch], [FLOAT]))
         training(trace, kernels=100, layout={"us": 300.0, "types": (FLOAT, FLOAT)})
 
-    finding = CopyHeavy().check(metrics_of(recorded_steps(step), period_ms=18.1))
-    assert finding is not None
+    finding = fired(CopyHeavy(), metrics_of(recorded_steps(step), period_ms=18.1))
     assert finding.subject == "aten::copy_"
     assert "256x3" not in finding.summary + finding.advice
-    assert finding.gain is not None
     assert finding.gain.saved_ms_per_step == pytest.approx(3.0, rel=0.05)
 
 
@@ -163,8 +158,7 @@ def test_small_copies_beside_large_ones_count_unless_large_ones_are_few(
     window = msgspec.structs.replace(window, analysis=msgspec.structs.replace(window.analysis, api_tables=tables))
     metrics = replace(example_run(gpu={}), windows=(window,))
     if fires:
-        finding = H2dSlowLink().check(metrics)
-        assert finding is not None
+        finding = fired(H2dSlowLink(), metrics)
         assert finding.summary.startswith(f"Copies of {average} MiB on average")
     else:
         with pytest.raises(MissingSignal, match="no window holds 3 copies"):

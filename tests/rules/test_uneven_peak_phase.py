@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from findings_builder import fired
 from memory_builder import allocator, on_gpu
 
 from lightning_gpuprof.model.metrics import Metrics
@@ -43,7 +44,6 @@ def test_a_tenth_of_the_peak_decides(fullest_gib: float, fires: bool) -> None:
     ],
 )
 def test_fused_is_advised_only_where_it_is_possible(facts: dict[str, Any], advised: str) -> None:
-    finding = RULE.check(run(facts))
-    assert finding is not None
+    finding = fired(RULE, run(facts))
     assert advised in finding.advice
     assert "(..., fused=True)" not in finding.advice

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from gpu_builder import gpu, kernels_window, on
 from metrics_builder import replace
 
@@ -17,8 +18,7 @@ def test_half_of_the_multiprocessors_decide(active: float, fires: bool) -> None:
 
 def test_without_counters_the_kernels_of_a_window_tell() -> None:
     blind = on(gpu(values={"sm_active_ratio": None}))
-    finding = RULE.check(replace(blind, windows=(kernels_window(efficiency=0.1),)))
-    assert finding is not None
+    finding = fired(RULE, replace(blind, windows=(kernels_window(efficiency=0.1),)))
     assert "estimated from the kernels" in finding.summary
     assert RULE.check(replace(blind, windows=(kernels_window(efficiency=0.9),))) is None
     with pytest.raises(MissingSignal, match="nor the geometry"):

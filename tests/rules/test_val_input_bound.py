@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build, replace
 
 from lightning_gpuprof.model.metrics import Metrics
@@ -42,15 +43,10 @@ def test_a_twentieth_of_the_run_decides(wait_s: float, fires: bool) -> None:
 
 
 def test_the_batches_that_lightning_counted_are_a_rank_s_own() -> None:
-    finding = RULE.check(planted(**{"val_loader.dataset_length": 36_000, "trainer.num_val_batches": 20}))
-    assert finding is not None
-    assert finding.gain is not None
+    finding = fired(RULE, planted(**{"val_loader.dataset_length": 36_000, "trainer.num_val_batches": 20}))
     assert finding.gain.saved_lower_ms_per_step == pytest.approx((4500 - 80) / 400)
-    finding = RULE.check(planted(**{"val_loader.dataset_length": None, "trainer.num_val_batches": 20}))
-    assert finding is not None
-    finding = RULE.check(planted(**{"trainer.num_val_batches": float("inf")}))
-    assert finding is not None
-    assert "56.2 ms per batch" in finding.summary
+    finding = fired(RULE, planted(**{"val_loader.dataset_length": None, "trainer.num_val_batches": 20}))
+    assert "56.2 ms per batch" in fired(RULE, planted(**{"trainer.num_val_batches": float("inf")})).summary
 
 
 def test_on_a_device_that_may_work_meanwhile_it_is_at_most_a_warning() -> None:

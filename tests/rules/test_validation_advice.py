@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from findings_builder import fired
 from lightning.pytorch import LightningModule
 from metrics_builder import build
 from quiet_trainer import trainer_in
@@ -74,11 +75,8 @@ def fitted(train: Any, val: list[Any], **settings: Any) -> Net:
 
 
 def advice_of(model: Net, epochs: int) -> str:
-    finding = ValidationStall().check(
-        build(times_ms=TINY, validation=(model.runs, 3.0), epochs=epochs, run=model.facts, checkpoint=(0, 0.0))
-    )
-    assert finding is not None
-    return finding.advice
+    run = build(times_ms=TINY, validation=(model.runs, 3.0), epochs=epochs, run=model.facts, checkpoint=(0, 0.0))
+    return fired(ValidationStall(), run).advice
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -118,14 +116,12 @@ def test_lightning_takes_the_advised_settings_and_validates_less(
 
 def test_of_a_single_run_without_a_length_no_number_is_made_up() -> None:
     facts: dict[str, Value] = {"trainer.num_val_batches": float("inf"), "val_loader.count": 1}
-    finding = ValidationStall().check(build(times_ms=TINY, validation=(1, 3.0), epochs=1, run=facts))
-    assert finding is not None
+    finding = fired(ValidationStall(), build(times_ms=TINY, validation=(1, 3.0), epochs=1, run=facts))
     assert finding.advice == "Validate on 1/2 of the batches: limit_val_batches in the Trainer, an int."
     assert finding.change is None
 
 
 def test_a_single_run_of_a_single_batch_cannot_be_made_of_fewer() -> None:
     facts: dict[str, Value] = {"trainer.num_val_batches": 1, "val_loader.count": 1}
-    finding = ValidationStall().check(build(times_ms=TINY, validation=(1, 3.0), epochs=1, run=facts))
-    assert finding is not None
+    finding = fired(ValidationStall(), build(times_ms=TINY, validation=(1, 3.0), epochs=1, run=facts))
     assert "limit_val_batches" not in finding.advice

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from findings_builder import fired
 from metrics_builder import build
 
 from lightning_gpuprof.rules.engine import diagnose
@@ -18,8 +19,7 @@ def test_a_fifth_of_the_wall_time_decides(total_s: float, fires: bool) -> None:
 
 def test_validation_that_is_most_of_the_run_needs_no_number_of_steps() -> None:
     metrics = build(steps=8, steady=0, epochs=1, validation=(1, 5.0), checkpoint=(0, 0.0))
-    finding = RULE.check(metrics)
-    assert finding is not None
+    finding = fired(RULE, metrics)
     assert finding.severity == "warning"
     assert diagnose(metrics).findings[0].rule == "validation-stall"
     assert diagnose(metrics).verdict.kind == "outside-steps"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Gain, Severity
@@ -12,11 +12,15 @@ from lightning_gpuprof.model.gpu import Gpu as Gpu
 from lightning_gpuprof.model.gpu import GpuClocks as GpuClocks
 from lightning_gpuprof.model.gpu import HeldClock
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.model.numbers import mhz, possible
+from lightning_gpuprof.model.numbers import mhz
 from lightning_gpuprof.model.report import Device, Distribution
+from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, is_cpu_only, severity, steady_period_ms, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, Words, possible, severity, worthwhile_gain
 from lightning_gpuprof.rules.examples import not_evaluated
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 NO_REASONS = not_evaluated("the driver names no reasons", "does not report", gpu={"reasons_known": False})
 """An example of all rules about clocks."""
@@ -101,7 +105,8 @@ class GpuRule(BaseRule, ABC):
 class ClockRule(GpuRule):
     """A rule on what holds the clock of a busy GPU down, and by how much."""
 
-    certainty: ClassVar[float] = 0.9
+    certainty = 0.9
+    explains = claims.CLOCKS
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
         """Judge the clocks of a GPU.
@@ -129,10 +134,8 @@ class ClockRule(GpuRule):
         held: HeldClock,
         *,
         severity: Severity,
-        summary: str,
-        advice: str,
-        evidence: Iterable[Evidence],
         gain: Gain | None,
+        **words: Unpack[Words],
     ) -> Finding:
         """A finding on one reason, with the clock while it held and the full one.
 
@@ -141,10 +144,8 @@ class ClockRule(GpuRule):
             clocks: Its clocks.
             held: What holds them down.
             severity: How bad it is.
-            summary: A sentence without its full stop, to which the clocks are added.
-            advice: Sentences.
-            evidence: Beside clocks and temperature.
             gain: At the full clock.
+            **words: With a summary without its full stop, and without clocks and temperature.
         """
         known = held.sm_clock_mhz is not None and clocks.full_mhz is not None
         slow = f": SM clock {mhz(held.sm_clock_mhz or 0)} instead of {mhz(clocks.full_mhz or 0)}" if known else ""
@@ -153,17 +154,9 @@ class ClockRule(GpuRule):
             ("full SM clock", clocks.full_mhz, "MHz"),
             ("highest temperature", gpu.device.largest("temperature_c"), "°C"),
         )
-        also = (Evidence(name=name, value=value, unit=unit) for name, value, unit in values if value is not None)
-        return self.finding(
-            severity=severity,
-            subject=gpu.device.title,
-            summary=f"{summary}{slow}.",
-            advice=advice,
-            evidence=(*evidence, *also),
-            gain=gain,
-            confidence=self.certainty,
-            explains=claims.CLOCKS,
-        )
+        words["summary"] += f"{slow}."
+        words["evidence"] += tuple(Evidence(name=n, value=v, unit=unit) for n, v, unit in values if v is not None)
+        return self.finding(severity=severity, gain=gain, **words)
 
 
 def clock_gain(metrics: Metrics, clocks: GpuClocks, *, lost: float, lower: float) -> Gain | None:

@@ -84,7 +84,6 @@ class GpuShared(GpuRule):
         if rest < least:
             return None
         return self.finding(
-            severity="info",
             subject=device.title,
             title="Part of the GPU memory has an unknown owner",
             summary=f"{gib(used)} of {device.title} are in use, but torch reserved only "

@@ -66,7 +66,6 @@ class GpuUtilLow(GpuRule):
         unknown = f"Nothing measured explains the {millis(idle_ms)} without work in each {millis(period_ms)} step."
         look = "Record a trace window to see what the host does before each launch: GpuProfiler(windows=[...])."
         return self.finding(
-            severity="info",
             subject=name,
             summary=f"{name} is busy {percent(found.mean)} of the time (at most {percent(upper)}). "
             + (f"Likely causes: {listed(causes)}." if causes else unknown),

@@ -55,7 +55,6 @@ class MigSlice(GpuRule):
         absent = [words for name, words in _NOT_TOLD.items() if device.values.get(name) is None]
         unknown = f" Not reported for a slice: {', '.join(absent)}." if absent else ""
         return self.finding(
-            severity="info",
             subject=device.title,
             summary=f"The run trains on {device.title}, a slice{size}, which does not reach the board's peak rates."
             f"{unknown}",

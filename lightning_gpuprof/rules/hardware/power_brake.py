@@ -63,6 +63,7 @@ class PowerBrake(ClockRule):
             gpu,
             clocks,
             held,
+            subject=gpu.device.title,
             severity="critical" if held_severity(metrics, held, gain) == "critical" else "warning",
             summary=f"{who} slowed {gpu.device.title} down in {percent(held.ratio)} of {clocks.samples:,} busy samples",
             advice=f"Tell whoever runs the server that {gpu.device.place} gets too little power (power supplies, "

@@ -81,6 +81,7 @@ class PowerThrottle(ClockRule):
             gpu,
             clocks,
             held,
+            subject=gpu.device.title,
             severity="warning" if fault else "info",
             summary=summary,
             advice=advice,

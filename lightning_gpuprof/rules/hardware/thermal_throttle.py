@@ -68,6 +68,7 @@ class ThermalThrottle(ClockRule):
             gpu,
             clocks,
             held,
+            subject=gpu.device.title,
             severity=level,
             summary=f"{gpu.device.title} was too hot in {percent(held.ratio)} of {clocks.samples:,} busy samples (at "
             f"least {percent(held.lower_ratio)}){'' if hottest is None else f', up to {hottest:.0f} °C'}",

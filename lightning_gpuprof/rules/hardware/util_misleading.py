@@ -56,7 +56,6 @@ class UtilMisleading(GpuRule):
             return None
         advice, change = _advice(metrics, device)
         return self.finding(
-            severity="info",
             subject=device.title,
             summary=f"{device.title} has a utilization of {percent(utilization)}, but only {percent(active.ratio)} of "
             f"its multiprocessors are active ({active.source}).",

@@ -84,7 +84,8 @@ class LoaderCpuBound(StarvingRule):
         return self.of_starving(
             metrics,
             found,
-            severity="info" if crowded and need < state.usable_cpus else None,
+            level="info" if crowded and need < state.usable_cpus else None,
+            subject=found.dataset,
             summary=f"{counted(state.num_workers, 'worker')} {spend} {percent(time.cpu_ratio)} of the time for a "
             f"batch computing{queued}.",
             advice=f"{free}Make the batch cheaper: {CHEAPER}. {_where(metrics, found)}A batch costs {millis(cpu_ms)} "

@@ -91,6 +91,7 @@ class LoaderIoBound(StarvingRule):
         return self.of_starving(
             metrics,
             found,
+            subject=found.dataset,
             summary=f"{counted(workers, 'worker')} {spend} {percent(time.waiting_ratio)} of the time for a batch "
             f"waiting {_for_what(time, disk=disk)}.",
             advice=f"{_advice(found.state.dataset or 'DataLoader', time, disk=disk)}{until}",

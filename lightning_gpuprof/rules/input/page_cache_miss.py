@@ -82,6 +82,7 @@ class PageCacheMiss(StarvingRule):
         return self.of_starving(
             metrics,
             found,
+            subject=found.dataset,
             summary=(f"Each later epoch reads {_amount(epoch_bytes)} from disk: {percent(miss)} of its data."),
             advice=_advice(found.dataset, epoch_bytes, free),
             evidence=(

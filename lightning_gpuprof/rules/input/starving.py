@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, worthwhile
 from lightning_gpuprof.model.loading import Loading, Starving
 from lightning_gpuprof.model.numbers import counted, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, at_least, gain, measured
+from lightning_gpuprof.rules.base import BaseRule, Metrics, Words, at_least, gain, measured
 from lightning_gpuprof.rules.input.loading import wait_severity
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class StarvingRule(BaseRule, ABC):
@@ -42,45 +45,24 @@ class StarvingRule(BaseRule, ABC):
         """
 
     def of_starving(
-        self,
-        metrics: Metrics,
-        found: Starving,
-        *,
-        summary: str,
-        advice: str,
-        evidence: tuple[Evidence, ...],
-        gain: Gain,
-        confidence: float,
-        subject: str = "",
-        severity: Severity | None = None,
-        change: Change | None = None,
+        self, metrics: Metrics, found: Starving, gain: Gain, level: Severity | None = None, **words: Unpack[Words]
     ) -> Finding:
         """A finding whose summary ends with the wait.
 
         Args:
             metrics: The run.
             found: How the steps wait.
-            summary: Why, as a sentence.
-            advice: Sentences.
-            evidence: Numbers.
             gain: As of :func:`gain_without`.
-            confidence: 0 to 1.
-            subject: Default: the class of the dataset.
-            severity: Default: by the certain share of the wait and what the device idles.
-            change: The advice as data.
+            level: Default: by the certain share of the wait and what the device idles.
+            **words: Without the wait.
         """
         state = found.state
-        steps = metrics.steps.steady_count
+        words["explains"] = claims.OUTLIERS if found.bursts else claims.WAIT_FOR_BATCHES
+        words["summary"] += f" {_wait_words(found)}"
         return self.finding(
-            severity=severity or wait_severity(state.idle_ratio, state.certain_ratio, steps),
-            subject=subject or found.dataset,
-            summary=f"{summary} {_wait_words(found)}",
-            advice=advice,
-            evidence=evidence,
+            severity=level or wait_severity(state.idle_ratio, state.certain_ratio, metrics.steps.steady_count),
             gain=gain,
-            confidence=confidence,
-            explains=claims.OUTLIERS if found.bursts else claims.WAIT_FOR_BATCHES,
-            change=change,
+            **words,
         )
 
     def waiting(self, found: Starving) -> Evidence:

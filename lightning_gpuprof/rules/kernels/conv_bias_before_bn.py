@@ -47,7 +47,6 @@ class ConvBiasBeforeBn(BaseRule):
         convolutions = condition(metrics, _ALL)
         whole = f" of {convolutions}" if isinstance(convolutions, int) and convolutions >= count else ""
         return self.finding(
-            severity="info",
             subject=str(condition(metrics, "model.class") or "the model"),
             summary=f"{counted(count, 'convolution')}{whole} right before a BatchNorm have a bias without effect.",
             advice="Leave the bias out: nn.Conv2d(..., bias=False). The BatchNorm subtracts it again.",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from lightning_gpuprof.model.device_kernels import DeviceRun as DeviceRun
 from lightning_gpuprof.model.device_kernels import DeviceWindow as DeviceWindow
 from lightning_gpuprof.model.device_kernels import class_us as class_us
 from lightning_gpuprof.model.device_kernels import short_name as short_name
 from lightning_gpuprof.model.measured_time import Measured as Measured
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Evidence, Finding, Metrics, gain, measured, severity
+from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, Words, gain, measured, percent, severity
 from lightning_gpuprof.rules.examples import not_evaluated
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 UNTRACED = not_evaluated("there is no trace window", "no trace window", run={"device.type": "cuda"})
 """An example of all rules on kernels."""
@@ -21,9 +24,6 @@ UNTRACED = not_evaluated("there is no trace window", "no trace window", run={"de
 class KernelRule(BaseRule, ABC):
     """A rule on the kernels of a device: shorter ones would gain nothing where the host sets the pace."""
 
-    explains: ClassVar[Claim | None] = None
-    certainty: ClassVar[float]
-    """Confidence of its findings."""
     what: ClassVar[str] = ""
     """Of a rule with ``least_ratio``: what takes so much of the step."""
     least_ratio: float
@@ -64,43 +64,22 @@ class KernelRule(BaseRule, ABC):
         return time.lower_ms >= self.least_ratio * run.period_ms
 
     def of_kernels(
-        self,
-        run: DeviceRun,
-        *,
-        subject: str,
-        summary: str,
-        advice: str,
-        evidence: tuple[Evidence, ...],
-        time: Measured | None = None,
-        saved: Measured | None = None,
-        confidence: float | None = None,
-        change: Change | None = None,
+        self, run: DeviceRun, *, time: Measured | None = None, saved: Measured | None = None, **words: Unpack[Words]
     ) -> Finding:
         """A finding whose severity follows from what is saved for certain; information where nothing is.
 
         Args:
             run: Its windows.
-            subject: What is slow.
-            summary: Sentences.
-            advice: Sentences.
-            evidence: Beside time and step time.
             time: Of the kernels, held against ``least_ratio``.
             saved: Per step; None: not known, and no gain.
-            confidence: Default: :attr:`certainty`.
-            change: The advice as data.
+            **words: Without time and step time.
         """
         judged = () if time is None else (self.evidence("least_ratio", share_of_step(time.ms, run), self.what),)
-        certain_ratio = saved.lower_ms / run.period_ms if saved is not None else 0.0
+        words["evidence"] = (*judged, *words["evidence"], Evidence(name="step time", value=run.period_ms, unit="ms"))
         return self.finding(
-            severity=severity(certain_ratio, run.steady_steps),
-            subject=subject,
-            summary=summary,
-            advice=advice,
-            evidence=(*judged, *evidence, Evidence(name="step time", value=run.period_ms, unit="ms")),
+            severity=severity(saved.lower_ms / run.period_ms if saved is not None else 0.0, run.steady_steps),
             gain=gain(saved.ms, saved.lower_ms, run.period_ms) if saved is not None else None,
-            confidence=self.certainty if confidence is None else confidence,
-            explains=self.explains,
-            change=change,
+            **words,
         )
 
 

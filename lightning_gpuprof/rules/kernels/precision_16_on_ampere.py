@@ -56,7 +56,6 @@ class Precision16OnAmpere(BaseRule):
             return None
         change = Change(call="Trainer", arguments={"precision": "bf16-mixed"}, before={"precision": precision})
         return self.finding(
-            severity="info",
             subject=f"precision={precision}",
             summary="The gradient scaler of float16 checks all gradients and waits for the GPU in each optimizer step.",
             advice=(

@@ -53,7 +53,6 @@ class CompileAbsent(BaseRule):
             return None
         line, why = compile_words(metrics, found.step)
         return self.finding(
-            severity="info",
             subject="torch.compile",
             summary=f"The model is not compiled, and the GPU waits {found.words}.",
             advice=f"Compile the model before trainer.fit: {line}.{why} It can fuse {found.kernels:,.0f} launches per "

@@ -54,7 +54,6 @@ class QueueFull(BaseRule):
         if held_ms <= 0 or longest < self.least_queue or step.idle_ratio > self.most_idle_ratio:
             return None
         return self.finding(
-            severity="info",
             subject="launches",
             summary=f"The host is up to {longest:,} kernels ahead of the GPU and waits {millis(held_ms)} per traced "
             "step in launches. The GPU sets the pace.",

@@ -2,59 +2,39 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Evidence, Finding, Metrics, gain, percent, severity
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, Words, gain, percent, severity
 from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class StepRule(BaseRule):
     """A rule on the device's step, whose causes come from a window and whose times from untraced steps."""
 
-    explains: ClassVar[Claim]
-    certainty: ClassVar[float] = 1.0
-    """How sure the cause is, apart from what tracing changed."""
-
     def of_step(
-        self,
-        metrics: Metrics,
-        step: ExplainedStep,
-        *,
-        subject: str,
-        summary: str,
-        advice: str,
-        evidence: tuple[Evidence, ...],
-        saved_ms: float,
-        lower_ms: float,
-        explains: Claim | None = None,
-        change: Change | None = None,
+        self, metrics: Metrics, step: ExplainedStep, *, saved_ms: float, lower_ms: float, **words: Unpack[Words]
     ) -> Finding:
         """A finding whose severity follows from what is saved for certain.
 
         Args:
             metrics: The run.
             step: Its device's step.
-            subject: What is slow.
-            summary: Sentences.
-            advice: Sentences.
-            evidence: Beside the times of the step.
             saved_ms: Per step.
             lower_ms: Of that, what is certain.
-            explains: Default: :attr:`explains`.
-            change: The advice as data.
+            **words: Without the times of the step, and what tracing changed.
         """
+        words["summary"] += remark(step)
+        words["confidence"] = self.certainty * confidence(step)
+        words["evidence"] += step_evidence(step)
         return self.finding(
             severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
-            subject=subject,
-            summary=summary + remark(step),
-            advice=advice,
-            evidence=(*evidence, *step_evidence(step)),
             gain=gain(saved_ms, lower_ms, step.period_ms),
-            confidence=self.certainty * confidence(step),
-            explains=explains or self.explains,
-            change=change,
+            **words,
         )
 
 

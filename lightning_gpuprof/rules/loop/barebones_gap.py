@@ -64,7 +64,6 @@ class BarebonesGap(BaseRule):
             else None
         )
         return self.finding(
-            severity="info",
             subject="Lightning's loop",
             summary=f"Lightning's own loop takes {millis(share.median_ms)} of each {millis(period_ms)} step: "
             f"{percent(share.median_ratio)}, whatever the batch size.",

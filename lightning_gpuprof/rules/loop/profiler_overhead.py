@@ -71,7 +71,6 @@ class ProfilerOverhead(BaseRule):
         if not told:
             return None
         return self.finding(
-            severity="info",
             subject="GpuProfiler",
             summary=f"This profiler's own cost: {listed(told)}.",
             advice=f"{'; '.join(advice)}."[0].upper() + f"{'; '.join(advice)}."[1:],

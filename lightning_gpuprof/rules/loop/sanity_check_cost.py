@@ -66,7 +66,6 @@ class SanityCheckCost(BaseRule):
         before: dict[str, Value] = {} if batches is None else {"num_sanity_val_steps": batches}
         change = Change(call="Trainer", arguments={"num_sanity_val_steps": 0}, before=before)
         return self.finding(
-            severity="info",
             subject=f"num_sanity_val_steps={batches}" if batches is not None else "sanity check",
             summary=f"{some} before the training take {seconds(sanity_s)}, {percent(ratio)} of the run.",
             advice=f"Once validation is known to work, skip the check: {change.added[0]}.",

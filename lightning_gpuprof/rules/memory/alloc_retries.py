@@ -56,6 +56,7 @@ class AllocRetries(AllocatorCallsRule):
             metrics,
             memory,
             "warning" if count / steps >= self.warning_per_step else "info",
+            subject=memory.name,
             summary=f"{counted(count, 'allocation')} in {counted(steps, 'steady step')} first had to free the cached "
             f"memory.{full}",
             advice=f"Before the start, set {setting}. If that is not enough: {smaller}"

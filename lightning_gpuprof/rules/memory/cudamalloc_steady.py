@@ -56,6 +56,7 @@ class CudamallocSteady(AllocatorCallsRule):
             metrics,
             memory,
             "info",
+            subject=memory.name,
             summary=f"{counted(steps, 'steady step')} took {counted(taken, 'new segment')} from {memory.name} "
             f"({taken / steps:.2g} a step) and returned {returned:,}.",
             advice=f"Before the start, set {setting}. Or {alike}" if setting else f"M{alike[1:]}",

@@ -64,7 +64,6 @@ class MemoryHeadroom(BaseRule):
         if not why or size is None or larger <= size:
             return None
         return self.finding(
-            severity="info",
             subject=name,
             summary=f"The run needs at most {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) "
             f"of {name}, {why}.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Gain, Severity
@@ -12,7 +13,10 @@ from lightning_gpuprof.model.memory_use import MemoryUse as MemoryUse
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
 from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, possible, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, Words, possible, severity, threshold, worthwhile_gain
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def allocator(metrics: Metrics) -> DeviceMemory:
@@ -58,42 +62,22 @@ class ShortMemoryRule(BaseRule, ABC):
             use: How full the GPU was at its fullest.
         """
 
-    def of_use(
-        self,
-        use: MemoryUse,
-        *,
-        subject: str,
-        summary: str,
-        advice: str,
-        change: Change | None,
-        evidence: tuple[Evidence, ...],
-        confidence: float,
-    ) -> Finding:
+    def of_use(self, use: MemoryUse, **words: Unpack[Words]) -> Finding:
         """The finding, with how full the GPU is.
 
         Args:
             use: How full the GPU was at its fullest.
-            subject: What fills it.
-            summary: What was found, in sentences with numbers.
-            advice: What to do, in sentences.
-            change: The advice as data; None: it is no single change.
-            evidence: Further numbers; how full the GPU was is added.
-            confidence: 0 to 1.
+            **words: Without that.
         """
-        return self.finding(
-            severity="info",
-            subject=subject,
-            summary=summary,
-            advice=advice,
-            change=change,
-            evidence=(*evidence, self.evidence("short_ratio", use.ratio, "needed memory, share of the GPU")),
-            confidence=confidence,
-        )
+        words["evidence"] += (self.evidence("short_ratio", use.ratio, "needed memory, share of the GPU"),)
+        return self.finding(**words)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatorCallsRule(BaseRule, ABC):
     """A rule about calls of the allocator in steady steps."""
+
+    explains = claims.ALLOCATOR
 
     least_steps: int = threshold(20, source="the rule catalogue: 20 steps")
 
@@ -123,45 +107,20 @@ class AllocatorCallsRule(BaseRule, ABC):
             steps: Number of steady steps over which its calls were counted.
         """
 
-    def of_calls(
-        self,
-        metrics: Metrics,
-        memory: DeviceMemory,
-        least: Severity,
-        *,
-        summary: str,
-        advice: str,
-        change: Change | None,
-        evidence: tuple[Evidence, ...],
-        confidence: float,
-    ) -> Finding:
+    def of_calls(self, metrics: Metrics, memory: DeviceMemory, least: Severity, **words: Unpack[Words]) -> Finding:
         """The finding, with what a trace window says about its cost; ``least`` is its severity by number.
 
         Args:
             metrics: Metrics of the run.
             memory: torch's allocator on the GPU.
             least: Severity by the number of calls; a higher cost raises it.
-            summary: What was found, in sentences with numbers.
-            advice: What to do, in sentences.
-            change: The advice as data; None: it is no single change.
-            evidence: Further numbers; the number of steady steps is added.
-            confidence: 0 to 1.
+            **words: Without the number of steady steps.
         """
         gain = _gain(metrics)
         lower_ms = 0.0 if gain is None else gain.saved_lower_ms_per_step or 0.0
         cost = severity(lower_ms / steady_period_ms(metrics), metrics.steps.steady_count)
-        steps = Evidence(name="steady steps", value=memory.steady_steps or 0, limit=self.least_steps)
-        return self.finding(
-            severity=min(least, cost, key=SEVERITIES.index),
-            subject=memory.name,
-            summary=summary,
-            advice=advice,
-            change=change,
-            evidence=(*evidence, steps),
-            gain=gain,
-            confidence=confidence,
-            explains=claims.ALLOCATOR,
-        )
+        words["evidence"] += (Evidence(name="steady steps", value=memory.steady_steps or 0, limit=self.least_steps),)
+        return self.finding(severity=min(least, cost, key=SEVERITIES.index), gain=gain, **words)
 
 
 def allocs(memory: DeviceMemory) -> int:

@@ -73,7 +73,6 @@ class BucketViewOff(BaseRule):
             return None
         change = _views()
         return self.finding(
-            severity="info",
             subject="DDPStrategy",
             summary=(
                 f"DDP holds {gradients / _MIB:,.0f} MiB of gradients twice, {percent(ratio)} of the device's memory, "

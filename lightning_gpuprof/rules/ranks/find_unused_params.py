@@ -70,7 +70,6 @@ class FindUnusedParams(BaseRule):
             remove=('Trainer(..., strategy="ddp_find_unused_parameters_true")',), add=('Trainer(..., strategy="ddp")',)
         )
         return self.finding(
-            severity="info",
             subject=str(condition(metrics, "trainer.strategy")),
             summary=(
                 "DDP walks the autograd graph after each forward to find unused parameters, because "

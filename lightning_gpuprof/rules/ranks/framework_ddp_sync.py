@@ -110,7 +110,6 @@ class FrameworkDdpSync(BaseRule):
             return None
         change = _larger_batch(metrics)
         return self.finding(
-            severity="info",
             subject=SUBJECT,
             summary=(
                 f"{_lightning(metrics)} asks all ranks before each batch whether to stop, which takes "

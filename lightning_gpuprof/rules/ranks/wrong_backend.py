@@ -61,7 +61,6 @@ class WrongBackend(BaseRule):
             add=(f'Trainer(..., strategy={strategy}(process_group_backend="nccl"))',),
         )
         return self.finding(
-            severity="info",
             subject=str(strategy),
             summary=f"{ranks} GPU ranks communicate through {backend}: gradients take the way through host memory.",
             advice=f"Use NCCL, the default on GPUs: {change.added[0]}.",

@@ -45,6 +45,7 @@ _REMEDIES = (
 class GraphBreaks(BaseRule):
     id = "graph-breaks"
     title = "Compiled code falls back to Python in places"
+    certainty = 0.8
 
     least_count: int = threshold(1, source="catalogue: any, if the model is compiled")
 
@@ -60,38 +61,30 @@ class GraphBreaks(BaseRule):
         if facts is None or (facts.graph_break_count < self.least_count and not facts.failures):
             return None
         if facts.graph_break_count < self.least_count:
-            return _not_compiled(metrics, self.id, facts.failures)
+            return self._not_compiled(metrics, facts.failures)
         worst = next((b for b in facts.graph_breaks if b.file), next(iter(facts.graph_breaks), None))
         places = list(dict.fromkeys(_place(b) for b in facts.graph_breaks if b.file))
         shown = f" in {listed([in_words(place) for place in places[:3]])}" if places else ""
         more = f" and {len(places) - 3} other lines" if len(places) > 3 else ""
         failed = f" Not compiled at all: {_short(facts.failures[0])}." if facts.failures else ""
         return self.finding(
-            severity="info",
             subject=_place(worst) if worst is not None and worst.file else "torch.compile",
             summary=f"Compiled code falls back to Python{shown}{more}: "
             f"{counted(facts.graph_break_count, 'graph break')}, {counted(facts.graphs, 'graph')} in all.{failed}",
             advice=_advice(worst),
             evidence=(self.evidence("least_count", facts.graph_break_count, "graph breaks"), *_reasons(facts)),
-            confidence=0.8,
         )
 
-
-def _not_compiled(metrics: Metrics, rule: str, failures: tuple[str, ...]) -> Finding:
-    modules = condition(metrics, "compile.modules")
-    subject = modules if isinstance(modules, str) and modules else "torch.compile"
-    advice = _advice(GraphBreak(reason=failures[0], function="", file="", line=None, count=1))
-    return Finding(
-        rule=rule,
-        title=GraphBreaks.title,
-        severity="info",
-        subject=subject,
-        summary=f"{counted(len(failures), 'function')} of {subject} could not be compiled and "
-        f"{'runs' if len(failures) == 1 else 'run'} uncompiled: {_short(failures[0])}.",
-        advice=f"{advice} A break inside a loop costs the whole function.",
-        evidence=tuple(Evidence(name="failure", value=_short(failure)) for failure in failures[:5]),
-        confidence=0.8,
-    )
+    def _not_compiled(self, metrics: Metrics, failures: tuple[str, ...]) -> Finding:
+        subject = str(condition(metrics, "compile.modules") or "torch.compile")
+        advice = _advice(GraphBreak(reason=failures[0], function="", file="", line=None, count=1))
+        return self.finding(
+            subject=subject,
+            summary=f"{counted(len(failures), 'function')} of {subject} could not be compiled and "
+            f"{'runs' if len(failures) == 1 else 'run'} uncompiled: {_short(failures[0])}.",
+            advice=f"{advice} A break inside a loop costs the whole function.",
+            evidence=tuple(Evidence(name="failure", value=_short(failure)) for failure in failures[:5]),
+        )
 
 
 def _reasons(facts: CompileFacts) -> tuple[Evidence, ...]:

@@ -62,7 +62,6 @@ class SlowFirstSteps(BaseRule):
         compiled_s = metrics.compile.compile_s if metrics.compile is not None else 0.0
         told = f" torch.compile took {seconds(compiled_s)}." if compiled_s >= 0.1 * excess_s else ""
         return self.finding(
-            severity="info",
             subject="torch.compile" if compiled_s >= 0.5 * excess_s else "warm-up",
             summary=f"The first {counted(steps, 'step')} take {seconds(excess_s)} longer than steady ones "
             f"({percent(ratio)} of the run).{told}",
