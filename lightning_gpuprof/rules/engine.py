@@ -26,10 +26,9 @@ from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.signals import device_step, run_ms_per_step, steady_period_ms
 from lightning_gpuprof.rules.base import CRITICAL_STEPS, Metrics, MissingSignal, NotApplicable, Rule, possible, severity
-from lightning_gpuprof.rules.bounds import most_ms, phases_ms
+from lightning_gpuprof.rules.bounds import Pace, most_ms, phases_ms, workers_pace
 from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
 from lightning_gpuprof.rules.discovery import describe, installed
-from lightning_gpuprof.rules.pace import Pace, workers_pace
 from lightning_gpuprof.rules.prediction import expected
 from lightning_gpuprof.rules.steps.since_when import since_when
 from lightning_gpuprof.rules.thresholds import applied

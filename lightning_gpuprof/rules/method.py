@@ -13,8 +13,14 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import Metrics, Phase, condition, is_cpu_only, percent
 from lightning_gpuprof.rules.causes import MIN_NAMED_RATIO
 from lightning_gpuprof.rules.engine import Diagnosis
-from lightning_gpuprof.rules.method_checklist import checklist
-from lightning_gpuprof.rules.method_facts import COMPARE, MAX_INTERVAL_RATIO, computing_ratio, half_width, slowest
+from lightning_gpuprof.rules.method_checklist import (
+    COMPARE,
+    MAX_INTERVAL_RATIO,
+    checklist,
+    computing_ratio,
+    half_width,
+    slowest,
+)
 
 MAX_COST_RATIO = 0.01
 """What the profiler may take of a step. The method."""

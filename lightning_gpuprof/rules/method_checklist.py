@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.method import Check, CheckState, Level, LevelName
 from lightning_gpuprof.model.numbers import amount, counted, millis
-from lightning_gpuprof.rules.base import Metrics, is_cpu_only, percent
+from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.rules.base import Metrics, Phase, is_cpu_only, percent, possible
 from lightning_gpuprof.rules.engine import Diagnosis
-from lightning_gpuprof.rules.method_facts import COMPARE, MAX_INTERVAL_RATIO, computing_ratio, half_width, slowest
 
 MIN_WARM_UP_STEPS = 5
 """The method's checklist."""
@@ -169,3 +169,39 @@ def _verification_checks(metrics: Metrics) -> Iterable[Check]:
         bool(files),
         ", ".join(files) if files else "journal and report, no trace: GpuProfiler(windows=100)",
     )
+
+
+MAX_INTERVAL_RATIO = 0.05
+"""Half width of the 95 % interval of the median step time, of the median, up to which a baseline is firm. The
+method."""
+
+
+COMPARE = "gpuprof compare BEFORE AFTER, or GpuProfiler(baseline=<folder of this run>)"
+"""How a change is measured."""
+
+
+def half_width(metrics: Metrics) -> float | None:
+    """Half of the 95 % interval of the median step time, of the median; None: not known."""
+    ends, period = metrics.steps.period_median_interval_ms, metrics.steps.period_ms
+    if ends is None or period is None or not period.median > 0:
+        return None
+    half_ratio = (ends[1] - ends[0]) / 2 / period.median
+    return half_ratio if possible(half_ratio) else None
+
+
+def slowest(metrics: Metrics, among: Collection[Phase] = ()) -> tuple[Phase | None, float]:
+    """The longest phase and its share of the step; among some, or all.
+
+    Args:
+        metrics: Metrics of the run.
+        among: Phases to choose from; empty: all.
+    """
+    shares = {phase: share.median_ratio for phase, share in metrics.shares.items() if not among or phase in among}
+    longest = max(shares, key=lambda phase: shares[phase], default=None)
+    return longest, 0.0 if longest is None else shares[longest]
+
+
+def computing_ratio(metrics: Metrics) -> float:
+    """Share of the step in the model's own phases."""
+    ratios = (share.median_ratio for phase, share in metrics.shares.items() if phase in COMPUTE_PHASES)
+    return sum(ratio for ratio in ratios if possible(ratio))

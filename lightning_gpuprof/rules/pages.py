@@ -9,9 +9,8 @@ import re
 import sys
 
 from lightning_gpuprof.rules.base import Rule, source_of
-from lightning_gpuprof.rules.discovery import discover, find
+from lightning_gpuprof.rules.discovery import discover, find, no_such_rule
 from lightning_gpuprof.rules.examples import listed
-from lightning_gpuprof.rules.suggestions import no_such_rule
 
 
 def explain(rule_id: str) -> str:

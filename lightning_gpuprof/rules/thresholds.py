@@ -12,7 +12,7 @@ from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.config import THRESHOLDS
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.rules.base import Rule, Value
-from lightning_gpuprof.rules.suggestions import no_such_rule
+from lightning_gpuprof.rules.discovery import no_such_rule
 
 Thresholds = Mapping[str, Mapping[str, float]]
 """Rule id -> name of the threshold -> value, in the unit that the name ends with."""

@@ -15,8 +15,8 @@ from lightning_gpuprof.model.input_pipeline import InputWorker
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import gain
+from lightning_gpuprof.rules.bounds import workers_pace
 from lightning_gpuprof.rules.engine import combined_gain, diagnose, settle
-from lightning_gpuprof.rules.pace import workers_pace
 
 SLOW = {("Slow", "on_train_batch_end"): 10.0}
 

@@ -22,9 +22,9 @@ from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, percent, threshold
-from lightning_gpuprof.rules.compiling import compile_line
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured, of_every_step
+from lightning_gpuprof.rules.torch_advice import compile_line
 
 
 def _run(ms: float = 30.0, bandwidth_ratio: float = 0.8) -> dict[str, object]:

@@ -19,8 +19,8 @@ from __future__ import annotations
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import compiled, confidence
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, compile_words, late_launches
+from lightning_gpuprof.rules.launches.step_rule import compiled, confidence
 
 _SHORT = {"kernel_us": 3.0}
 _EAGER = {"compile.state": "none"}

@@ -30,8 +30,7 @@ from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import explained_step
-from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule, explained_step, of_every_step
 
 _EXPANDABLE = "expandable_segments:True"
 _CAUSES: tuple[IdleCause, ...] = ("host_work", "allocator")

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.rules.base import Change, Evidence, Metrics, MissingSignal, condition, worthwhile
-from lightning_gpuprof.rules.compiling import compile_line
-from lightning_gpuprof.rules.launches.device_idle import compiled, explained_step, shapes_vary
-from lightning_gpuprof.rules.launches.step_rule import of_every_step
-from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
+from lightning_gpuprof.rules.launches.step_rule import compiled, explained_step, of_every_step, shapes_vary
+from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse, compile_line
 
 IDLE_RATIO = 0.15
 """Time waiting for launches, of the step, from which a run is launch-bound. TraceLens: idle above 15 %."""

@@ -36,11 +36,10 @@ from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import delayed_ratio, is_cpu_only
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, gain, measured, percent, severity, threshold
-from lightning_gpuprof.rules.compiling import compile_line
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import compiled
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
-from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule, compiled, of_every_step
+from lightning_gpuprof.rules.torch_advice import compile_line
 
 _LINE = "model = torch.compile(model)"
 _EAGER = {"compile.state": "none"}

@@ -22,7 +22,7 @@ from __future__ import annotations
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import confidence, seen_step, step_evidence
+from lightning_gpuprof.rules.launches.step_rule import confidence, seen_step, step_evidence
 
 _FULL = {"kernels": 500, "fetch_us": 10.0}
 

@@ -1,13 +1,124 @@
-"""What all rules say that explain a part of a device's step by what a trace window shows."""
+"""What rules on a device's step share: its idle causes, and findings that say how certain these are."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.device_step import STARVED_RATIO, DeviceStep, ExplainedStep
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, Unmeasured
 from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, Words, gain, percent, severity
-from lightning_gpuprof.rules.launches.device_idle import confidence, remark, step_evidence
+from lightning_gpuprof.rules.base import (
+    BaseRule,
+    Evidence,
+    Finding,
+    Metrics,
+    Words,
+    condition,
+    gain,
+    is_cpu_only,
+    percent,
+    severity,
+    steady_period_ms,
+)
+
+MAX_INFLATION_RATIO = 1.25
+"""Traced over untraced step time from which a window's shares are said to be inflated. The method."""
+
+CONFIDENCE = 0.9
+"""Of causes that are taken from a window for steps that were not traced. Heuristic."""
+
+INFLATED_CONFIDENCE = 0.7
+"""The same if tracing inflated the window. Heuristic."""
+
+
+def explained_step(metrics: Metrics) -> ExplainedStep:
+    """The device's step with the causes of its idle time.
+
+    Raises:
+        NotApplicable: The model runs on the CPU.
+        MissingSignal: There are too few untraced steps, or no window holds the work of whole steps.
+    """
+    seen_step(metrics)
+    if not isinstance(metrics.device_step, ExplainedStep):
+        step = metrics.device_step
+        raise MissingSignal(step.why if isinstance(step, Unmeasured) else step.why_unexplained)
+    return metrics.device_step
+
+
+def seen_step(metrics: Metrics) -> DeviceStep:
+    """The device's step, as far as a window tells of it.
+
+    Raises:
+        NotApplicable: The model runs on the CPU.
+        MissingSignal: There are too few untraced steps, or no window tells of the device.
+    """
+    if is_cpu_only(metrics):
+        raise NotApplicable("the model runs on the CPU")
+    steady_period_ms(metrics)
+    step = metrics.device_step
+    if isinstance(step, Unmeasured):
+        raise MissingSignal(step.why)
+    if step.window is None:
+        raise MissingSignal(step.why_unexplained)
+    return step
+
+
+def less_work_saves_ms(metrics: Metrics, step: ExplainedStep, work_ms: float) -> float:
+    """What less work of the device saves of a step: nothing where late launches or a batch would take its place.
+
+    Args:
+        metrics: The run.
+        step: Its device's step.
+        work_ms: Work of the device per step.
+    """
+    if metrics.fetch.workers_set_the_pace and step.data_ms >= STARVED_RATIO * step.period_ms:
+        return 0.0
+    return max(0.0, work_ms - step.cause_ms("launch", "launch_latency"))
+
+
+def confidence(step: DeviceStep) -> float:
+    """0 to 1, lower where tracing inflated the window."""
+    inflation = None if step.window is None else step.window.inflation_ratio
+    return INFLATED_CONFIDENCE if inflation is not None and inflation > MAX_INFLATION_RATIO else CONFIDENCE
+
+
+def remark(step: ExplainedStep) -> str:
+    """What to know of the window, as sentences that begin with a blank; empty if there is nothing."""
+    inflation = step.window.inflation_ratio
+    if inflation is None or inflation <= MAX_INFLATION_RATIO:
+        return ""
+    return (
+        f" Traced steps took {inflation:.1f} times as long as others: how long the GPU idles is measured on untraced "
+        "steps, and why comes from the trace."
+    )
+
+
+def step_evidence(step: DeviceStep) -> tuple[Evidence, ...]:
+    """The times that all rules about a device's step use."""
+    return (
+        Evidence(name="untraced step time", value=step.period_ms, unit="ms"),
+        Evidence(name="device busy per step", value=step.busy_ms, unit="ms"),
+        Evidence(name="traced steps", value=float(step.steps), unit="steps"),
+    )
+
+
+def compiled(metrics: Metrics) -> bool | None:
+    """Whether ``torch.compile`` was in use at the first step, or compiled anything; None: not known."""
+    if metrics.compile is not None and metrics.compile.graphs > 0:
+        return True
+    state = condition(metrics, "compile.state")
+    return None if state is None else state != "none"
+
+
+def shapes_vary(step: ExplainedStep) -> bool | None:
+    """Whether the traced steps differ in the shapes that operators of the forward pass get; None: not known."""
+    operators = step.analysis.operators
+    rows = [row for row in (operators.shapes or () if operators is not None else ()) if row.input_shape]
+    forward = [row for row in rows if row.phase == "forward" and row.device_self_us]
+    if not forward or step.steps < 2:
+        return None
+    return any(row.occurrences % step.steps for row in forward)
+
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

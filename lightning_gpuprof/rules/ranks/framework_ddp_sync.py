@@ -31,7 +31,7 @@ from lightning_gpuprof.model.signals import condition, is_cpu_only, is_distribut
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
+from lightning_gpuprof.rules.launches.step_rule import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.transfers.wait_rule import costly_waits, idle_words, times
 
 SUBJECT = "Lightning's check of all ranks"

@@ -29,7 +29,7 @@ from lightning_gpuprof.model.signals import condition, delayed_ratio, is_cpu_onl
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Phase, Value, gain, severity, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.fused_update import FOREACH, FUSED, can_fuse
+from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse
 
 _WAITED_RATIO = 0.10
 """Waiting from which on it is named by itself, as for blocked-in-step."""

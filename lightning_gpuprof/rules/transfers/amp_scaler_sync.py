@@ -22,7 +22,7 @@ from __future__ import annotations
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Value, condition, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.steps.fused_update import FUSED
+from lightning_gpuprof.rules.torch_advice import FUSED
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
 
 

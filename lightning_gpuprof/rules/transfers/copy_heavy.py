@@ -26,7 +26,7 @@ from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, percent, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.device_idle import less_work_saves_ms
+from lightning_gpuprof.rules.launches.step_rule import less_work_saves_ms
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
 
 _BF16, _FLOAT = "c10::BFloat16", "float"

@@ -24,7 +24,7 @@ from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.launches.device_idle import less_work_saves_ms
+from lightning_gpuprof.rules.launches.step_rule import less_work_saves_ms
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
 
 

@@ -13,8 +13,7 @@ from lightning_gpuprof.model.host_waits import WaitCause
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Metrics, gain, measured, percent, severity
 from lightning_gpuprof.rules.examples import not_evaluated
-from lightning_gpuprof.rules.launches.device_idle import confidence, explained_step, remark, step_evidence
-from lightning_gpuprof.rules.launches.step_rule import StepRule
+from lightning_gpuprof.rules.launches.step_rule import StepRule, confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.launches.step_rule import of_every_step as of_every_step
 
 UNTRACED = (
