@@ -9,7 +9,10 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
+
+import msgspec
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -36,7 +39,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
         return "\n".join(f"{indent}{line}" for line in lines)
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        return action.help if action.default in (None, False, "", []) else super()._get_help_string(action)
+        return action.help if action.default in (None, False, "", [], ()) else super()._get_help_string(action)
 
 
 class CommandParser(ArgumentParser):
@@ -97,3 +100,22 @@ class Command:
         parser.epilog = "\n".join(["examples:", *(f"  {example}" for example in self.examples)])
         self.add_arguments(parser)
         return parser
+
+
+def print_json(value: object) -> None:
+    """Print a value for a program.
+
+    Args:
+        value: Whatever msgspec encodes.
+    """
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Words with commas between, as the type of an argument."""
+    return tuple(name for part in text.split(",") if (name := part.strip()))
+
+
+def path(text: str) -> Path:
+    """A path, as the type of an argument; a shell leaves the ``~`` of ``--option=~/file`` alone."""
+    return Path(text).expanduser()

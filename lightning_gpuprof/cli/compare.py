@@ -6,11 +6,10 @@ import math
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_gpuprof.cli import source
-from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.command import Command, names
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.comparison import DEFAULT_METRICS, DEFAULT_THRESHOLD_RATIO, Outcome
 from lightning_gpuprof.model.conditions import FIXED_GROUPS, FixedGroup
@@ -21,31 +20,14 @@ EXIT_CODES: dict[Outcome, int] = {"improved": 0, "within noise": 0, "regressed":
 """A gate must not open because nothing could be compared."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputOptions:
-    """What is to be judged, and where the comparison goes."""
-
-    allow: tuple[FixedGroup, ...] = ()
-    """Of hardware, model and batch, what may differ."""
-    threshold_ratio: float = DEFAULT_THRESHOLD_RATIO
-    """Smallest change that counts."""
-    metrics: tuple[str, ...] = ()
-    """Measures that the outcome rests on; empty for those of the default."""
-    as_json: bool = False
-    """Print JSON for a program."""
-    junit: Path | None = None
-    page: Path | None = None
-    everything: bool = False
-    """Print all numbers instead of the first screen."""
-
-
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("before", metavar="A", help="the earlier run: its folder or a report.json")
-    parser.add_argument("after", metavar="B", help="the later run: its folder or a report.json")
+    parser.add_argument("before", metavar="A", type=Path, help="the earlier run: its folder or a report.json")
+    parser.add_argument("after", metavar="B", type=Path, help="the later run: its folder or a report.json")
     parser.add_argument(
         "--allow",
         metavar="GROUPS",
-        default="",
+        type=names,
+        default=(),
         help=f"allow these to differ: {', '.join(FIXED_GROUPS)}; several with commas between",
     )
     parser.add_argument(
@@ -57,39 +39,23 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--metric",
         metavar="NAMES",
-        default="",
+        type=names,
+        default=(),
         help="what the outcome is based on: throughput, wall, step_time, p95, phase.NAME, memory.NAME; "
         f"several with commas between; default: {','.join(DEFAULT_METRICS)}",
     )
     parser.add_argument("--all", action="store_true", help="print all numbers instead of the first screen")
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
-    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML for a CI system: one test case per measure")
-    parser.add_argument("--html", metavar="FILE", help="write the comparison as a page that opens offline")
-
-
-def _run(options: Namespace) -> int:
-    wanted = OutputOptions(
-        allow=_groups(options.allow),
-        threshold_ratio=parse_share("--threshold", options.threshold),
-        metrics=tuple(_names(options.metric)),
-        as_json=options.json,
-        junit=None if options.junit is None else Path(options.junit),
-        page=None if options.html is None else Path(options.html),
-        everything=options.all,
+    parser.add_argument(
+        "--junit", metavar="FILE", type=Path, help="write JUnit XML for a CI system: one test case per measure"
     )
-    return run(Path(options.before), Path(options.after), wanted)
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the comparison as a page that opens offline")
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _groups(text: str) -> tuple[FixedGroup, ...]:
-    names = _names(text)
-    unknown: Sequence[str] = [name for name in names if name not in FIXED_GROUPS]
-    if unknown:
+def _groups(given: Sequence[str]) -> tuple[FixedGroup, ...]:
+    if unknown := [name for name in given if name not in FIXED_GROUPS]:
         raise ArgumentError("--allow", unknown[0], f"be of {', '.join(FIXED_GROUPS)}")
-    return tuple(group for group in FIXED_GROUPS if group in names)
+    return tuple(group for group in FIXED_GROUPS if group in given)
 
 
 def parse_share(argument: str, text: str) -> float:
@@ -112,48 +78,34 @@ def parse_share(argument: str, text: str) -> float:
     return value
 
 
-def run(before: Path, after: Path, wanted: OutputOptions | None = None) -> int:
-    """Compare two runs.
-
-    Args:
-        before: Folder or ``report.json`` of the earlier run.
-        after: Folder or ``report.json`` of the later run.
-        wanted: What to judge, and where the comparison goes; None for the defaults, to the terminal.
-
-    Returns:
-        0 for improved and within noise, 1 for regressed, 2 for not comparable.
-
-    Raises:
-        GpuProfError: A report cannot be read or made, a file cannot be written, there is no such measure.
-    """
+def _run(options: Namespace) -> int:
     from lightning_gpuprof import pipeline  # analysis and rules: not for --help
 
-    wanted = wanted or OutputOptions()
     comparison = pipeline.compare_runs(
-        source.load_run(before),
-        source.load_run(after),
-        before_name=str(before),
-        after_name=str(after),
-        allow=wanted.allow,
-        threshold_ratio=wanted.threshold_ratio,
-        metrics=wanted.metrics,
+        source.load_run(options.before),
+        source.load_run(options.after),
+        before_name=str(options.before),
+        after_name=str(options.after),
+        allow=_groups(options.allow),
+        threshold_ratio=parse_share("--threshold", options.threshold),
+        metrics=options.metric,
     )
-    if wanted.as_json:
+    if options.json:
         sys.stdout.write(json_report.encode_comparison(comparison).decode())
     else:
         from lightning_gpuprof.sinks.comparison_text import print_comparison  # as below: nobody else waits for it
 
-        print_comparison(comparison, everything=wanted.everything)
-    if wanted.junit is not None:
+        print_comparison(comparison, everything=options.all)
+    if options.junit is not None:
         from lightning_gpuprof.sinks import comparison_junit
 
-        comparison_junit.write_junit(comparison, wanted.junit, only=wanted.metrics)
-        _print_written("JUnit", wanted.junit)
-    if wanted.page is not None:
+        comparison_junit.write_junit(comparison, options.junit, only=options.metric)
+        _print_written("JUnit", options.junit)
+    if options.html is not None:
         from lightning_gpuprof.sinks import comparison_html
 
-        comparison_html.write(comparison, wanted.page)
-        _print_written("HTML", wanted.page)
+        comparison_html.write(comparison, options.html)
+        _print_written("HTML", options.html)
     return EXIT_CODES[comparison.outcome]
 
 

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.cli.entries import ENTRIES, Entry
 
 Shell = Literal["bash", "zsh"]
@@ -189,7 +189,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(options: Namespace) -> int:
     found = [words(entry) for entry in ENTRIES]
     if options.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        print_json(found)
     else:
         sys.stdout.write(_SCRIPTS[options.shell](found))
     return 0

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module, metadata
 
-import msgspec
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +15,7 @@ from lightning_gpuprof import __version__
 from lightning_gpuprof.capture.nvml.inspection import MachineGpus, inspect_in_child
 from lightning_gpuprof.capture.switches import GPUPROF, LIVE, unknown_value
 from lightning_gpuprof.cli.check import Check, State
-from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
 from lightning_gpuprof.cli.doctor_host import host_checks
 from lightning_gpuprof.sinks import plain
@@ -50,21 +48,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    return run(as_json=options.json)
-
-
-def run(*, as_json: bool = False) -> int:
-    """Look at the machine and print what was found.
-
-    Args:
-        as_json: Print JSON for a program.
-
-    Returns:
-        0; an absence is no error.
-    """
     checks = examine()
-    if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(checks), indent=1).decode() + "\n")
+    if options.json:
+        print_json(checks)
     else:
         _print(checks)
     return 0

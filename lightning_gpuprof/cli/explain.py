@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.command import Command, print_json
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -18,29 +17,18 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    if options.rule is None:
-        return list_all(as_json=options.json)
-    return run(options.rule, as_json=options.json)
-
-
-def run(rule: str, *, as_json: bool = False) -> int:
-    """Print a rule's page: drawn on a terminal, as Markdown elsewhere.
-
-    Args:
-        rule: Its id.
-        as_json: Print JSON for a program.
-
-    Returns:
-        0.
-
-    Raises:
-        GpuProfError: There is no such rule.
-    """
     from lightning_gpuprof.rules import pages  # loads all rules: not for --help
 
-    page = pages.explain(rule)
-    if as_json:
-        sys.stdout.write(msgspec.json.encode({"rule": rule, "page": page}).decode() + "\n")
+    if options.rule is None:
+        rules = pages.overview()
+        if options.json:
+            print_json([{"rule": rule, "finds": finds} for rule, finds in rules.items()])
+        else:
+            _print_all(pages.families(), rules)
+        return 0
+    page = pages.explain(options.rule)
+    if options.json:
+        print_json({"rule": options.rule, "page": page})
     elif sys.stdout.isatty():
         from rich.markdown import Markdown  # only where it is drawn: takes as long as all else
 
@@ -52,22 +40,8 @@ def run(rule: str, *, as_json: bool = False) -> int:
     return 0
 
 
-def list_all(*, as_json: bool = False) -> int:
-    """Print all rules, each with what it finds.
-
-    Args:
-        as_json: Print JSON for a program.
-
-    Returns:
-        0.
-    """
-    from lightning_gpuprof.rules import pages  # loads all rules: not for --help
-
-    rules = pages.overview()
-    if as_json:
-        listed = [{"rule": rule, "finds": finds} for rule, finds in rules.items()]
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(listed), indent=1).decode() + "\n")
-        return 0
+def _print_all(families: Mapping[str, Sequence[str]], rules: Mapping[str, str]) -> None:
+    """All rules by family, each with what it finds."""
     from rich.table import Table
     from rich.text import Text
 
@@ -77,12 +51,11 @@ def list_all(*, as_json: bool = False) -> int:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for title, family in pages.families().items():
+    for title, family in families.items():
         table.add_row(Text(f"\n{plain.visible(title)}", style="bold"), Text(""))
         for rule in family:
             table.add_row(Text(f"  {plain.name(rule)}"), Text(plain.visible(rules[rule])))
     print_to(None, table)
-    return 0
 
 
 def _rules() -> list[str]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lightning_gpuprof.cli import source
-from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.command import Command, path, print_json
 from lightning_gpuprof.errors import JournalError
-from lightning_gpuprof.sinks.data_files import FORMATS, Format, write_tables
+from lightning_gpuprof.sinks.data_files import FORMATS, write_tables
 from lightning_gpuprof.sinks.status_line import progress
 
 if TYPE_CHECKING:
@@ -33,48 +33,31 @@ class Written(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
+    parser.add_argument(
+        "dir", metavar="DIR", type=Path, help="folder of a run: the profiler's own or the logger's around it"
+    )
     parser.add_argument("--format", choices=FORMATS, default="csv", help="parquet needs pyarrow")
-    parser.add_argument("--output", metavar="FOLDER", help=f"write here, not into DIR/{DEFAULT_FOLDER}")
+    parser.add_argument("--output", metavar="FOLDER", type=path, help=f"write here, not into DIR/{DEFAULT_FOLDER}")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
 def _run(options: Namespace) -> int:
-    output = None if options.output is None else Path(options.output).expanduser()
-    return run(Path(options.dir), form=options.format, output=output, as_json=options.json)
-
-
-def run(directory: Path, *, form: Format = "csv", output: Path | None = None, as_json: bool = False) -> int:
-    """Write a run's tables.
-
-    Args:
-        directory: Folder of the run.
-        form: Of the files.
-        output: Folder of the files; None is ``export`` in the run's folder.
-        as_json: Print JSON for a program.
-
-    Returns:
-        0.
-
-    Raises:
-        GpuProfError: There is no run, it cannot be read, a file cannot be written, or parquet needs pyarrow.
-    """
     from lightning_gpuprof.analyze.data_tables import report_tables  # numpy: not for --help
 
-    folder = source.run_folder(directory)
+    folder = source.run_folder(options.dir)
     with progress("reading the journals"):
         measured, problems = _measured(folder)
     for problem in problems:
         print(f"gpuprof: warning: {problem}", file=sys.stderr)
     tables = [*measured, *report_tables(source.remake(folder))]
     with progress("writing the tables"):
-        paths = write_tables(tables, output or folder / DEFAULT_FOLDER, form)
+        files = write_tables(tables, options.output or folder / DEFAULT_FOLDER, options.format)
     written = [
-        Written(table=table.name, file=str(path), rows=len(table), columns=list(table.columns))
-        for table, path in zip(tables, paths, strict=True)
+        Written(table=table.name, file=str(file), rows=len(table), columns=list(table.columns))
+        for table, file in zip(tables, files, strict=True)
     ]
-    if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(written), indent=1).decode() + "\n")
+    if options.json:
+        print_json(written)
         return 0
     width = max(len(one.table) for one in written)
     for one in written:
@@ -90,9 +73,9 @@ def _measured(folder: Path) -> tuple[list[DataTable], list[str]]:
 
     journals: list[Journal] = []
     problems: list[str] = []
-    for path in sorted(folder.glob(source.JOURNALS), key=lambda path: (len(path.name), path.name)):
+    for file in sorted(folder.glob(source.JOURNALS), key=lambda file: (len(file.name), file.name)):
         try:
-            journals.append(read_journal(path))
+            journals.append(read_journal(file))
         except JournalError as error:
             problems.append(str(error))
     if not journals:

@@ -6,14 +6,13 @@ Options as in the user guides of Nsight Systems 2025 and Nsight Compute 2025.
 from __future__ import annotations
 
 import shlex
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
 
-from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.errors import ArgumentError
 
 Tool = Literal["nsys", "ncu"]
@@ -87,44 +86,11 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    return run(
-        options.training or (),
-        tool=options.tool,
-        windows=options.windows,
-        output=options.output,
-        as_json=options.json,
-    )
-
-
-def run(
-    training: Sequence[str],
-    *,
-    tool: Tool = "nsys",
-    windows: int | None = None,
-    output: str = "",
-    as_json: bool = False,
-) -> int:
-    """Print the command; the notes are comments of a shell, so that all of it can be pasted. Arguments: see `advise`.
-
-    Args:
-        training: The command that trains.
-        tool: ``nsys`` or ``ncu``.
-        windows: Most windows that Nsight Systems records; None for all.
-        output: Name of the tool's report.
-        as_json: Whether to print JSON.
-
-    Returns:
-        0.
-
-    Raises:
-        ArgumentError: See :func:`advise`.
-    """
-    advice = advise(training, tool=tool, windows=windows, output=output)
-    if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(advice), indent=1).decode() + "\n")
-    else:
-        lines = [*(f"# {note}" for note in advice.notes), shlex.join(advice.argv)]
-        sys.stdout.write("\n".join(lines) + "\n")
+    advice = advise(options.training, tool=options.tool, windows=options.windows, output=options.output)
+    if options.json:
+        print_json(advice)
+    else:  # notes are comments of a shell: all of it can be pasted
+        print(*(f"# {note}" for note in advice.notes), shlex.join(advice.argv), sep="\n")
     return 0
 
 

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from lightning_gpuprof.cli import source
-from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.command import Command, path
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.config import ReportKind
 from lightning_gpuprof.model.report import Report
@@ -18,59 +18,34 @@ from lightning_gpuprof.sinks.status_line import progress
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own or the logger's around it")
+    parser.add_argument(
+        "dir", metavar="DIR", type=Path, help="folder of a run: the profiler's own or the logger's around it"
+    )
     parser.add_argument("--all", action="store_true", help="print all numbers instead of the first screen")
     parser.add_argument("--json", action="store_true", help="print the report as JSON and write nothing else")
     parser.add_argument("--rank", type=int, metavar="N", help="the report of rank N; nothing is written into DIR")
-    parser.add_argument("--html", metavar="FILE", help="write the page here, not into DIR")
+    parser.add_argument("--html", metavar="FILE", type=path, help="write the page here, not into DIR")
 
 
 def _run(options: Namespace) -> int:
-    page = None if options.html is None else Path(options.html)
-    return run(Path(options.dir), as_json=options.json, page=page, everything=options.all, rank=options.rank)
-
-
-def run(
-    directory: Path,
-    *,
-    as_json: bool = False,
-    page: Path | None = None,
-    everything: bool = False,
-    rank: int | None = None,
-) -> int:
-    """Make a run's reports again.
-
-    Args:
-        directory: Folder of the run.
-        as_json: Print JSON for a program and leave the folder as it is.
-        page: Where to write the HTML page; None is the run's folder.
-        everything: Print all numbers instead of the first screen.
-        rank: Whose report; None: the lowest one's, which is also written into the folder.
-
-    Returns:
-        0.
-
-    Raises:
-        GpuProfError: There is no run, it cannot be read, or ``page`` cannot be written.
-    """
-    folder = source.run_folder(directory, newest=True)
-    report = source.remake(folder, rank)
+    folder, page = source.run_folder(options.dir, newest=True), options.html
+    report = source.remake(folder, options.rank)
     if page is not None:
         from lightning_gpuprof.sinks import html  # as below: nobody else waits for it
 
         with progress(f"writing {name(str(page))}"):
             html.write(report, page, folder)
-    if as_json:
+    if options.json:
         sys.stdout.write(json_report.encode(report).decode())
         return 0
-    where = _rewrite(report, folder, with_page=page is None) if rank is None else {}
+    where = _rewrite(report, folder, with_page=page is None) if options.rank is None else {}
     if page is not None:
         where["HTML"] = str(page)
     # The logger's folder around ours also holds the scalars and the text.
     logs = folder.parent if folder.match(FOLDER_PATTERN) else folder
     if any(logs.glob("events.out.tfevents*")) or any(folder.glob("*.pt.trace.json.gz")):
         where["TensorBoard"] = f"tensorboard --logdir {logs}"
-    if everything:
+    if options.all:
         from lightning_gpuprof.sinks.terminal import print_report
 
         print_report(report, where=where)

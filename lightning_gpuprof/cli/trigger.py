@@ -11,7 +11,7 @@ import msgspec
 
 from lightning_gpuprof.capture.triggers import TRIGGER_FILE
 from lightning_gpuprof.cli import source
-from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.journal import Footer, Header
@@ -24,28 +24,12 @@ _NAMED = 5
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="folder of a run: the profiler's own, or one above it")
+    parser.add_argument("dir", metavar="DIR", type=Path, help="folder of a run: the profiler's own, or one above it")
     parser.add_argument("--json", action="store_true", help="print what was touched as JSON")
 
 
 def _run(options: Namespace) -> int:
-    return run(Path(options.dir), as_json=options.json)
-
-
-def run(directory: Path, *, as_json: bool = False) -> int:
-    """Ask a running job for a trace window.
-
-    Args:
-        directory: Folder of the run.
-        as_json: Print JSON for a program.
-
-    Returns:
-        0.
-
-    Raises:
-        ReportError: There is no journal, the run has ended, or the folder cannot be written.
-    """
-    folder = running_folder(directory)
+    folder = running_folder(options.dir)
     trigger = folder / TRIGGER_FILE
     try:
         trigger.touch()
@@ -55,16 +39,15 @@ def run(directory: Path, *, as_json: bool = False) -> int:
         f"no process {header.pid} is on this host: if rank {header.rank} was killed, there will be no trace"
         for header in _dead_ranks(folder)
     ]
-    if as_json:
-        said = {"folder": str(folder), "touched": str(trigger), "doubts": doubts}
-        print(msgspec.json.format(msgspec.json.encode(said), indent=1).decode())
+    if options.json:
+        print_json({"folder": str(folder), "touched": str(trigger), "doubts": doubts})
         return 0
     print(
         f"touched {trigger}\n"
         "Each rank of trace.ranks looks there about once a second, and opens a window at its next steps, several "
         "ranks at the same step some seconds later, unless trace "
         "is off, its limits are reached or another tracer is in use.\n"
-        f"The trace appears as {folder / 'rank*.pt.trace.json.gz'}; `gpuprof report {directory}` shows what is in it."
+        f"The trace appears as {folder / 'rank*.pt.trace.json.gz'}; `gpuprof report {options.dir}` shows what is in it."
     )
     for doubt in doubts:
         print(f"gpuprof: warning: {doubt}", file=sys.stderr)

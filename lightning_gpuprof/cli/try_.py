@@ -17,7 +17,7 @@ import msgspec
 
 from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
 from lightning_gpuprof.cli import source
-from lightning_gpuprof.cli.command import Command
+from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ArgumentError, GpuProfError, TrialError
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
@@ -50,7 +50,11 @@ _MOST_RUNS = 50
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "tried", nargs="?", metavar="RUN", help="folder of the run whose advice is tried; default: its newest run here"
+        "tried",
+        nargs="?",
+        metavar="RUN",
+        type=Path,
+        help="folder of the run whose advice is tried; default: its newest run here",
     )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="training time in all, in seconds")
     parser.add_argument(
@@ -69,46 +73,24 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    program = list(getattr(options, "program", ()))
-    directory = None if options.tried is None else Path(options.tried)
-    if not program and directory is not None and (options.patch or options.write):
-        return _patch(_kept(directory), write=options.write)
-    trial = run(
-        program,
-        directory=directory,
-        seconds=options.seconds,
-        settings=options.arm,
-        of_input=options.input,
-    )
+    patches = options.patch or options.write
+    if patches and not options.program and options.tried is not None:
+        return _patch(_kept(options.tried), write=options.write)
+    trial = _trial(options)
     if options.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(trial), indent=1).decode() + "\n")
+        print_json(trial)
         return 0
     from lightning_gpuprof.sinks.trial_screen import print_trial
     from lightning_gpuprof.sinks.trial_tables import best
 
-    patches = options.patch or options.write
     can_apply = trial.run and not patches and best(trial) is not None
     apply = f"gpuprof try {visible(trial.run)} --patch" if can_apply else ""
     print_trial(trial, apply=apply, file=sys.stderr if patches else None)
     return _patch(trial, write=options.write) if patches else 0
 
 
-def run(
-    program: Sequence[str],
-    *,
-    directory: Path | None = None,
-    seconds: float = SECONDS,
-    settings: Sequence[str] = (),
-    of_input: bool = False,
-) -> Trial:
+def _trial(options: Namespace) -> Trial:
     """Try what is advised, or what was asked for.
-
-    Args:
-        program: The command that trains.
-        directory: Folder of the run whose advice it is; None: the newest of the same script, or one that is made.
-        seconds: Of training in all, a profile of the first steps included.
-        settings: ``NAME=V[,V...]`` in place of the advice.
-        of_input: Search for the loader's best settings.
 
     Raises:
         GpuProfError: An argument is wrong, or the program cannot be tried.
@@ -116,31 +98,30 @@ def run(
     from lightning_gpuprof.trial import arms
 
     begin = time.monotonic()
+    program: list[str] = options.program
+    seconds: float = options.seconds
     if not program:
         raise TrialError("no command to try: put it after --, as gpuprof try -- python train.py")
     if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
         raise ArgumentError("--seconds", seconds, f"be from {LEAST_SECONDS:g} to {MOST_SECONDS:g}")
-    asked = arms.asked(settings)
+    asked = arms.asked(options.arm)
     if shutil.which(program[0]) is None:
         hint = f", as python {program[0]}" if program[0].endswith(".py") else ""
         raise TrialError(f"there is no command {program[0]!r}: name the one that trains{hint}")
-    not_tried: tuple[NotTried, ...] = ()
-    folder: Path | None = None
-    if of_input:
+    if options.input:
         asked += arms.of_loader(max(1, int(usable_cpus(affinity=len(affinity() or (0,))))))
-    if not asked or directory is not None:
-        folder = _run_of(directory, program)
+    folder = None if asked and options.tried is None else _run_of(options.tried, program)
+    not_tried: tuple[NotTried, ...] = ()
     with _Shown(seconds) as shown:
         if not asked and folder is None:
             profiled = min(PROFILE_SECONDS, seconds / 2)
             folder = _profiled(program, profiled, shown)
             seconds -= profiled
             shown.seconds = seconds
-        if not asked:
-            assert folder is not None
+        if not asked and folder is not None:
             asked, not_tried = arms.advised(source.remake(folder).findings)
-        plan = Plan(arms=asked, seconds=seconds, loader=of_input)
-        trial = _tried(program, plan, not_tried, shown, only_arms=bool(settings))
+        plan = Plan(arms=asked, seconds=seconds, loader=options.input)
+        trial = _tried(program, plan, not_tried, shown, only_arms=bool(options.arm))
     trial.command, trial.run = tuple(program), "" if folder is None else str(folder)
     trial.seconds = time.monotonic() - begin
     if folder is not None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from lightning_gpuprof.cli import trace_outputs
-from lightning_gpuprof.cli.trace import OutputOptions, run
+from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.sinks import trace_findings
@@ -64,7 +64,7 @@ def test_the_first_finding_of_a_recorded_trace(shared: Path, name: str) -> None:
 
 
 def test_the_text_begins_with_verdict_finding_and_fix(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run([shared / "traces" / "h100_bert_small.json.gz"], OutputOptions())
+    main(["trace", str(shared / "traces" / "h100_bert_small.json.gz")])
     first, *rest = " ".join(capsys.readouterr().out.split()).partition("rules need a run")
     assert "Host-bound" in first
     assert (
@@ -74,7 +74,16 @@ def test_the_text_begins_with_verdict_finding_and_fix(shared: Path, capsys: pyte
 
 
 def test_the_page_begins_with_them_too(shared: Path, tmp_path: Path) -> None:
-    run([shared / "traces" / "h100_bert_small.json.gz"], OutputOptions(html=tmp_path / "t.html", tables=("idle",)))
+    main(
+        [
+            "trace",
+            str(shared / "traces" / "h100_bert_small.json.gz"),
+            "--html",
+            str(tmp_path / "t.html"),
+            "--table",
+            "idle",
+        ]
+    )
     page = (tmp_path / "t.html").read_text()
     assert page.index("Host-bound") < page.index('class="finding critical"') < page.index('id="summary"')
     assert page.index("rules need a run") < page.index('id="summary"')
@@ -92,8 +101,8 @@ def test_a_trace_of_our_own_without_a_device_has_no_finding_but_a_verdict(tmp_pa
 def test_facts_alone_ask_no_rule(shared: Path) -> None:
     """``--json`` is for programs that call it for many traces."""
     code = (
-        "import sys; from pathlib import Path; from lightning_gpuprof.cli.trace import OutputOptions, run;"
-        f"run([Path({str(shared / 'traces' / 'a100_triton_tiny.json.gz')!r})], OutputOptions(json=True));"
+        "import sys; from lightning_gpuprof.cli.main import main;"
+        f"main(['trace', {str(shared / 'traces' / 'a100_triton_tiny.json.gz')!r}, '--json']);"
         "assert not [name for name in sys.modules if name.startswith('lightning_gpuprof.rules')]"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0

@@ -48,8 +48,8 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statement:
-    """A line that holds for the whole process; another value for the same setting is replaced."""
+class Line:
+    """A line of code."""
 
     line: str
 
@@ -59,23 +59,16 @@ class Statement:
         return (self.line,)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compiled:
+class Statement(Line):
+    """It holds for the whole process; another value for the same setting is replaced."""
+
+
+class Compiled(Line):
     """``model = torch.compile(model, ...)`` before the fit."""
 
-    line: str
 
-    @property
-    def snippet(self) -> tuple[str, ...]:
-        """To put in by hand."""
-        return (self.line,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Removed:
+class Removed(Line):
     """A statement that goes."""
-
-    line: str
 
     @property
     def snippet(self) -> tuple[str, ...]:
