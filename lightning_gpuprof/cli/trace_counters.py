@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model import clock_events, numbers
-from lightning_gpuprof.trace.export.tracks import CounterTrack
+from lightning_gpuprof.trace.export.event_text import CounterTrack
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 

@@ -35,14 +35,7 @@ from lightning_gpuprof.trace.tables import (
     is_id_column,
     narrowed,
 )
-from lightning_gpuprof.trace.times import (
-    LATEST_NS,
-    LONGEST_NS,
-    Times,
-    is_moment,
-    joined_ns,
-    times_of,
-)
+from lightning_gpuprof.trace.times import LATEST_NS, LONGEST_NS, Times, is_moment, joined_ns, times_of
 
 Kind = Literal[
     "kernel", "memcpy", "memset", "device_wait", "runtime", "cpu_op", "annotation", "python_function", "overhead"
@@ -344,15 +337,7 @@ def _numbered(numbers: dict[Any, int], keys: list[Any]) -> Int32:
 def _geometries(arguments: Sequence[DeviceArguments]) -> list[tuple[Any, ...]]:
     # bytes: a Raw keeps the whole piece alive
     return [
-        (
-            bytes(a.grid),
-            bytes(a.block),
-            a.registers,
-            a.shared_memory,
-            a.blocks_per_sm,
-            a.warps_per_sm,
-            a.occupancy,
-        )
+        (bytes(a.grid), bytes(a.block), a.registers, a.shared_memory, a.blocks_per_sm, a.warps_per_sm, a.occupancy)
         for a in arguments
     ]
 

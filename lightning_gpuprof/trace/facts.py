@@ -8,6 +8,7 @@ import numpy as np
 
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
 from lightning_gpuprof.trace.distinct import summed
+from lightning_gpuprof.trace.host_phases import is_fetch
 from lightning_gpuprof.trace.intervals import covered_ns, union
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
@@ -63,11 +64,6 @@ def window_facts(trace: Trace | LinkedTrace, *, start_step: int, stop_step: int,
         top_operators=_top(trace, operators.name, nesting.exclusive_ns),
         top_kernels=_top(trace, trace.kernel.name, trace.kernel.duration_ns),
     )
-
-
-def is_fetch(name: str) -> bool:
-    """Whether a range of this name is the fetch of a batch: torch's around ``__next__``, or ours around that."""
-    return "DataLoader" in name and "__next__" in name
 
 
 def _steps_us(ranges: Spans) -> tuple[float, ...]:

@@ -44,6 +44,11 @@ def phase_of_name(name: str) -> Phase | None:
     return next((phase for pattern, phase in _COMPILED if pattern.search(name)), None)
 
 
+def is_fetch(name: str) -> bool:
+    """Whether a range of this name is the fetch of a batch: torch's around ``__next__``, or ours around that."""
+    return "DataLoader" in name and "__next__" in name
+
+
 class HostPhases:
     """Ranges whose names tell a phase.
 

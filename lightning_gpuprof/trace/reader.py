@@ -205,7 +205,7 @@ class Trace:
         Raises:
             TraceError: The file is missing, a folder, empty, cut off, broken, or not a Kineto trace.
         """
-        trace = read(_File(source), frames=frames, processes=processes, block_bytes=block_bytes)
+        trace = _read_file(_File(source), frames, block_bytes, processes)
         trim_heap()
         return trace
 
@@ -235,18 +235,7 @@ class _File:
         return open_json_of(self._stream)
 
 
-def read(file: _File, *, frames: bool, processes: int | None, block_bytes: int) -> Trace:
-    """Read a trace in the fastest way that takes it; see :meth:`Trace.read`.
-
-    Args:
-        file: The file.
-        frames: Whether calls of Python functions are read.
-        processes: 1 or 2; None for what suits the size.
-        block_bytes: Bytes of JSON in memory at a time.
-
-    Raises:
-        TraceError: The file cannot be read, or is no trace.
-    """
+def _read_file(file: _File, frames: bool, block_bytes: int, processes: int | None) -> Trace:
     try:
         return _read(file, frames, block_bytes, processes)
     except FileNotFoundError:

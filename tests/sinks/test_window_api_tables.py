@@ -93,9 +93,7 @@ def test_a_row_has_both_shares_and_the_columns_of_nsys() -> None:
     assert [column.title for column in table.columns] == [
         *("table", "window", "total", "calls", "avg", "med", "min", "max", "std", "call")
     ]
-    assert texts(table) == [
-        ["75.0 %", "1.2 %", "1,230", "3", "412", "400", "34.5", "800", "12", "cudaLaunchKernel"],
-    ]
+    assert texts(table) == [["75.0 %", "1.2 %", "1,230", "3", "412", "400", "34.5", "800", "12", "cudaLaunchKernel"]]
     assert "nsys' Time (%)" in table.columns[0].help
     assert "host" in table.columns[1].help
 

@@ -62,15 +62,7 @@ FOUND = Communication(
     notes=("The size of 1 of 4 collectives is not known.",),
 )
 NONE = Communication(
-    rank=None,
-    world_size=None,
-    backend=None,
-    devices=(),
-    kinds=(),
-    sizes=(),
-    sizes_left_out=0,
-    streams=(),
-    notes=(),
+    rank=None, world_size=None, backend=None, devices=(), kinds=(), sizes=(), sizes_left_out=0, streams=(), notes=()
 )
 ALL = (
     tables.device_communication_table,

@@ -25,14 +25,7 @@ def with_modules() -> Attribution:
         for path, us in times.items()
     )
     return Attribution(
-        stacks=None,
-        device_us=1000.0,
-        levels=(),
-        lines=(),
-        modules=rows,
-        phases=(),
-        blocked_us=0.0,
-        full_queue_us=0.0,
+        stacks=None, device_us=1000.0, levels=(), lines=(), modules=rows, phases=(), blocked_us=0.0, full_queue_us=0.0
     )
 
 

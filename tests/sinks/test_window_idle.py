@@ -142,13 +142,7 @@ def test_small_causes_of_steps_share_a_column() -> None:
     causes_us = dict(zip(IDLE_CAUSES, (9_000.0, 8_000.0, 7_000.0, 6_000.0, 2_000.0, 1_000.0), strict=False))
     step = msgspec.structs.replace(DEVICE.steps[0], causes_us=causes_us)
     table = step_table(msgspec.structs.replace(DEVICE, steps=(step,)))
-    assert [column.title for column in table.columns][4:] == [
-        "data",
-        "checkpoint",
-        "callbacks",
-        "validation",
-        "other",
-    ]
+    assert [column.title for column in table.columns][4:] == ["data", "checkpoint", "callbacks", "validation", "other"]
     assert texts(table)[0][4:] == ["9", "8", "7", "6", "3"]
 
 

@@ -91,13 +91,7 @@ def found() -> KernelFacts:
         ),
         kernels=(
             KernelRow(
-                name=RELU,
-                kernel_class="elementwise",
-                dtype="bf16",
-                tensor_cores=None,
-                share_ratio=1.0,
-                **TIMES,
-                **FILL,
+                name=RELU, kernel_class="elementwise", dtype="bf16", tensor_cores=None, share_ratio=1.0, **TIMES, **FILL
             ),
         ),
         activity=(activity("0", 7, "aten::relu"), activity("0", None, None)),

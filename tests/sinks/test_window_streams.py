@@ -10,12 +10,7 @@ from rich.console import Console
 from lightning_gpuprof.model.trace.streams import Concurrency, DeviceStreams, QueueDepth, Streams, StreamTimes
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.terminal_table import draw
-from lightning_gpuprof.sinks.window_tables.streams import (
-    concurrency_table,
-    queue_table,
-    stream_table,
-    stream_tables,
-)
+from lightning_gpuprof.sinks.window_tables.streams import concurrency_table, queue_table, stream_table, stream_tables
 
 QUEUE = QueueDepth(mean=8.05, max=1023, empty_ratio=0.125, bin_us=10.0, means=(1.0,), maxima=(2,))
 

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import json
-
-from tiny_traces import Json, document, span
-
-from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
+from tiny_traces import Json, span
 
 MAIN, AUTOGRAD = 1, 2
-
-
-def linked(events: list[Json]) -> LinkedTrace:
-    return LinkedTrace(Trace.read(io.BytesIO(json.dumps(document(events)).encode())))
 
 
 def op(name: str, ts: float, dur: float, *, tid: int = MAIN, **args: object) -> Json:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import random
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from recorded_traces import NAMES, recorded_trace
-from tiny_traces import Json, document, span, write
+from tiny_traces import Json, linked_trace, span
 
 from lightning_gpuprof.model.trace.attribution import Attribution, LineTime
 from lightning_gpuprof.trace.analyses.code.attribution import attribution
 from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
 
 needs_traces = pytest.mark.skipif(not NAMES, reason="no recorded traces beside the repository (../shared/traces)")
-
-
-def read(path: Path, events: list[Json]) -> LinkedTrace:
-    return LinkedTrace(Trace.read(write(path / "trace.json", document(events))))
 
 
 @cache
@@ -81,8 +75,8 @@ def line_of(result: Attribution, frame: str) -> LineTime:
     return next(one for one in result.lines if one.line.frame == frame)
 
 
-def test_a_backward_kernel_belongs_to_the_line_and_module_of_its_forward(tmp_path: Path) -> None:
-    result = attribution(read(tmp_path, training()))
+def test_a_backward_kernel_belongs_to_the_line_and_module_of_its_forward() -> None:
+    result = attribution(linked_trace(training()))
     forward = line_of(result, "net.py(5): forward")
     assert forward.device_us == 1 + 2 + 4 + 8
     assert forward.backward_us == 4 + 8
@@ -94,8 +88,8 @@ def test_a_backward_kernel_belongs_to_the_line_and_module_of_its_forward(tmp_pat
     assert by_path["Net_0",].own_us == 0
 
 
-def test_gradients_that_are_accumulated_belong_to_the_line_that_waits_for_backward(tmp_path: Path) -> None:
-    result = attribution(read(tmp_path, training()))
+def test_gradients_that_are_accumulated_belong_to_the_line_that_waits_for_backward() -> None:
+    result = attribution(linked_trace(training()))
     step = line_of(result, "train.py(20): train_step")
     assert step.device_us == 16 + 32
     assert step.backward_us == 16
@@ -105,8 +99,8 @@ def test_gradients_that_are_accumulated_belong_to_the_line_that_waits_for_backwa
     assert reasons == {"outside": 32, "forward_unknown": 16}
 
 
-def test_phases_come_from_ranges_modules_and_autograd(tmp_path: Path) -> None:
-    result = attribution(read(tmp_path, training()))
+def test_phases_come_from_ranges_modules_and_autograd() -> None:
+    result = attribution(linked_trace(training()))
     assert {one.phase: one.device_us for one in result.phases} == {
         "optimizer": 32,
         "backward": 4 + 8 + 16,
@@ -114,27 +108,26 @@ def test_phases_come_from_ranges_modules_and_autograd(tmp_path: Path) -> None:
     }
 
 
-def test_host_time_of_a_line_leaves_out_calls_of_other_user_code(tmp_path: Path) -> None:
-    result = attribution(read(tmp_path, training()))
+def test_host_time_of_a_line_leaves_out_calls_of_other_user_code() -> None:
+    result = attribution(linked_trace(training()))
     assert line_of(result, "train.py(9): main").host_us == 400 - 380
     assert line_of(result, "train.py(20): train_step").host_us == 380 - 76
     assert line_of(result, "net.py(5): forward").host_us == 76
 
 
-def test_hits_are_operators_that_a_line_called_itself(tmp_path: Path) -> None:
-    result = attribution(read(tmp_path, training()))
+def test_hits_are_operators_that_a_line_called_itself() -> None:
+    result = attribution(linked_trace(training()))
     assert line_of(result, "net.py(5): forward").hits == 3  # relu_, linear, linear; not addmm, not the backward
 
 
-def test_the_line_of_a_function_that_ran_before_the_recording_is_told_apart(tmp_path: Path) -> None:
-    result = attribution(read(tmp_path, training()))
+def test_the_line_of_a_function_that_ran_before_the_recording_is_told_apart() -> None:
+    result = attribution(linked_trace(training()))
     assert line_of(result, "train.py(9): main").line.means == "when the recording began"
     assert line_of(result, "net.py(5): forward").line.means == "definition"
 
 
-def test_a_backward_on_the_thread_of_the_loop_belongs_to_its_forward_unless_a_hook_launches(tmp_path: Path) -> None:
-    linked = read(
-        tmp_path,
+def test_a_backward_on_the_thread_of_the_loop_belongs_to_its_forward_unless_a_hook_launches() -> None:
+    linked = linked_trace(
         [
             call("train.py(20): train_step", 0, 400),
             call("net.py(5): forward", 10, 50),
@@ -145,7 +138,7 @@ def test_a_backward_on_the_thread_of_the_loop_belongs_to_its_forward_unless_a_ho
             *launch(2, 110, 111, 2),
             call("hooks.py(3): clip", 150, 20),
             *launch(3, 155, 156, 4),
-        ],
+        ]
     )
     result = attribution(linked)
     assert {one.line.frame: one.device_us for one in result.lines if one.device_us} == {
@@ -155,12 +148,11 @@ def test_a_backward_on_the_thread_of_the_loop_belongs_to_its_forward_unless_a_ho
     assert line_of(result, "train.py(20): train_step").hits == 0
 
 
-def test_stacks_of_operators_name_the_line_that_called(tmp_path: Path) -> None:
+def test_stacks_of_operators_name_the_line_that_called() -> None:
     stack = (
         "/opt/lib/python3.7/site-packages/torch/nn/functional.py(10): linear;net.py(7): forward;train.py(3): <module>"
     )
-    linked = read(
-        tmp_path,
+    linked = linked_trace(
         [
             span("cpu_op", "ProfilerStep#1", 0, 100, Call_stack="train.py(99): <module>"),
             span("cpu_op", "aten::linear", 10, 20, Call_stack=stack, Sequence_number=1, Fwd_thread_id=0),
@@ -168,7 +160,7 @@ def test_stacks_of_operators_name_the_line_that_called(tmp_path: Path) -> None:
             *launch(1, 13, 14, 1),
             span("cpu_op", "AddmmBackward", 50, 20, tid=2, Sequence_number=1, Fwd_thread_id=1),
             *launch(2, 52, 53, 2, tid=2),
-        ],
+        ]
     )
     result = attribution(linked)
     (line,) = result.lines
@@ -178,9 +170,8 @@ def test_stacks_of_operators_name_the_line_that_called(tmp_path: Path) -> None:
     assert {one.level: [r.reason for r in one.rest] for one in result.levels}["module"] == ["not_recorded"]
 
 
-def test_a_module_that_is_recomputed_in_backward_keeps_its_path(tmp_path: Path) -> None:
-    linked = read(
-        tmp_path,
+def test_a_module_that_is_recomputed_in_backward_keeps_its_path() -> None:
+    linked = linked_trace(
         [
             call("nn.Module: Net_0", 0, 50),
             call("nn.Module: Block_0", 5, 40),
@@ -189,7 +180,7 @@ def test_a_module_that_is_recomputed_in_backward_keeps_its_path(tmp_path: Path) 
             span("cpu_op", "MulBackward0", 100, 50, tid=2, Sequence_number=1, Fwd_thread_id=1),
             call("nn.Module: Block_0", 110, 20, tid=2),
             *launch(2, 112, 113, 2, tid=2),
-        ],
+        ]
     )
     assert [(one.path, one.device_us) for one in attribution(linked).modules] == [
         (("Net_0",), 3),
@@ -197,14 +188,14 @@ def test_a_module_that_is_recomputed_in_backward_keeps_its_path(tmp_path: Path) 
     ]
 
 
-def test_work_without_a_launch_in_the_trace_is_attributed_to_nothing(tmp_path: Path) -> None:
+def test_work_without_a_launch_in_the_trace_is_attributed_to_nothing() -> None:
     orphan = span("kernel", "before the window", 5, 5, pid=0, tid=7, stream=7, correlation=3)
-    result = attribution(read(tmp_path, [*training(), orphan]))
+    result = attribution(linked_trace([*training(), orphan]))
     for level in result.levels:
         assert {one.reason: one.device_us for one in level.rest}["launch_unknown"] == 5
 
 
-def test_launches_into_a_full_queue_count_as_blocked(tmp_path: Path) -> None:
+def test_launches_into_a_full_queue_count_as_blocked() -> None:
     events = [call("train.py(1): main", 0, 100_000)]
     events += [span("cuda_runtime", "cudaLaunchKernel", -1000, 900, correlation=9999)]  # slow, but nothing is queued
     events += [span("kernel", "k", 69_000, 10, pid=0, tid=7, stream=7, correlation=9999)]
@@ -215,14 +206,14 @@ def test_launches_into_a_full_queue_count_as_blocked(tmp_path: Path) -> None:
             span("cuda_runtime", "cudaLaunchKernel", begin, slow, correlation=number),
             span("kernel", "k", 70_000 + number * 10, 10, pid=0, tid=7, stream=7, correlation=number),
         ]
-    result = attribution(read(tmp_path, events))
+    result = attribution(linked_trace(events))
     assert result.full_queue_us == 100 * 500
     assert result.lines[0].blocked_us == 100 * 500
 
 
 @pytest.mark.parametrize("events", [[], [span("cpu_op", "aten::add", 0, 5)], launch(1, 0, 1, 5)])
-def test_traces_without_most_things_give_empty_tables(tmp_path: Path, events: list[Json]) -> None:
-    result = attribution(read(tmp_path, events))
+def test_traces_without_most_things_give_empty_tables(events: list[Json]) -> None:
+    result = attribution(linked_trace(events))
     assert result.lines == ()
     assert result.modules == ()
     assert result.phases == ()

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import random
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from recorded_traces import NAMES, recorded_trace
-from tiny_traces import Json, document, span, write
+from tiny_traces import linked_trace, span
 
 from lightning_gpuprof.trace.analyses.joins.backward import Backward, is_backward
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest
-from lightning_gpuprof.trace.reader import Trace
 
 needs_traces = pytest.mark.skipif(not NAMES, reason="no recorded traces beside the repository (../shared/traces)")
-
-
-def read(path: Path, events: list[Json]) -> LinkedTrace:
-    return LinkedTrace(Trace.read(write(path / "trace.json", document(events))))
 
 
 @cache
@@ -28,7 +22,7 @@ def real(name: str) -> LinkedTrace:
     return recorded_trace(name)
 
 
-def test_a_backward_joins_the_last_forward_with_its_number_that_ended_before_it(tmp_path: Path) -> None:
+def test_a_backward_joins_the_last_forward_with_its_number_that_ended_before_it() -> None:
     """Numbers may come again after a restart of the counter, and operators before the one that made the node have it,
     too."""
     events = []
@@ -39,24 +33,23 @@ def test_a_backward_joins_the_last_forward_with_its_number_that_ended_before_it(
             span("cpu_op", f"inner {begin}", begin + 12, 10, Sequence_number=3, Fwd_thread_id=0),
             span("cpu_op", "MulBackward0", begin + 30, 10, tid=2, Sequence_number=3, Fwd_thread_id=1),
         ]
-    linked = read(tmp_path, events)
+    linked = linked_trace(events)
     ops, names = linked.trace.cpu_op, linked.trace.names
     forward = Backward(linked).forward_of_operator
     is_mul = np.flatnonzero(linked.named(ops, lambda name: name == "MulBackward0"))
     assert [names[ops.name[forward[row]]] for row in is_mul] == ["outer 0", "outer 1000"]
 
 
-def test_numbers_of_another_thread_do_not_join(tmp_path: Path) -> None:
+def test_numbers_of_another_thread_do_not_join() -> None:
     """Recomputed forwards count anew on the thread of the backward."""
-    linked = read(
-        tmp_path,
+    linked = linked_trace(
         [
             span("cpu_op", "aten::mul", 0, 5, tid=1, Sequence_number=3, Fwd_thread_id=0),
             span("cpu_op", "aten::add", 10, 5, tid=1, Sequence_number=4, Fwd_thread_id=0),
             span("cpu_op", "aten::recomputed", 50, 5, tid=2, Sequence_number=3, Fwd_thread_id=0),
             span("cpu_op", "AddBackward0", 60, 5, tid=2, Sequence_number=4, Fwd_thread_id=1),
             span("cpu_op", "MulBackward0", 70, 5, tid=2, Sequence_number=3, Fwd_thread_id=1),
-        ],
+        ]
     )
     ops, names = linked.trace.cpu_op, linked.trace.names
     forward = Backward(linked).forward_of_operator

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from recorded_traces import recorded_trace
-from tiny_traces import Json, document, span, write
+from tiny_traces import Json, document, linked_trace, span, write
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind, Communication
 from lightning_gpuprof.trace.analyses.communication.collectives import bus_factor, collective_kind
@@ -35,8 +35,8 @@ def written(name: str, elements_in: int, elements_out: int, dtype: str, size: in
     }
 
 
-def analysed(path: Path, events: list[Json], **tail: object) -> Communication:
-    return communication_of(LinkedTrace(Trace.read(write(path / "trace.json", document(events, **tail)))))
+def analysed(events: list[Json], **tail: object) -> Communication:
+    return communication_of(linked_trace(events, **tail))
 
 
 def two_streams() -> list[Json]:
@@ -51,8 +51,8 @@ def two_streams() -> list[Json]:
     ]
 
 
-def test_communication_is_split_into_what_computation_covers_and_what_it_does_not(tmp_path: Path) -> None:
-    device = analysed(tmp_path, two_streams()).devices[0]
+def test_communication_is_split_into_what_computation_covers_and_what_it_does_not() -> None:
+    device = analysed(two_streams()).devices[0]
     assert (device.communication_us, device.computation_us) == (90.0, 150.0)
     assert device.overlap_us == 20 + 10 + 10
     assert device.exposed_us == 50.0
@@ -61,8 +61,8 @@ def test_communication_is_split_into_what_computation_covers_and_what_it_does_no
     assert device.collectives == 2
 
 
-def test_bandwidth_is_that_of_nccl_tests(tmp_path: Path) -> None:
-    row = analysed(tmp_path, two_streams()).kinds[0]
+def test_bandwidth_is_that_of_nccl_tests() -> None:
+    row = analysed(two_streams()).kinds[0]
     assert (row.kind, row.count, row.group_size, row.group_size_source) == ("all_reduce", 2, 4, "collective")
     assert (row.message_bytes, row.total_bytes) == (4000, 8000)
     assert row.algorithm_bandwidth_bytes_per_s == pytest.approx(8000 / 90e-6)
@@ -82,13 +82,13 @@ def test_bandwidth_is_that_of_nccl_tests(tmp_path: Path) -> None:
     ],
 )
 def test_the_size_of_a_collective_is_counted_as_nccl_tests_does(
-    tmp_path: Path, name: str, size_in: int, size_out: int, kind: CollectiveKind, message_bytes: int
+    name: str, size_in: int, size_out: int, kind: CollectiveKind, message_bytes: int
 ) -> None:
-    row = analysed(tmp_path, [kernel(SEND_RECV, 0, 10, **written(name, size_in, size_out, "BFloat16", 4))]).sizes[0]
+    row = analysed([kernel(SEND_RECV, 0, 10, **written(name, size_in, size_out, "BFloat16", 4))]).sizes[0]
     assert (row.kind, row.message_bytes, row.dtype) == (kind, message_bytes, "bfloat16")
 
 
-def test_a_range_of_torch_around_the_launch_tells_kind_and_size(tmp_path: Path) -> None:
+def test_a_range_of_torch_around_the_launch_tells_kind_and_size() -> None:
     around = span("user_annotation", "nccl:all_to_all", 0, 20)
     around["args"] = {"Input Dims": [[6, 1024]], "Input type": ["float"]}
     events = [
@@ -96,7 +96,7 @@ def test_a_range_of_torch_around_the_launch_tells_kind_and_size(tmp_path: Path) 
         span("cuda_runtime", "cudaLaunchKernel", 5, 5, correlation=1),
         kernel(SEND_RECV, 30, 10, correlation=1),
     ]
-    found = analysed(tmp_path, events, distributedInfo={"backend": "nccl", "rank": 1, "world_size": 2})
+    found = analysed(events, distributedInfo={"backend": "nccl", "rank": 1, "world_size": 2})
     row = found.sizes[0]
     assert (row.kind, row.message_bytes, row.group_size, row.group_size_source) == ("all_to_all", 24576, 2, "world")
     assert row.bus_bandwidth_bytes_per_s == pytest.approx(24576 / 10e-6 / 2)
@@ -104,30 +104,30 @@ def test_a_range_of_torch_around_the_launch_tells_kind_and_size(tmp_path: Path) 
     assert any("all ranks of the job" in note for note in found.notes)
 
 
-def test_the_part_that_a_rank_gives_to_an_all_gather_counts_once_per_rank(tmp_path: Path) -> None:
+def test_the_part_that_a_rank_gives_to_an_all_gather_counts_once_per_rank() -> None:
     around = span("user_annotation", "nccl:_all_gather_base", 0, 20)
     around["args"] = {"Input Dims": [[100]], "Input type": ["c10::BFloat16"]}
     launch = span("cuda_runtime", "cudaLaunchKernel", 5, 5, correlation=1)
     events = [around, launch, kernel("ncclKernel_AllGather_RING_LL_Sum_int8_t()", 30, 10, correlation=1)]
-    assert analysed(tmp_path, events, distributedInfo={"world_size": 8}).sizes[0].message_bytes == 1600
-    assert analysed(tmp_path, events).sizes[0].message_bytes is None
+    assert analysed(events, distributedInfo={"world_size": 8}).sizes[0].message_bytes == 1600
+    assert analysed(events).sizes[0].message_bytes is None
 
 
-def test_a_job_with_groups_of_several_sizes_does_not_tell_the_size_of_one(tmp_path: Path) -> None:
+def test_a_job_with_groups_of_several_sizes_does_not_tell_the_size_of_one() -> None:
     groups = {"world_size": 8, "pg_config": [{"pg_name": "0", "pg_size": 8}, {"pg_name": "1", "pg_size": 2}]}
-    row = analysed(tmp_path, [kernel(ALL_REDUCE, 0, 10)], distributedInfo=groups).kinds[0]
+    row = analysed([kernel(ALL_REDUCE, 0, 10)], distributedInfo=groups).kinds[0]
     assert (row.group_size, row.group_size_source) == (None, None)
 
 
-def test_collectives_that_are_not_known_are_said_to_be_so(tmp_path: Path) -> None:
-    found = analysed(tmp_path, [kernel("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", 0, 10)])
+def test_collectives_that_are_not_known_are_said_to_be_so() -> None:
+    found = analysed([kernel("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", 0, 10)])
     assert found.kinds[0].kind == "unknown"
     assert found.kinds[0].bus_bandwidth_bytes_per_s is None
     assert any("1 of 1 collectives" in note for note in found.notes)
 
 
-def test_a_stream_that_also_computes_is_shown(tmp_path: Path) -> None:
-    stream = analysed(tmp_path, [*two_streams(), kernel("add", 300, 5, stream=20)]).streams[0]
+def test_a_stream_that_also_computes_is_shown() -> None:
+    stream = analysed([*two_streams(), kernel("add", 300, 5, stream=20)]).streams[0]
     assert (stream.stream, stream.collectives, stream.communication_us, stream.computation_us) == (20, 2, 90.0, 5.0)
 
 
@@ -141,8 +141,8 @@ def test_rows_that_are_left_out_are_counted(tmp_path: Path) -> None:
     assert (len(found.sizes), found.sizes_left_out, found.kinds[0].count) == (3, 2, 5)
 
 
-def test_a_trace_without_device_work_has_no_communication(tmp_path: Path) -> None:
-    found = analysed(tmp_path, [span("cpu_op", "aten::add", 0, 5)])
+def test_a_trace_without_device_work_has_no_communication() -> None:
+    found = analysed([span("cpu_op", "aten::add", 0, 5)])
     assert (found.devices, found.kinds, found.sizes, found.streams, found.notes) == ((), (), (), (), ())
 
 

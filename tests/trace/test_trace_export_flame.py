@@ -5,22 +5,16 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from recorded_traces import NAMES, recorded_trace
-from tiny_traces import Json, document, span, training_step, write
+from tiny_traces import Json, linked_trace, span, training_step
 
 from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope
 from lightning_gpuprof.trace.intervals import covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
-
-
-def linked(tmp_path: Path, events: list[Json]) -> LinkedTrace:
-    return LinkedTrace(Trace.read(write(tmp_path / "a.pt.trace.json", document(events))))
 
 
 def folded(trace: LinkedTrace, weight: Weight = "host") -> dict[str, int]:
@@ -60,9 +54,9 @@ def with_frames() -> list[Json]:
     ]
 
 
-def test_host_stacks_are_frames_with_the_operators_they_run(tmp_path: Path) -> None:
+def test_host_stacks_are_frames_with_the_operators_they_run() -> None:
     step = "main thread 1/1;train.py(1): main;train.py(5): step"
-    assert folded(linked(tmp_path, with_frames())) == {
+    assert folded(linked_trace(with_frames())) == {
         "main thread 1/1;train.py(1): main": 50,
         step: 50 - 30 - 4,
         f"{step};aten::linear": 10 + 4,
@@ -73,9 +67,9 @@ def test_host_stacks_are_frames_with_the_operators_they_run(tmp_path: Path) -> N
     }
 
 
-def test_device_stacks_are_what_launched_the_work(tmp_path: Path) -> None:
+def test_device_stacks_are_what_launched_the_work() -> None:
     backward = "autograd::engine::evaluate_function: AddmmBackward0;AddmmBackward0"
-    assert folded(linked(tmp_path, with_frames()), "device") == {
+    assert folded(linked_trace(with_frames()), "device") == {
         "GPU 0;main thread 1/1;train.py(1): main;train.py(5): step;aten::linear;aten::addmm;gemm": 12,
         f"GPU 0;thread 1/2;{backward};gemm": 20,
         "GPU 0;main thread 1/1;train.py(1): main;fill": 3,
@@ -83,13 +77,13 @@ def test_device_stacks_are_what_launched_the_work(tmp_path: Path) -> None:
     }
 
 
-def test_without_frames_named_ranges_take_their_place_and_steps_are_one(tmp_path: Path) -> None:
+def test_without_frames_named_ranges_take_their_place_and_steps_are_one() -> None:
     events = [
         *training_step(),
         span("user_annotation", "ProfilerStep#8", 100, 40),
         span("cpu_op", "aten::linear", 110, 10),
     ]
-    trace = linked(tmp_path, events)
+    trace = linked_trace(events)
     step = "main thread 1/1;ProfilerStep"
     assert folded(trace) == {
         step: 30 + 30,
@@ -105,40 +99,40 @@ def test_without_frames_named_ranges_take_their_place_and_steps_are_one(tmp_path
     }
 
 
-def test_work_that_was_launched_outside_of_everything_has_its_thread(tmp_path: Path) -> None:
-    trace = linked(tmp_path, launched("gemm", 0, 5, 10, 1))
+def test_work_that_was_launched_outside_of_everything_has_its_thread() -> None:
+    trace = linked_trace(launched("gemm", 0, 5, 10, 1))
     assert folded(trace) == {}
     assert folded(trace, "device") == {"GPU 0;main thread 1/1;gemm": 10}
 
 
-def test_calls_on_different_objects_of_one_kind_are_one(tmp_path: Path) -> None:
+def test_calls_on_different_objects_of_one_kind_are_one() -> None:
     events = [
         frame("<built-in method run of Engine object at 0x7f00>", 0, 10),
         frame("<built-in method run of Engine object at 0x7FAB>", 10, 10),
     ]
-    assert folded(linked(tmp_path, events)) == {"thread 1/1;<built-in method run of Engine object>": 20}
+    assert folded(linked_trace(events)) == {"thread 1/1;<built-in method run of Engine object>": 20}
 
 
-def test_names_cannot_break_a_line_or_a_stack(tmp_path: Path) -> None:
-    trace = linked(tmp_path, [span("cpu_op", "a;b\nc 5", 0, 7)])
+def test_names_cannot_break_a_line_or_a_stack() -> None:
+    trace = linked_trace([span("cpu_op", "a;b\nc 5", 0, 7)])
     assert list(folded_stacks(trace, weight="host")) == ["main thread 1/1;a:b c 5 7"]
 
 
-def test_what_is_below_half_a_microsecond_has_no_line(tmp_path: Path) -> None:
-    trace = linked(tmp_path, [span("cpu_op", "short", 0, 0.499), span("cpu_op", "longer", 1, 0.5)])
+def test_what_is_below_half_a_microsecond_has_no_line() -> None:
+    trace = linked_trace([span("cpu_op", "short", 0, 0.499), span("cpu_op", "longer", 1, 0.5)])
     assert folded(trace) == {"main thread 1/1;longer": 1}
 
 
 @pytest.mark.parametrize("weight", ["host", "device"])
-def test_an_empty_trace_has_no_stacks(tmp_path: Path, weight: Weight) -> None:
-    trace = linked(tmp_path, [span("cpu_op", "empty", 5, 0)])
+def test_an_empty_trace_has_no_stacks(weight: Weight) -> None:
+    trace = linked_trace([span("cpu_op", "empty", 5, 0)])
     assert folded(trace, weight) == {}
     assert speedscope(trace)["profiles"] == []
 
 
-def test_a_deep_recursion_is_taken(tmp_path: Path) -> None:
+def test_a_deep_recursion_is_taken() -> None:
     events = [frame(f"a.py({number % 3}): f", number, 6000 - 2 * number) for number in range(2500)]
-    lines = folded(linked(tmp_path, events))
+    lines = folded(linked_trace(events))
     assert len(lines) == 2500
     assert max(line.count(";") for line in lines) == 2500
     assert sum(lines.values()) == 6000
@@ -157,10 +151,10 @@ def calls(rng: random.Random, start: int, end: int, depth: int = 0) -> list[tupl
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_stacks_are_those_of_each_microsecond(tmp_path: Path, seed: int) -> None:
+def test_stacks_are_those_of_each_microsecond(seed: int) -> None:
     rng = random.Random(seed)
     spans = [(s, e, tid, rng.choice("abcd")) for tid in (1, 2) for s, e in calls(rng, 0, 60)]
-    trace = linked(tmp_path, [span("cpu_op", name, start, end - start, tid=tid) for start, end, tid, name in spans])
+    trace = linked_trace([span("cpu_op", name, start, end - start, tid=tid) for start, end, tid, name in spans])
     expected: Counter[str] = Counter()
     for moment in range(60):
         for tid in (1, 2):
@@ -181,8 +175,8 @@ def stacks_of(profile: dict[str, Any], frames: list[dict[str, str]]) -> dict[str
     return {";".join(frames[number]["name"] for number in sample): weight for sample, weight in samples}
 
 
-def test_speedscope_gets_a_profile_for_each_thread_and_device(tmp_path: Path) -> None:
-    trace = linked(tmp_path, with_frames())
+def test_speedscope_gets_a_profile_for_each_thread_and_device() -> None:
+    trace = linked_trace(with_frames())
     file: Any = json.loads(json.dumps(speedscope(trace, name="a.json")))
     assert file["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert file["name"] == "a.json"
@@ -200,20 +194,20 @@ def test_speedscope_gets_a_profile_for_each_thread_and_device(tmp_path: Path) ->
         assert stacks_of(profile, file["shared"]["frames"]) == lines[profile["name"]]
 
 
-def test_the_main_thread_is_first_even_if_another_one_waits_longer(tmp_path: Path) -> None:
+def test_the_main_thread_is_first_even_if_another_one_waits_longer() -> None:
     events = [
         span("user_annotation", "ProfilerStep#1", 0, 10),
         span("cpu_op", "aten::mm", 1, 1),
         *(span("cpu_op", "wait", 0, 100 + tid, tid=tid) for tid in range(2, 9)),
     ]
-    profiles: Any = speedscope(linked(tmp_path, events), threads=3)["profiles"]
+    profiles: Any = speedscope(linked_trace(events), threads=3)["profiles"]
     assert [one["name"] for one in profiles] == ["main thread 1/1", "thread 1/8", "thread 1/7"]
 
 
-def test_samples_that_begin_alike_are_neighbours(tmp_path: Path) -> None:
+def test_samples_that_begin_alike_are_neighbours() -> None:
     rng = random.Random(5)
     spans = [(s, e, rng.choice("abcd")) for s, e in calls(rng, 0, 400)]
-    file: Any = speedscope(linked(tmp_path, [span("cpu_op", name, s, e - s) for s, e, name in spans]))
+    file: Any = speedscope(linked_trace([span("cpu_op", name, s, e - s) for s, e, name in spans]))
     (profile,) = file["profiles"]
     for length in range(1, 5):
         begins = [tuple(sample[:length]) for sample in profile["samples"] if len(sample) >= length]

@@ -28,12 +28,7 @@ def told(pieces: IdlePieces) -> list[tuple[str, float, float]]:
 
 def test_a_gap_is_cut_where_its_cause_changes(tmp_path: Path) -> None:
     _, pieces = pieces_of(LinkedTrace(Trace.read(write(tmp_path / "a.json", document(training_step())))))
-    assert told(pieces) == [
-        ("data", 10, 30),
-        ("launch", 30, 40),
-        ("launch_latency", 40, 50),
-        ("queued", 80, 90),
-    ]
+    assert told(pieces) == [("data", 10, 30), ("launch", 30, 40), ("launch_latency", 40, 50), ("queued", 80, 90)]
     assert pieces.gap.tolist() == [0, 0, 0, 1]
 
 

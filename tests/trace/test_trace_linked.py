@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from tiny_traces import Json, document, span, training_step, write
+from tiny_traces import Json, linked_trace, span, training_step
 
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
-
-
-def linked(tmp_path: Path, events: list[Json]) -> LinkedTrace:
-    return LinkedTrace(Trace.read(write(tmp_path / "t.json", document(events))))
 
 
 def names(of: LinkedTrace, rows: list[int], table: str) -> list[str | None]:
@@ -20,8 +13,8 @@ def names(of: LinkedTrace, rows: list[int], table: str) -> list[str | None]:
     return [of.trace.names[int(spans.name[row])] if row >= 0 else None for row in rows]
 
 
-def test_work_is_joined_to_its_launch_and_the_innermost_operator_around_that(tmp_path: Path) -> None:
-    found = linked(tmp_path, training_step())
+def test_work_is_joined_to_its_launch_and_the_innermost_operator_around_that() -> None:
+    found = linked_trace(training_step())
     assert names(found, found.launch.tolist(), "runtime") == [
         None, "cudaLaunchKernel", "cuLaunchKernel", "cudaMemcpyAsync",
     ]  # fmt: skip
@@ -32,17 +25,17 @@ def test_work_is_joined_to_its_launch_and_the_innermost_operator_around_that(tmp
     assert found.is_kernel.tolist() == [True, True, True, False]
 
 
-def test_many_kernels_of_one_graph_launch_are_all_joined_to_it(tmp_path: Path) -> None:
+def test_many_kernels_of_one_graph_launch_are_all_joined_to_it() -> None:
     events = [span("cuda_runtime", "cudaGraphLaunch", 0, 5, correlation=4)]
     events += [span("kernel", f"k{n}", 10 + n, 1, device=0, stream=7, correlation=4) for n in range(30)]
-    assert linked(tmp_path, events).launch.tolist() == [0] * 30
+    assert linked_trace(events).launch.tolist() == [0] * 30
 
 
-def test_a_call_outside_of_operators_finds_its_own_by_external_id(tmp_path: Path) -> None:
+def test_a_call_outside_of_operators_finds_its_own_by_external_id() -> None:
     op = span("cpu_op", "aten::mm", 10, 10, tid=1, External_id=7)
     inside = span("cuda_runtime", "cudaLaunchKernel", 12, 2, tid=2, correlation=1, External_id=7)
     later = span("cuda_runtime", "cudaLaunchKernel", 30, 2, tid=2, correlation=2, External_id=7)
-    found = linked(tmp_path, [op, inside, later])
+    found = linked_trace([op, inside, later])
     assert names(found, found.operator_of_call.tolist(), "cpu_op") == ["aten::mm", None]
 
 
@@ -63,27 +56,27 @@ AT_WORK = span("cpu_op", "aten::add", 6, 1, tid=3)
         ([span("cuda_runtime", "cudaLaunchKernel", 0, 9, tid=5)], "1/5"),
     ],
 )
-def test_the_thread_of_the_training_loop(tmp_path: Path, events: list[Json], thread: str) -> None:
-    found = linked(tmp_path, events)
+def test_the_thread_of_the_training_loop(events: list[Json], thread: str) -> None:
+    found = linked_trace(events)
     assert found.main_thread is not None
     assert found.trace.threads[found.main_thread] == thread
 
 
-def test_a_trace_of_nothing_is_joined_to_nothing(tmp_path: Path) -> None:
-    found = linked(tmp_path, [])
+def test_a_trace_of_nothing_is_joined_to_nothing() -> None:
+    found = linked_trace([])
     assert found.main_thread is None
     assert len(found.steps) == 0
     assert found.launch.tolist() == found.operator.tolist() == found.operator_of_call.tolist() == []
     assert found.device_rows == {}
 
 
-def test_a_step_that_is_annotation_and_operator_is_one(tmp_path: Path) -> None:
+def test_a_step_that_is_annotation_and_operator_is_one() -> None:
     events = [
         span("user_annotation", "ProfilerStep#1", 0, 9),
         span("cpu_op", "ProfilerStep#1", 1, 9),
         span("user_annotation", "ProfilerStep#2", 20, 5),
     ]
-    steps = linked(tmp_path, events).steps
+    steps = linked_trace(events).steps
     assert steps.names == ("ProfilerStep#1", "ProfilerStep#2")
     assert steps.start_ns.tolist() == [0, 20_000]
     assert steps.end_ns.tolist() == [10_000, 25_000]
@@ -101,17 +94,15 @@ def test_a_step_that_is_annotation_and_operator_is_one(tmp_path: Path) -> None:
         ([(300, 50)], 0),
     ],
 )
-def test_of_the_steps_of_two_profilers_those_of_one_stay(
-    tmp_path: Path, others: list[tuple[int, int]], left_out: int
-) -> None:
+def test_of_the_steps_of_two_profilers_those_of_one_stay(others: list[tuple[int, int]], left_out: int) -> None:
     events = [span("user_annotation", f"ProfilerStep#{n}", 100 * n, 100) for n in range(3)]
     events += [span("user_annotation", f"ProfilerStep#{7 + n}", at, dur) for n, (at, dur) in enumerate(others)]
-    steps = linked(tmp_path, events).steps
+    steps = linked_trace(events).steps
     assert {"ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"} <= set(steps.names)
     assert steps.left_out == left_out
     assert len(steps) == 3 + len(others) - left_out
 
 
-def test_steps_that_overlap_by_rounding_all_stay(tmp_path: Path) -> None:
+def test_steps_that_overlap_by_rounding_all_stay() -> None:
     events = [span("user_annotation", f"ProfilerStep#{n}", 100 * n, 101) for n in range(4)]
-    assert linked(tmp_path, events).steps.left_out == 0
+    assert linked_trace(events).steps.left_out == 0

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from operator_events import calls, linked, op, shaped
+from operator_events import calls, op, shaped
+from tiny_traces import linked_trace
 
 from lightning_gpuprof.errors import ArgumentError, GpuProfError
 from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse, op_analyse_json
 
 
 def test_analysis_of_an_operator_has_an_entry_per_side_and_shape() -> None:
-    entries = op_analyse(linked(shaped()), "aten::mm")
+    entries = op_analyse(linked_trace(shaped()), "aten::mm")
     assert [(e.side, e.input_shape, e.occurrences, e.total_us, e.average_us) for e in entries] == [
         ("host", "64x64, 64x64", 2, 40, 20),
         ("device", "64x64, 64x64", 1, 4, 4),
@@ -26,19 +27,19 @@ def test_analysis_of_an_operator_has_an_entry_per_side_and_shape() -> None:
 
 
 def test_analysis_of_an_operator_without_shapes_or_launches() -> None:
-    (entry,) = op_analyse(linked([op("aten::mm", 0, 10)]), ["mm"])
+    (entry,) = op_analyse(linked_trace([op("aten::mm", 0, 10)]), ["mm"])
     assert (entry.side, entry.input_shape, entry.dtype, entry.device_total_us) == ("host", None, None, None)
     assert entry.flops_per_call is None
 
 
 def test_analysis_takes_names_with_and_without_namespace_once_each_in_their_order() -> None:
-    found = linked(calls())
+    found = linked_trace(calls())
     entries = op_analyse(found, ["linear", "aten::addmm", "aten::linear"])
     assert [e.operator for e in entries if e.side == "host"] == ["aten::linear", "aten::addmm"]
 
 
 def test_analysis_as_json_holds_the_same() -> None:
-    found = linked(shaped())
+    found = linked_trace(shaped())
     decoded = json.loads(op_analyse_json(found, "aten::mm"))
     assert len(decoded) == 4
     assert decoded[1] | {"flops_per_s": 0} == {
@@ -63,7 +64,7 @@ def test_analysis_as_json_holds_the_same() -> None:
 )
 def test_an_unknown_operator_is_named_with_what_is_near(name: str, nearest: str) -> None:
     with pytest.raises(ArgumentError, match="names must name operators of the trace, got") as caught:
-        op_analyse(linked(calls()), [name])
+        op_analyse(linked_trace(calls()), [name])
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, GpuProfError)
     assert repr(name) in str(caught.value)
@@ -72,10 +73,10 @@ def test_an_unknown_operator_is_named_with_what_is_near(name: str, nearest: str)
 
 def test_unknown_operators_of_other_kinds() -> None:
     with pytest.raises(ArgumentError, match="No name in the trace is like it"):
-        op_analyse(linked(calls()), "zzz")
+        op_analyse(linked_trace(calls()), "zzz")
     with pytest.raises(ArgumentError, match="The trace holds no operators"):
-        op_analyse(linked([]), "aten::mm")
+        op_analyse(linked_trace([]), "aten::mm")
     with pytest.raises(ArgumentError, match="name at least one operator"):
-        op_analyse(linked(calls()), [])
+        op_analyse(linked_trace(calls()), [])
     with pytest.raises(ArgumentError, match="got 'ProfilerStep#1'"):
-        op_analyse(linked([op("ProfilerStep#1", 0, 9), op("aten::mm", 1, 2)]), "ProfilerStep#1")
+        op_analyse(linked_trace([op("ProfilerStep#1", 0, 9), op("aten::mm", 1, 2)]), "ProfilerStep#1")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from operator_events import AUTOGRAD, calls, launch, linked, op, shaped, with_inputs
-from tiny_traces import Json, span
+from operator_events import AUTOGRAD, calls, launch, op, shaped, with_inputs
+from tiny_traces import Json, linked_trace, span
 
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
 from lightning_gpuprof.trace.analyses.joins.input_shapes import shapes_and_types
@@ -18,7 +18,7 @@ def detail(found: Operators, name: str, phase: str | None = None) -> OperatorDet
 
 
 def test_times_of_an_operator_with_and_without_what_is_inside_it() -> None:
-    found = operators(linked(calls()))
+    found = operators(linked_trace(calls()))
     linear, addmm = detail(found, "aten::linear"), detail(found, "aten::addmm")
     assert (linear.host_total_us, linear.host_self_us) == (40, 20)
     assert (linear.device_total_us, linear.device_self_us, linear.device_work) == (15, 3, 3)
@@ -27,7 +27,7 @@ def test_times_of_an_operator_with_and_without_what_is_inside_it() -> None:
 
 
 def test_device_self_times_sum_to_what_was_launched_in_operators_and_no_more() -> None:
-    found = operators(linked(calls()))
+    found = operators(linked_trace(calls()))
     assert found.device_us == 26
     assert found.attributed_device_us == 15
     assert sum(row.device_self_us or 0 for row in found.operators) == 15
@@ -35,7 +35,7 @@ def test_device_self_times_sum_to_what_was_launched_in_operators_and_no_more() -
 
 
 def test_types_share_the_time_without_counting_any_twice() -> None:
-    found = operators(linked(calls()))
+    found = operators(linked_trace(calls()))
     assert [(row.type, row.device_self_us, row.host_self_us) for row in found.types] == [
         ("addmm", 12, 20),
         ("linear", 3, 20),
@@ -45,7 +45,7 @@ def test_types_share_the_time_without_counting_any_twice() -> None:
 
 
 def test_a_call_inside_one_of_the_same_operator_adds_nothing_to_the_totals() -> None:
-    found = operators(linked([op("aten::to", 0, 50), op("aten::to", 10, 30), *launch(12, 1, 9)]))
+    found = operators(linked_trace([op("aten::to", 0, 50), op("aten::to", 10, 30), *launch(12, 1, 9)]))
     row = detail(found, "aten::to")
     assert (row.occurrences, row.host_total_us, row.host_self_us, row.host_average_us) == (2, 50, 50, 25)
     assert (row.device_total_us, row.device_self_us, row.device_work) == (9, 9, 1)
@@ -53,7 +53,7 @@ def test_a_call_inside_one_of_the_same_operator_adds_nothing_to_the_totals() -> 
 
 def test_ranges_among_the_operators_are_looked_through() -> None:
     found = operators(
-        linked(
+        linked_trace(
             [
                 op("ProfilerStep#3", 0, 100),
                 op("mine::outer", 10, 40),
@@ -92,7 +92,7 @@ def test_the_type_is_the_name_without_its_namespace(name: str, short: str) -> No
 
 def test_autograd_s_thread_and_nodes_are_backward_and_ranges_name_the_rest() -> None:
     found = operators(
-        linked(
+        linked_trace(
             [
                 span("user_annotation", "ProfilerStep#1", 0, 300),
                 span("user_annotation", "## forward ##", 10, 40),
@@ -129,7 +129,7 @@ def test_autograd_s_thread_and_nodes_are_backward_and_ranges_name_the_rest() -> 
 
 def test_an_operator_whose_backward_ran_is_forward_also_outside_of_the_named_range() -> None:
     found = operators(
-        linked(
+        linked_trace(
             [
                 span("user_annotation", "DistributedDataParallel.forward", 0, 10),
                 op("aten::cross_entropy_loss", 20, 20, Sequence_number=9),
@@ -146,7 +146,7 @@ def test_an_operator_whose_backward_ran_is_forward_also_outside_of_the_named_ran
 
 def test_without_a_named_forward_operators_before_the_backward_of_a_step_are_forward() -> None:
     found = operators(
-        linked(
+        linked_trace(
             [
                 span("user_annotation", "ProfilerStep#1", 0, 100),
                 op("aten::first", 10, 5),
@@ -172,7 +172,7 @@ def test_without_a_named_forward_operators_before_the_backward_of_a_step_are_for
 
 def test_backward_on_the_thread_that_called_it_is_told_by_autograd_s_nodes() -> None:
     found = operators(
-        linked(
+        linked_trace(
             [
                 op("aten::mm", 0, 10),
                 op("autograd::engine::evaluate_function: MmBackward0", 20, 20),
@@ -184,7 +184,7 @@ def test_backward_on_the_thread_that_called_it_is_told_by_autograd_s_nodes() -> 
 
 
 def test_by_shape_of_inputs_with_flops() -> None:
-    found = operators(linked(shaped()))
+    found = operators(linked_trace(shaped()))
     assert found.shapes is not None
     square, thin = found.shapes
     assert (square.input_shape, square.dtype, square.occurrences) == ("64x64, 64x64", "float32", 2)
@@ -199,7 +199,7 @@ def test_calls_that_differ_in_numbers_only_are_one_row() -> None:
         with_inputs(op("aten::add", 0, 10), [[4], [4], []], ["float", "float", "Scalar"], ["", "", "1"]),
         with_inputs(op("aten::add", 20, 10), [[4], [4], []], ["float", "float", "Scalar"], ["", "", "2"]),
     ]
-    found = operators(linked(events))
+    found = operators(linked_trace(events))
     assert found.shapes is not None
     (row,) = found.shapes
     assert (row.input_shape, row.occurrences, row.flops_per_call) == ("4, 4", 2, 4)
@@ -222,7 +222,7 @@ def test_inputs_as_text(shapes: list[object], types: list[str], text: tuple[str,
 
 
 def test_most_shapes_bounds_the_rows_and_counts_the_rest() -> None:
-    found = operators(linked(shaped()), most_shapes=1)
+    found = operators(linked_trace(shaped()), most_shapes=1)
     assert found.shapes is not None
     assert (len(found.shapes), found.shapes_left_out) == (1, 1)
 
@@ -240,19 +240,19 @@ def test_most_shapes_bounds_the_rows_and_counts_the_rest() -> None:
     ],
 )
 def test_operators_can_be_chosen_by_name(name: str, kept: list[str]) -> None:
-    found = operators(linked(calls()), name=name)
+    found = operators(linked_trace(calls()), name=name)
     assert [row.operator for row in found.operators] == kept
     assert [row.type for row in found.types] == [type_of(one) for one in kept]
     assert (found.filter, found.calls, found.device_us) == (name, 2, 26)
 
 
 def test_the_share_of_chosen_operators_is_of_the_whole_window() -> None:
-    (row,) = operators(linked(calls()), name="addmm").types
+    (row,) = operators(linked_trace(calls()), name="addmm").types
     assert (row.device_ratio, row.host_ratio) == (12 / 26, 0.5)
 
 
 def test_a_trace_without_device_work_has_host_times_only() -> None:
-    found = operators(linked([op("aten::mm", 0, 10)]))
+    found = operators(linked_trace([op("aten::mm", 0, 10)]))
     assert (found.device_us, found.attributed_device_us, found.shapes) == (None, None, None)
     (row,) = found.operators
     assert (row.device_total_us, row.device_self_us, row.device_average_us, row.device_work) == (None, None, None, 0)
@@ -261,5 +261,5 @@ def test_a_trace_without_device_work_has_host_times_only() -> None:
 
 @pytest.mark.parametrize("events", [[], launch(5, 1, 10), [span("python_function", "f", 0, 5)]])
 def test_a_trace_without_operators_has_none(events: list[Json]) -> None:
-    found = operators(linked(events))
+    found = operators(linked_trace(events))
     assert (found.calls, found.types, found.operators, found.shapes) == (0, (), (), None)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import json
 from functools import cache
 
 import pytest
 from recorded_traces import NAMES, recorded_trace
-from tiny_traces import Json, document, span, training_step
+from tiny_traces import Json, linked_trace, span, training_step
 
 from lightning_gpuprof.model.trace.step_trace import StepTrace
 from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
 from lightning_gpuprof.trace.intervals import union
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
 
 MAIN, AUTOGRAD = 1, 2
 
 
 def steps(events: list[Json]) -> StepTrace:
-    return step_trace(LinkedTrace(Trace.read(io.BytesIO(json.dumps(document(events)).encode()))))
+    return step_trace(linked_trace(events))
 
 
 def step(number: int, ts: float, dur: float) -> Json:
@@ -82,12 +79,7 @@ def test_backward_inside_the_optimizer_s_closure_is_backward() -> None:
 
 def test_autograd_beside_operators_of_the_training_thread_is_not_a_wait() -> None:
     (row,) = steps(
-        [
-            step(1, 0, 100),
-            named("## forward ##", 0, 50),
-            op("aten::mm", 0, 50),
-            op("MmBackward0", 10, 20, AUTOGRAD),
-        ]
+        [step(1, 0, 100), named("## forward ##", 0, 50), op("aten::mm", 0, 50), op("MmBackward0", 10, 20, AUTOGRAD)]
     ).steps
     assert row.phases_us == {"forward": 50}
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from recorded_traces import TRUTH, recorded_trace
-from tiny_traces import Json, document, span, write
+from tiny_traces import Json, linked_trace, span
 
 from lightning_gpuprof.model.trace.streams import DeviceStreams, QueueDepth, Streams
 from lightning_gpuprof.trace.analyses.calls.queue_depth import queue_depth
 from lightning_gpuprof.trace.analyses.calls.streams import streams_of
-from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Int64
 
 recorded = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
@@ -34,13 +31,12 @@ def work(
     return [span("cuda_runtime", "cudaLaunchKernel", launch, 2, correlation=correlation), event]
 
 
-def streams(tmp_path: Path, events: list[Json], **options: int) -> Streams:
-    trace = Trace.read(write(tmp_path / "a.pt.trace.json", document(events)))
-    return streams_of(LinkedTrace(trace), **options)
+def streams(events: list[Json], **options: int) -> Streams:
+    return streams_of(linked_trace(events), **options)
 
 
-def device(tmp_path: Path, events: list[Json]) -> DeviceStreams:
-    (one,) = streams(tmp_path, events).devices
+def device(events: list[Json]) -> DeviceStreams:
+    (one,) = streams(events).devices
     return one
 
 
@@ -56,8 +52,8 @@ def three_streams() -> list[Json]:
     ]
 
 
-def test_each_stream_has_its_work_and_its_busy_time(tmp_path: Path) -> None:
-    one = device(tmp_path, three_streams())
+def test_each_stream_has_its_work_and_its_busy_time() -> None:
+    one = device(three_streams())
     assert [row.stream for row in one.streams] == [7, 13, 9]
     compute, communication, copies = one.streams
     assert (compute.works, compute.kernels, compute.copies, compute.memsets) == (3, 3, 0, 0)
@@ -68,52 +64,52 @@ def test_each_stream_has_its_work_and_its_busy_time(tmp_path: Path) -> None:
     assert (compute.communication_us, communication.communication_us) == (0, 45)
 
 
-def test_overlap_is_the_time_beside_any_other_stream(tmp_path: Path) -> None:
-    compute, communication, copies = device(tmp_path, three_streams()).streams
+def test_overlap_is_the_time_beside_any_other_stream() -> None:
+    compute, communication, copies = device(three_streams()).streams
     assert compute.overlap_us == 10 + 30  # [30, 40) and [50, 80)
     assert compute.overlap_ratio == pytest.approx(40 / 70)
     assert communication.overlap_us == 25  # [55, 80)
     assert copies.overlap_us == 10 + 11  # [30, 40) and [50, 61)
 
 
-def test_times_with_so_many_streams_sum_to_the_window(tmp_path: Path) -> None:
-    found = device(tmp_path, three_streams()).concurrency
+def test_times_with_so_many_streams_sum_to_the_window() -> None:
+    found = device(three_streams()).concurrency
     assert (found.none_us, found.one_us, found.two_us, found.more_us) == (0, 30 + 10 + 20, 10 + 5 + 19, 6)
     assert found.max == 3
     assert found.mean == pytest.approx((60 + 2 * 34 + 3 * 6) / 100)
 
 
-def test_a_gap_is_time_with_no_stream(tmp_path: Path) -> None:
-    found = device(tmp_path, [*work("kernel", 0, 10, 7), *work("kernel", 25, 30, 9)]).concurrency
+def test_a_gap_is_time_with_no_stream() -> None:
+    found = device([*work("kernel", 0, 10, 7), *work("kernel", 25, 30, 9)]).concurrency
     assert (found.none_us, found.one_us, found.two_us, found.more_us, found.max) == (15, 15, 0, 0, 1)
 
 
-def test_copies_are_exposed_while_no_kernel_runs_on_any_stream(tmp_path: Path) -> None:
-    one = device(tmp_path, three_streams())
+def test_copies_are_exposed_while_no_kernel_runs_on_any_stream() -> None:
+    one = device(three_streams())
     compute, communication, copies = one.streams
     assert (copies.copy_us, copies.exposed_copy_us) == (30, 10)  # [40, 50)
     assert (compute.copy_us, communication.exposed_copy_us) == (0, 0)
     assert (one.copy_us, one.exposed_copy_us) == (30, 10)
 
 
-def test_a_stream_that_runs_works_beside_each_other_counts_their_union(tmp_path: Path) -> None:
-    (only,) = device(tmp_path, [*work("kernel", 0, 20, 7), *work("kernel", 10, 30, 7)]).streams
+def test_a_stream_that_runs_works_beside_each_other_counts_their_union() -> None:
+    (only,) = device([*work("kernel", 0, 20, 7), *work("kernel", 10, 30, 7)]).streams
     assert (only.busy_us, only.overlap_us) == (30, 0)
 
 
-def test_work_without_a_stream_is_a_stream_that_is_not_known(tmp_path: Path) -> None:
-    (only,) = device(tmp_path, work("kernel", 0, 20, None)).streams
+def test_work_without_a_stream_is_a_stream_that_is_not_known() -> None:
+    (only,) = device(work("kernel", 0, 20, None)).streams
     assert only.stream is None
 
 
-def test_work_is_in_the_queue_from_its_launch_to_its_end(tmp_path: Path) -> None:
+def test_work_is_in_the_queue_from_its_launch_to_its_end() -> None:
     events = [
         *work("kernel", 10, 20, 7, launch=0),  # launched 10 before the window
         *work("kernel", 20, 40, 7, launch=5),
         *work("kernel", 60, 70, 7, launch=50),
         *work("kernel", 90, 110, 9),  # its launch is not in the trace
     ]
-    one = device(tmp_path, events)
+    one = device(events)
     # from 10: two until 20, one until 40, none until 50, one until 70, none until 90, one until 110
     assert one.queue.mean == pytest.approx((2 * 10 + 20 + 20 + 20) / 100)
     assert one.queue.max == 2
@@ -126,8 +122,8 @@ def test_work_is_in_the_queue_from_its_launch_to_its_end(tmp_path: Path) -> None
     assert second.queue.mean == pytest.approx(0.2)
 
 
-def test_a_launch_after_the_begin_of_its_work_is_taken_as_the_begin(tmp_path: Path) -> None:
-    one = device(tmp_path, work("kernel", 10, 20, 7, launch=12))
+def test_a_launch_after_the_begin_of_its_work_is_taken_as_the_begin() -> None:
+    one = device(work("kernel", 10, 20, 7, launch=12))
     assert (one.queue.mean, one.queue.empty_ratio) == (1, 0)
 
 
@@ -178,21 +174,21 @@ def test_a_queue_is_that_of_a_count_moment_by_moment(seed: int) -> None:
     assert found.maxima == tuple(max(one) for one in stretches)
 
 
-def test_only_the_busiest_streams_have_a_series(tmp_path: Path) -> None:
+def test_only_the_busiest_streams_have_a_series() -> None:
     events = [event for n in range(12) for event in work("kernel", 100 * n, 100 * n + 10 + n, n)]
-    (one,) = streams(tmp_path, events, points=50).devices
+    (one,) = streams(events, points=50).devices
     assert len(one.streams) == 12
     assert [bool(row.queue.means) for row in one.streams] == [True] * 8 + [False] * 4
     assert len(one.queue.means) == len(one.queue.maxima) == 50
 
 
 @pytest.mark.parametrize("events", [[], [span("cpu_op", "aten::relu", 0, 5)]])
-def test_without_device_work_there_are_no_streams(tmp_path: Path, events: list[Json]) -> None:
-    assert streams(tmp_path, events).devices == ()
+def test_without_device_work_there_are_no_streams(events: list[Json]) -> None:
+    assert streams(events).devices == ()
 
 
-def test_work_without_duration_has_no_shares(tmp_path: Path) -> None:
-    one = device(tmp_path, work("kernel", 5, 5, 7))
+def test_work_without_duration_has_no_shares() -> None:
+    one = device(work("kernel", 5, 5, 7))
     (only,) = one.streams
     assert (only.window_ratio, only.device_busy_ratio, only.overlap_ratio) == (None, None, None)
     assert (one.concurrency.mean, one.concurrency.max) == (None, 0)

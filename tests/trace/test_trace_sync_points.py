@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import pytest
 from recorded_traces import TRUTH, recorded_trace
-from tiny_traces import Json, document, span, write
+from tiny_traces import Json, linked_trace, span
 
 from lightning_gpuprof.model.trace.sync_points import SyncPoints
 from lightning_gpuprof.trace.analyses.code.sync_points import idle_after, sync_points
 from lightning_gpuprof.trace.analyses.code.waits import waits_of
 from lightning_gpuprof.trace.intervals import covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
 
 needs_traces = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
 
 
-def found(path: Path, events: list[Json]) -> SyncPoints:
-    return sync_points(LinkedTrace(Trace.read(write(path / "trace.json", document(events)))))
+def found(events: list[Json]) -> SyncPoints:
+    return sync_points(linked_trace(events))
 
 
 @cache
@@ -51,9 +49,9 @@ def item(correlation: int, ts: float, end: float, copied: float) -> list[Json]:
     ]
 
 
-def test_the_copy_and_the_synchronisation_of_an_item_are_one_sync_point(tmp_path: Path) -> None:
+def test_the_copy_and_the_synchronisation_of_an_item_are_one_sync_point() -> None:
     """The item waits from 12 to 102 while the device works until 100; the next kernel runs from 120 on."""
-    points = found(tmp_path, [*kernel(1, 0, 5, 90), *item(2, 10, 110, 99), *kernel(3, 112, 120, 50)])
+    points = found([*kernel(1, 0, 5, 90), *item(2, 10, 110, 99), *kernel(3, 112, 120, 50)])
     (site,) = points.sites
     assert (site.operation, site.count) == ("aten::item", 1)
     assert site.calls == ("cudaMemcpyAsync", "cudaStreamSynchronize")
@@ -65,66 +63,66 @@ def test_the_copy_and_the_synchronisation_of_an_item_are_one_sync_point(tmp_path
     assert points.cost_ratio == 20 / 24
 
 
-def test_a_wait_costs_no_more_than_the_host_was_blocked(tmp_path: Path) -> None:
+def test_a_wait_costs_no_more_than_the_host_was_blocked() -> None:
     """A short wait, after which the host does something else for a second: the idle second is not the wait's."""
     sync = span("cuda_runtime", "cudaStreamSynchronize", 90, 10)
-    points = found(tmp_path, [*kernel(1, 0, 5, 93), sync, *kernel(2, 1_000_100, 1_000_110, 5)])
+    points = found([*kernel(1, 0, 5, 93), sync, *kernel(2, 1_000_100, 1_000_110, 5)])
     assert points.idle_after_us == 1_000_110 - 98
     assert points.cost_us == 10
 
 
-def test_a_wait_while_another_stream_has_work_left_costs_nothing(tmp_path: Path) -> None:
+def test_a_wait_while_another_stream_has_work_left_costs_nothing() -> None:
     events = [
         *kernel(1, 0, 5, 90),
         *kernel(2, 3, 6, 300, stream=9),
         span("cuda_runtime", "cudaStreamSynchronize", 10, 90),
         *kernel(3, 350, 360, 5),
     ]
-    points = found(tmp_path, events)
+    points = found(events)
     assert (points.count, points.blocked_us, points.idle_after_us, points.cost_us) == (1, 90, 0, 0)
     assert points.idle_us == 360 - 306
 
 
-def test_idle_time_before_a_wait_is_not_the_waits(tmp_path: Path) -> None:
+def test_idle_time_before_a_wait_is_not_the_waits() -> None:
     """The device was idle for 100 µs before a wait for nothing of 20 µs."""
     sync = span("cuda_runtime", "cudaStreamSynchronize", 110, 20)
-    points = found(tmp_path, [*kernel(1, 0, 5, 5), sync, *kernel(2, 131, 135, 5)])
+    points = found([*kernel(1, 0, 5, 5), sync, *kernel(2, 131, 135, 5)])
     assert points.idle_us == 125
     assert points.idle_after_us == 135 - 110
     assert points.cost_us == 20
 
 
-def test_idle_time_counts_for_the_last_of_two_waits_only(tmp_path: Path) -> None:
+def test_idle_time_counts_for_the_last_of_two_waits_only() -> None:
     events = [
         *kernel(1, 0, 5, 50),
         span("cuda_runtime", "cudaStreamSynchronize", 10, 50),
         span("cuda_runtime", "cudaEventSynchronize", 70, 10),
         *kernel(2, 85, 90, 5),
     ]
-    costs = {site.operation: site.idle_after_us for site in found(tmp_path, events).sites}
+    costs = {site.operation: site.idle_after_us for site in found(events).sites}
     assert costs == {"cudaStreamSynchronize": 0, "cudaEventSynchronize": 90 - 70}
 
 
-def test_only_the_first_idle_time_after_a_wait_counts(tmp_path: Path) -> None:
+def test_only_the_first_idle_time_after_a_wait_counts() -> None:
     events = [
         *kernel(1, 0, 5, 50),
         span("cuda_runtime", "cudaStreamSynchronize", 10, 50),
         *kernel(2, 65, 70, 5),
         *kernel(3, 100, 110, 5),
     ]
-    points = found(tmp_path, events)
+    points = found(events)
     assert points.idle_after_us == 70 - 55
     assert points.idle_us == 15 + 35
 
 
-def test_idle_time_that_ends_with_work_launched_before_the_window_has_no_culprit(tmp_path: Path) -> None:
+def test_idle_time_that_ends_with_work_launched_before_the_window_has_no_culprit() -> None:
     orphan = span("kernel", "orphan", 80, 5, pid=0, tid=7, stream=7, device=0, correlation=99)
     sync = span("cuda_runtime", "cudaStreamSynchronize", 10, 50)
-    points = found(tmp_path, [*kernel(1, 0, 5, 50), sync, orphan, *kernel(2, 90, 95, 5)])
+    points = found([*kernel(1, 0, 5, 50), sync, orphan, *kernel(2, 90, 95, 5)])
     assert points.cost_us == 0
 
 
-def test_the_profilers_own_synchronisations_are_no_sync_points(tmp_path: Path) -> None:
+def test_the_profilers_own_synchronisations_are_no_sync_points() -> None:
     events = [
         span("cuda_runtime", "cudaDeviceSynchronize", 0, 3),
         *kernel(1, 10, 15, 5),
@@ -132,20 +130,20 @@ def test_the_profilers_own_synchronisations_are_no_sync_points(tmp_path: Path) -
         *kernel(2, 30, 35, 5),
         span("cuda_runtime", "cudaDeviceSynchronize", 50, 5),
     ]
-    points = found(tmp_path, events)
+    points = found(events)
     assert (points.count, points.left_out_calls, points.synchronize_calls) == (1, 2, 3)
     assert (points.blocked_us, points.synchronize_us) == (4, 12)
 
 
-def test_copies_of_pinned_memory_do_not_block(tmp_path: Path) -> None:
+def test_copies_of_pinned_memory_do_not_block() -> None:
     copy = [
         span("cuda_runtime", "cudaMemcpyAsync", 20, 3, correlation=5),
         span("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 25, 3, pid=0, tid=7, stream=7, device=0, correlation=5),
     ]
-    assert found(tmp_path, [*kernel(1, 0, 5, 5), *copy, *kernel(2, 30, 35, 5)]).sites == ()
+    assert found([*kernel(1, 0, 5, 5), *copy, *kernel(2, 30, 35, 5)]).sites == ()
 
 
-def test_sites_are_told_apart_by_line_module_and_phase(tmp_path: Path) -> None:
+def test_sites_are_told_apart_by_line_module_and_phase() -> None:
     events = [
         span("user_annotation", "ProfilerStep#1", 0, 500),
         span("user_annotation", "ProfilerStep#2", 500, 500),
@@ -159,7 +157,7 @@ def test_sites_are_told_apart_by_line_module_and_phase(tmp_path: Path) -> None:
         *item(5, 600, 640, 630),
         *kernel(6, 700, 710, 5),
     ]
-    points = found(tmp_path, events)
+    points = found(events)
     told = {(site.line.frame if site.line else None, site.module, site.phase): site for site in points.sites}
     assert set(told) == {("train.py(5): step", None, None), ("net.py(7): forward", "Net_0", "forward")}
     assert told["train.py(5): step", None, None].count == 2
@@ -168,7 +166,7 @@ def test_sites_are_told_apart_by_line_module_and_phase(tmp_path: Path) -> None:
     assert points.cost_us_per_step == points.cost_us / 2
 
 
-def test_an_action_of_lightning_is_told_beside_the_line(tmp_path: Path) -> None:
+def test_an_action_of_lightning_is_told_beside_the_line() -> None:
     events = [
         span("python_function", "train.py(5): main", 0, 1000),
         span("user_annotation", "[pl][profile][Callback]TQDMProgressBar.on_train_batch_end", 8, 50),
@@ -177,7 +175,7 @@ def test_an_action_of_lightning_is_told_beside_the_line(tmp_path: Path) -> None:
         *item(2, 10, 40, 30),
         *kernel(3, 50, 55, 15),
     ]
-    (site,) = found(tmp_path, events).sites
+    (site,) = found(events).sites
     assert site.line is not None
     assert (site.line.frame, site.annotation) == (
         "train.py(5): main",
@@ -185,7 +183,7 @@ def test_an_action_of_lightning_is_told_beside_the_line(tmp_path: Path) -> None:
     )
 
 
-def test_without_stacks_a_site_is_the_named_range_and_the_operator_around(tmp_path: Path) -> None:
+def test_without_stacks_a_site_is_the_named_range_and_the_operator_around() -> None:
     events = [
         span("user_annotation", "my metrics", 8, 50),
         span("cpu_op", "fbgemm::permute", 9, 45),
@@ -193,7 +191,7 @@ def test_without_stacks_a_site_is_the_named_range_and_the_operator_around(tmp_pa
         *item(2, 10, 40, 30),
         *kernel(3, 60, 65, 5),
     ]
-    (site,) = found(tmp_path, events).sites
+    (site,) = found(events).sites
     assert (site.operation, site.line, site.annotation, site.inside) == (
         "aten::item",
         None,
@@ -211,8 +209,8 @@ def test_without_stacks_a_site_is_the_named_range_and_the_operator_around(tmp_pa
         kernel(1, 0, 5, 5),
     ],
 )
-def test_traces_without_most_things_are_valid(tmp_path: Path, events: list[Json]) -> None:
-    points = found(tmp_path, events)
+def test_traces_without_most_things_are_valid(events: list[Json]) -> None:
+    points = found(events)
     assert points.cost_us == 0
     assert points.cost_ratio is None
     assert points.count_per_step is None

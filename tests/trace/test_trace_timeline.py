@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from recorded_traces import TRACES
-from tiny_traces import Json, document, span, training_step
+from tiny_traces import Json, linked_trace, span, training_step
 
 from lightning_gpuprof.model.trace.timeline import Timeline, TimelineLane
 from lightning_gpuprof.trace.analyses.idle.idle import idle_times
@@ -28,12 +26,8 @@ FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 MAX_BYTES = 100_000
 
 
-def linked_of(events: list[Json]) -> LinkedTrace:
-    return LinkedTrace(Trace.read(io.BytesIO(json.dumps(document(events)).encode())))
-
-
 def timeline_of(events: list[Json]) -> Timeline:
-    found = timeline(linked_of(events))
+    found = timeline(linked_trace(events))
     assert found is not None
     return found
 
@@ -107,7 +101,7 @@ def test_gaps_are_those_of_the_step_and_not_of_its_neighbours() -> None:
         span("cuda_runtime", "cudaLaunchKernel", 300, 2, correlation=3),
         kernel("c", 310, 10, correlation=3),
     ]
-    linked = linked_of(events)
+    linked = linked_trace(events)
     found = timeline(linked)
     assert found is not None
     assert found.step == "ProfilerStep#2"
@@ -214,4 +208,4 @@ def test_without_a_device_there_are_phases_and_operators() -> None:
 def test_without_steps_the_whole_window_is_shown_and_without_events_nothing() -> None:
     found = timeline_of([span("cpu_op", "aten::mm", 10, 5), span("cpu_op", "aten::mm", 20, 5)])
     assert (found.step, found.steps, found.duration_us) == ("whole window", 0, 15)
-    assert timeline(linked_of([])) is None
+    assert timeline(linked_trace([])) is None

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
+
+from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
 
 Json = dict[str, object]
 
@@ -46,6 +50,12 @@ def kineto_text(events: list[Json], **tail: object) -> str:
     devices = ",\n".join(f'    {{\n      "id": {number}\n    }}' for number in (0, 1))
     head = f'{{\n  "schemaVersion": 1,\n  "deviceProperties": [\n{devices}\n  ],'
     return f'{head}\n  "traceEvents": [\n{written}\n  ]{after}\n}}\n'
+
+
+def linked_trace(events: list[Json], *, frames: bool = True, **tail: object) -> LinkedTrace:
+    """A trace of these events, as read from a file that is open."""
+    file = io.BytesIO(json.dumps(document(events, **tail)).encode())
+    return LinkedTrace(Trace.read(file, frames=frames))
 
 
 def write(path: Path, content: object) -> Path:

@@ -25,17 +25,7 @@ def content(trace: Trace) -> dict[str, list[tuple[object, ...]]]:
     return {table: rows(trace, table) for table in TABLES}
 
 
-TABLES = (
-    "kernel",
-    "memcpy",
-    "memset",
-    "device_wait",
-    "runtime",
-    "cpu_op",
-    "annotation",
-    "python_function",
-    "overhead",
-)
+TABLES = ("kernel", "memcpy", "memset", "device_wait", "runtime", "cpu_op", "annotation", "python_function", "overhead")
 
 
 LABELS = {

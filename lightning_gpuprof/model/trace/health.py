@@ -97,7 +97,7 @@ class Health(msgspec.Struct, kw_only=True, frozen=True):
     empty_kernels: int
     """Kernels whose duration is 0."""
     signals: tuple[Signal, ...]
-    problems: tuple[str, ...]
+    problems: tuple[str, ...] = ()
     """What makes numbers of this trace doubtful, in sentences; empty if nothing was found."""
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     """What to know when reading them."""

@@ -6,12 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.trace.api_tables import (
-    ApiTables,
-    KernelExecutionRow,
-    MemorySizeRow,
-    TimeRow,
-)
+from lightning_gpuprof.model.trace.api_tables import ApiTables, KernelExecutionRow, MemorySizeRow, TimeRow
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import (
     COUNT,

@@ -145,10 +145,7 @@ def longest_table(device: DeviceIdle, limit: int = 10) -> Table:
         shown,
         *_WHEN,
         Column(
-            "cause",
-            lambda gap: cause_word(gap.cause),
-            help="the cause with most of the gap's time",
-            hover=_mixture,
+            "cause", lambda gap: cause_word(gap.cause), help="the cause with most of the gap's time", hover=_mixture
         ),
         Column(
             "step",

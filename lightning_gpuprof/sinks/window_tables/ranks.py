@@ -34,18 +34,8 @@ def rank_table(comparison: RanksComparison) -> Table:
         Column("rank", lambda rank: rank.rank, FIGURE, hover=lambda rank: plain.name(rank.trace)),
         Column("computing", lambda rank: rank.computation_us, US_AS_MS, help="kernels other than communication"),
         Column("idle", lambda rank: rank.idle_us, US_AS_MS, help="no kernel and no copy ran"),
-        Column(
-            "transfer",
-            lambda rank: rank.transfer_us,
-            US_AS_MS,
-            help=_TRANSFER,
-        ),
-        Column(
-            "waiting",
-            lambda rank: rank.waiting_us,
-            US_AS_MS,
-            help=_WAITING,
-        ),
+        Column("transfer", lambda rank: rank.transfer_us, US_AS_MS, help=_TRANSFER),
+        Column("waiting", lambda rank: rank.waiting_us, US_AS_MS, help=_WAITING),
         bar(lambda rank: rank.waiting_us / largest if largest > 0 else 0.0),
         Column(
             "in first",
@@ -66,18 +56,8 @@ def rank_kind_table(comparison: RanksComparison) -> Table:
         comparison.kinds,
         Column("collective", lambda one: one.kind),
         Column("count", lambda one: one.count, COUNT, help="one collective on several ranks counts once"),
-        Column(
-            "transfer",
-            lambda one: one.transfer_us,
-            US_AS_MS,
-            help=_TRANSFER,
-        ),
-        Column(
-            "waiting",
-            lambda one: one.waiting_us,
-            US_AS_MS,
-            help=_WAITING,
-        ),
+        Column("transfer", lambda one: one.transfer_us, US_AS_MS, help=_TRANSFER),
+        Column("waiting", lambda one: one.waiting_us, US_AS_MS, help=_WAITING),
         Column("waiting", lambda one: one.waiting_ratio, PERCENT, help="of transfer and waiting"),
         absent=_NO_MATCH,
     )
@@ -94,12 +74,7 @@ def matched_collective_table(comparison: RanksComparison) -> Table:
         Column("number", lambda one: one.number, FIGURE, help="index among those of its kind and size in the step"),
         Column("size", lambda one: one.message_bytes, SIZE),
         Column("ranks", lambda one: len(one.ranks), FIGURE),
-        Column(
-            "transfer",
-            lambda one: one.transfer_us,
-            US_AS_MS,
-            help=_TRANSFER,
-        ),
+        Column("transfer", lambda one: one.transfer_us, US_AS_MS, help=_TRANSFER),
         Column("skew", lambda one: max(one.waiting_us), US_AS_MS, help="from the first to the last rank to arrive"),
         Column("waiting", lambda one: sum(one.waiting_us), US_AS_MS, help="of all ranks together"),
         Column("late rank", lambda one: one.late_rank, FIGURE),
@@ -116,10 +91,7 @@ def unmatched_collective_table(comparison: RanksComparison) -> Table:
         Column("collective", lambda one: one.kind),
         Column("size", lambda one: one.message_bytes, SIZE),
         Column(
-            "on each rank",
-            lambda one: ", ".join(map(str, one.counts)),
-            name(30),
-            help="count on each rank, in order",
+            "on each rank", lambda one: ", ".join(map(str, one.counts)), name(30), help="count on each rank, in order"
         ),
         Column("why", lambda one: one.why, SENTENCE),
         absent="Every collective was found in the other ranks." if comparison.matched else _NO_MATCH,

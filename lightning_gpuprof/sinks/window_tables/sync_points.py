@@ -67,13 +67,7 @@ def sync_total_table(points: SyncPoints) -> Table:
             ms(points.idle_after_us_per_step or 0.0),
             of_idle(points.idle_after_us),
         ),
-        (
-            "host blocked in waits",
-            _BLOCKED,
-            ms(points.blocked_us),
-            ms(points.blocked_us_per_step or 0.0),
-            "",
-        ),
+        ("host blocked in waits", _BLOCKED, ms(points.blocked_us), ms(points.blocked_us_per_step or 0.0), ""),
     )
     table = Table.of(
         "All host waits",

@@ -11,14 +11,11 @@ from typing import BinaryIO, cast
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.trace.compression import READ_ERRORS, fastest_gzip, open_json, replacing
 from lightning_gpuprof.trace.export.derived_tracks import queue_tracks, slice_tracks
-from lightning_gpuprof.trace.export.event_text import CATEGORY, track_events
+from lightning_gpuprof.trace.export.event_text import CATEGORY, CounterTrack, track_events
 from lightning_gpuprof.trace.export.splice import spliced
-from lightning_gpuprof.trace.export.tracks import CounterTrack
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.repair import repaired
-
-__all__ = ["CounterTrack", "write_annotated"]
 
 _FIRST_FREE_PROCESS = 1 << 22
 """Linux gives processes smaller numbers (``PID_MAX_LIMIT``), and Kineto gives GPUs those from 0 on."""

@@ -12,7 +12,7 @@ from lightning_gpuprof.trace.analyses.idle.idle_pieces import idle_pieces
 from lightning_gpuprof.trace.analyses.joins.device_parts import device_parts
 from lightning_gpuprof.trace.analyses.joins.phase_times import phase_times_ns
 from lightning_gpuprof.trace.distinct import numbered
-from lightning_gpuprof.trace.export.tracks import CounterTrack, Label, SliceTrack
+from lightning_gpuprof.trace.export.event_text import CounterTrack, Label, SliceTrack
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import Int64

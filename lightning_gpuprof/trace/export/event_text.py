@@ -1,15 +1,18 @@
-"""Events as trace viewers draw them: JSON text as Kineto writes it, without the braces around each."""
+"""What an annotated trace adds, rows of named stretches and counters, as the text of events that viewers draw."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from lightning_gpuprof.trace.events import INEXACT_FROM_US
-from lightning_gpuprof.trace.export.tracks import CounterTrack, Label, SliceTrack
-from lightning_gpuprof.trace.tables import Int64
+from lightning_gpuprof.trace.tables import Int64, Rows
+
+Float64 = npt.NDArray[np.float64]
 
 CATEGORY = "gpuprof"
 """Of all spans that are added; no category of Kineto's, so that no reader takes them for something recorded."""
@@ -22,6 +25,41 @@ _CHUNK = 1 << 13
 """Events whose numbers are Python objects at a time."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """What a stretch of time is called, and what a click on it tells."""
+
+    name: str
+    notes: Mapping[str, str]
+    """Shown beneath the name; may be empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceTrack:
+    """A row of disjoint stretches of time; all columns are equally long."""
+
+    name: str
+    start_ns: Int64
+    end_ns: Int64
+    label: Rows
+    """Index into :attr:`labels`."""
+    labels: tuple[Label, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterTrack:
+    """A value over time: it holds from its moment to the next one."""
+
+    name: str
+    """What is counted: ``GPU 0 power``."""
+    unit: str
+    """Shown behind the name: ``W``."""
+    time_ns: Int64
+    """On the trace's clock: Unix time less :attr:`Trace.base_time_ns`."""
+    value: Float64
+    """What is not finite is left out: nothing was measured there."""
+
+
 def track_events(slices: Sequence[SliceTrack], counters: Sequence[CounterTrack], process: int) -> Iterator[bytes]:
     """The events of one process with a thread for each row.
 
@@ -31,7 +69,7 @@ def track_events(slices: Sequence[SliceTrack], counters: Sequence[CounterTrack],
         process: A number that no process and no GPU of the trace has. The rows are the threads after it.
 
     Returns:
-        What stands between the braces of each event; nothing if there are no tracks.
+        JSON text as Kineto writes it, without the braces around each event; nothing if there are no tracks.
     """
     if not slices and not counters:
         return

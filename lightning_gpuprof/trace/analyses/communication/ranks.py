@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gpuprof.model.trace.ranks import (
-    KindTimes,
-    MatchedCollective,
-    RanksComparison,
-    RankTimes,
-)
+from lightning_gpuprof.model.trace.ranks import KindTimes, MatchedCollective, RanksComparison, RankTimes
 from lightning_gpuprof.trace.analyses.communication.late_rank import late_rank
 from lightning_gpuprof.trace.analyses.communication.rank_checks import named, rank_caveats, ranks_of
 from lightning_gpuprof.trace.analyses.communication.rank_matching import Matched, match_collectives

@@ -36,15 +36,13 @@ class Ceilings:
 
     def possible_flops_per_s(self, dtype: str | None) -> float | None:
         """The larger of both: what is faster cannot be; a measurement may miss the fastest kernel."""
-        known = [
-            rates[dtype] for rates in (self.measured_flops_per_s, self.peak_flops_per_s) if dtype and dtype in rates
-        ]
-        return max(known, default=None)
+        rates = (self.measured_flops_per_s.get(dtype or ""), self.peak_flops_per_s.get(dtype or ""))
+        return max(filter(None, rates), default=None)
 
     @property
     def possible_bytes_per_s(self) -> float | None:
         """The same of the memory."""
-        return max((rate for rate in (self.measured_bytes_per_s, self.peak_bytes_per_s) if rate), default=None)
+        return max(filter(None, (self.measured_bytes_per_s, self.peak_bytes_per_s)), default=None)
 
 
 def ceilings_of(

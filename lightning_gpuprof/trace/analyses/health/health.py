@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.trace.health import Health, LaunchCalls
-from lightning_gpuprof.trace.analyses.health.health_words import Losses, caveats_of, problems_of
+from lightning_gpuprof.trace.analyses.health.health_words import Windows, notes_of, problems_of
 from lightning_gpuprof.trace.analyses.health.signals import signals_of
 from lightning_gpuprof.trace.distinct import distinct, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Ids, Int64, LaunchSpans, Mask, Rows, Spans
+from lightning_gpuprof.trace.steps import STEP, Steps
+from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Ids, Int64, LaunchSpans, Mask, Rows, Spans, extent_ns
 
 _STARTS_WORK = re.compile(r"launch|memcpy|memset", re.IGNORECASE)
 _NO_START = re.compile(r"launchhostfunc|launchcallback|attribute|getlaunch|configurecall|memcpynode|memsetnode", re.I)
@@ -32,57 +34,45 @@ def health_of(linked: LinkedTrace) -> Health:
     orphans = np.flatnonzero(~linked.launched)
     before = _launched_before(linked, orphans) if len(trace.runtime) else np.zeros(0, np.bool_)
     early_ns = np.where(linked.launched, linked.launch_start_ns - work.start_ns, 0)
-    host: list[Spans] = [trace.runtime, trace.cpu_op, trace.annotation, trace.python_function]
-    losses = Losses(
-        device_work=len(work),
-        matched=int(linked.launched.sum()),
-        before=int(before.sum()),
-        lost=int(len(before) - before.sum()),
-        launches=int(launches.sum()),
-        launches_without_work=int((launches & ~has_work).sum()),
-        launches_without_work_at_end=_at_end(trace.runtime, launches, has_work),
-        starts_early=int((early_ns > 0).sum()),
-        starts_early_max_us=int(early_ns.max(initial=0)) / 1000,
-        overlaps=_overlaps_in_stream(work),
-        crossing=_crossing(linked),
-        empty_kernels=int((trace.kernel.duration_ns == 0).sum()),
-        shared_ids=_shared_ids(trace.runtime.correlation[has_work]),
-        host_window=_window(host),
-        device_window=_window([work]),
-        window=_window([*host, work]),
-        step_names=linked.steps.names,
-        steps_missing=_missing_steps(linked.steps.names),
-        steps_overlapping=linked.steps.left_out,
-        resolution_ns=_resolution_ns([*host, work]),
-    )
-    return Health(
+    host = (trace.runtime, trace.cpu_op, trace.annotation, trace.python_function)
+    windows = Windows(host=extent_ns(host), device=extent_ns((work,)), both=extent_ns((*host, work)))
+    health = Health(
         events=trace.events,
         bytes_json=trace.bytes_json,
         categories=dict(trace.categories),
         unreadable=trace.unreadable,
         how=trace.how,
-        resolution_ns=losses.resolution_ns,
-        window_us=_length_us(losses.window) or 0.0,
-        host_window_us=_length_us(losses.host_window),
-        device_window_us=_length_us(losses.device_window),
+        resolution_ns=_resolution_ns((*host, work)),
+        window_us=_length_us(windows.both) or 0.0,
+        host_window_us=_length_us(windows.host),
+        device_window_us=_length_us(windows.device),
         steps=len(linked.steps),
         profiler_overhead_us=int(trace.overhead.duration_ns.sum()) / 1000,
         calls=_calls(linked, starts_work, has_work),
-        kernel_launches=losses.launches,
-        kernel_launches_without_work=losses.launches_without_work,
-        device_work=losses.device_work,
-        work_matched=losses.matched,
-        work_launched_before=losses.before,
-        work_launch_lost=losses.lost,
-        starts_before_launch=losses.starts_early,
-        starts_before_launch_max_us=losses.starts_early_max_us,
-        overlaps_in_stream=losses.overlaps,
-        crossing_operators=losses.crossing,
-        empty_kernels=losses.empty_kernels,
+        kernel_launches=int(launches.sum()),
+        kernel_launches_without_work=int((launches & ~has_work).sum()),
+        device_work=len(work),
+        work_matched=int(linked.launched.sum()),
+        work_launched_before=int(before.sum()),
+        work_launch_lost=int(len(before) - before.sum()),
+        starts_before_launch=int((early_ns > 0).sum()),
+        starts_before_launch_max_us=int(early_ns.max(initial=0)) / 1000,
+        overlaps_in_stream=_overlaps_in_stream(work),
+        crossing_operators=_crossing(linked),
+        empty_kernels=int((trace.kernel.duration_ns == 0).sum()),
         signals=signals_of(linked),
-        problems=problems_of(linked.trace, losses),
-        notes=caveats_of(linked.trace, losses),
     )
+    at_end = _launches_at_end(trace.runtime, launches, has_work)
+    problems = problems_of(
+        trace,
+        health,
+        windows,
+        lost_kernels=health.kernel_launches_without_work - at_end,
+        shared_ids=_shared_ids(trace.runtime.correlation[has_work]),
+        steps=_step_problems(linked.steps),
+    )
+    notes = notes_of(health, launches_at_end=at_end)
+    return msgspec.structs.replace(health, problems=tuple(problems), notes=tuple(notes))
 
 
 def can_start_work(name: str) -> bool:
@@ -109,7 +99,7 @@ def _captured(linked: LinkedTrace) -> Mask:
     return captured
 
 
-def _at_end(runtime: LaunchSpans, launches: Mask, has_work: Mask) -> int:
+def _launches_at_end(runtime: LaunchSpans, launches: Mask, has_work: Mask) -> int:
     """Launches without work after the last launch with work: cut off by the end of the window, not lost in it."""
     without = launches & ~has_work
     if not without.any():
@@ -161,24 +151,25 @@ def _crossing(linked: LinkedTrace) -> int:
     return int((ops.end_ns[inner] > ops.end_ns[parent[inner]]).sum())
 
 
-def _window(parts: list[Spans] | list[DeviceSpans]) -> tuple[int, int] | None:
-    filled = [part for part in parts if len(part)]
-    if not filled:
-        return None
-    return min(int(part.start_ns.min()) for part in filled), max(int(part.end_ns.max()) for part in filled)
-
-
 def _length_us(window: tuple[int, int] | None) -> float | None:
     return None if window is None else (window[1] - window[0]) / 1000
 
 
-def _missing_steps(names: tuple[str, ...]) -> int:
-    """Numbers that are missing between those of the steps."""
-    numbers = sorted({int(text) for name in names if (text := name.removeprefix(STEP)).isascii() and text.isdigit()})
-    return sum(after - before - 1 for before, after in pairwise(numbers))
+def _step_problems(steps: Steps) -> list[str]:
+    """What does not fit in the numbers and times of the steps."""
+    texts = [name.removeprefix(STEP) for name in steps.names]
+    numbers = sorted({int(text) for text in texts if text.isascii() and text.isdigit()})
+    missing = sum(after - before - 1 for before, after in pairwise(numbers))
+    repeated = len(texts) - len(set(texts))
+    found = {
+        f"{repeated} step ranges repeat a number": repeated,
+        f"{missing} step numbers are missing among {len(texts)} steps": missing,
+        f"{steps.left_out} steps overlap others, as with two profilers, and are left out": steps.left_out,
+    }
+    return [words for words, count in found.items() if count]
 
 
-def _resolution_ns(parts: list[Spans]) -> int | None:
+def _resolution_ns(parts: Sequence[Spans]) -> int | None:
     columns: list[Int64] = [column for part in parts if len(part) for column in (part.start_ns, part.end_ns)]
     if not columns:
         return None

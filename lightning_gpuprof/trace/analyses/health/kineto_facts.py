@@ -11,7 +11,7 @@ import numpy as np
 from lightning_gpuprof.model.trace.kineto_facts import DeviceFacts, KinetoFacts
 from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
 from lightning_gpuprof.trace.distinct import distinct, median, numbered, summed
-from lightning_gpuprof.trace.facts import is_fetch
+from lightning_gpuprof.trace.host_phases import is_fetch
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace

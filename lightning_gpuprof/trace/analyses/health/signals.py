@@ -18,10 +18,7 @@ _ABSENCE: dict[SignalName, tuple[str, str]] = {
         "device work has no launch, operator, line or phase; blocking calls and launch times are not known",
         "Record CPU and CUDA activities together, as GpuProfiler does.",
     ),
-    "operators": (
-        "device time cannot be given to operators",
-        "Record CPU activities, too, as GpuProfiler does.",
-    ),
+    "operators": ("device time cannot be given to operators", "Record CPU activities, too, as GpuProfiler does."),
     "steps": (
         "values are per window, and the time between steps is not known",
         "GpuProfiler marks steps; elsewhere call profiler.step() once per batch.",
@@ -34,10 +31,7 @@ _ABSENCE: dict[SignalName, tuple[str, str]] = {
         "device time and blocking calls cannot be given to source lines",
         "TraceConfig(with_stack=True); tracing then takes two to three times as long.",
     ),
-    "module frames": (
-        "device time cannot be given to modules",
-        "TraceConfig(with_stack=True).",
-    ),
+    "module frames": ("device time cannot be given to modules", "TraceConfig(with_stack=True)."),
     "forward-backward links": (
         "device time of the backward cannot be given to the operator of the forward it belongs to",
         "Record CPU activities of a training step; inference has none.",
@@ -66,10 +60,7 @@ _ABSENCE: dict[SignalName, tuple[str, str]] = {
         "kinds of collectives come from names; sizes and groups may be missing",
         "Record with torch 2.3 or later.",
     ),
-    "absolute time": (
-        "the trace's clock is taken as Unix time",
-        "Record with torch 2.4 or later.",
-    ),
+    "absolute time": ("the trace's clock is taken as Unix time", "Record with torch 2.4 or later."),
 }
 """What follows from the absence of a signal, and how to record it."""
 

@@ -53,10 +53,7 @@ def multiprocessor_of(properties: Mapping[str, object]) -> Multiprocessor | None
     if not 5 <= major <= _NEWEST_MAJOR or threads < _WARP_THREADS:
         return None
     return Multiprocessor(
-        compute_capability=(major, minor),
-        threads=threads,
-        registers=registers,
-        shared_memory_bytes=shared_memory_bytes,
+        compute_capability=(major, minor), threads=threads, registers=registers, shared_memory_bytes=shared_memory_bytes
     )
 
 

@@ -30,10 +30,7 @@ _Rule = Callable[[Operands], Work]
 
 
 def work_of(
-    name: str,
-    shapes: Sequence[object] | None,
-    types: Sequence[object] | None,
-    concrete: Sequence[object] | None = None,
+    name: str, shapes: Sequence[object] | None, types: Sequence[object] | None, concrete: Sequence[object] | None = None
 ) -> Work | None:
     """Lower bound of the work of one call of an operator.
 
@@ -117,52 +114,48 @@ def _matrix_vector(matrix: int, vector: int, bias: int | None = None) -> _Rule:
     return rule
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Positions:
-    """Where a convolution has its arguments; None: it has none of these."""
+def _convolution(
+    *,
+    stride: int,
+    padding: int,
+    dilation: int | None,
+    bias: int | None = None,
+    groups: int | None = None,
+    output_padding: int | None = None,
+    transposed: bool | int = False,
+) -> _Rule:
+    """A convolution by the positions of its arguments, None for what it does not have.
 
-    stride: int
-    padding: int
-    dilation: int | None
-    bias: int | None = None
-    groups: int | None = None
-    output_padding: int | None = None
-    transposed: bool | int = False
-    """True or False for all calls, or the position of the flag."""
+    ``transposed`` is True or False for all calls, or the position of the flag.
+    """
 
-
-def _convolution(at: _Positions) -> _Rule:
     def rule(operands: Operands) -> Work:
         x, weight = operands.shape(0), operands.shape(1)
         spatial = len(weight) - 2
         if spatial < 1 or len(x) != len(weight):
             raise UnknownError
-        stride, padding = operands.integers(at.stride, spatial), operands.integers(at.padding, spatial)
-        dilation = (1,) * spatial if at.dilation is None else operands.integers(at.dilation, spatial)
-        groups = 1 if at.groups is None else operands.integers(at.groups, 1)[0]
-        if isinstance(at.transposed, bool):
-            transposed = at.transposed
-        else:
-            flags = operands.flags(at.transposed)
-            if flags is None:
-                raise UnknownError
-            transposed = flags[0]
-        reach = [d * (k - 1) for d, k in zip(dilation, weight[2:], strict=True)]
-        if transposed:
-            extra = (0,) * spatial if at.output_padding is None else operands.integers(at.output_padding, spatial)
-            rows = zip(x[2:], stride, padding, reach, extra, strict=True)
+        strides, paddings = operands.integers(stride, spatial), operands.integers(padding, spatial)
+        dilations = (1,) * spatial if dilation is None else operands.integers(dilation, spatial)
+        count = 1 if groups is None else operands.integers(groups, 1)[0]
+        flags = (transposed,) if isinstance(transposed, bool) else operands.flags(transposed)
+        if flags is None:
+            raise UnknownError
+        reach = [d * (k - 1) for d, k in zip(dilations, weight[2:], strict=True)]
+        if flags[0]:
+            extra = (0,) * spatial if output_padding is None else operands.integers(output_padding, spatial)
+            rows = zip(x[2:], strides, paddings, reach, extra, strict=True)
             out_positions = tuple((size - 1) * s - 2 * p + r + e + 1 for size, s, p, r, e in rows)
-            channels = weight[1] * groups
+            channels = weight[1] * count
         else:
-            sides = zip(x[2:], stride, padding, reach, strict=True)
+            sides = zip(x[2:], strides, paddings, reach, strict=True)
             out_positions = tuple((size + 2 * p - r - 1) // s + 1 for size, s, p, r in sides)
             channels = weight[0]
-        expected = weight[0] if transposed else weight[1] * groups
-        if min(out_positions) < 0 or (at.groups is not None and x[1] != expected):
+        expected = weight[0] if flags[0] else weight[1] * count
+        if min(out_positions) < 0 or (groups is not None and x[1] != expected):
             raise UnknownError
-        positions = prod(x[2:]) if transposed else prod(out_positions)
+        positions = prod(x[2:]) if flags[0] else prod(out_positions)
         written = _scaled(x[0] * channels * prod(out_positions), operands.element_bytes(0))
-        read = [operands.bytes_of(position) for position in (0, 1, at.bias) if position is not None]
+        read = [operands.bytes_of(position) for position in (0, 1, bias) if position is not None]
         return Work(
             flops=2 * x[0] * positions * prod(weight),
             bytes=_sum_or_none([*read, written]),
@@ -217,18 +210,16 @@ def _input_gradient(operands: Operands) -> Work:
     )
 
 
-def _attention(
-    *, first: int = 0, heads_last: bool, causal: Sequence[int], backward: bool = False, absent: Sequence[int] = ()
-) -> _Rule:
+def _attention(*, heads_last: bool, causal: Sequence[int], backward: bool = False, absent: Sequence[int] = ()) -> _Rule:
     """Fused attention.
 
     Args:
-        first: Position of the query; key and value follow.
         heads_last: Whether tensors are (batch, sequence, heads, features); otherwise (batch, heads, sequence, …).
         causal: Where the flag may stand, by version; the first that is one counts. A number is the kind of mask.
         backward: Whether the gradient of the output is the first argument and five products are done.
         absent: Arguments that must not be given: lengths of packed sequences, a sliding window.
     """
+    first = int(backward)  # the query; key and value follow
 
     def rule(operands: Operands) -> Work:
         query, key, value = (_batch_heads_sequence(operands.shape(first + i), heads_last) for i in range(3))
@@ -270,18 +261,12 @@ def _is_given(operands: Operands, position: int) -> bool:
     return position < len(operands) and bool(operands.shapes[position])
 
 
-def _traffic(
-    kind: KernelClass,
-    reads: Sequence[int],
-    writes: Sequence[int],
-    *,
-    mask: int | None = None,
-    masked: Sequence[int] = (),
+def _norm(
+    *, reads: Sequence[int], writes: Sequence[int] = (), mask: int | None = None, masked: Sequence[int] = ()
 ) -> _Rule:
-    """An operator that passes over its tensors.
+    """A normalization or the like, which passes over its tensors.
 
     Args:
-        kind: Class of its kernels.
         reads: Arguments that are read, if they are tensors.
         writes: Arguments whose size and type the outputs have, if they are tensors.
         mask: Where ``output_mask`` stands; what it leaves out is not written. All is written if it is not recorded.
@@ -301,7 +286,7 @@ def _traffic(
             flops=max(prod(operands.shape(position)) for position in tensors),
             bytes=_sum_or_none(sizes),
             dtype=operands.dtype(tensors[0]),
-            kind=kind,
+            kind="norm/reduction",
         )
 
     return rule
@@ -431,177 +416,102 @@ def _embedding_backward(operands: Operands) -> Work:
     )
 
 
-def _named(rule: _Rule, *names: str) -> dict[str, _Rule]:
-    return {f"aten::{name}": rule for name in names}
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_UNARY = _words(
+_UNARY = (
     "abs ceil clamp clamp_max clamp_min cos elu erf exp floor gelu hardsigmoid hardswish hardtanh leaky_relu log log1p "
     "log2 log_sigmoid_forward logit mish neg nan_to_num pow reciprocal relu round rsqrt sigmoid sign silu sin softplus "
     "sqrt square tanh threshold tril triu"
 )
-_BINARY = _words(
+_BINARY = (
     "add addcdiv addcmul bitwise_and bitwise_or fmod gelu_backward hardswish_backward hardtanh_backward "
     "leaky_relu_backward lerp logical_and maximum minimum mul native_dropout_backward remainder rsub sigmoid_backward "
     "silu_backward softplus_backward sub tanh_backward threshold_backward where masked_fill"
 )
-_COMPARISONS = _words("eq ne lt le gt ge logical_and logical_or logical_not isnan isinf isfinite")
-_FLOAT_RESULT = _words("div true_divide")
-_FOREACH = _words("add_ sub_ mul_ div_ lerp_ addcmul_ addcdiv_ sqrt sqrt_ add mul div neg pow maximum_ zero_")
+_COMPARISONS = "eq ne lt le gt ge logical_and logical_or logical_not isnan isinf isfinite"
+_FLOAT_RESULT = "div true_divide"
+_FOREACH = "add_ sub_ mul_ div_ lerp_ addcmul_ addcdiv_ sqrt sqrt_ add mul div neg pow maximum_ zero_"
 
-_RULES: Mapping[str, _Rule] = {
-    **_named(_product(0, 1), "mm", "bmm", "_scaled_mm"),
-    **_named(_product(0, 1, out_bytes=4), "_int_mm"),
-    **_named(_product(1, 2, bias=0), "addmm", "addmm_", "baddbmm", "baddbmm_", "_addmm_activation"),
-    **_named(_matrix_vector(0, 1), "mv", "dot", "vdot"),
-    **_named(_matrix_vector(1, 2, bias=0), "addmv", "addmv_"),
+_OF_ATEN: Mapping[str, _Rule] = {
+    "mm bmm _scaled_mm": _product(0, 1),
+    "_int_mm": _product(0, 1, out_bytes=4),
+    "addmm addmm_ baddbmm baddbmm_ _addmm_activation": _product(1, 2, bias=0),
+    "mv dot vdot": _matrix_vector(0, 1),
+    "addmv addmv_": _matrix_vector(1, 2, bias=0),
     # the order of the arguments is that of each operator's schema in native_functions.yaml
-    **_named(_convolution(_Positions(padding=2, stride=3, dilation=4, groups=5)), "cudnn_convolution"),
-    **_named(
-        _convolution(_Positions(bias=2, padding=3, stride=4, dilation=5, groups=6)),
-        "miopen_convolution",
-        "miopen_depthwise_convolution",
-        "mkldnn_convolution",
+    "cudnn_convolution": _convolution(padding=2, stride=3, dilation=4, groups=5),
+    "miopen_convolution miopen_depthwise_convolution mkldnn_convolution": _convolution(
+        bias=2, padding=3, stride=4, dilation=5, groups=6
     ),
-    **_named(
-        _convolution(_Positions(bias=2, stride=3, padding=4, dilation=5, groups=6)),
-        "cudnn_convolution_relu",
-        "miopen_convolution_relu",
+    "cudnn_convolution_relu miopen_convolution_relu": _convolution(bias=2, stride=3, padding=4, dilation=5, groups=6),
+    "cudnn_convolution_transpose": _convolution(
+        padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True
     ),
-    **_named(
-        _convolution(_Positions(padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True)),
-        "cudnn_convolution_transpose",
+    "miopen_convolution_transpose": _convolution(
+        bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True
     ),
-    **_named(
-        _convolution(_Positions(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True)),
-        "miopen_convolution_transpose",
+    "convolution_overrideable": _convolution(
+        bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8
     ),
-    **_named(
-        _convolution(_Positions(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)),
-        "convolution_overrideable",
+    "_slow_conv2d_forward thnn_conv2d_forward slow_conv3d_forward": _convolution(
+        bias=3, stride=4, padding=5, dilation=None
     ),
-    **_named(
-        _convolution(_Positions(bias=3, stride=4, padding=5, dilation=None)),
-        "_slow_conv2d_forward",
-        "thnn_conv2d_forward",
-        "slow_conv3d_forward",
+    "_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d": _convolution(
+        bias=3, stride=4, padding=5, dilation=6
     ),
-    **_named(
-        _convolution(_Positions(bias=3, stride=4, padding=5, dilation=6)),
-        "_conv_depthwise2d",
-        "conv_depthwise3d",
-        "slow_conv_dilated2d",
-        "slow_conv_dilated3d",
+    "slow_conv_transpose2d slow_conv_transpose3d": _convolution(
+        bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True
     ),
-    **_named(
-        _convolution(_Positions(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True)),
-        "slow_conv_transpose2d",
-        "slow_conv_transpose3d",
+    "convolution_backward": _convolution_backward(0, 1, mask=10, transposed=7),
+    "cudnn_convolution_backward": _convolution_backward(1, 0, mask=10, transposed=None),
+    "miopen_convolution_backward": _convolution_backward(1, 0, mask=9, transposed=None),
+    "cudnn_convolution_backward_input miopen_convolution_backward_input": _input_gradient,
+    "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu": _attention(
+        heads_last=False, causal=[4]
     ),
-    **_named(_convolution_backward(0, 1, mask=10, transposed=7), "convolution_backward"),
-    **_named(_convolution_backward(1, 0, mask=10, transposed=None), "cudnn_convolution_backward"),
-    **_named(_convolution_backward(1, 0, mask=9, transposed=None), "miopen_convolution_backward"),
-    **_named(_input_gradient, "cudnn_convolution_backward_input", "miopen_convolution_backward_input"),
-    **_named(
-        _attention(heads_last=False, causal=[4]),
-        "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention": _attention(heads_last=False, causal=[6]),
+    "_scaled_dot_product_cudnn_attention": _attention(heads_last=False, causal=[6, 4]),
+    "_scaled_dot_product_fused_attention_overrideable": _attention(heads_last=False, causal=[5]),
+    "_flash_attention_forward": _attention(heads_last=True, causal=[8], absent=[3, 4, 11, 12]),
+    "_efficient_attention_forward": _attention(heads_last=True, causal=[9], absent=[4, 5]),
+    "_scaled_dot_product_flash_attention_backward": _attention(
+        heads_last=False, causal=[11], backward=True, absent=[6, 7]
     ),
-    **_named(_attention(heads_last=False, causal=[6]), "_scaled_dot_product_efficient_attention"),
-    **_named(_attention(heads_last=False, causal=[6, 4]), "_scaled_dot_product_cudnn_attention"),
-    **_named(_attention(heads_last=False, causal=[5]), "_scaled_dot_product_fused_attention_overrideable"),
-    **_named(
-        _attention(heads_last=True, causal=[8], absent=[3, 4, 11, 12]),
-        "_flash_attention_forward",
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention(heads_last=False, causal=[6], backward=True),
+    "_scaled_dot_product_efficient_attention_backward": _attention(heads_last=False, causal=[11], backward=True),
+    "_scaled_dot_product_cudnn_attention_backward": _attention(
+        heads_last=False, causal=[14], backward=True, absent=[9, 10]
     ),
-    **_named(
-        _attention(heads_last=True, causal=[9], absent=[4, 5]),
-        "_efficient_attention_forward",
-    ),
-    **_named(
-        _attention(first=1, heads_last=False, causal=[11], backward=True, absent=[6, 7]),
-        "_scaled_dot_product_flash_attention_backward",
-    ),
-    **_named(
-        _attention(first=1, heads_last=False, causal=[6], backward=True),
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-    ),
-    **_named(
-        _attention(first=1, heads_last=False, causal=[11], backward=True),
-        "_scaled_dot_product_efficient_attention_backward",
-    ),
-    **_named(
-        _attention(first=1, heads_last=False, causal=[14], backward=True, absent=[9, 10]),
-        "_scaled_dot_product_cudnn_attention_backward",
-    ),
-    **_named(
-        _attention(first=1, heads_last=True, causal=[11], backward=True, absent=[6, 7]),
-        "_flash_attention_backward",
-    ),
-    **_named(
-        _attention(first=1, heads_last=True, causal=[14], backward=True, absent=[6, 7]),
-        "_efficient_attention_backward",
-    ),
+    "_flash_attention_backward": _attention(heads_last=True, causal=[11], backward=True, absent=[6, 7]),
+    "_efficient_attention_backward": _attention(heads_last=True, causal=[14], backward=True, absent=[6, 7]),
+    "native_layer_norm": _norm(reads=[0, 2, 3], writes=[0]),
+    "native_layer_norm_backward": _norm(reads=[0, 1, 3, 4, 5], mask=7, masked=[1, 5, 6]),
+    "_fused_rms_norm": _norm(reads=[0, 2], writes=[0]),
+    "_fused_rms_norm_backward": _norm(reads=[0, 1, 3, 4], mask=5, masked=[1, 4]),
+    "native_batch_norm cudnn_batch_norm miopen_batch_norm": _norm(reads=[0, 1, 2], writes=[0]),
+    "native_group_norm _native_batch_norm_legit _batch_norm_with_update": _norm(reads=[0, 1, 2], writes=[0]),
+    "native_batch_norm_backward batch_norm_backward": _norm(reads=[0, 1, 2, 5, 6], mask=9, masked=[1, 2, 2]),
+    "cudnn_batch_norm_backward miopen_batch_norm_backward": _norm(reads=[0, 1, 2, 5, 6], writes=[0, 2, 2]),
+    "native_group_norm_backward": _norm(reads=[0, 1, 2, 3, 4], mask=9, masked=[1, 4, 4]),
+    "_softmax _log_softmax cumsum": _norm(reads=[0], writes=[0]),
+    "_softmax_backward_data _log_softmax_backward_data": _norm(reads=[0, 1], writes=[1]),
+    "sum mean amax amin argmax argmin prod var std linalg_vector_norm": _reduction,
+    "embedding": _embedding,
+    "embedding_dense_backward": _embedding_backward,
+    "native_dropout": _dropout,
+    f"{_UNARY} {_BINARY}": _pointwise(),
+    " ".join(f"{name}_" for name in f"{_UNARY} {_BINARY} {_FLOAT_RESULT}".split()): _pointwise(in_place=True),
+    _FLOAT_RESULT: _pointwise(divides=True),
+    _COMPARISONS: _pointwise(element_bytes=1),
+    "fill_ zero_": _pointwise(in_place=True, reads_self=False),
+    "copy_": _copy,
+    "cat _cat": _concatenation,
+    " ".join(f"_foreach_{name}" for name in _FOREACH.split()): _over_lists("elementwise"),
+    "_foreach_copy_": _over_lists("copy"),
+    "_foreach_norm": _over_lists("norm/reduction"),
+    "_fused_adam_ _fused_adamw_ _fused_sgd_ _fused_adagrad_": _over_lists("optimizer"),
+}
+"""By the names of operators, without their namespace. What stands further down replaces what is above it."""
+_RULES: Mapping[str, _Rule] = {
+    **{f"aten::{name}": rule for names, rule in _OF_ATEN.items() for name in names.split()},
     "flash_attn::_flash_attn_forward": _attention(heads_last=True, causal=[5], absent=[6, 7]),
-    "flash_attn::_flash_attn_backward": _attention(
-        first=1, heads_last=True, causal=[11], backward=True, absent=[12, 13]
-    ),
-    **_named(_traffic("norm/reduction", reads=[0, 2, 3], writes=[0]), "native_layer_norm"),
-    **_named(
-        _traffic("norm/reduction", reads=[0, 1, 3, 4, 5], writes=[], mask=7, masked=[1, 5, 6]),
-        "native_layer_norm_backward",
-    ),
-    **_named(_traffic("norm/reduction", reads=[0, 2], writes=[0]), "_fused_rms_norm"),
-    **_named(
-        _traffic("norm/reduction", reads=[0, 1, 3, 4], writes=[], mask=5, masked=[1, 4]), "_fused_rms_norm_backward"
-    ),
-    **_named(
-        _traffic("norm/reduction", reads=[0, 1, 2], writes=[0]),
-        "native_batch_norm",
-        "cudnn_batch_norm",
-        "miopen_batch_norm",
-        "native_group_norm",
-        "_native_batch_norm_legit",
-        "_batch_norm_with_update",
-    ),
-    **_named(
-        _traffic("norm/reduction", reads=[0, 1, 2, 5, 6], writes=[], mask=9, masked=[1, 2, 2]),
-        "native_batch_norm_backward",
-        "batch_norm_backward",
-    ),
-    **_named(
-        _traffic("norm/reduction", reads=[0, 1, 2, 5, 6], writes=[0, 2, 2]),
-        "cudnn_batch_norm_backward",
-        "miopen_batch_norm_backward",
-    ),
-    **_named(
-        _traffic("norm/reduction", reads=[0, 1, 2, 3, 4], writes=[], mask=9, masked=[1, 4, 4]),
-        "native_group_norm_backward",
-    ),
-    **_named(_traffic("norm/reduction", reads=[0], writes=[0]), "_softmax", "_log_softmax", "cumsum"),
-    **_named(
-        _traffic("norm/reduction", reads=[0, 1], writes=[1]), "_softmax_backward_data", "_log_softmax_backward_data"
-    ),
-    **_named(_reduction, "sum", "mean", "amax", "amin", "argmax", "argmin", "prod", "var", "std", "linalg_vector_norm"),
-    **_named(_embedding, "embedding"),
-    **_named(_embedding_backward, "embedding_dense_backward"),
-    **_named(_dropout, "native_dropout"),
-    **_named(_pointwise(), *_UNARY, *_BINARY),
-    **_named(_pointwise(in_place=True), *(f"{name}_" for name in (*_UNARY, *_BINARY, *_FLOAT_RESULT))),
-    **_named(_pointwise(divides=True), *_FLOAT_RESULT),
-    **_named(_pointwise(element_bytes=1), *_COMPARISONS),
-    **_named(_pointwise(in_place=True, reads_self=False), "fill_", "zero_"),
-    **_named(_copy, "copy_"),
-    **_named(_concatenation, "cat", "_cat"),
-    **_named(
-        _over_lists("elementwise"),
-        *(f"_foreach_{name}" for name in _FOREACH),
-    ),
-    **_named(_over_lists("copy"), "_foreach_copy_"),
-    **_named(_over_lists("norm/reduction"), "_foreach_norm"),
-    **_named(_over_lists("optimizer"), "_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"),
+    "flash_attn::_flash_attn_backward": _attention(heads_last=True, causal=[11], backward=True, absent=[12, 13]),
 }

@@ -32,10 +32,7 @@ MAX_STREAMS = 6
 
 
 def timeline(
-    linked: LinkedTrace,
-    *,
-    most_parts: int = MAX_PARTS,
-    most_parts_of_lane: int = MAX_PARTS_OF_LANE,
+    linked: LinkedTrace, *, most_parts: int = MAX_PARTS, most_parts_of_lane: int = MAX_PARTS_OF_LANE
 ) -> Timeline | None:
     """What host and devices did during the median step.
 
