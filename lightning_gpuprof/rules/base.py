@@ -27,7 +27,7 @@ from lightning_gpuprof.model.finding import (
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.model.numbers import percent, possible
+from lightning_gpuprof.model.numbers import millis, percent, possible
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import (
@@ -289,3 +289,13 @@ def at_least(share: Share) -> str:
     """A share with its lower bound, where that is another number: ``83 % (at least 81 %)``."""
     median, lower = percent(share.median_ratio), percent(share.lower_ratio)
     return median if median == lower else f"{median} (at least {lower})"
+
+
+def of_each_step(ms: float, period_ms: float) -> str:
+    """``20.0 ms of each 50.0 ms step (40 %)``; kernels that overlap may add up to more than the step.
+
+    Args:
+        ms: Time per step in ms.
+        period_ms: T, the step time in ms.
+    """
+    return f"{millis(ms)} of each {millis(period_ms)} step ({percent(min(1.0, ms / period_ms))})"

@@ -7,20 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
-from lightning_gpuprof.model.numbers import counted, millis
-from lightning_gpuprof.model.phases import Part
+from lightning_gpuprof.model.numbers import counted, millis, possible
+from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    Claim,
-    Metrics,
-    MissingSignal,
-    Phase,
-    measured,
-    possible,
-    steady_period_ms,
-    usable,
-    worthwhile,
-)
+from lightning_gpuprof.rules.base import Claim, Metrics, MissingSignal, measured, steady_period_ms, usable, worthwhile
 
 
 def most_ms(claim: Claim, whole_ms: float, metrics: Metrics) -> float:

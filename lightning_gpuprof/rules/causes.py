@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from lightning_gpuprof.model.clock_events import WORDS as THROTTLE_WORDS
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import HOST_SLICES, DeviceStep
-from lightning_gpuprof.model.finding import VerdictKind
+from lightning_gpuprof.model.finding import MIN_COST_MS, VerdictKind
 from lightning_gpuprof.model.metrics import RankTimes
-from lightning_gpuprof.model.numbers import counted, listed, millis, seconds
+from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part
 from lightning_gpuprof.model.signals import condition, is_cpu_only, ordinary_ratio, outside_s, run_s
 from lightning_gpuprof.model.trace.idle import IdleCause
-from lightning_gpuprof.rules.base import MIN_COST_MS, Metrics, MissingSignal, Phase, Share, measured, percent, usable
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, Phase, Share, measured, millis, percent, usable
 from lightning_gpuprof.rules.device_limit import device_limit
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from lightning_gpuprof.model.claim import Claim, Resource
+from lightning_gpuprof.model.claim import Resource
 from lightning_gpuprof.model.finding import (
     MIN_GAIN_RATIO,
     SEVERITIES,
@@ -22,10 +22,9 @@ from lightning_gpuprof.model.finding import (
     speedup,
     worthwhile,
 )
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
 from lightning_gpuprof.model.signals import device_step, run_ms_per_step, steady_period_ms
-from lightning_gpuprof.rules.base import CRITICAL_STEPS, Metrics, MissingSignal, NotApplicable, Rule, possible, severity
+from lightning_gpuprof.rules.base import CRITICAL_STEPS, Claim, Metrics, Phase, Rule, millis, possible, severity
 from lightning_gpuprof.rules.bounds import Pace, most_ms, phases_ms, workers_pace
 from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
 from lightning_gpuprof.rules.discovery import describe, installed

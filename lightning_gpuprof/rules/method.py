@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.method import Cost, Level, LevelName, Method, Outlook
-from lightning_gpuprof.model.numbers import amount, counted, factor, listed, millis
+from lightning_gpuprof.model.numbers import amount, counted, factor, listed
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import Metrics, Phase, condition, is_cpu_only, percent
+from lightning_gpuprof.rules.base import Metrics, Phase, condition, is_cpu_only, millis, percent
 from lightning_gpuprof.rules.causes import MIN_NAMED_RATIO
 from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.method_checklist import (

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.method import Check, CheckState, Level, LevelName
-from lightning_gpuprof.model.numbers import amount, counted, millis
+from lightning_gpuprof.model.numbers import amount, counted
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
-from lightning_gpuprof.rules.base import Metrics, Phase, is_cpu_only, percent, possible
+from lightning_gpuprof.rules.base import Metrics, Phase, is_cpu_only, millis, percent, possible
 from lightning_gpuprof.rules.engine import Diagnosis
 
 MIN_WARM_UP_STEPS = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lightning_gpuprof.model.config import parse_target
 from lightning_gpuprof.model.finding import CombinedGain
 from lightning_gpuprof.model.method import Cost, Outlook
-from lightning_gpuprof.model.numbers import amount, listed, millis
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, condition, possible, run_ms_per_step
+from lightning_gpuprof.model.numbers import amount, listed
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, condition, millis, possible, run_ms_per_step
 from lightning_gpuprof.rules.engine import Diagnosis, claim_of, is_in_step
 
 TARGET = "gpuprof.target"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lightning_gpuprof.model.finding import Verdict, VerdictKind
-from lightning_gpuprof.model.numbers import listed, millis
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import device_step, is_cpu_only, is_mostly_outside, steady_period_ms
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, possible
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, millis, percent, possible
 from lightning_gpuprof.rules.causes import (
     HOST_RATIO,
     MIN_NAMED_RATIO,

@@ -24,11 +24,11 @@ import math
 from collections.abc import Mapping
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.numbers import listed, millis
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
+from lightning_gpuprof.model.signals import run_s, steady_period_ms
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, run_s, steady_period_ms, threshold, usable
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, millis, percent, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 

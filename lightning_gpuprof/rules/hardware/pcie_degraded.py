@@ -19,10 +19,10 @@ Have the seat of the card, slot, riser and the firmware's lanes checked. Until t
 from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.signals import require_possible, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, percent, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import MissingSignal, measured, millis, percent, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, at_most_warning
 

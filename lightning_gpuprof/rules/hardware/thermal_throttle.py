@@ -23,8 +23,7 @@ compare times with runs on a cool GPU.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, percent, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, millis, percent, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain, held_severity
 

@@ -22,8 +22,7 @@ pad with `torch.nn.utils.rnn.pad_sequence`; sort by length, so that there is les
 from __future__ import annotations
 
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, percent, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
 

@@ -29,11 +29,11 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, STREAM_SAMPLER, Loading
-from lightning_gpuprof.model.metrics import LoaderFacts, Metrics
-from lightning_gpuprof.model.numbers import counted, cpus, millis
+from lightning_gpuprof.model.metrics import LoaderFacts
+from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, MissingSignal, at_least, gain, measured, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, at_least, gain, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER, more_workers, wait_severity, why_workers
 

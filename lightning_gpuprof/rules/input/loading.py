@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
-from lightning_gpuprof.model.numbers import cpus, millis
-from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, condition, severity
+from lightning_gpuprof.model.numbers import cpus
+from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, condition, millis, severity
 
 CHEAPER = (
     "decode and resize once before the run, keep decoded samples in memory, or augment whole batches in "

@@ -26,10 +26,9 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, MissingSignal, at_least, condition, gain, measured, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, at_least, condition, gain, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 

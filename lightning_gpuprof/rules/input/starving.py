@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, worthwhile
 from lightning_gpuprof.model.loading import Loading, Starving
-from lightning_gpuprof.model.numbers import counted, millis
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, Words, at_least, gain, measured
+from lightning_gpuprof.rules.base import BaseRule, Metrics, Words, at_least, gain, measured, millis
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO
-from lightning_gpuprof.model.numbers import counted, millis
+from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, at_least, gain, measured, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, at_least, gain, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 

@@ -26,8 +26,8 @@ from collections.abc import Sequence
 
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.model.numbers import listed, millis
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, percent, possible, threshold
+from lightning_gpuprof.model.numbers import listed
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, millis, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
 

@@ -20,12 +20,11 @@ too. Only the 20 longest rows of the operators are known.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, millis, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured
 
 _FUSED_BACKENDS = ("flash", "mem_efficient", "cudnn")
 
@@ -64,7 +63,7 @@ class AttentionUnfused(KernelRule):
     least_length: int = threshold(128, source="heuristic: shorter sequences gain little from fusing")
 
     examples = (
-        fires("scores take 16 of 50 ms", "critical", "22.0 ms of every 50.0 ms step", saves_ms=16, **_run(*_PIECES)),
+        fires("scores take 16 of 50 ms", "critical", "22.0 ms of each 50.0 ms step", saves_ms=16, **_run(*_PIECES)),
         fires("the backward pass has them", "critical", "Use fused", saves_ms=24, **_run(*_PIECES, _BACKWARD)),
         fires("fused backends are disabled", "critical", "Only math is allowed", **_run(*_PIECES), run=_MATH),
         fires("attention takes 5.01 of 50 ms", "info", "10 %", **_run(_row("_softmax", _SCORES, 2.01), _QK)),
@@ -106,8 +105,8 @@ class AttentionUnfused(KernelRule):
         return self.of_kernels(
             run,
             subject=f"attention with scores of {scores}",
-            summary=f"Attention without a fused kernel takes {of_every_step(whole.ms, run)}. Softmax and pointwise "
-            f"kernels on the {scores} scores take {millis(pieces.ms)} of it.",
+            summary=f"Attention without a fused kernel takes {of_each_step(whole.ms, run.period_ms)}. Softmax and "
+            f"pointwise kernels on the {scores} scores take {millis(pieces.ms)} of it.",
             advice=advice,
             evidence=(
                 Evidence(name="softmax and pointwise kernels on the scores", value=pieces.ms, unit="ms"),

@@ -18,10 +18,11 @@ Convert the model in `__init__` or `configure_model`, and the batch in `on_after
 from __future__ import annotations
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, class_us, short_name
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, condition, percent, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Metrics, condition, of_each_step, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
 
 _MODEL = "self.model.to(memory_format=torch.channels_last)"
 _BATCH = "x = x.to(memory_format=torch.channels_last)"
@@ -38,7 +39,7 @@ class ChannelsLastMissing(KernelRule):
     least_of_convolutions_ratio: float = threshold(0.10, source="TraceLens: transposes above 10 % of convolutions")
 
     examples = (
-        fires("conversions take 6 of 50 ms", "warning", "6.00 ms of every 50.0 ms", saves_ms=6.0, kernels=_KERNELS),
+        fires("conversions take 6 of 50 ms", "warning", "6.00 ms of each 50.0 ms", saves_ms=6.0, kernels=_KERNELS),
         fires("no convolution is in channels_last", "warning", "0 of 53", kernels=_KERNELS, run=_NONE),
         fires("all convolutions are", "warning", "but their inputs are not", kernels=_KERNELS, run=_ALL),
         fires("they take 10.1 % of it", "info", "10 %", kernels={**_KERNELS, "nhwcToNchw": 1.02, "nchwToNhwc": 1}),
@@ -74,7 +75,7 @@ class ChannelsLastMissing(KernelRule):
         return self.of_kernels(
             run,
             subject=names[0] if names else "convolutions",
-            summary=f"Conversions between NCHW and NHWC take {of_every_step(changes.ms, run)}. That is "
+            summary=f"Conversions between NCHW and NHWC take {of_each_step(changes.ms, run.period_ms)}. That is "
             f"{percent(ratio)} of the time of the convolutions themselves.",
             advice=advice,
             evidence=(

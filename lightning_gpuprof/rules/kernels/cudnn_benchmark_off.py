@@ -17,9 +17,10 @@ a run shows what another algorithm gains, so this is information without a gain.
 
 from __future__ import annotations
 
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, MissingSignal, condition, threshold
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, class_us, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, class_us
 
 _BENCHMARK, _FIXED = "flags.cudnn_benchmark", ("flags.cudnn_deterministic", "flags.deterministic_algorithms")
 _OFF, _DROP = {_BENCHMARK: False}, "loader.drop_last"
@@ -73,8 +74,8 @@ class CudnnBenchmarkOff(KernelRule):
         return self.of_kernels(
             run,
             subject="convolutions",
-            summary=f"Convolutions take {of_every_step(time.ms, run)}, and cuDNN does not time which of its algorithms "
-            "is the fastest.",
+            summary=f"Convolutions take {of_each_step(time.ms, run.period_ms)}, and cuDNN does not time which of its "
+            "algorithms is the fastest.",
             advice=f"Turn cudnn.benchmark on: Trainer(..., benchmark=True). The traced steps have equal shapes.{also}",
             evidence=(Evidence(name="cudnn.benchmark", value="False"),),
             time=time,

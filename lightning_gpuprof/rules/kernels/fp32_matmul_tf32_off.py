@@ -24,9 +24,9 @@ from lightning_gpuprof.model.matrix_kernels import ProductKind
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import capability
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
 _MATMUL, _CUDNN = "flags.float32_matmul_precision", "flags.cudnn_tf32"
 _CAPABILITY = "device.capability"
@@ -59,7 +59,7 @@ class Fp32MatmulTf32Off(KernelRule):
     examples = (
         fires("torch has its defaults", "critical", _SET_MATMUL, saves_ms=17.5, kernels=_FP32, run=_DEFAULTS),
         fires("TF32 is off for convolutions", "warning", f"{_SET_CUDNN}True", kernels=_FP32, run=_CUDNN_OFF),
-        fires("both are off", "critical", "30.0 ms of every", kernels=_FP32, run=_flags("highest", cudnn=False)),
+        fires("both are off", "critical", "30.0 ms of each", kernels=_FP32, run=_flags("highest", cudnn=False)),
         fires("the environment overrides them", "critical", "unset NVIDIA", kernels=_FP32, run={_OVERRIDE: "0"}),
         fires(
             "products take 2.51 of 50 ms",
@@ -95,7 +95,7 @@ class Fp32MatmulTf32Off(KernelRule):
         return self.of_kernels(
             run,
             subject=what,
-            summary=f"{what} in fp32 without TF32 take {of_every_step(found.time.ms, run)}.{longest}",
+            summary=f"{what} in fp32 without TF32 take {of_each_step(found.time.ms, run.period_ms)}.{longest}",
             advice=f"Allow TF32 before trainer.fit: {unset}{'; '.join(change.add)}. Now {state}; TF32 multiplies up to "
             f"{found.peak_ratio:.3g} times as fast here.",
             evidence=(

@@ -10,8 +10,7 @@ from lightning_gpuprof.model.device_kernels import DeviceWindow as DeviceWindow
 from lightning_gpuprof.model.device_kernels import class_us as class_us
 from lightning_gpuprof.model.device_kernels import short_name as short_name
 from lightning_gpuprof.model.measured_time import Measured as Measured
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, Words, gain, measured, percent, severity
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, Words, gain, measured, severity
 from lightning_gpuprof.rules.examples import not_evaluated
 
 if TYPE_CHECKING:
@@ -91,13 +90,3 @@ def share_of_step(ms: float, run: DeviceRun) -> float:
         run: Device work of the run; only its step time is used.
     """
     return min(1.0, ms / run.period_ms)
-
-
-def of_every_step(ms: float, run: DeviceRun) -> str:
-    """``20.0 ms of every 50.0 ms step (40 %)``.
-
-    Args:
-        ms: Time of kernels per step in ms.
-        run: Device work of the run; only its step time is used.
-    """
-    return f"{millis(ms)} of every {millis(run.period_ms)} step ({percent(share_of_step(ms, run))})"

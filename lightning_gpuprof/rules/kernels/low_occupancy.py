@@ -21,11 +21,12 @@ import math
 
 from lightning_gpuprof.model.change import batch_size
 from lightning_gpuprof.model.device_kernels import DeviceRun, short_name
-from lightning_gpuprof.model.numbers import listed, percent
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, condition, of_each_step, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, Measured, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, Measured
 
 
 def _run(ms: float, blocks: int, kernel: str = "tensor core gemm") -> dict[str, object]:
@@ -71,8 +72,8 @@ class LowOccupancy(KernelRule):
             run,
             subject=named[0],
             summary="Kernels with fewer blocks than multiprocessors take "
-            f"{of_every_step(window.per_step_ms(spent_us), run)}. They use {percent(filled)} of the multiprocessors "
-            f"(estimated from the launches): {listed(named)}.",
+            f"{of_each_step(window.per_step_ms(spent_us), run.period_ms)}. They use {percent(filled)} of the "
+            f"multiprocessors (estimated from the launches): {listed(named)}.",
             advice=f"Try a larger batch{larger}. The step takes little longer until the GPU is full, so samples/s "
             "rise. Check the memory and the learning rate.",
             evidence=(Evidence(name="multiprocessors with a block in these kernels", value=filled, unit="ratio"),),

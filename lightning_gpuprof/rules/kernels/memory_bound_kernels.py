@@ -19,11 +19,11 @@ compiler saves is not known beforehand: information, and the gain's lower bound 
 from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.numbers import listed
+from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, percent, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured
 from lightning_gpuprof.rules.torch_advice import compile_line
 
 
@@ -71,7 +71,7 @@ class MemoryBoundKernels(KernelRule):
         return self.of_kernels(
             run,
             subject=found.names[0],
-            summary=f"Pointwise kernels and reductions take {of_every_step(found.time.ms, run)}. They reach "
+            summary=f"Pointwise kernels and reductions take {of_each_step(found.time.ms, run.period_ms)}. They reach "
             f"{percent(bandwidth)} of the memory bandwidth, which limits them. Longest: {listed(found.names)}.",
             advice=f"Compile the model before trainer.fit: {line}.{how} Fused pointwise operators keep "
             "intermediate results out of memory.",

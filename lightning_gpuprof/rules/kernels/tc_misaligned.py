@@ -19,10 +19,11 @@ Pad the size: `nn.Linear(…, 50304)` for 50,257 words, a hidden size, a batch w
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, percent, threshold, worthwhile
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, of_each_step, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
 
 def _product(shape: str, ms: float, reached: float, dtype: str = "bf16") -> tuple[str, str, float, dict[str, object]]:
@@ -87,8 +88,8 @@ class TcMisaligned(KernelRule):
         return self.of_kernels(
             run,
             subject=f"{row.operator} {row.input_shape}",
-            summary=f"Matrix products with a size of {worst.size} take {of_every_step(spent.ms, run)}. They reach "
-            f"{percent(reached)} of the roofline, aligned products reach {percent(peers)}.",
+            summary=f"Matrix products with a size of {worst.size} take {of_each_step(spent.ms, run.period_ms)}. They "
+            f"reach {percent(reached)} of the roofline, aligned products reach {percent(peers)}.",
             advice=f"Pad {worst.size} to {padded}, a multiple of {self.best_multiple}: in the layer for a vocabulary "
             f"or a feature size, with drop_last=True for a batch. {row.dtype} needs multiples of {worst.multiple}. It "
             f"is in {row.operator} of {row.input_shape}.",

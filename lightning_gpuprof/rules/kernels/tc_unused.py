@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.signals import capability, mixed_precision
+from lightning_gpuprof.model.signals import capability, condition, mixed_precision
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, Value, condition, measured, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, Value, measured, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
 _FP32 = {"fp32 gemm": 20, "fp32 convolution": 10, "pointwise": 18}
 _VOLTA = {
@@ -54,7 +54,7 @@ class TcUnused(KernelRule):
 
     examples = (
         fires("fp32 products take 30 of 50 ms", "critical", 'precision="bf16-mixed"', saves_ms=26.25, kernels=_FP32),
-        fires("few steps are steady", "warning", "30.0 ms of every 50.0 ms step (60 %)", kernels=_FP32, steady=15),
+        fires("few steps are steady", "warning", "30.0 ms of each 50.0 ms step (60 %)", kernels=_FP32, steady=15),
         fires("the GPU is a V100", "critical", 'precision="16-mixed"', **_VOLTA),
         fires("precision is mixed already", "critical", "Find what leaves autocast", kernels=_FP32, run=_MIXED),
         fires("products take 2.51 of 50 ms", "info", "5.0 %", kernels={"fp32 gemm": 2.51, "pointwise": 46.5}),
@@ -101,7 +101,7 @@ class TcUnused(KernelRule):
         return self.of_kernels(
             run,
             subject=found.names[0] if found.names else "fp32 products",
-            summary=f"fp32 products on CUDA cores take {of_every_step(found.time.ms, run)}.{longest}",
+            summary=f"fp32 products on CUDA cores take {of_each_step(found.time.ms, run.period_ms)}.{longest}",
             advice=advice,
             evidence=(
                 Evidence(name="peak of tensor cores over CUDA cores", value=found.peak_ratio),

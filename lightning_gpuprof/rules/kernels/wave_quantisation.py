@@ -22,12 +22,13 @@ from __future__ import annotations
 import math
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, short_name
-from lightning_gpuprof.model.numbers import listed, percent
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.kernels import KernelRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, condition, of_each_step, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, Measured, of_every_step
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, Measured
 
 _WAVE = 864
 """Blocks of the examples' kernels that an A100 runs at a time."""
@@ -79,8 +80,8 @@ class WaveQuantisation(KernelRule):
         return self.of_kernels(
             run,
             subject=name,
-            summary=f"{name} takes {of_every_step(window.per_step_ms(worst.total_us), run)}. It runs {waves:.2g} waves "
-            f"of blocks, of whose slots {percent(tail)} stay empty (estimated from the launches)."
+            summary=f"{name} takes {of_each_step(window.per_step_ms(worst.total_us), run.period_ms)}. It runs "
+            f"{waves:.2g} waves of blocks, of whose slots {percent(tail)} stay empty (estimated from the launches)."
             + (f" Likewise: {listed(others)}." if others else ""),
             advice=_advice(condition(metrics, "loader.batch_size"), waves),
             evidence=(

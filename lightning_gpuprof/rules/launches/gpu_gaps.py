@@ -22,15 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import GapPlace
-from lightning_gpuprof.model.numbers import counted, listed, millis
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, millis, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.step_rule import StepRule, explained_step, of_every_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule, explained_step
 
 _EXPANDABLE = "expandable_segments:True"
 _CAUSES: tuple[IdleCause, ...] = ("host_work", "allocator")
@@ -83,8 +83,8 @@ class GpuGaps(StepRule):
             metrics,
             step,
             subject=worst.place,
-            summary=f"The GPU idles {of_every_step(cost_ms, step)} in gaps of up to {millis(longest_ms)} because the "
-            f"host launches nothing: {listed(named)}.",
+            summary=f"The GPU idles {of_each_step(cost_ms, step.period_ms)} in gaps of up to {millis(longest_ms)} "
+            f"because the host launches nothing: {listed(named)}.",
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", cost_ms / step.period_ms, "long gaps, share of the step"),

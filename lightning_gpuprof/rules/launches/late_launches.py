@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.rules.base import Change, Evidence, Metrics, MissingSignal, condition, worthwhile
-from lightning_gpuprof.rules.launches.step_rule import compiled, explained_step, of_every_step, shapes_vary
+from lightning_gpuprof.rules.base import Change, Evidence, Metrics, MissingSignal, condition, of_each_step, worthwhile
+from lightning_gpuprof.rules.launches.step_rule import compiled, explained_step, shapes_vary
 from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse, compile_line
 
 IDLE_RATIO = 0.15
@@ -47,8 +47,8 @@ class LateLaunches:
 
     @property
     def words(self) -> str:
-        """``8.10 ms of every 12.0 ms step (68 %) for the next launch``."""
-        return f"{of_every_step(self.idle_ms, self.step)} for the next launch"
+        """``8.10 ms of each 12.0 ms step (68 %) for the next launch``."""
+        return f"{of_each_step(self.idle_ms, self.step.period_ms)} for the next launch"
 
     def evidence(self) -> tuple[Evidence, ...]:
         """Numbers about the launches, beside those of the step."""

@@ -48,7 +48,7 @@ class LaunchBound(StepRule):
         fires("the model is compiled", "critical", "instead of 'default'", step=_SHORT, run=_COMPILED),
         fires("the batch is small", "critical", "batch_size=160", step=_SHORT),
         fires(
-            "untraced steps take 1.4 ms", "critical", "of every 1.40 ms step", step=_SHORT, period_ms=1.4, phases_ms={}
+            "untraced steps take 1.4 ms", "critical", "of each 1.40 ms step", step=_SHORT, period_ms=1.4, phases_ms={}
         ),
         quiet("untraced steps take 1.02 ms", step=_SHORT, period_ms=1.02, phases_ms={}),
         quiet("kernels take 100 us", step={}),

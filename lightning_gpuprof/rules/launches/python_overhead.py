@@ -32,13 +32,13 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.numbers import millis
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.signals import delayed_ratio, is_cpu_only
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, gain, measured, percent, severity, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, gain, millis, of_each_step, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
-from lightning_gpuprof.rules.launches.step_rule import StepRule, compiled, of_every_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule, compiled
 from lightning_gpuprof.rules.torch_advice import compile_line
 
 _LINE = "model = torch.compile(model)"
@@ -91,7 +91,7 @@ class PythonOverhead(StepRule):
             metrics,
             step,
             subject=place or "Python",
-            summary=f"The GPU waits {of_every_step(idle_ms, step)} while the host runs Python between "
+            summary=f"The GPU waits {of_each_step(idle_ms, step.period_ms)} while the host runs Python between "
             f"operators{f', mostly in {in_words(place)}' if place else ''}. That is {percent(found.python_ratio)} of "
             "the time for which it waits for launches.",
             advice=advice,
@@ -123,7 +123,7 @@ class PythonOverhead(StepRule):
         return self.finding(
             severity=severity(ratio, metrics.steps.steady_count),
             subject=found.place or "Python",
-            summary=f"Python takes {millis(found.python_ms)} of every {millis(found.period_ms)} step in forward and "
+            summary=f"Python takes {millis(found.python_ms)} of each {millis(found.period_ms)} step in forward and "
             f"backward{where}. {known}",
             advice=f"{advice} What needs no parameter of the model can move into the Dataset, to DataLoader workers.",
             evidence=(

@@ -19,8 +19,7 @@ Nothing on the host. Look at the kernels: precision, tensor cores, fused operato
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import confidence, seen_step, step_evidence
 

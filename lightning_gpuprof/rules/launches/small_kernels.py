@@ -22,10 +22,10 @@ from __future__ import annotations
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.kernels import SavingRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, of_each_step, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import fewer_launches, late_launches
-from lightning_gpuprof.rules.launches.step_rule import StepRule, of_every_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule
 
 _LONGEST_NAME = 60
 
@@ -79,7 +79,7 @@ class SmallKernels(StepRule):
             step,
             subject=_name(rows[0]) if rows else "small kernels",
             summary=f"{small.count / step.steps:,.0f} of {found.kernels:,.0f} kernels per step are shorter than "
-            f"{small.limit_us:.0f} us. The GPU idles {of_every_step(idle_ms, step)} right before them{most}.",
+            f"{small.limit_us:.0f} us. The GPU idles {of_each_step(idle_ms, step.period_ms)} right before them{most}.",
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", idle_ms / step.period_ms, "idle before small kernels, share of the step"),

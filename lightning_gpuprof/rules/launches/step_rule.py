@@ -6,20 +6,8 @@ from typing import TYPE_CHECKING
 
 from lightning_gpuprof.model.device_step import STARVED_RATIO, DeviceStep, ExplainedStep
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, Unmeasured
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    Evidence,
-    Finding,
-    Metrics,
-    Words,
-    condition,
-    gain,
-    is_cpu_only,
-    percent,
-    severity,
-    steady_period_ms,
-)
+from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, Words, gain, severity
 
 MAX_INFLATION_RATIO = 1.25
 """Traced over untraced step time from which a window's shares are said to be inflated. The method."""
@@ -147,13 +135,3 @@ class StepRule(BaseRule):
             gain=gain(saved_ms, lower_ms, step.period_ms),
             **words,
         )
-
-
-def of_every_step(ms: float, step: ExplainedStep) -> str:
-    """``3.60 ms of every 4.50 ms step (80 %)``.
-
-    Args:
-        ms: Time per step in ms.
-        step: The device's step; only its time is used.
-    """
-    return f"{millis(ms)} of every {millis(step.period_ms)} step ({percent(ms / step.period_ms)})"

@@ -21,10 +21,9 @@ progress bar: as a test only.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import condition, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, gain, percent, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, gain, of_each_step, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _TIMES = 4
@@ -65,8 +64,7 @@ class BarebonesGap(BaseRule):
         )
         return self.finding(
             subject="Lightning's loop",
-            summary=f"Lightning's own loop takes {millis(share.median_ms)} of each {millis(period_ms)} step: "
-            f"{percent(share.median_ratio)}, whatever the batch size.",
+            summary=f"Lightning's own loop takes {of_each_step(share.median_ms, period_ms)}, whatever the batch size.",
             advice=f"{larger}, if the training allows it: {_TIMES} times as many samples share the loop's time. "
             "Trainer(barebones=True) shows what is left without logging, callbacks and progress bar.",
             change=change,

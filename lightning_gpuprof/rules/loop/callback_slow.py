@@ -29,10 +29,10 @@ from __future__ import annotations
 import math
 
 from lightning_gpuprof.model.metrics import CallbackCost
-from lightning_gpuprof.model.numbers import listed, millis
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, of_each_step, percent, threshold
 from lightning_gpuprof.rules.callbacks import most_every, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence
@@ -106,7 +106,7 @@ class CallbackSlow(BaseRule):
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=f"{owner}.{hook}" if hook else owner,
-            summary=f"{what} {millis(taken_ms)} of each {millis(period_ms)} step: {percent(shown_ratio)}{where}.{also}",
+            summary=f"{what} {of_each_step(taken_ms, period_ms)}{where}.{also}",
             advice=advice,
             change=change,
             evidence=(

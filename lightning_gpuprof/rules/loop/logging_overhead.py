@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, Share, condition, step_share, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, Share, condition, of_each_step, percent, step_share, threshold
 from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule, idle_evidence
@@ -120,7 +120,7 @@ class LoggingOverhead(PhaseRule):
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=loggers if isinstance(loggers, str) and loggers else "logging",
-            summary=f"Logging takes {millis(taken_ms)} of each {millis(period_ms)} step: {percent(shown_ratio)}.",
+            summary=f"Logging takes {of_each_step(taken_ms, period_ms)}.",
             advice=advice,
             change=change,
             evidence=tuple(evidence),

@@ -19,9 +19,9 @@ Step it every N steps or once per epoch, merge parameter groups, keep other work
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, Share, condition, threshold, usable
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, Share, condition, of_each_step, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 
@@ -37,7 +37,7 @@ class LrSchedulerCost(PhaseRule):
     least_ratio: float = threshold(0.05, source="catalogue (TraceML: unexplained time above 10 %)")
 
     examples = (
-        fires("it takes 10 of 50 ms", "warning", "10.0 ms of each 50.0 ms step: 20 %", saves_ms=10.0, **_SLOW),
+        fires("it takes 10 of 50 ms", "warning", "10.0 ms of each 50.0 ms step (20 %)", saves_ms=10.0, **_SLOW),
         fires(
             "it sets 900 rates", "warning", "900 parameter groups", **_SLOW, run={"model.optimizer_param_groups": 900}
         ),
@@ -57,12 +57,11 @@ class LrSchedulerCost(PhaseRule):
         groups = condition(metrics, "model.optimizer_param_groups")
         many = isinstance(groups, int) and groups > 1
         merge = f" Merge those of the {groups:,} parameter groups that have the same settings." if many else ""
-        ratio, taken = time.recoverable_ms / time.period_ms, millis(time.recoverable_ms)
+        ratio = time.recoverable_ms / time.period_ms
         return self.finding(
             severity=time.severity(metrics.steps.steady_count),
             subject="lr_scheduler_step",
-            summary=f"Stepping the learning rate scheduler takes {taken} of each {millis(time.period_ms)} step: "
-            f"{percent(ratio)}.",
+            summary=f"Stepping the learning rate scheduler takes {of_each_step(time.recoverable_ms, time.period_ms)}.",
             advice=(
                 'Step it once per epoch ("interval": "epoch" in configure_optimizers) or every N steps ("frequency": '
                 f"N), and keep other work out of lr_scheduler_step.{merge}"

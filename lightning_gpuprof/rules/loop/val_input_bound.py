@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
-from lightning_gpuprof.model.numbers import cpus, millis, seconds
+from lightning_gpuprof.model.numbers import cpus, millis, percent, seconds
 from lightning_gpuprof.model.signals import (
     condition,
     is_cpu_only,
@@ -32,7 +32,7 @@ from lightning_gpuprof.model.signals import (
     validation_loader,
 )
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, gain, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, gain, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 

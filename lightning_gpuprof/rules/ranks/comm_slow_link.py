@@ -27,10 +27,10 @@ from collections.abc import Sequence
 from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.measured_time import Measured
-from lightning_gpuprof.model.numbers import millis, percent
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, condition, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, of_each_step, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
@@ -106,8 +106,7 @@ class CommSlowLink(BaseRule):
             subject=fastest.kind,
             summary=(
                 f"The fastest {fastest.kind} of {size:.3g} MiB reaches {best:.3g} GB/s; NVLink carries {nvlink:g}. "
-                f"Large collectives that nothing covers take {millis(exposed.ms)} of each {millis(run.period_ms)} "
-                f"step: {percent(min(1.0, exposed.ms / run.period_ms))}."
+                f"Large collectives that nothing covers take {of_each_step(exposed.ms, run.period_ms)}."
             ),
             advice=(
                 "Unset NCCL_P2P_DISABLE: with it, NCCL cannot use NVLink."

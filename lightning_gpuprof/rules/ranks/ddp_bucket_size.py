@@ -25,9 +25,10 @@ import math
 
 from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.numbers import counted, millis, percent
+from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, condition, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, of_each_step, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
@@ -117,7 +118,7 @@ class DdpBucketSize(BaseRule):
             subject="DDPStrategy",
             summary=(
                 f"With gradient buckets of {cap_mb:g} MB, {why}. Communication that nothing covers takes "
-                f"{millis(exposed.ms)} of each {millis(run.period_ms)} step: {percent(shown_ratio)}."
+                f"{of_each_step(exposed.ms, run.period_ms)}."
             ),
             advice=(
                 f"Use the default bucket size: {change.added[0]}. That makes about {wanted} reductions per step, most "

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.numbers import counted, listed, millis
+from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, percent, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, of_each_step, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import collective_run, sized
 
@@ -50,7 +50,7 @@ class ExposedComm(BaseRule):
         fires(
             "two all-reduces of 25 MiB take 6 ms each",
             "critical",
-            "12.0 ms of each 50.0 ms step: 24 % ... bf16_compress_hook ... accumulate_grad_batches=4",
+            "12.0 ms of each 50.0 ms step (24 %) ... bf16_compress_hook ... accumulate_grad_batches=4",
             saves_ms=12.0,
             collectives=({"ms": 6.0, "min_ms": 5.5},),
             run={"trainer.comm_hook": None, "trainer.accumulate_grad_batches": 1},
@@ -117,8 +117,7 @@ class ExposedComm(BaseRule):
             severity=severity(min(1.0, ratio), metrics.steps.steady_count),
             subject=sized(largest) if largest is not None else "collectives",
             summary=(
-                f"Communication that nothing covers takes {millis(exposed.ms)} of each {millis(run.period_ms)} step: "
-                f"{percent(shown_ratio)}. {split}{of_it}"
+                f"Communication that nothing covers takes {of_each_step(exposed.ms, run.period_ms)}. {split}{of_it}"
             ),
             advice=advice,
             change=change,

@@ -19,9 +19,8 @@ back, or freeze what is not used.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, condition, threshold
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, condition, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SEARCH = "search_unused_parameters"

@@ -25,11 +25,11 @@ each batch. No setting of the Trainer leaves it out.
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import condition, is_cpu_only, is_distributed, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, percent, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, gain, of_each_step, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.transfers.wait_rule import costly_waits, idle_words, times
@@ -113,8 +113,7 @@ class FrameworkDdpSync(BaseRule):
             subject=SUBJECT,
             summary=(
                 f"{_lightning(metrics)} asks all ranks before each batch whether to stop, which takes "
-                f"{millis(check.median_ms)} of each {millis(period_ms)} step: {percent(check.median_ratio)}, with the "
-                "wait for late ranks."
+                f"{of_each_step(check.median_ms, period_ms)}, with the wait for late ranks."
             ),
             advice=_advice(metrics, change),
             change=change,

@@ -22,10 +22,10 @@ length, or batches by tokens rather than by samples.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.numbers import counted, listed, millis
+from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, percent, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, millis, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 

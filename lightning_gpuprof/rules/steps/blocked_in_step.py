@@ -28,11 +28,11 @@ from __future__ import annotations
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, listed, millis
+from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.waiting import MIN_SAMPLES, Waiting
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, percent, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, of_each_step, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SLEEPING = {
@@ -79,8 +79,7 @@ class BlockedInStep(BaseRule):
         return self.finding(
             severity=level,
             subject=site or worst.phase,
-            summary=f"The main thread waits {millis(recoverable_ms)} of each {millis(period_ms)} step "
-            f"({percent(worst.blocked.median_ratio)}) in {worst.phase} without "
+            summary=f"The main thread waits {of_each_step(recoverable_ms, period_ms)} in {worst.phase} without "
             f"computing{f', mostly in {in_words(site)}' if site else ''}.{others}{crowded}",
             advice=_advice(worst.phase, site),
             evidence=(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.numbers import cpus, millis, percent, possible
-from lightning_gpuprof.rules.base import Change, Metrics, condition, measured, steady_period_ms, worthwhile
+from lightning_gpuprof.model.finding import worthwhile
+from lightning_gpuprof.model.numbers import cpus
+from lightning_gpuprof.rules.base import Change, Metrics, condition, measured, of_each_step, possible, steady_period_ms
 from lightning_gpuprof.rules.steps.host_time import HostTime
 
 
@@ -40,8 +41,7 @@ def waiting_words(time: HostTime, what: str) -> str:
         time: What it waits.
         what: For a free CPU, or one.
     """
-    waits = f"{millis(time.taken_ms)} of each {millis(time.period_ms)} step ({percent(time.taken_ms / time.period_ms)})"
-    return f"The main thread waits {waits} for a free {what}."
+    return f"The main thread waits {of_each_step(time.taken_ms, time.period_ms)} for a free {what}."
 
 
 def fitting_advice(metrics: Metrics) -> tuple[str, Change | None]:

@@ -30,10 +30,10 @@ import math
 
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
-from lightning_gpuprof.model.numbers import counted, millis, seconds
+from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
 from lightning_gpuprof.model.signals import is_distributed, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, percent, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
 

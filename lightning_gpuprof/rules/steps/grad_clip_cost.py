@@ -23,9 +23,9 @@ tensors together.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.numbers import millis, percent, possible
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, Share, condition, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, Share, condition, of_each_step, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 
@@ -64,8 +64,7 @@ class GradClipCost(PhaseRule):
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
             subject=f"gradient_clip_val={limit}" if limit else "configure_gradient_clipping",
-            summary=f"Clipping {what}{how} takes {millis(time.recoverable_ms)} of each {millis(period_ms)} step "
-            f"({percent(ratio)}).",
+            summary=f"Clipping {what}{how} takes {of_each_step(time.recoverable_ms, period_ms)}.",
             advice=advice,
             change=change,
             evidence=(

@@ -26,11 +26,11 @@ from dataclasses import asdict
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
-from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import cpus, millis
+from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.numbers import cpus
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal, gain, measured, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, millis, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 

@@ -23,11 +23,12 @@ for a CPU, and decides the severity. With fewer than 100 tensors it is informati
 from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import millis, percent, possible
+from lightning_gpuprof.model.numbers import millis, possible
 from lightning_gpuprof.model.signals import condition, delayed_ratio, is_cpu_only, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Phase, Value, gain, severity, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, Change, Phase, Value, gain, of_each_step, severity, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse
 
@@ -102,8 +103,8 @@ class OptimizerSlow(BaseRule):
         return self.finding(
             severity=level,
             subject=kind,
-            summary=f"{kind} takes {millis(median_ms)} of each {millis(period_ms)} step "
-            f"({percent(median_ms / period_ms)}) to update {tensors:,} parameter tensors one by one. A fused update "
+            summary=f"{kind} takes {of_each_step(median_ms, period_ms)} "
+            f"to update {tensors:,} parameter tensors one by one. A fused update "
             f"would take about {millis(floor_ms)}.",
             advice=advice,
             change=change,

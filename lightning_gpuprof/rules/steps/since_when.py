@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from lightning_gpuprof.model.evenness import SpeedChange
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import Finding, Metrics
+from lightning_gpuprof.rules.base import Finding, Metrics, millis
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
 from lightning_gpuprof.rules.steps.uneven import into_the_run
 

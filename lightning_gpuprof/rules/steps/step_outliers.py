@@ -36,12 +36,12 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.missing import measured
-from lightning_gpuprof.model.numbers import counted, listed, millis, seconds
+from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, percent, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, measured, millis, percent, severity, threshold
 from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN

@@ -20,11 +20,8 @@ batch, or goes into one object that is no list, tuple, dictionary or data class.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.metrics import Metrics, Share
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.model.signals import is_cpu_only
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, Share, is_cpu_only, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
 
@@ -39,7 +36,7 @@ class BatchOfObjects(PhaseRule):
     least_ratio: float = threshold(0.05, source="as transfer-hook-slow")
 
     examples = (
-        fires("it takes 10 of 59.9 ms", "warning", "10.0 ms of each 59.9 ms step: 17 %", saves_ms=10.0, **_MANY),
+        fires("it takes 10 of 59.9 ms", "warning", "10.0 ms of each 59.9 ms step (17 %)", saves_ms=10.0, **_MANY),
         quiet("it takes 2 of 52 ms", times_ms={"h2d": 2.0}),
         looks_alike("a hook of your own takes it", **_MANY, hooks={("Net", "on_after_batch_transfer"): 9.9}),
         looks_alike("a GPU gets the batch", **_MANY, run={"device.type": "cuda"}),
@@ -51,13 +48,12 @@ class BatchOfObjects(PhaseRule):
         return super().part(metrics) if is_cpu_only(metrics) and not metrics.transfer_hooks else None
 
     def judge(self, metrics: Metrics, time: HostTime) -> Finding:
-        """Put it into words."""
         ratio = time.taken_ms / time.period_ms
         return self.finding(
             severity=time.severity(metrics.steps.steady_count),
             subject="batch",
-            summary=f"Going through the objects of the batch takes {millis(time.taken_ms)} of each "
-            f"{millis(time.period_ms)} step: {percent(ratio)}. On a CPU nothing has to be moved.",
+            summary=f"Going through the objects of the batch takes "
+            f"{of_each_step(time.taken_ms, time.period_ms)}. On a CPU nothing has to be moved.",
             advice=(
                 "Return a few tensors from collate_fn in place of lists and tuples of numbers: Lightning visits each "
                 "object of a batch."

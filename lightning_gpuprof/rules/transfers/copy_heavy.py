@@ -21,13 +21,13 @@ slices of one tensor, `torch.compile` to fuse the copy into its neighbour.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.numbers import listed
+from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, percent, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, of_each_step, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import less_work_saves_ms
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep
 
 _BF16, _FLOAT = "c10::BFloat16", "float"
 
@@ -76,7 +76,7 @@ class CopyHeavy(CopyRule):
             metrics,
             step,
             subject=f"aten::copy_ {_tensor(rows[0])}" if rows else "aten::copy_",
-            summary=f"Copies within the GPU take {of_every_step(found_ms, step)}"
+            summary=f"Copies within the GPU take {of_each_step(found_ms, step.period_ms)}"
             f"{f', mostly of {listed(shapes)}' if shapes else ''}.",
             advice="Keep one memory layout: drop contiguous() or reshape after permute, use expand instead of repeat, "
             f"or let torch.compile fuse the copy.{look}",

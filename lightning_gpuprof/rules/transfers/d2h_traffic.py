@@ -22,9 +22,9 @@ from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, threshold, worthwhile
+from lightning_gpuprof.rules.base import Finding, Metrics, of_each_step, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, ExplainedStep, of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, ExplainedStep
 
 
 def _copied(us: float, nbytes: float, count: int = 1, kind: str = "DtoH (Device -> Pageable)") -> dict[str, object]:
@@ -65,7 +65,8 @@ class D2hTraffic(CopyRule):
             metrics,
             step,
             subject=place or "outputs",
-            summary=f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies to the host: {found}{where}.",
+            summary=f"The GPU waits {of_each_step(found.exposed_ms, step.period_ms)} for copies to the host: "
+            f"{found}{where}.",
             advice=f"Reduce on the GPU before copying{where}, and do not collect outputs. Copy the rest into pinned "
             "memory with non_blocking=True.",
             evidence=(

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, of_each_step, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.launches.step_rule import less_work_saves_ms
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep
 
 
 def _copied(us: float = 4000.0, megabytes: int = 100, *, kind: str = "Pinned", **step: float) -> dict[str, object]:
@@ -67,7 +67,8 @@ class H2dExposed(CopyRule):
             metrics,
             step,
             subject="batch",
-            summary=f"The GPU waits {of_every_step(found.exposed_ms, step)} for the copy of the batch: {found}.",
+            summary=f"The GPU waits {of_each_step(found.exposed_ms, step.period_ms)} for the copy of the batch: "
+            f"{found}.",
             advice=f"Send fewer bytes.{fewer if floats else ''} Or copy the next batch on a stream of its own "
             "(torch.cuda.Stream) during the step.",
             evidence=(

@@ -26,9 +26,9 @@ from __future__ import annotations
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
 from lightning_gpuprof.model.numbers import decimal_size, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, Value, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, Value, of_each_step, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, ExplainedStep, of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, ExplainedStep
 
 
 def _copied(
@@ -94,8 +94,8 @@ class H2dPageable(CopyRule):
             metrics,
             step,
             subject=metrics.loader.kind if metrics.loader is not None else "batch",
-            summary=f"The GPU waits {of_every_step(found.exposed_ms, step)} for copies of pageable batches: {found}."
-            f"{idles if waited_ms >= 0.01 * period_ms else ''}",
+            summary=f"The GPU waits {of_each_step(found.exposed_ms, step.period_ms)} for copies of pageable batches: "
+            f"{found}.{idles if waited_ms >= 0.01 * period_ms else ''}",
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", cost_ms / period_ms, "copies and the idle time after them"),

@@ -20,10 +20,10 @@ Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membin
 from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.numbers import gib, millis
+from lightning_gpuprof.model.numbers import gib, millis, percent
 from lightning_gpuprof.model.signals import require_possible, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, percent, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, severity, threshold, worthwhile_gain
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import at_most_warning, sampled_gpus
 
@@ -81,7 +81,7 @@ class H2dSlowLink(BaseRule):
             severity=at_most_warning(severity(saved_ms / period_ms, metrics.steps.steady_count)),
             subject=device.title,
             summary=f"Copies of {sizes} from pinned memory reach {speed / 1e9:.1f} GB/s. That is {percent(reached)} of "
-            f"PCIe {link}, and {millis(saved_ms)} of every {millis(period_ms)} step longer than at its full speed.",
+            f"PCIe {link}, and {millis(saved_ms)} of each {millis(period_ms)} step longer than at its full speed.",
             advice=f"Bind the process to the CPU socket of {device.place}: numactl --cpunodebind=N --membind=N "
             "python ...; nvidia-smi topo -m shows N (NUMA affinity).",
             evidence=(

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, threshold, worthwhile
+from lightning_gpuprof.rules.base import Finding, Metrics, of_each_step, threshold, worthwhile
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep, of_every_step
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep
 
 
 def _copied(count: int = 100, kind: str = "Pageable", kernel_us: float = 10.0, **copy: float) -> dict[str, object]:
@@ -70,7 +70,7 @@ class ManySmallCopies(CopyRule):
             metrics,
             step,
             subject="batch",
-            summary=f"{found.count:.0f} small copies to the GPU take {of_every_step(cost_ms, step)}. "
+            summary=f"{found.count:.0f} small copies to the GPU take {of_each_step(cost_ms, step.period_ms)}. "
             f"{average if alike else 'A few copies among them are large.'}",
             advice="Collate the batch into few tensors. Create constants once: self.register_buffer(name, tensor).",
             evidence=(

@@ -30,9 +30,9 @@ import re
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.host_waits import HostWaits, Wait
-from lightning_gpuprof.model.numbers import listed, millis
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
 

@@ -25,16 +25,16 @@ from __future__ import annotations
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
 from lightning_gpuprof.model.metrics import HookShare
-from lightning_gpuprof.model.numbers import listed, millis
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import is_cpu_only, ordinary_ratio, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, percent, severity, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, millis, percent, severity, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
 _BEFORE, _MOVES, _AFTER = "on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"
 _SITE = "train.py:41 on_after_batch_transfer"
-_SAID = f"50.0 ms of every 100 ms step (50 %, at least 49 %), mostly in {in_words(_SITE)}"
+_SAID = f"50.0 ms of each 100 ms step (50 %, at least 49 %), mostly in {in_words(_SITE)}"
 _GPU = {"device.type": "cuda"}
 
 
@@ -87,7 +87,7 @@ class TransferHookSlow(BaseRule):
         return self.finding(
             severity=level,
             subject=name,
-            summary=f"{name} takes {millis(taken_ms)} of every {millis(period_ms)} step "
+            summary=f"{name} takes {millis(taken_ms)} of each {millis(period_ms)} step "
             f"({percent(taken_ms / period_ms)}, at least {percent(ratio)}){seen}.{also}",
             advice=_advice(slowest, on_cpu=bool(is_cpu_only(metrics))),
             evidence=(

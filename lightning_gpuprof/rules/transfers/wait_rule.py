@@ -10,11 +10,9 @@ from lightning_gpuprof.model.device_step import ExplainedStep as ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.host_waits import HostWaits as HostWaits
 from lightning_gpuprof.model.host_waits import WaitCause
-from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Metrics, gain, measured, percent, severity
+from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Metrics, gain, measured, of_each_step, severity
 from lightning_gpuprof.rules.examples import not_evaluated
 from lightning_gpuprof.rules.launches.step_rule import StepRule, confidence, explained_step, remark, step_evidence
-from lightning_gpuprof.rules.launches.step_rule import of_every_step as of_every_step
 
 UNTRACED = (
     not_evaluated("the model is on the CPU", "runs on the CPU"),
@@ -135,10 +133,8 @@ def costly_waits(
 
 
 def idle_words(found: HostWaits) -> str:
-    """``the GPU then idles 3.10 ms of every 24.0 ms step (13 %)``."""
-    return (
-        f"the GPU then idles {millis(found.cost_ms)} of every {millis(found.period_ms)} step ({percent(found.ratio)})"
-    )
+    """``the GPU then idles 3.10 ms of each 24.0 ms step (13 %)``."""
+    return f"the GPU then idles {of_each_step(found.cost_ms, found.period_ms)}"
 
 
 def times(per_step: float) -> str:
