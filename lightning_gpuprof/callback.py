@@ -208,10 +208,10 @@ class GpuProfiler(Callback):
         """Where the last ``fit`` was recorded."""
         self._origin = Origin()
         self._session: Session | None = None
-        self._said_fabric = False
+        self._warned_of_fabric = False
         self._entry: Entry | None = None
         self._logged: Logged | None = None
-        self._told_of_another = False
+        self._warned_of_another = False
         self._log: object = None
 
     # Lightning hands each callback the module's `log` first thing in `fit`, long before `setup` is called (which comes
@@ -242,7 +242,7 @@ class GpuProfiler(Callback):
                 self.teardown(trainer, pl_module, before.stage)
                 self._end(trainer)
             else:
-                before.fence.tell(
+                before.fence.report(
                     "nested", f"a {measured} of another trainer inside of this run is not measured separately"
                 )
                 return
@@ -281,10 +281,10 @@ class GpuProfiler(Callback):
             with session.fence.around("summary"):
                 session.settle(None)
                 self._leave_summary(trainer, session)
-        if self._tells_loggers(trainer):
+        if self._reports_to_loggers(trainer):
             with session.fence.around("loggers"), progress("giving the diagnosis to the loggers"):
                 session.settle(JOB_TIMEOUT_S)
-                self._tell_loggers(trainer, session, finished=True)
+                self._report_to_loggers(trainer, session, finished=True)
         if not session.notified_on_end:
             self._end(trainer)
 
@@ -296,8 +296,8 @@ class GpuProfiler(Callback):
             fabric: Its loops.
             module: One of its models.
         """
-        if self.enabled and not self._said_fabric:
-            self._said_fabric = True
+        if self.enabled and not self._warned_of_fabric:
+            self._warned_of_fabric = True
             warn(
                 "gpuprof: nothing is measured: GpuProfiler needs Lightning's Trainer, and this is Fabric. Record some "
                 "steps with torch.profiler and read them with: gpuprof trace FILE"
@@ -439,7 +439,7 @@ class GpuProfiler(Callback):
         if session is None:
             warn(f"gpuprof: nothing is measured: {text}")
         else:
-            session.fence.tell("measuring", f"switched off after {text}")
+            session.fence.report("measuring", f"switched off after {text}")
             session.give_up()
         self._remove_hooks()
 
@@ -479,8 +479,8 @@ class GpuProfiler(Callback):
             with progress("waiting for the analysis of the traces"):
                 session.wait_for_traces(JOB_TIMEOUT_S if status == FINISHED else INTERRUPTED_JOB_TIMEOUT_S)
             with session.fence.around("loggers"):
-                if status != FINISHED and self._tells_loggers(trainer):
-                    self._tell_loggers(trainer, session, finished=False)
+                if status != FINISHED and self._reports_to_loggers(trainer):
+                    self._report_to_loggers(trainer, session, finished=False)
             self.report = _pipeline().finish_run(
                 session.folder,
                 kinds=self.options.reports,
@@ -494,11 +494,11 @@ class GpuProfiler(Callback):
         if not trainer.is_global_zero:
             _pipeline().leave_summary(session.folder, trainer.global_rank)
 
-    def _tells_loggers(self, trainer: pl.Trainer) -> bool:
+    def _reports_to_loggers(self, trainer: pl.Trainer) -> bool:
         wanted = self.options.reports is None or "tensorboard" in self.options.reports
         return bool(trainer.is_global_zero and trainer.loggers and wanted)
 
-    def _tell_loggers(self, trainer: pl.Trainer, session: Session, *, finished: bool) -> None:
+    def _report_to_loggers(self, trainer: pl.Trainer, session: Session, *, finished: bool) -> None:
         self._logged = _pipeline().push_to_loggers(
             session.folder,
             kinds=self.options.reports,
@@ -506,13 +506,13 @@ class GpuProfiler(Callback):
             trainer_loggers=trainer.loggers,
             step=session.logger_step,
             guard=lambda logger: session.fence.around(logger_part(logger)),
-            late=functools.partial(session.fence.tell, "loggers"),
+            late=functools.partial(session.fence.report, "loggers"),
             finished=finished,
         )
 
     def _offer_layout(self, trainer: pl.Trainer, session: Session) -> None:
         """Before the first step, so that the charts of a run that goes on are there."""
-        if not self._tells_loggers(trainer):
+        if not self._reports_to_loggers(trainer):
             return
         sampled = self.options.nvml is not None and trainer.strategy.root_device.type == "cuda"
         for logger in trainer.loggers:
@@ -524,8 +524,8 @@ class GpuProfiler(Callback):
         several = [c for c in trainer.callbacks if isinstance(c, GpuProfiler) and c.enabled]
         if not several or several[0] is self:
             return True
-        if self.options not in (several[0].options, GpuProfiler().options) and not self._told_of_another:
-            self._told_of_another = True
+        if self.options not in (several[0].options, GpuProfiler().options) and not self._warned_of_another:
+            self._warned_of_another = True
             warn("gpuprof: two GpuProfilers are in this trainer: the first measures, the other's options are unused")
         return False
 

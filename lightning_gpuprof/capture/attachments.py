@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from lightning_gpuprof.capture.annotated_regions import Recording
@@ -12,64 +13,50 @@ from lightning_gpuprof.capture.lightning_loops import LoopEdges
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 
 
+@dataclass(eq=False, repr=False)
 class Attachments:
-    """Puts all of it in place and takes all of it back.
+    """Puts all of it in place and takes all of it back."""
 
-    Args:
-        trainer: Gets the tap in the place of its profiler.
-        tap: That.
-        edges: In the trainer's loops.
-        annotations: Where annotated regions go.
-        inputs: In the loaders' workers; None where they are not measured.
-        fence: Keeps failures in.
-        notice: Told in a sentence what this version of Lightning does not have.
-    """
-
-    def __init__(
-        self,
-        trainer: Any,
-        *,
-        tap: ProfilerTap,
-        edges: LoopEdges,
-        annotations: Recording,
-        inputs: InputMeasurement | None,
-        fence: Fence,
-        notice: Callable[[str], None],
-    ) -> None:
-        self._trainer: Any = trainer
-        self._tap = tap
-        self._edges = edges
-        self._annotations = annotations
-        self._inputs = inputs
-        self._fence = fence
-        self._notice = notice
+    trainer: Any
+    """Gets the tap in the place of its profiler."""
+    _: KW_ONLY
+    tap: ProfilerTap
+    edges: LoopEdges
+    """In the trainer's loops."""
+    annotations: Recording
+    """Where annotated regions go."""
+    inputs: InputMeasurement | None
+    """In the loaders' workers; None where they are not measured."""
+    fence: Fence
+    notice: Callable[[str], None]
+    """Told in a sentence what this version of Lightning does not have."""
 
     @property
     def tap_in_place(self) -> bool:
         """Whether Lightning talks to our tap; not if somebody put another profiler in its place."""
-        return self._trainer.profiler is self._tap
+        return self.trainer.profiler is self.tap
 
     def attach(self) -> None:
         """From now on the trainer's steps are measured. May raise half-way: :meth:`detach` is for that, too."""
-        self._trainer.profiler = self._tap
-        self._annotations.begin()
-        with self._fence.around("input pipeline"):
-            if self._inputs is not None:
-                self._inputs.begin()
-        if missing := self._edges.attach():
-            self._notice("; ".join(missing))
+        self.trainer.profiler = self.tap
+        self.annotations.begin()
+        with self.fence.around("input pipeline"):
+            if self.inputs is not None:
+                self.inputs.begin()
+        if missing := self.edges.attach():
+            self.notice("; ".join(missing))
 
     def detach(self) -> None:
         """All is as it was found. Safe to call twice."""
         # Twice, and each by itself: what failed once in the middle is tried once more.
-        for end in 2 * (self._put_profiler_back, self._edges.detach, self._annotations.end, self._end_inputs):
-            with self._fence.around("restoring the trainer"):
+        for end in 2 * (self._put_profiler_back, self.edges.detach, self.annotations.end, self._end_inputs):
+            with self.fence.around("restoring the trainer"):
                 end()
 
     def _put_profiler_back(self) -> None:
         if self.tap_in_place:
-            self._trainer.profiler = self._tap.inner
+            self.trainer.profiler = self.tap.inner
 
     def _end_inputs(self) -> None:
-        if self._inputs is not None:
-            self._inputs.end()
+        if self.inputs is not None:
+            self.inputs.end()

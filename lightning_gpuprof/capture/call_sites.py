@@ -13,6 +13,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from types import FrameType
 
@@ -135,39 +136,31 @@ def is_in_collective(frame: FrameType | None) -> bool:
     return any(part in file for part in _COLLECTIVES) and not any(part in file for part in _WORKING)
 
 
+@dataclass(eq=False, repr=False)
 class CallSiteSampler:
     """Looks at where the main thread is, and counts per slot and place in the user's code.
 
     It can look only when the main thread lets go of the interpreter: in a blocking call, in a tensor operation,
     or when its time slice ends. So counts tell where time is *waited* well, and where Python is computed roughly.
-
-    Args:
-        thread_id: ``threading.get_ident()`` of the main thread.
-        current_slot: Id of the slot that time is charged to at this moment; negative if there is none, and then
-            nothing is counted.
-        interval_s: Mean seconds between two looks. Each interval is drawn from half to one and a half of it, so that
-            looks do not keep step with the training steps.
-        charged_since_ns: When time began to be charged to that slot, ``time.perf_counter_ns()``.
-        user_code: Tells the user's files from others; default: those of this interpreter.
     """
+
+    thread_id: int
+    """``threading.get_ident()`` of the main thread."""
+    current_slot: Callable[[], int]
+    """Id of the slot that time is charged to at this moment; negative if there is none, and then nothing is counted."""
+    interval_s: float = 0.1
+    """Mean seconds between two looks. Each interval is drawn from half to one and a half of it, so that looks do not
+    keep step with the training steps."""
+    _: KW_ONLY
+    charged_since_ns: Callable[[], int] = lambda: 0
+    """When time began to be charged to that slot, ``time.perf_counter_ns()``."""
+    user_code: UserCode | None = None
+    """Tells the user's files from others; default: those of this interpreter."""
 
     name = "call_sites"
 
-    def __init__(
-        self,
-        thread_id: int,
-        current_slot: Callable[[], int],
-        interval_s: float = 0.1,
-        *,
-        charged_since_ns: Callable[[], int] = lambda: 0,
-        user_code: UserCode | None = None,
-    ) -> None:
-        self.interval_s = interval_s
-        self._mean_interval_s = interval_s
-        self._thread_id = thread_id
-        self._current_slot = current_slot
-        self._charged_since_ns = charged_since_ns
-        self._user_code = user_code
+    def __post_init__(self) -> None:
+        self._mean_interval_s = self.interval_s
         self._random = random.Random(0)  # of its own: the user's generators are left as found
         self._counts: dict[int, dict[str, int]] = {}
         self._looks: dict[int, int] = {}
@@ -179,9 +172,9 @@ class CallSiteSampler:
 
     def open(self) -> None:
         """Learn which files are the user's; it takes a millisecond, which is not for the main thread."""
-        if self._user_code is None:
-            self._user_code = UserCode.of_this_process()
-        self._others = OtherThreads(self._thread_id, self._user_code.site_of)
+        if self.user_code is None:
+            self.user_code = UserCode.of_this_process()
+        self._others = OtherThreads(self.thread_id, self.user_code.site_of)
         self._delay_file = f"/proc/self/task/{threading.get_native_id()}/schedstat"
 
     def sample(self, t_ns: int) -> Sequence[CallSites]:
@@ -214,22 +207,22 @@ class CallSiteSampler:
         due_ns = time.perf_counter_ns() + round(pause_s * 1e9)
         time.sleep(pause_s)
         waited_ns = time.perf_counter_ns() - due_ns - max(0, run_delay_ns(self._delay_file) - delay_ns)
-        slot = self._current_slot()
-        if slot < 0 or self._charged_since_ns() > due_ns:
+        slot = self.current_slot()
+        if slot < 0 or self.charged_since_ns() > due_ns:
             return
         asked, late = self._lock.get(slot, (0, 0))
         self._lock[slot] = asked + 1, late + (waited_ns >= sys.getswitchinterval() / 5 * 1e9)
 
     def _look(self, t_ns: int) -> None:
-        assert self._user_code is not None
-        slot = self._current_slot()
+        assert self.user_code is not None
+        slot = self.current_slot()
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
         frames = sys._current_frames()
-        frame = frames.pop(self._thread_id, None)
+        frame = frames.pop(self.thread_id, None)
         is_alive, waits = frame is not None, is_in_collective(frame)
-        place = None if waits else self._user_code.stack_of(frame)
+        place = None if waits else self.user_code.stack_of(frame)
         del frame
-        if is_alive and slot >= 0 and self._current_slot() == slot:
+        if is_alive and slot >= 0 and self.current_slot() == slot:
             self._looks[slot] = self._looks.get(slot, 0) + 1
             if waits:
                 self._in_collectives[slot] = self._in_collectives.get(slot, 0) + 1

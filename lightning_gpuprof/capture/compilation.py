@@ -105,7 +105,7 @@ def short_reason(text: str) -> str:
     return whole if len(whole) <= MAX_REASON else f"{whole[: MAX_REASON - 3]}..."
 
 
-def record_of(noted: Any, epoch_to_run_ns: int) -> Compilation | None:
+def to_record(noted: Any, epoch_to_run_ns: int) -> Compilation | None:
     """One of dynamo's notes as a record; None if it has no time, without which it belongs nowhere.
 
     Args:
@@ -207,7 +207,7 @@ class CompileSampler:
         self._last: Any = None
         """The newest note that was seen: dynamo's own object, which it keeps as well."""
         self._lost = 0
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
 
     def open(self) -> None:
         """There is nothing to get ready: dynamo may come later, or never."""
@@ -219,8 +219,8 @@ class CompileSampler:
             return ()
         records: list[Compilation | CompilerCounts] = [*self._new_compilations()]
         counts = counts_since(self._before, now)
-        if counts and (counts != self._told or records):
-            self._told = counts
+        if counts and (counts != self._reported or records):
+            self._reported = counts
             breaks = breaks_since(self._before, now)
             records.append(CompilerCounts(t_ns=t_ns, counts=counts, breaks=breaks, lost=self._lost))
         return records
@@ -239,5 +239,5 @@ class CompileSampler:
         if first is None and len(noted) >= MEMORY and (start_epoch_ns(noted[0]) or 0) >= self._since_epoch_ns:
             self._lost += 1  # at least: how many is not known
         ours = [note for note in new if (start_epoch_ns(note) or 0) >= self._since_epoch_ns]
-        records = (record_of(note, epoch_to_run_ns) for note in ours)
+        records = (to_record(note, epoch_to_run_ns) for note in ours)
         return [record for record in records if record is not None]

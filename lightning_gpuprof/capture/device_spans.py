@@ -15,6 +15,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -100,31 +101,23 @@ def backend_for(device: torch.device) -> DeviceEvents | None:
     return DeviceEvents(device, getattr(module, "is_current_stream_capturing", bool))
 
 
+@dataclass(eq=False, repr=False)
 class DeviceSpans:
-    """Measures one step at a time; all methods but :meth:`collect` belong to the main thread, and none raises.
+    """Measures one step at a time; all methods but :meth:`collect` belong to the main thread, and none raises."""
 
-    Args:
-        backend: Events of the device.
-        on_failure: Told once when the device fails; nothing is measured from then on.
-        every_ns: At most one step in so many ns is measured.
-        max_pending: Steps that may wait to be read.
-        now: Monotonic clock in ns.
-    """
+    backend: DeviceEvents
+    """Events of the device."""
+    _: KW_ONLY
+    on_failure: Callable[[Exception], None]
+    """Told once when the device fails; nothing is measured from then on."""
+    every_ns: int = EVERY_NS
+    """At most one step in so many ns is measured."""
+    max_pending: int = MAX_PENDING
+    """Steps that may wait to be read."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """Monotonic clock in ns."""
 
-    def __init__(
-        self,
-        backend: DeviceEvents,
-        *,
-        on_failure: Callable[[Exception], None],
-        every_ns: int = EVERY_NS,
-        max_pending: int = MAX_PENDING,
-        now: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
-        self._backend = backend
-        self._on_failure = on_failure
-        self._every_ns = every_ns
-        self._max_pending = max_pending
-        self._now = now
+    def __post_init__(self) -> None:
         self._due_ns = 0
         self._begun = 0
         self._off = False
@@ -138,13 +131,13 @@ class DeviceSpans:
         """Batch, slots and events of steps that are over; one event more than slots."""
         self._read: deque[tuple[int, dict[int, int]]] = deque()
         self._dropped = [0, 0, 0]
-        self._told = [0, 0, 0]
+        self._reported = [0, 0, 0]
         """Of ``_dropped``, what :meth:`collect` has handed over."""
 
     @property
     def interval_ns(self) -> int:
         """At most one step in so long a time is measured from now on."""
-        return self._every_ns if self._begun < DENSE_STEPS else 10 * self._every_ns
+        return self.every_ns if self._begun < DENSE_STEPS else 10 * self.every_ns
 
     def begin_step(self, batch: int, slot: int) -> bool:
         """A step begins, and its time belongs to ``slot`` at first; returns whether the step is measured.
@@ -154,14 +147,14 @@ class DeviceSpans:
             slot: Id of the first slot.
         """
         self.end_step()
-        now_ns = self._now()
+        now_ns = self.now()
         if now_ns < self._due_ns:
             return False
         self._due_ns = now_ns + self.interval_ns
         self.read(MAX_READS)
         if self._off:
             return False
-        if len(self._pending) >= self._max_pending:
+        if len(self._pending) >= self.max_pending:
             self._dropped[_BACKLOG] += 1
             return False
         self._open = True
@@ -207,7 +200,7 @@ class DeviceSpans:
         """Read at most so many steps, of those that the device is done with."""
         if not self._pending:
             return
-        backend = self._backend
+        backend = self.backend
         try:
             if backend.is_capturing():
                 return
@@ -234,8 +227,8 @@ class DeviceSpans:
         """Take what was read since the call before; None if there is nothing. For one other thread."""
         steps = [self._read.popleft() for _ in range(len(self._read))]
         dropped = self._dropped.copy()
-        news = [count - told for count, told in zip(dropped, self._told, strict=True)]
-        self._told = dropped
+        news = [count - told for count, told in zip(dropped, self._reported, strict=True)]
+        self._reported = dropped
         if not steps and not any(news):
             return None
         used = sorted({slot for _, charged in steps for slot in charged})
@@ -249,7 +242,7 @@ class DeviceSpans:
 
     def _mark(self, slot: int) -> None:
         try:
-            if self._backend.is_capturing():
+            if self.backend.is_capturing():
                 self._abandon()
                 self._dropped[_CAPTURING] += 1
                 return
@@ -257,8 +250,8 @@ class DeviceSpans:
                 self._abandon()
                 self._dropped[_UNUSABLE] += 1
                 return
-            event = self._free.pop() if self._free else self._backend.new_event()
-            self._backend.record(event)
+            event = self._free.pop() if self._free else self.backend.new_event()
+            self.backend.record(event)
         except Exception as error:
             self._switch_off(error)
             return
@@ -276,7 +269,7 @@ class DeviceSpans:
         self._slots, self._events = [], []
         self._pending.clear()
         self._free.clear()
-        self._on_failure(error)
+        self.on_failure(error)
 
 
 def _by_slot(slots: list[int], spans: list[int]) -> dict[int, int]:

@@ -76,21 +76,21 @@ class Fence:
 
     def __init__(self, note: Callable[[str, str], None]) -> None:
         self._note = note
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._holding = False
         self.held: BaseException | None = None
         """What has to end the run and waits in a block of :meth:`holding`."""
 
-    def tell(self, part: str, message: str) -> None:
+    def report(self, part: str, message: str) -> None:
         """Warn about a part once and note it for the report.
 
         Args:
             part: Name of the part.
             message: What happened, and what follows from it.
         """
-        if part in self._told:
+        if part in self._reported:
             return
-        self._told.add(part)
+        self._reported.add(part)
         try:
             self._note(part, message)
         finally:
@@ -98,7 +98,7 @@ class Fence:
 
     def failed(self, part: str) -> bool:
         """Whether the part was told about."""
-        return part in self._told
+        return part in self._reported
 
     @contextlib.contextmanager
     def deferring(self) -> Iterator[None]:
@@ -149,5 +149,5 @@ class FencedBlock:
         if debugging():
             return False
         with suppress_exceptions():  # training goes on also if nobody can be told
-            self._fence.tell(self._part, f"switched off after {type(error).__name__}: {error}")
+            self._fence.report(self._part, f"switched off after {type(error).__name__}: {error}")
         return True

@@ -48,9 +48,9 @@ class GradientWait:
         with self._fence.around(_PART):
             handle.remove()  # the loss may be differentiated once more, outside of a backward of Lightning's
             if self._call_at_end is not None:
-                self._call_at_end(self._own_is_over)
+                self._call_at_end(self._own_part_ends)
 
-    def _own_is_over(self) -> None:
+    def _own_part_ends(self) -> None:
         with self._fence.around(_PART):
             self._rest().__enter__()
 

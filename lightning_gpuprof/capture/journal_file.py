@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -34,28 +35,26 @@ class Line(NamedTuple):
     """Needed to read the others: left out last."""
 
 
+@dataclass(eq=False, repr=False)
 class JournalFile:
-    """Appends lines to a file in the background; what waits is bounded, and the oldest goes first.
+    """Appends lines to a file in the background; what waits is bounded, and the oldest goes first."""
 
-    Args:
-        file: Opened unbuffered for appending.
-        on_failure: Told once, from this thread or from :meth:`close`, when writing fails; from then on everything is
-            dropped, so that memory stays bounded.
-        max_waiting_bytes: Of lines that the disk has not taken yet.
-    """
+    file: BinaryIO
+    """Opened unbuffered for appending."""
+    _: KW_ONLY
+    on_failure: Callable[[OSError], None]
+    """Told once, from this thread or from :meth:`close`, when writing fails; from then on everything is dropped, so
+    that memory stays bounded."""
+    max_waiting_bytes: int = MAX_WAITING_BYTES
+    """Of lines that the disk has not taken yet."""
 
-    def __init__(
-        self, file: BinaryIO, *, on_failure: Callable[[OSError], None], max_waiting_bytes: int = MAX_WAITING_BYTES
-    ) -> None:
-        self._file = file
-        self._on_failure = on_failure
-        self._max_waiting_bytes = max_waiting_bytes
+    def __post_init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[Line] = deque()
         self._waiting_bytes = 0
         self._writing = False
         self._closing = False
-        self._told = False
+        self._reported = False
         self._thread = threading.Thread(target=self._run, name="gpuprof-disk", daemon=True)
         self.failed = False
         self.steps_written = 0
@@ -77,7 +76,7 @@ class JournalFile:
             self._waiting_bytes += sum(len(line.text) for line in lines)
             if self.failed:
                 self._drop_all()
-            while self._waiting_bytes > self._max_waiting_bytes:
+            while self._waiting_bytes > self.max_waiting_bytes:
                 self._drop_oldest()
             self._changed.notify_all()
 
@@ -92,11 +91,11 @@ class JournalFile:
             self._closing = True
             self._changed.notify_all()
         if self._thread.ident is None:  # the system gave no more threads
-            self._file.close()
+            self.file.close()
             return
         self._thread.join(max(timeout_s, 0.0))
         if self._thread.is_alive():
-            self._tell(TimeoutError(errno.ETIMEDOUT, "the disk does not respond"))
+            self._report(TimeoutError(errno.ETIMEDOUT, "the disk does not respond"))
 
     def fail(self, error: OSError) -> None:
         """Give up: nothing is written from now on."""
@@ -104,7 +103,7 @@ class JournalFile:
             self.failed = True
             self._drop_all()
             self._changed.notify_all()
-        self._tell(error)
+        self._report(error)
 
     def _run(self) -> None:
         try:
@@ -116,9 +115,9 @@ class JournalFile:
         except Exception as error:  # a file that somebody closed, no memory
             self.fail(OSError(errno.EIO, f"{type(error).__name__}: {error}"))
         try:
-            self._file.close()
+            self.file.close()
         except OSError as error:
-            self._tell(error)
+            self._report(error)
 
     def _next(self) -> list[Line]:
         """Lines to write now; waits for them. Empty when all is done."""
@@ -138,7 +137,7 @@ class JournalFile:
         written = 0
         try:
             while written < len(text):
-                written += self._file.write(memoryview(text)[written:])
+                written += self.file.write(memoryview(text)[written:])
         finally:
             with self._changed:
                 self._writing = False
@@ -168,7 +167,7 @@ class JournalFile:
         self.dropped_steps += line.steps
         self.dropped_lines += 1
 
-    def _tell(self, error: OSError) -> None:
-        if not self._told:
-            self._told = True
-            self._on_failure(error)
+    def _report(self, error: OSError) -> None:
+        if not self._reported:
+            self._reported = True
+            self.on_failure(error)

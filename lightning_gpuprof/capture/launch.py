@@ -54,11 +54,11 @@ def launch_key(trainer: Any, origin: Origin, environ: Mapping[str, str]) -> str:
     """
     known = [str(trainer.world_size), *(environ.get(name, "") for name in _SHARED_VARIABLES)]
     if trainer.num_nodes == 1:
-        known += [origin.shared_token, _folder_of_agent(environ)]
+        known += [origin.shared_token, _agent_folder(environ)]
     return "|".join(known)
 
 
-def _folder_of_agent(environ: Mapping[str, str]) -> str:
+def _agent_folder(environ: Mapping[str, str]) -> str:
     """Made by torchrun anew for each start of the ranks on a node; its run id is ``none`` unless somebody sets one."""
     file = environ.get("TORCHELASTIC_ERROR_FILE", "")
     return str(Path(file).parent.parent) if file and environ.get("GROUP_WORLD_SIZE") == "1" else ""

@@ -12,7 +12,7 @@ import functools
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
@@ -93,47 +93,34 @@ def _patch(
     return True
 
 
+@dataclass(eq=False, repr=False)
 class LoopEdges:
-    """Tells the clock where steps and epochs begin and the tap when an inner evaluation loop runs.
+    """Tells the clock where steps and epochs begin and the tap when an inner evaluation loop runs."""
 
-    Args:
-        trainer: The trainer whose loops are watched.
-        stage: Which of them run now.
-        clock: Told of steps and epochs.
-        tap: Told of regions.
-        on_run: Told before a loop of the stage runs, before its workers are started; also before the sanity check.
-        on_start: Told when the first step of a stage other than ``fit`` is about to begin; there is no hook for that.
-        on_validation: Told when validation is about to begin beside a training step; not of the sanity check.
-        on_epoch_end: Told when the last step of an epoch is over.
-        on_exception: Told of the exception by which the stage was ended, once Lightning has torn the trainer down: a
-            learning rate search puts callbacks of its own in the trainer's, and ours hears of no exception then.
-        on_failure: Told when one of the edges itself fails; the loops have been given back then.
-    """
+    trainer: pl.Trainer
+    """The trainer whose loops are watched."""
+    stage: Stage
+    """Which of them run now."""
+    clock: StepClock
+    """Told of steps and epochs."""
+    tap: ProfilerTap
+    """Told of regions."""
+    _: KW_ONLY
+    on_run: Callable[[], None]
+    """Told before a loop of the stage runs, before its workers are started; also before the sanity check."""
+    on_start: Callable[[], None]
+    """Told when the first step of a stage other than ``fit`` is about to begin; there is no hook for that."""
+    on_validation: Callable[[], None]
+    """Told when validation is about to begin beside a training step; not of the sanity check."""
+    on_epoch_end: Callable[[], None]
+    """Told when the last step of an epoch is over."""
+    on_exception: Callable[[BaseException], None]
+    """Told of the exception by which the stage was ended, once Lightning has torn the trainer down: a learning rate
+    search puts callbacks of its own in the trainer's, and ours hears of no exception then."""
+    on_failure: Callable[[Exception], None]
+    """Told when one of the edges itself fails; the loops have been given back then."""
 
-    def __init__(
-        self,
-        trainer: pl.Trainer,
-        stage: Stage,
-        clock: StepClock,
-        tap: ProfilerTap,
-        *,
-        on_run: Callable[[], None],
-        on_start: Callable[[], None],
-        on_validation: Callable[[], None],
-        on_epoch_end: Callable[[], None],
-        on_exception: Callable[[BaseException], None],
-        on_failure: Callable[[Exception], None],
-    ) -> None:
-        self._trainer = trainer
-        self._stage = stage
-        self._clock = clock
-        self._tap = tap
-        self._on_run = on_run
-        self._on_start = on_start
-        self._on_validation = on_validation
-        self._on_epoch_end = on_epoch_end
-        self._on_exception = on_exception
-        self._on_failure = on_failure
+    def __post_init__(self) -> None:
         self._undo: list[Undo] = []
         self._attached = False
         self._running = False
@@ -149,7 +136,7 @@ class LoopEdges:
         self._attached = True
         for edge in self.patch_points():
             *path, name = edge.path.split(".")
-            owner: Any = self._trainer
+            owner: Any = self.trainer
             for part in path:
                 owner = getattr(owner, part, None)
             if _patch(owner, name, edge.wrap, self._undo.append):
@@ -175,12 +162,12 @@ class LoopEdges:
     def batches_that_stepped(self) -> int:
         """The step axis of the trainer's loggers: batches after which the optimizer was due."""
         # With one optimizer, as nearly all trainings have, both are the same.
-        epoch_loop = getattr(self._trainer.fit_loop, "epoch_loop", None)
-        return int(getattr(epoch_loop, "_batches_that_stepped", self._trainer.global_step))
+        epoch_loop = getattr(self.trainer.fit_loop, "epoch_loop", None)
+        return int(getattr(epoch_loop, "_batches_that_stepped", self.trainer.global_step))
 
     def patch_points(self) -> list[PatchPoint]:
         """What of Lightning's is wrapped in this stage."""
-        return self._fit_points() if self._stage == "fit" else self._evaluation_points()
+        return self._fit_points() if self.stage == "fit" else self._evaluation_points()
 
     def _common_points(self, loop: str) -> list[PatchPoint]:
         """Of the loop of any stage."""
@@ -215,15 +202,15 @@ class LoopEdges:
             self._iterator_point(f"{loop}.val_loop"),
             self._log_point(loop),
         ]
-        if self._trainer.world_size > 1:  # since Lightning 2.5.2; called with several ranks only
+        if self.trainer.world_size > 1:  # since Lightning 2.5.2; called with several ranks only
             sync = self._timed_as("broadcast_sigterm", "sync")
             path = f"{loop}._broadcast_sigterm_tensor"
             found.append(PatchPoint(path, sync, "time in which ranks agree on signals counts as loop"))
         return found
 
     def _evaluation_points(self) -> list[PatchPoint]:
-        loop = f"{self._stage}_loop"
-        predicting = self._stage == "predict"
+        loop = f"{self.stage}_loop"
+        predicting = self.stage == "predict"
         step = "_predict_step" if predicting else "_evaluation_step"
         found = [
             *self._common_points(loop),
@@ -245,7 +232,7 @@ class LoopEdges:
         try:
             self.detach()
         finally:
-            self._on_failure(error)
+            self.on_failure(error)
 
     def _wrap_run(self, run: Callable[[], Any]) -> Callable[[], Any]:
         def timed_run() -> Any:
@@ -261,9 +248,9 @@ class LoopEdges:
         return timed_run
 
     def _wrap_teardown(self, teardown: Callable[[], None]) -> Callable[[], None]:
-        trainer = self._trainer
+        trainer = self.trainer
 
-        def heard_teardown() -> None:
+        def observed_teardown() -> None:
             error = None
             try:
                 # Also where `fit` is called inside an `except` of the user's: there the status tells the two apart.
@@ -274,36 +261,36 @@ class LoopEdges:
                 teardown()
             finally:
                 if error is not None:
-                    self._fenced(self._on_exception, error)
+                    self._fenced(self.on_exception, error)
 
-        return heard_teardown
+        return observed_teardown
 
     def _trial(self, run: Callable[[], Any]) -> Any:
         """A learning rate search in the middle of training runs the loop inside itself: its batches are no steps.
 
         Its optimizer steps are taken back by Lightning, and so by the clock.
         """
-        optimizer_steps = self._clock.counters()[1]
+        optimizer_steps = self.clock.counters()[1]
         self._restore()
         try:
             return run()
         finally:
             if self._attached:  # not given back meanwhile, after a failure
                 self._fenced(self.attach)
-                self._clock.set_optimizer_steps(optimizer_steps)
+                self.clock.set_optimizer_steps(optimizer_steps)
 
     def _announce_run(self) -> None:
         """Only once Lightning has set its own handlers of signals: it leaves out those that it finds taken.
 
         A learning rate finder runs the loop before.
         """
-        signals = getattr(self._trainer, "_signal_connector", None)
+        signals = getattr(self.trainer, "_signal_connector", None)
         originals = getattr(signals, "_original_handlers", True)
         if not originals:
             return
         number = getattr(signal, SIGNAL_NAME, None)  # not on Windows
         before = number and signal.getsignal(number)
-        self._on_run()
+        self.on_run()
         ours = number and signal.getsignal(number)
         if ours is not before and isinstance(originals, dict):
             # Lightning puts back what it found before other callbacks' last hooks: ours is to stay until they are over.
@@ -312,7 +299,7 @@ class LoopEdges:
 
     def _timed_as(self, name: str, phase: Phase) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Wraps a method all of whose time belongs to a place that Lightning does not name."""
-        place = self._tap.place
+        place = self.tap.place
 
         def wrap(method: Callable[..., None]) -> Callable[..., None]:
             def timed(*args: Any, **kwargs: Any) -> None:
@@ -324,8 +311,8 @@ class LoopEdges:
         return wrap
 
     def _wrap_epoch(self, run: Callable[[Any], None]) -> Callable[[Any], None]:
-        trainer = self._trainer
-        clock, begin_epoch, end_epoch = self._clock, self._clock.begin_epoch, self._clock.end_epoch
+        trainer = self.trainer
+        clock, begin_epoch, end_epoch = self.clock, self.clock.begin_epoch, self.clock.end_epoch
 
         def begin() -> None:
             begin_epoch(trainer.current_epoch, trainer.fit_loop.epoch_loop.total_batch_idx)
@@ -333,7 +320,7 @@ class LoopEdges:
         def end() -> None:
             end_epoch()
             with clock.context(clock.own_slot):
-                self._on_epoch_end()
+                self.on_epoch_end()
 
         def timed_run(data_fetcher: Any) -> None:
             self._fenced(begin)
@@ -345,8 +332,8 @@ class LoopEdges:
         return timed_run
 
     def _wrap_step(self, advance: Callable[[Any], None]) -> Callable[[Any], None]:
-        begin_step, cancel_step = self._clock.begin_step, self._clock.cancel_step
-        abort_step = self._clock.abort_step
+        begin_step, cancel_step = self.clock.begin_step, self.clock.cancel_step
+        abort_step = self.clock.abort_step
 
         def timed_advance(data_fetcher: Any) -> None:
             try:
@@ -365,11 +352,11 @@ class LoopEdges:
         return timed_advance
 
     def _wrap_evaluation_start(self, on_run_start: Callable[[], None]) -> Callable[[], None]:
-        clock = self._clock
+        clock = self.clock
 
         def begin() -> None:
             with clock.context(clock.own_slot):
-                self._on_start()
+                self.on_start()
             clock.begin_epoch(0, -1)
             clock.begin_step()
 
@@ -381,7 +368,7 @@ class LoopEdges:
 
     def _wrap_evaluation_step(self, step: Callable[..., None]) -> Callable[..., None]:
         # No method is called once a batch before the fetch: the end of a batch is the start of the next.
-        count, begin_step, abort_step = self._clock.count, self._clock.begin_step, self._clock.abort_step
+        count, begin_step, abort_step = self.clock.count, self.clock.begin_step, self.clock.abort_step
 
         def timed_step(*args: Any, **kwargs: Any) -> None:
             try:
@@ -400,12 +387,12 @@ class LoopEdges:
         return timed_step
 
     def _wrap_evaluation_end(self, on_run_end: Callable[[], Any]) -> Callable[[], Any]:
-        cancel_step, end_epoch = self._clock.cancel_step, self._clock.end_epoch
+        cancel_step, end_epoch = self.clock.cancel_step, self.clock.end_epoch
 
         def end() -> None:
             cancel_step()  # the fetch after the last batch
             end_epoch()
-            self._on_epoch_end()
+            self.on_epoch_end()
 
         def timed_end() -> Any:
             self._fenced(end)
@@ -414,11 +401,11 @@ class LoopEdges:
         return timed_end
 
     def _wrap_inner_evaluation(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        trainer, tap, clock = self._trainer, self._tap, self._clock
+        trainer, tap, clock = self.trainer, self.tap, self.clock
 
         def begin() -> None:
             with clock.context(clock.own_slot):
-                self._on_validation()
+                self.on_validation()
 
         def timed_run() -> Any:
             sanity = trainer.sanity_checking

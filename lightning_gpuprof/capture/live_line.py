@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lightning_gpuprof.capture.fence import warn
@@ -38,34 +39,26 @@ class Line(Protocol):
         """Leave nothing of it."""
 
 
+@dataclass(eq=False, repr=False)
 class LiveLine:
-    """A sampler that reads nothing and shows what the steps took, in the sampler's own thread.
+    """A sampler that reads nothing and shows what the steps took, in the sampler's own thread."""
 
-    Args:
-        line: To be written over, where no progress bar is.
-        above_bar: Prints a line above the progress bar; None where there is none.
-        slots: The clock's.
-        samples_per_step: Samples per step over all ranks, if known.
-        now: The run's clock in ns.
-    """
+    line: Line
+    """To be written over, where no progress bar is."""
+    above_bar: Callable[[str], None] | None
+    """Prints a line above the progress bar; None where there is none."""
+    slots: Sequence[Slot]
+    """The clock's."""
+    samples_per_step: int | None
+    """Samples per step over all ranks, if known."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """The run's clock in ns."""
 
     name = NAME
 
-    def __init__(
-        self,
-        line: Line,
-        above_bar: Callable[[str], None] | None,
-        slots: Sequence[Slot],
-        samples_per_step: int | None,
-        now: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
+    def __post_init__(self) -> None:
         self.interval_s = EVERY_S
-        self._apart_s = EVERY_S if above_bar is None else ABOVE_BAR_EVERY_S
-        self._line = line
-        self._above_bar = above_bar
-        self._slots = slots
-        self._samples_per_step = samples_per_step
-        self._now = now
+        self._apart_s = EVERY_S if self.above_bar is None else ABOVE_BAR_EVERY_S
         self._recent: deque[ClosedStep] = deque(maxlen=MAX_RECENT_STEPS)
         self._shown_ns: int | None = None
         self._over = False
@@ -86,16 +79,16 @@ class LiveLine:
         if self._over:
             self.close()
         elif self._shown_ns is None or t_ns - self._shown_ns >= self._apart_s * 1e9:
-            text = live_text(tuple(self._recent), self._slots, self._samples_per_step, now_ns=self._now())
+            text = live_text(tuple(self._recent), self.slots, self.samples_per_step, now_ns=self.now())
             if text and not self._over:
                 self._shown_ns = t_ns
-                (self._line.show if self._above_bar is None else self._above_bar)(text)
+                (self.line.show if self.above_bar is None else self.above_bar)(text)
         return ()
 
     def close(self) -> Sequence[Reading]:
         """Leave nothing of the line."""
-        if self._above_bar is None:
-            self._line.clear()
+        if self.above_bar is None:
+            self.line.clear()
         return ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from lightning_gpuprof.capture.fence import Fence, logger_part
@@ -31,41 +32,30 @@ _SAMPLED = {
 none is named."""
 
 
+@dataclass(eq=False, repr=False)
 class ScalarLog:
-    """Gives the trainer's loggers our values whenever it has just given them its own.
+    """Gives the trainer's loggers our values whenever it has just given them its own."""
 
-    Args:
-        trainer: The trainer, whose loggers are there.
-        clock: Its finished steps are averaged.
-        edges: Know the loggers' step axis.
-        every: Steps from one log to the next.
-        samples_per_step: Samples per step over all ranks, if known.
-        fence: Around each logger: one that raises gets nothing more, the others do.
-        verbose: Log every phase and every sampled value.
-        now: The run's clock in ns.
-    """
+    trainer: Any
+    """The trainer, whose loggers are there."""
+    clock: StepClock
+    """Its finished steps are averaged."""
+    edges: LoopEdges
+    """Know the loggers' step axis."""
+    every: int
+    """Steps from one log to the next."""
+    samples_per_step: int | None
+    """Samples per step over all ranks, if known."""
+    _: KW_ONLY
+    fence: Fence
+    """Around each logger: one that raises gets nothing more, the others do."""
+    verbose: bool = False
+    """Log every phase and every sampled value."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """The run's clock in ns."""
 
-    def __init__(
-        self,
-        trainer: Any,
-        clock: StepClock,
-        edges: LoopEdges,
-        every: int,
-        samples_per_step: int | None,
-        *,
-        fence: Fence,
-        verbose: bool = False,
-        now: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
-        self._trainer = trainer
-        self._now = now
-        self._clock = clock
-        self._edges = edges
-        self._every = every
-        self._samples_per_step = samples_per_step
-        self._recent = clock.keep_recent(MAX_RECENT_STEPS)
-        self._verbose = verbose
-        self._fence = fence
+    def __post_init__(self) -> None:
+        self._recent = self.clock.keep_recent(MAX_RECENT_STEPS)
         self._failed: list[object] = []
         """Loggers that raised."""
         self._latest: dict[tuple[str, str], dict[str, tuple[int, float]]] = {}
@@ -76,30 +66,30 @@ class ScalarLog:
     def take(self, sample: Sample) -> None:
         """A reading; on any thread. Of each value the newest counts: some are read more seldom than others."""
         key = sample.source, sample.subject
-        wanted = sample.values if self._verbose else _selected_values(sample)
+        wanted = sample.values if self.verbose else _selected_values(sample)
         known = {name: (sample.t_ns, value) for name, value in wanted.items() if value is not None}
         if known:
             self._latest[key] = {**self._latest.get(key, {}), **known}
 
     def log_if_due(self, global_step: int) -> None:
         """Log if the trainer has just logged."""
-        stepped = self._edges.batches_that_stepped
-        to_go = self._every - stepped % self._every
-        if stepped and to_go == self._every:
+        stepped = self.edges.batches_that_stepped
+        to_go = self.every - stepped % self.every
+        if stepped and to_go == self.every:
             steps = [self._recent.popleft() for _ in range(len(self._recent))]
-            scalars = step_scalars(steps, self._clock.slots, self._samples_per_step, verbose=self._verbose)
+            scalars = step_scalars(steps, self.clock.slots, self.samples_per_step, verbose=self.verbose)
             if scalars:
-                scalars |= sampled_scalars(self._latest.copy(), since_ns=self._now() - STALE_NS)
-            for logger in self._trainer.loggers if scalars else ():
+                scalars |= sampled_scalars(self._latest.copy(), since_ns=self.now() - STALE_NS)
+            for logger in self.trainer.loggers if scalars else ():
                 self._log_to(logger, scalars, stepped - 1)  # the step that the trainer's own metrics just got
         # With manual optimization several or no optimizer steps go into a batch: look at every one.
-        self.wake = global_step + to_go if self._trainer.lightning_module.automatic_optimization else global_step
+        self.wake = global_step + to_go if self.trainer.lightning_module.automatic_optimization else global_step
 
     def _log_to(self, logger: Any, scalars: dict[str, float], step: int) -> None:
         if any(failed is logger for failed in self._failed):
             return
         given = False
-        with self._fence.around(logger_part(logger)):
+        with self.fence.around(logger_part(logger)):
             logger.log_metrics(metrics=scalars.copy(), step=step)
             given = True
         if not given:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 
@@ -33,18 +33,6 @@ def active_tool(environ: Mapping[str, str]) -> Tool | None:
         environ: Environment variables of the process.
     """
     return next((tool for name, tool in _SIGNS if environ.get(name)), None)
-
-
-class ProfilerSwitch(Protocol):
-    """Tells the tool that profiles this process when to record."""
-
-    def start(self) -> None:
-        """Begin to record."""
-        ...
-
-    def stop(self) -> None:
-        """End."""
-        ...
 
 
 class CudaProfilerSwitch:
@@ -77,7 +65,7 @@ class CudaProfilerTracer:
         switch: Starts and stops the tool.
     """
 
-    def __init__(self, switch: ProfilerSwitch) -> None:
+    def __init__(self, switch: CudaProfilerSwitch) -> None:
         self._switch = switch
         self._recording = False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol, get_args
 
 import torch
@@ -29,11 +30,9 @@ class RangeBackend(Protocol):
 
     def push(self, name: str) -> object:
         """Begin a range inside the one that is open."""
-        ...
 
     def pop(self) -> object:
         """End the innermost range."""
-        ...
 
 
 class TorchNvtx:
@@ -105,31 +104,22 @@ class NvtxRange:
             self._pop()
 
 
+@dataclass(eq=False, repr=False)
 class NvtxRanges:
-    """Ranges around steps and their actions. No method raises; all belong to the main thread.
+    """Ranges around steps and their actions. No method raises; all belong to the main thread."""
 
-    Args:
-        backend: Makes them.
-        manual: Manual optimization is in use.
-        overridden: Per-batch hooks that the LightningModule or DataModule overrides.
-        wrap_actions: Puts a wrapper around the contexts of a region's actions that are known by now.
-        on_failure: Told once when the backend fails; no ranges are made from then on.
-    """
+    backend: RangeBackend
+    _: KW_ONLY
+    manual: bool
+    """Manual optimization is in use."""
+    overridden: frozenset[str]
+    """Per-batch hooks that the LightningModule or DataModule overrides."""
+    wrap_actions: Callable[[Region, Callable[[str, Context], Context]], object]
+    """Puts a wrapper around the contexts of a region's actions that are known by now."""
+    on_failure: Callable[[Exception], None]
+    """Told once when the backend fails; no ranges are made from then on."""
 
-    def __init__(
-        self,
-        backend: RangeBackend,
-        *,
-        manual: bool,
-        overridden: frozenset[str],
-        wrap_actions: Callable[[Region, Callable[[str, Context], Context]], object],
-        on_failure: Callable[[Exception], None],
-    ) -> None:
-        self._backend = backend
-        self._manual = manual
-        self._overridden = overridden
-        self._wrap_actions = wrap_actions
-        self._on_failure = on_failure
+    def __post_init__(self) -> None:
         self._off = False
         self._in_step = False
         self._steps = 0
@@ -144,7 +134,7 @@ class NvtxRanges:
         """
         if self._off or isinstance(context, NvtxRange):
             return context
-        name = range_name(action.removeprefix(START_STOP), region, manual=self._manual, overridden=self._overridden)
+        name = range_name(action.removeprefix(START_STOP), region, manual=self.manual, overridden=self.overridden)
         return context if name is None else NvtxRange(context, name, self)
 
     def begin_step(self, batch: int) -> None:
@@ -153,7 +143,7 @@ class NvtxRanges:
         # Actions become known as they happen; looking for new ones in each step would cost more than the ranges.
         if self._steps & (self._steps - 1) == 0:
             for region in get_args(Region):
-                self._wrap_actions(region, functools.partial(self._wrap_in, region))
+                self.wrap_actions(region, functools.partial(self._wrap_in, region))
         self._steps += 1
         self.push(f"step {batch}")
         self._in_step = True
@@ -171,7 +161,7 @@ class NvtxRanges:
         """Begin a range."""
         try:
             if not self._off:
-                self._backend.push(name)
+                self.backend.push(name)
         except Exception as error:
             self._switch_off(error)
 
@@ -179,10 +169,10 @@ class NvtxRanges:
         """End the innermost range."""
         try:
             if not self._off:
-                self._backend.pop()
+                self.backend.pop()
         except Exception as error:
             self._switch_off(error)
 
     def _switch_off(self, error: Exception) -> None:
         self._off = True
-        self._on_failure(error)
+        self.on_failure(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import FrameType
 
 from lightning_gpuprof.capture.host import proc_file
@@ -15,30 +16,24 @@ _NAMES_OF_OTHERS = ("gpuprof", "pin_memory")
 """In names of threads that are ours, or torch's and do their work without the interpreter."""
 
 
+@dataclass(eq=False, repr=False)
 class OtherThreads:
     """Watches all Python threads but the main thread.
 
     CPU times are read from ``/proc/self/task/<thread>/schedstat``, about once a second: the C library's clock of a
     thread that has just ended would crash the process.
-
-    Args:
-        training_thread: ``threading.get_ident()`` of the main thread.
-        site_of: Names the place of a frame in the user's code.
-        task_root: Folder of this process's threads in the process table.
-        threads: All Python threads.
     """
 
-    def __init__(
-        self,
-        training_thread: int,
-        site_of: Callable[[FrameType | None], str | None],
-        task_root: str = "/proc/self/task",
-        threads: Callable[[], Sequence[threading.Thread]] = threading.enumerate,
-    ) -> None:
-        self._training_thread = training_thread
-        self._site_of = site_of
-        self._task_root = task_root
-        self._threads = threads
+    training_thread: int
+    """``threading.get_ident()`` of the main thread."""
+    site_of: Callable[[FrameType | None], str | None]
+    """Names the place of a frame in the user's code."""
+    task_root: str = "/proc/self/task"
+    """Folder of this process's threads in the process table."""
+    threads: Callable[[], Sequence[threading.Thread]] = threading.enumerate
+    """All Python threads."""
+
+    def __post_init__(self) -> None:
         self._found: dict[str, ThreadLooks] = {}
         self._last_cpu_ns: dict[int, int] = {}
         self._last_ns: int | None = None
@@ -58,11 +53,11 @@ class OtherThreads:
             self._last_ns = t_ns
         watched = [
             thread
-            for thread in self._threads()[:_MAX_THREADS]
-            if thread.ident != self._training_thread and not any(name in thread.name for name in _NAMES_OF_OTHERS)
+            for thread in self.threads()[:_MAX_THREADS]
+            if thread.ident != self.training_thread and not any(name in thread.name for name in _NAMES_OF_OTHERS)
         ]
         for thread in watched:
-            place = self._site_of(frames.get(thread.ident or 0))
+            place = self.site_of(frames.get(thread.ident or 0))
             if place is not None:
                 sites = self._found.setdefault(thread.name, ThreadLooks()).sites
                 sites[place] = sites.get(place, 0) + 1
@@ -79,7 +74,7 @@ class OtherThreads:
         before, self._last_cpu_ns = self._last_cpu_ns, {}
         for thread, name in names.items():
             try:
-                now_ns = int(proc_file.read(f"{self._task_root}/{thread}/schedstat").split()[0])
+                now_ns = int(proc_file.read(f"{self.task_root}/{thread}/schedstat").split()[0])
             except (OSError, ValueError, IndexError):  # it has just ended; no Linux
                 continue
             self._last_cpu_ns[thread] = now_ns

@@ -28,7 +28,7 @@ _WRITING_S = 1.0
 _stages = itertools.count()
 
 
-def key_of_run(launch: str, world_size: int) -> str:
+def run_key(launch: str, world_size: int) -> str:
     """What all ranks of this stage know and no other run has; a new one at each call.
 
     Args:
@@ -68,7 +68,7 @@ def target_folder(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
     known = getattr(trainer.profiler, "dirpath", None)
     if known is None:
         known = trainer.log_dir if trainer.world_size == 1 else trainer.default_root_dir
-    if known is not None and str(known) == _folder_of_experiments(trainer):
+    if known is not None and str(known) == _experiments_folder(trainer):
         known = None
     folders = [str(folder) for folder in (known, trainer.default_root_dir) if folder]
     folder, name = Path(next((folder for folder in folders if is_local_path(folder)), Path.cwd())), f"gpuprof{suffix}"
@@ -96,7 +96,7 @@ def _is_for_checkpoints(folder: Path, trainer: Any) -> bool:
     return os.access(around, os.W_OK | os.X_OK)
 
 
-def _folder_of_experiments(trainer: Any) -> str | None:
+def _experiments_folder(trainer: Any) -> str | None:
     """Where MLflow keeps experiments, which Lightning takes for the log folder; it warns of any other folder in there.
 
     That of the run inside of it is known to the first rank only.
@@ -113,7 +113,7 @@ def create(target_folder: Path, rank: int, key: str) -> tuple[Path, BinaryIO, st
     Args:
         target_folder: The folder; ``-2``, ``-3``, … is added until it holds no other run.
         rank: Global rank.
-        key: Of the run, from :func:`key_of_run`.
+        key: Of the run, from :func:`run_key`.
 
     Returns:
         The folder, the opened journal, and what went wrong with the target folder (empty if nothing).
@@ -145,14 +145,14 @@ def _create_in(target_folder: Path, name: str, key: str) -> tuple[Path, BinaryIO
         folder = target_folder if number == 1 else target_folder.with_name(f"{target_folder.name}-{number}")
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if _is_of_run(folder, key):
+            if _claim(folder, key):
                 return folder, open_journal(folder / name)
         except FileExistsError:
             continue
     raise OSError(f"{target_folder} and 9,999 numbered folders beside it are taken")
 
 
-def _is_of_run(folder: Path, key: str) -> bool:
+def _claim(folder: Path, key: str) -> bool:
     """Whether the folder has the run's mark, or had none and no journals: then it gets one, of one of all who try."""
     mark = folder / MARK
     # In this order: a rank that begins meanwhile leaves the mark before its journal.

@@ -26,19 +26,15 @@ class InnerProfiler(Protocol):
 
     def profile(self, action_name: str) -> Context:
         """A context around an action."""
-        ...
 
     def start(self, action_name: str) -> None:
         """Begin an action."""
-        ...
 
     def stop(self, action_name: str) -> None:
         """End an action."""
-        ...
 
     def describe(self) -> None:
         """Report at the end of a stage."""
-        ...
 
 
 class _ContextTable(dict[str, Context]):

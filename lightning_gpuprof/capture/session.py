@@ -27,7 +27,7 @@ from lightning_gpuprof.capture.live_line import Line
 from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.memory.backend import Allocator, allocator_for
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
-from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, header_of
+from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, stage_header
 from lightning_gpuprof.capture.stage_steps import StageSteps
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
@@ -137,12 +137,12 @@ class Session:
             start_ns=self._entry.perf_ns,
             delay_now=self._run_delay.read_ns if self._run_delay is not None else None,
         )
-        self._edge_ns = self.clock.cost_of_one_edge_ns()
-        key = output_folder.key_of_run(self._launch, trainer.world_size)
+        self._edge_ns = self.clock.measure_edge_ns()
+        key = output_folder.run_key(self._launch, trainer.world_size)
         self._journal = StageJournal(
             output_folder.target_folder(self._options.dirpath, stage, trainer),
             key,
-            header_of(trainer, stage, self._entry, version, key),
+            stage_header(trainer, stage, self._entry, version, key),
             self.clock,
             on_steps=self._on_steps_closed,
         )
@@ -194,7 +194,7 @@ class Session:
             self.clock,
             self.tap,
             on_run=self._windows.install_signal_handler,
-            on_start=partial(self._evaluation_starts, module),
+            on_start=partial(self._begin_evaluation, module),
             on_validation=self._windows.validation_begins,
             on_epoch_end=self._epoch_ended,
             on_exception=on_exception,
@@ -281,7 +281,7 @@ class Session:
 
     # What the loops tell --------------------------------------------------------------------------------------------
 
-    def _evaluation_starts(self, module: pl.LightningModule) -> None:
+    def _begin_evaluation(self, module: pl.LightningModule) -> None:
         with self.fence.around("start of the steps"):
             self.steps_start(module)
 

@@ -10,6 +10,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from lightning_gpuprof.capture.step_clock import ClosedStep
@@ -22,24 +23,22 @@ LEAD_S = 3.0
 """From the plan to its step. The ranks look twice a second; a network file system may show a file 1 or 2 s late."""
 
 
+@dataclass(eq=False, repr=False)
 class SharedPlan:
-    """Windows that are not planned from the start, for the traced ranks that share a folder.
+    """Windows that are not planned from the start, for the traced ranks that share a folder."""
 
-    Args:
-        folder: Theirs.
-        leads: This rank makes the plans, also those that it is asked for by the others.
-        warmup: Steps before a window that are traced and discarded.
-        now: The clock of the steps, in ns.
-    """
+    folder: Path
+    """Theirs."""
+    _: KW_ONLY
+    leads: bool
+    """This rank makes the plans, also those that it is asked for by the others."""
+    warmup: int
+    """Steps before a window that are traced and discarded."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """The clock of the steps, in ns."""
 
-    def __init__(
-        self, folder: Path, *, leads: bool, warmup: int, now: Callable[[], int] = time.perf_counter_ns
-    ) -> None:
-        self.leads = leads
-        self._folder = folder
-        self._warmup = warmup
-        self._now = now
-        self._file = TriggerFile(folder / PLAN_FILE, now=lambda: now() / 1e9)
+    def __post_init__(self) -> None:
+        self._file = TriggerFile(self.folder / PLAN_FILE, now=lambda: self.now() / 1e9)
         self._wishes: deque[str] = deque(maxlen=8)
         self._last: ClosedStep | None = None
         self._steps_per_ns = 0.0
@@ -62,20 +61,20 @@ class SharedPlan:
             self._steps_per_ns = (self._last.global_step - first.global_step + 1) / (self._last.end_ns - first.start_ns)
         if self._wishes and not self.leads:
             self._wishes.clear()
-            (self._folder / TRIGGER_FILE).touch()
+            (self.folder / TRIGGER_FILE).touch()
         elif self._wishes and self._last is not None:
             # One that has lasted for long is none: validation, or a checkpoint.
-            begun = min(1.0, (self._now() - self._last.end_ns) * self._steps_per_ns)
+            begun = min(1.0, (self.now() - self._last.end_ns) * self._steps_per_ns)
             ahead = math.ceil(begun + LEAD_S * 1e9 * self._steps_per_ns)
-            start = self._last.global_step + 1 + ahead + self._warmup
+            start = self._last.global_step + 1 + ahead + self.warmup
             self._write(start, "; ".join(dict.fromkeys(self._wishes.popleft() for _ in range(len(self._wishes)))))
         if not self._file.touched():
             return None
-        start_step, _, reason = (self._folder / PLAN_FILE).read_text("utf-8").partition(" ")
+        start_step, _, reason = (self.folder / PLAN_FILE).read_text("utf-8").partition(" ")
         return int(start_step), reason
 
     def _write(self, start: int, reason: str) -> None:
         """Whole, or not at all."""
-        temporary = self._folder / f".{PLAN_FILE}.{os.getpid()}.tmp"
+        temporary = self.folder / f".{PLAN_FILE}.{os.getpid()}.tmp"
         temporary.write_text(f"{start} {reason}", "utf-8")
-        temporary.replace(self._folder / PLAN_FILE)
+        temporary.replace(self.folder / PLAN_FILE)

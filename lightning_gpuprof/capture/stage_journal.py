@@ -41,7 +41,7 @@ class Entry:
         return cls(perf_ns=time.perf_counter_ns(), epoch_ns=time.time_ns())
 
 
-def header_of(trainer: Any, stage: Stage, entry: Entry, version: str, key: str) -> Header:
+def stage_header(trainer: Any, stage: Stage, entry: Entry, version: str, key: str) -> Header:
     """First line of a stage's journal.
 
     Args:
@@ -107,7 +107,7 @@ class StageJournal:
     def start(self) -> None:
         """Begin to write, in the background."""
         if self._problem:
-            self.fence.tell("dirpath", self._problem)
+            self.fence.report("dirpath", self._problem)
         self._writer.start()
 
     def post(self, record: Record) -> None:
@@ -139,7 +139,7 @@ class StageJournal:
             raise error
         # What we raise ourselves says all of it.
         after = "" if isinstance(error, GpuProfError) else f" after {type(error).__name__}"
-        self.fence.tell(part, f"switched off{after}: {error}")
+        self.fence.report(part, f"switched off{after}: {error}")
 
     def footer(self, status: str, overhead: Mapping[str, float]) -> Footer:
         """The last line if the stage ended now; the last footer of a journal counts.
@@ -161,4 +161,4 @@ class StageJournal:
 
     def _writing_failed(self, error: OSError) -> None:
         written = self._writer.steps_written
-        self.fence.tell("journal", f"writing failed ({error.strerror or error}); about {written} steps are recorded")
+        self.fence.report("journal", f"writing failed ({error.strerror or error}); about {written} steps are recorded")

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -38,44 +39,32 @@ if TYPE_CHECKING:
     import lightning.pytorch as pl
 
 
+@dataclass(eq=False, repr=False)
 class StageSteps:
-    """Begins once the trainer has its loaders and counters, which is long after ``setup``.
+    """Begins once the trainer has its loaders and counters, which is long after ``setup``."""
 
-    Args:
-        measured: The stage.
-        edges: Know the step axis of the trainer's loggers.
-        windows: Trace windows of the stage.
-        ranges: NVTX ranges around the steps, if they are wanted.
-        inputs: Measured in the loaders' workers, if it is.
-        events: Gives timed events of a device, or None where there are none.
-        allocator: Gives the allocator of a device, or None where there is none that can be read.
-        line: Where to report the steps while they go on; None for nowhere.
-    """
+    measured: MeasuredStage
+    _: KW_ONLY
+    edges: LoopEdges
+    """Know the step axis of the trainer's loggers."""
+    windows: WindowRecording
+    """Trace windows of the stage."""
+    ranges: NvtxRanges | None
+    """NVTX ranges around the steps, if they are wanted."""
+    inputs: InputMeasurement | None
+    """Measured in the loaders' workers, if it is."""
+    events: Callable[[Any], DeviceEvents | None]
+    """Gives timed events of a device, or None where there are none."""
+    allocator: Callable[[Any], Allocator | None]
+    """Gives the allocator of a device, or None where there is none that can be read."""
+    line: Line | None
+    """Where to report the steps while they go on; None for nowhere."""
 
-    def __init__(
-        self,
-        measured: MeasuredStage,
-        *,
-        edges: LoopEdges,
-        windows: WindowRecording,
-        ranges: NvtxRanges | None,
-        inputs: InputMeasurement | None,
-        events: Callable[[Any], DeviceEvents | None],
-        allocator: Callable[[Any], Allocator | None],
-        line: Line | None,
-    ) -> None:
-        self._measured = measured
-        self._trainer = measured.trainer
-        self._clock = measured.clock
-        self._journal = measured.journal
-        self._fence = measured.fence
-        self._edges = edges
-        self._windows = windows
-        self._ranges = ranges
-        self._inputs = inputs
-        self._events = events
-        self._allocator = allocator
-        self._line = line
+    def __post_init__(self) -> None:
+        self._trainer = self.measured.trainer
+        self._clock = self.measured.clock
+        self._journal = self.measured.journal
+        self._fence = self.measured.fence
         self._live: LiveLine | None = None
         self._watchdog = Watchdog(
             self._clock,
@@ -86,7 +75,7 @@ class StageSteps:
         self._recorder: Recorder | None = None
         self._began: tuple[int, int] | None = None
         self._ended = False
-        self.boundary = StepBoundary(self._clock, windows, self._fence)
+        self.boundary = StepBoundary(self._clock, self.windows, self._fence)
         """Of the parts that there are: none before :meth:`begin`."""
         self.conditions_s = 0.0
         """Seconds for which reading the conditions has kept training waiting."""
@@ -107,20 +96,20 @@ class StageSteps:
             compiled_before: The compiler's counters then.
             steps_are_seen: Otherwise no window can open, and nothing listens to steps.
         """
-        trainer, fitting = self._trainer, self._measured.is_fit
+        trainer, fitting = self._trainer, self.measured.is_fit
         samples_per_step = self._read_conditions(module)
         batch_before, global_step = -1, 0
         if fitting:
             batch_before, global_step = trainer.fit_loop.epoch_loop.total_batch_idx, trainer.global_step
         self.boundary = self._boundary_with_parts(module, batch_before + 1, samples_per_step)
         with self._fence.around("live line"):
-            self._live = live_line_for(trainer, self._line, self._clock.slots, samples_per_step)
+            self._live = live_line_for(trainer, self.line, self._clock.slots, samples_per_step)
         with self._fence.around("samplers"):
             self._start_samplers(epoch_ns, compiled_before)
         if not steps_are_seen:
             return
         self._clock.begin_training(batch_before, global_step)
-        wake = self._windows.begin(global_step, lambda: ends_at(trainer) if fitting else None)
+        wake = self.windows.begin(global_step, lambda: ends_at(trainer) if fitting else None)
         self.boundary.listen(wake)
         self._began = time.perf_counter_ns(), time.process_time_ns()
 
@@ -134,7 +123,7 @@ class StageSteps:
         self.boundary.steps_end()
         self._clock.open_segment("teardown")
         self.record_process_cpus()
-        self._windows.end("finished")
+        self.windows.end("finished")
         self.boundary.log_last(self._trainer.global_step)
 
     def on_steps_closed(self, steps: Sequence[ClosedStep]) -> None:
@@ -144,7 +133,7 @@ class StageSteps:
         if not self._fence.failed("watchdog"):
             with self._fence.around("watchdog"):
                 self._watchdog.look(steps)
-        self._windows.watch(steps)
+        self.windows.watch(steps)
 
     def end_live_line(self) -> None:
         """Others write to the terminal now."""
@@ -178,11 +167,11 @@ class StageSteps:
         samples_per_step: int | None = None
         with self._fence.around("conditions"):
             begin_ns = time.perf_counter_ns()
-            found = conditions.collect(self._trainer, module, self._measured.loaders)
+            found = conditions.collect(self._trainer, module, self.measured.loaders)
             batch_size = found.get("loader.batch_size")
             if isinstance(batch_size, int):
                 samples_per_step = batch_size * int(self._trainer.world_size)
-            self._journal.post(Conditions(values=found | self._measured.options.targets()))
+            self._journal.post(Conditions(values=found | self.measured.options.targets()))
             self.conditions_s = (time.perf_counter_ns() - begin_ns) / 1e9
         return samples_per_step
 
@@ -194,28 +183,28 @@ class StageSteps:
         with self._fence.around("device spans"):
             device = self._device_steps()
         with self._fence.around("memory"):
-            memory = MemoryRecording(self._measured, module, self._allocator(self._measured.device))
+            memory = MemoryRecording(self.measured, module, self.allocator(self.measured.device))
         return StepBoundary(
             self._clock,
-            self._windows,
+            self.windows,
             self._fence,
             first_batch=first_batch,
-            ranges=self._ranges,
+            ranges=self.ranges,
             device=device,
             memory=memory,
-            scalars=scalar_log_for(self._measured, self._edges, samples_per_step),
+            scalars=scalar_log_for(self.measured, self.edges, samples_per_step),
         )
 
     def _device_steps(self) -> DeviceSteps | None:
-        events = self._events(self._measured.device)
+        events = self.events(self.measured.device)
         if events is None:
             return None
         spans = DeviceSpans(events, on_failure=partial(self._journal.switched_off, "device spans"))
-        return DeviceSteps(spans, self._clock, partial(self._measured.tap.wrap_actions, "main"))
+        return DeviceSteps(spans, self._clock, partial(self.measured.tap.wrap_actions, "main"))
 
     def _start_samplers(self, epoch_ns: int, compiled_before: Counters | None) -> None:
         """Of what is outside of the steps (call sites, compiler, GPUs, host), and those that choose measured steps."""
-        options, trainer, clock = self._measured.options, self._trainer, self._clock
+        options, trainer, clock = self.measured.options, self._trainer, self._clock
         samplers: list[Sampler] = [
             CallSiteSampler(threading.get_ident(), clock.current_slot, charged_since_ns=clock.charged_since_ns),
             CompileSampler(compiled_before, epoch_ns),
@@ -228,8 +217,8 @@ class StageSteps:
                 GcSampler(options.host.interval_s),
             ]
         samplers += self.boundary.samplers()
-        if self._inputs is not None:
-            samplers.append(self._inputs.sampler())
+        if self.inputs is not None:
+            samplers.append(self.inputs.sampler())
         if self._live is not None:
             samplers.append(self._live)
         self._recorder = Recorder(samplers, self._sampled)

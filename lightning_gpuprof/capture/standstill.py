@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from types import FrameType
 
@@ -29,33 +30,25 @@ _COLLECTIVES = ("torch", "distributed", "distributed_c10d.py")
 STACKS_NAME = "rank{rank}.stacks.txt"
 
 
+@dataclass(eq=False, repr=False)
 class Watchdog:
     """Looks whether the main thread has passed an edge lately; what it finds, it only writes down.
 
     A thread that holds the interpreter for good cannot be looked at: the journal then ends with its last edge.
-
-    Args:
-        clock: Its edges are what moves.
-        stacks: File for the stacks of all threads, added to.
-        post: Takes the records.
-        thread_id: ``threading.get_ident()`` of the main thread.
-        now: The clock's time in ns.
     """
 
-    def __init__(
-        self,
-        clock: StepClock,
-        stacks: Path,
-        post: Callable[[Standstill], None],
-        *,
-        thread_id: int,
-        now: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
-        self._clock = clock
-        self._stacks = stacks
-        self._post = post
-        self._thread_id = thread_id
-        self._now = now
+    clock: StepClock
+    """Its edges are what moves."""
+    stacks: Path
+    """File for the stacks of all threads, added to."""
+    post: Callable[[Standstill], None]
+    _: KW_ONLY
+    thread_id: int
+    """``threading.get_ident()`` of the main thread."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """The clock's time in ns."""
+
+    def __post_init__(self) -> None:
         self._periods: deque[int] = deque(maxlen=AFTER_STEPS)
         self._since_ns = -1
         self._due_ns = 0
@@ -67,7 +60,7 @@ class Watchdog:
             steps: Those that ended since the last call.
         """
         self._periods.extend(step.end_ns - step.start_ns for step in steps)
-        since_ns, slot, now_ns = self._clock.charged_since_ns(), self._clock.current_slot(), self._now()
+        since_ns, slot, now_ns = self.clock.charged_since_ns(), self.clock.current_slot(), self.now()
         if since_ns != self._since_ns:
             usual_ns = statistics.median(self._periods) if self._periods else 0
             self._since_ns, self._due_ns = since_ns, since_ns + max(AFTER_NS, round(AFTER_STEPS * usual_ns))
@@ -75,15 +68,15 @@ class Watchdog:
             return
         self._due_ns = 2 * now_ns - since_ns  # again when it has lasted twice as long
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
-        place, collective = _place(sys._current_frames().get(self._thread_id))
-        self._post(Standstill(t_ns=now_ns, since_ns=since_ns, slot=slot, place=place, collective=collective))
+        place, collective = _place(sys._current_frames().get(self.thread_id))
+        self.post(Standstill(t_ns=now_ns, since_ns=since_ns, slot=slot, place=place, collective=collective))
         # A file system that hangs, perhaps the reason, holds up this thread only.
         threading.Thread(target=self._dump, args=(now_ns - since_ns,), name="gpuprof-stacks", daemon=True).start()
 
     def _dump(self, lasted_ns: int) -> None:
-        with contextlib.suppress(Exception), self._stacks.open("a") as file:  # the journal has the place
+        with contextlib.suppress(Exception), self.stacks.open("a") as file:  # the journal has the place
             file.write(f"\n{time.strftime('%F %T')}: no progress for {lasted_ns / 1e9:.0f} s\n")
-            traceback.print_stack(sys._current_frames().get(self._thread_id), file=file)
+            traceback.print_stack(sys._current_frames().get(self.thread_id), file=file)
             file.flush()
             faulthandler.dump_traceback(file)
 

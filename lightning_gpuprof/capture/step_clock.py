@@ -75,7 +75,6 @@ class BoundaryListener(Protocol):
 
     def __call__(self, batch: int, global_step: int, now_ns: int, /) -> int:
         """Return the ``global_step`` from which on to be called again."""
-        ...
 
 
 NEVER = 1 << 62
@@ -526,7 +525,7 @@ class StepClock:
         """
         return self._marker_cpu(then) if cpu else self._marker(then)
 
-    def cost_of_one_edge_ns(self, rounds: int = 200) -> float:
+    def measure_edge_ns(self, rounds: int = 200) -> float:
         """Measured cost of entering or leaving a timed context on this machine, in ns; charges nothing to the run."""
         probe = StepClock(now=self._now, cpu_now=self._cpu_now)
         context = probe.context(probe.loop_slot)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,28 +117,20 @@ def _with_range(action: str, context: Context) -> Context:
     return _NamedRange(f"{LIGHTNING_RANGE}{action}", context)
 
 
+@dataclass(eq=False, repr=False)
 class TorchTracer:
-    """One trace at a time with ``torch.profiler``.
+    """One trace at a time with ``torch.profiler``."""
 
-    Args:
-        config: What to record.
-        new_path: Gives the file for the next trace's plain JSON.
-        wrap_actions: Puts a wrapper around the training actions' contexts and returns the way back.
-        preparing: A context in which our own profiler is prepared.
-    """
+    config: TraceConfig
+    _: KW_ONLY
+    new_path: Callable[[], Path]
+    """Gives the file for the next trace's plain JSON."""
+    wrap_actions: Callable[[Callable[[str, Context], Context]], Callable[[], None]]
+    """Puts a wrapper around the training actions' contexts and returns the way back."""
+    preparing: Callable[[], AbstractContextManager[None]] = nullcontext
+    """A context in which our own profiler is prepared."""
 
-    def __init__(
-        self,
-        config: TraceConfig,
-        *,
-        new_path: Callable[[], Path],
-        wrap_actions: Callable[[Callable[[str, Context], Context]], Callable[[], None]],
-        preparing: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
-        self._config = config
-        self._new_path = new_path
-        self._wrap_actions = wrap_actions
-        self._preparing = preparing
+    def __post_init__(self) -> None:
         self._profiler: Any = None
         self._step: record_function | None = None
         self._unwrap: Callable[[], None] | None = None
@@ -154,7 +147,7 @@ class TorchTracer:
         other = other_profiler(None, os.environ)
         if other:
             raise RuntimeError(f"{other} is active; only one can be")
-        config = self._config
+        config = self.config
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             activities.append(ProfilerActivity.CUDA)
@@ -166,7 +159,7 @@ class TorchTracer:
             profile_memory=config.profile_memory,
             experimental_config=None if config.with_stack else _trace_only(),
         )
-        with self._preparing():
+        with self.preparing():
             profiler.prepare_trace()
             atexit.register(self._end_at_exit)
             self._profiler = profiler  # one that could not be prepared is not to be stopped: that crashes the process
@@ -177,7 +170,7 @@ class TorchTracer:
         self._starting = True
         self._profiler.start_trace()
         self._recording = True
-        self._unwrap = self._wrap_actions(_with_range)
+        self._unwrap = self.wrap_actions(_with_range)
         self._enter_step(batch)
 
     def next_step(self, batch: int) -> None:
@@ -214,9 +207,9 @@ class TorchTracer:
             # Only prepared: a trace must be started before it can be stopped, or Kineto stays armed.
             self._starting = True
             profiler.start_trace()
-        path = self._new_path() if keep else None
+        path = self.new_path() if keep else None
         written: Future[Path] | None = None
-        if path is not None and (background := _background_stop(self._config)) is not None:
+        if path is not None and (background := _background_stop(self.config)) is not None:
             _synchronize(profiler)
             written = background.begin(path)
         if written is None:

@@ -29,7 +29,7 @@ runpy.run_module({JOB_MODULE!r}, run_name="__main__", alter_sys=True)
 """
 
 
-MAX_BESIDE_S = 5.0
+MAX_DISTURBING_S = 5.0
 """The analysis of a window yields to everything else; on a full machine it may wait for the end of the run."""
 
 _LOOK_EVERY_S = 0.05
@@ -39,13 +39,13 @@ class TraceJobs:
     """Starts one process per trace, from a thread, so that the main thread waits neither for its start nor its end.
 
     Args:
-        max_beside_s: A job counts as being beside the training for so long at the most.
+        max_disturbing_s: A job counts as being beside the training for so long at the most.
         python: The interpreter that runs them.
     """
 
-    def __init__(self, max_beside_s: float = MAX_BESIDE_S, python: str = sys.executable) -> None:
+    def __init__(self, max_disturbing_s: float = MAX_DISTURBING_S, python: str = sys.executable) -> None:
         self._python = python
-        self._max_beside_s = max_beside_s
+        self._max_disturbing_s = max_disturbing_s
         self._threads: list[threading.Thread] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self._submitted = 0
@@ -78,13 +78,13 @@ class TraceJobs:
         self._submitted += 1
         self._threads.append(thread)
 
-    def beside(self) -> bool:
+    def is_disturbing(self) -> bool:
         """Whether a job counts as being beside the training; costs no system call."""
         return len(self._done) < self._submitted
 
     def running(self) -> bool:
         """Whether a job is at work or about to be."""
-        return self.beside() or any(p.poll() is None for p in self._processes)
+        return self.is_disturbing() or any(p.poll() is None for p in self._processes)
 
     def wait(self, timeout_s: float) -> int:
         """Wait for all jobs, at most so long.
@@ -103,7 +103,7 @@ class TraceJobs:
     def _run(self, arguments: list[str], on_done: Callable[[], None]) -> None:
         try:
             process = self._launch(arguments)
-            deadline = time.monotonic() + self._max_beside_s
+            deadline = time.monotonic() + self._max_disturbing_s
             while process.poll() is None and time.monotonic() < deadline and not self._leaving.is_set():
                 self._leaving.wait(_LOOK_EVERY_S)
         except OSError:  # no process could be started: the plain trace is there, and the report says "not analysed"

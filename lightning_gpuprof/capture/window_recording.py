@@ -12,7 +12,7 @@ from pathlib import Path
 from lightning_gpuprof.capture.background_stop import wait_until_written
 from lightning_gpuprof.capture.foreign_profilers import ForeignProfilers
 from lightning_gpuprof.capture.measured_stage import MeasuredStage
-from lightning_gpuprof.capture.nsight import CudaProfilerSwitch, CudaProfilerTracer, ProfilerSwitch, active_tool
+from lightning_gpuprof.capture.nsight import CudaProfilerSwitch, CudaProfilerTracer, active_tool
 from lightning_gpuprof.capture.output_folder import JOURNAL_NAME
 from lightning_gpuprof.capture.shared_plan import SharedPlan
 from lightning_gpuprof.capture.slow_steps import Slowdown, SlowSteps
@@ -41,7 +41,11 @@ class WindowRecording:
     """
 
     def __init__(
-        self, measured: MeasuredStage, *, environ: Mapping[str, str] = os.environ, switch: ProfilerSwitch | None = None
+        self,
+        measured: MeasuredStage,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        switch: CudaProfilerSwitch | None = None,
     ) -> None:
         options = self._options = measured.options
         clock = self._clock = measured.clock
@@ -67,19 +71,19 @@ class WindowRecording:
         # Also on ranks that open no windows: a signal to all processes of a job must not end them.
         self._signal = RequestSignal(lambda: self._ask(f"requested by {SIGNAL_NAME}")) if options.trace else None
         self._shared: SharedPlan | None = None
-        self._hearing = False
-        self._unheard: deque[str] = deque(maxlen=8)
+        self._signal_installed = False
+        self._early_requests: deque[str] = deque(maxlen=8)
         """Requests while there was no controller to take them."""
         self._ended = False
         """There were windows, and there will be no more."""
-        self._why_none = ""
+        self._no_windows_reason = ""
         """Why there are no windows, for somebody who asks for one."""
 
     def install_signal_handler(self) -> None:
         """Answer requests by signal from now on; before workers are forked, so that they inherit the handler."""
-        if self._signal is None or self._hearing:
+        if self._signal is None or self._signal_installed:
             return
-        self._hearing = True
+        self._signal_installed = True
         with self._fence.around(ON_REQUEST):
             if why_not := self._signal.install():
                 self._post(Notice(part=ON_REQUEST, message=why_not))
@@ -102,8 +106,8 @@ class WindowRecording:
                 with self._fence.around("windows: the end of training"):
                     self._warn_unreachable(ends_at())
                 ask = partial(controller.request, by_person=True) if self._shared is None else self._shared.wish
-                while self._unheard:
-                    ask(self._unheard.popleft())
+                while self._early_requests:
+                    ask(self._early_requests.popleft())
                 self._wake = controller.begin(global_step)
                 self._controller = controller
         return self._wake
@@ -148,8 +152,8 @@ class WindowRecording:
                 controller.request(reason, by_person=reason.startswith("requested"), start=start)
             if controller is not None and controller.requested:
                 self._clock.wake()  # again, if it was asked before the clock listened
-            elif controller is None and self._why_none and self._unheard:
-                self._fence.tell(ON_REQUEST, f"{self._unheard[0]}, but {self._why_none}")
+            elif controller is None and self._no_windows_reason and self._early_requests:
+                self._fence.report(ON_REQUEST, f"{self._early_requests[0]}, but {self._no_windows_reason}")
 
     def _look_for_slow_steps(self, slow_steps: SlowSteps, steps: Sequence[ClosedStep]) -> None:
         ended = self._ended
@@ -205,7 +209,7 @@ class WindowRecording:
         """Wait until all traces are compressed and analysed, at most so long."""
         running = self._jobs.wait(timeout_s)
         if running:
-            self._fence.tell(
+            self._fence.report(
                 PART, f"{running} trace(s) still being analysed; run `gpuprof report {self._folder}` later"
             )
 
@@ -223,7 +227,7 @@ class WindowRecording:
             controller.request(reason, by_person=by_person)
             self._clock.wake()
         elif by_person:
-            self._unheard.append(reason)
+            self._early_requests.append(reason)
 
     def _plan(self) -> WindowController | None:
         options = self._options
@@ -233,9 +237,9 @@ class WindowRecording:
         wanted = options.windows != () or config.every_n_steps is not None or config.on_slow_step
         other = other_profiler(self._tap.inner, self._environ) if self._tool is None else ""
         if other:
-            self._why_none = f"{other} is in use and a process has room for one tracer: no windows are opened"
+            self._no_windows_reason = f"{other} is in use and a process has room for one tracer: no windows are opened"
             if wanted:
-                self._fence.tell(PART, self._why_none)
+                self._fence.report(PART, self._no_windows_reason)
             return None
         if self._tool is None:
             self._foreign.watch()
@@ -284,7 +288,7 @@ class WindowRecording:
         config = self._options.trace
         outside = [r for r in config.ranks if r >= self._world_size] if config is not None and not self._rank else []
         if outside:
-            self._fence.tell(
+            self._fence.report(
                 "trace.ranks",
                 f"rank {', '.join(map(str, outside))} is not in this run, whose ranks are 0 to {self._world_size - 1}"
                 if self._world_size > 1
@@ -298,13 +302,13 @@ class WindowRecording:
         steps, cause = ends_at
         for window in self._options.windows or ():
             if window.start >= steps:
-                self._fence.tell(
+                self._fence.report(
                     f"window {window.start}", f"will not be reached: training ends at optimizer step {steps} ({cause})"
                 )
 
     def _is_disturbed(self) -> bool:
         """Whether a trace is being written or analysed, which competes with the training for the CPUs."""
-        return self._jobs.beside() or (self._controller is not None and self._controller.writing)
+        return self._jobs.is_disturbing() or (self._controller is not None and self._controller.writing)
 
     def _mark(self, profiled: bool) -> None:
         """Mark the steps under a window, and those after it."""
@@ -326,7 +330,7 @@ class WindowRecording:
             )
             self._mark(self._tracing)
         elif window.problem.startswith("not ") and any(word in window.reason for word in ("planned", "requested")):
-            self._fence.tell(f"window {window.start_step}", window.problem)
+            self._fence.report(f"window {window.start_step}", window.problem)
         self._post(window)
 
     def _make_room(self) -> None:
@@ -334,9 +338,9 @@ class WindowRecording:
         controller = self._controller
         if controller is None:
             return
-        self._why_none = "the training code starts torch.profiler itself: no (more) windows are opened"
+        self._no_windows_reason = "the training code starts torch.profiler itself: no (more) windows are opened"
         if controller.has_plans or self._slow_steps is not None:
-            self._fence.tell(PART, self._why_none)
+            self._fence.report(PART, self._no_windows_reason)
             self._drop_if_failed()
         else:
             controller.collect_finished_trace(wait=True)

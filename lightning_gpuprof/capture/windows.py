@@ -10,7 +10,7 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -37,19 +37,15 @@ class Tracer(Protocol):
 
     def prepare(self) -> None:
         """Begin to trace and discard."""
-        ...
 
     def start(self, batch: int) -> None:
         """Begin to keep, from the step of this batch on."""
-        ...
 
     def next_step(self, batch: int) -> None:
         """A step of an open window has ended, the one of this batch begins."""
-        ...
 
     def stop(self, keep: bool) -> Future[Path] | None:
         """End; returns the trace's file if it is kept, once it is there, or the ``OSError`` why it will never be."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,48 +56,46 @@ class _Window:
     reason: str
 
 
+@dataclass(eq=False, repr=False)
 class WindowController:
     """Opens and closes windows at step boundaries. All methods but :meth:`request` belong to the main thread.
 
     Planned windows come first: others only open while enough of ``max_windows`` is left for all of them. Those that a
     person asks for are counted apart, up to ``max_windows`` as well. No window goes on through validation or the end
     of an epoch, which may be of any length and have no boundaries at which to look at the caps.
-
-    Args:
-        planned: The windows in order, or None for one as soon as the run is steady.
-        active: Steps of a window that is not planned by its stop.
-        every_n_steps: Also a window at every multiple of so many optimizer steps, or None.
-        warmup: Steps before a window that are traced and discarded.
-        max_windows: At most so many are recorded.
-        max_bytes: After a trace larger than this no more are recorded.
-        max_batches: A window is closed after so many batches.
-        max_ns: A window is closed after so long.
-        tracer: Records.
-        on_window: Takes the record of each finished window, and of each that was wanted and not opened.
-        on_profiled: Told when steps begin and end to be traced.
-        on_written: Told, on any thread, when a trace that was being written is there: :meth:`collect_finished_trace` is
-            due.
-        now: Monotonic clock in ns.
-        on_steady: Told that the run is steady, in place of a window there: whoever is told asks for one.
     """
 
-    def __init__(
-        self,
-        planned: Sequence[PlannedWindow] | None,
-        *,
-        active: int,
-        every_n_steps: int | None,
-        warmup: int,
-        max_windows: int,
-        max_bytes: int,
-        max_batches: int,
-        max_ns: int,
-        tracer: Tracer,
-        on_window: Callable[[WindowRecord, Path | None], None],
-        on_profiled: Callable[[bool], None],
-        on_written: Callable[[], None],
-        now: Callable[[], int],
-        on_steady: Callable[[], None] | None = None,
+    planned: InitVar[Sequence[PlannedWindow] | None]
+    """The windows in order, or None for one as soon as the run is steady."""
+    _: KW_ONLY
+    active: int
+    """Steps of a window that is not planned by its stop."""
+    every_n_steps: InitVar[int | None]
+    """Also a window at every multiple of so many optimizer steps, or None."""
+    warmup: int
+    """Steps before a window that are traced and discarded."""
+    max_windows: InitVar[int]
+    """At most so many are recorded."""
+    max_bytes: int
+    """After a trace larger than this no more are recorded."""
+    max_batches: int
+    """A window is closed after so many batches."""
+    max_ns: int
+    """A window is closed after so long."""
+    tracer: Tracer
+    on_window: Callable[[WindowRecord, Path | None], None]
+    """Takes the record of each finished window, and of each that was wanted and not opened."""
+    on_profiled: Callable[[bool], None]
+    """Told when steps begin and end to be traced."""
+    on_written: Callable[[], None]
+    """Told, on any thread, when a trace that was being written is there: :meth:`collect_finished_trace` is due."""
+    now: Callable[[], int]
+    """Monotonic clock in ns."""
+    on_steady: Callable[[], None] | None = None
+    """Told that the run is steady, in place of a window there: whoever is told asks for one."""
+
+    def __post_init__(
+        self, planned: Sequence[PlannedWindow] | None, every_n_steps: int | None, max_windows: int
     ) -> None:
         self._pending: deque[_Window] = deque(
             _Window(start=w.start, stop=w.stop, kind="planned", reason="planned") for w in planned or ()
@@ -110,21 +104,10 @@ class WindowController:
         self._denied: list[_Window] = []
         """Planned, but there is no budget left for them."""
         self._wait_until_steady = planned is None
-        self._active = active
         self._every = every_n_steps
-        self._warmup = warmup
         self._left = max_windows
         self._left_asked = max_windows
-        self._max_bytes = max_bytes
-        self._max_batches = max_batches
-        self._max_ns = max_ns
-        self._tracer = tracer
-        self._on_window = on_window
-        self._on_profiled = on_profiled
-        self._on_written = on_written
         self._being_written: tuple[WindowRecord, Future[Path]] | None = None
-        self._now = now
-        self._on_steady = on_steady
         self._state: Literal["idle", "warming", "open"] = "idle"
         self._opened_ns = 0
         self._opened_batch = 0
@@ -176,7 +159,7 @@ class WindowController:
         """
         self._began_at_step = global_step
         while self._pending and self._pending[0].stop < global_step:
-            self._tell(self._pending.popleft(), f"passed before this run began, at optimizer step {global_step}")
+            self._report(self._pending.popleft(), f"passed before this run began, at optimizer step {global_step}")
         self._plan_cyclic(global_step)
         self._keep_to_budget()
         return global_step if self._wait_until_steady else self._wake()
@@ -200,30 +183,30 @@ class WindowController:
             problem = "" if global_step > self._pending[0].stop else self._limit_reached(batch, now_ns)
             if global_step <= self._pending[0].stop and not problem:
                 self._traced_step = global_step
-                self._tracer.next_step(batch)
+                self.tracer.next_step(batch)
                 return global_step
             self._close(problem)
         if self._requests:
             self._plan_requests(global_step)
-        if self._state == "idle" and self._pending and global_step >= self._pending[0].start - self._warmup:
+        if self._state == "idle" and self._pending and global_step >= self._pending[0].start - self.warmup:
             self.collect_finished_trace(
                 wait=True
             )  # a process has room for one trace; after a large one there may be no budget
         if self._pending:
             window = self._pending[0]
-            if self._state == "idle" and global_step >= window.start - self._warmup:
-                self._on_profiled(True)
+            if self._state == "idle" and global_step >= window.start - self.warmup:
+                self.on_profiled(True)
                 self._state = "warming"
                 if self._warmup_batch is None:
                     self._warmup_batch = batch
-                self._tracer.prepare()
+                self.tracer.prepare()
             elif self._state == "warming" and global_step < window.start and self._warmup_takes_too_long(batch):
                 self._give_up()
             if self._state == "warming" and global_step >= window.start:
-                self._tracer.start(batch)
+                self.tracer.start(batch)
                 self._state = "open"
                 self._warmup_batch = None
-                self._opened_ns = self._now()
+                self._opened_ns = self.now()
                 self._opened_batch = batch
                 self._first_step = self._traced_step = global_step
         return self._wake()
@@ -243,9 +226,9 @@ class WindowController:
         elif self._state == "warming":
             self._state = "idle"
             try:
-                self._tracer.stop(False)
+                self.tracer.stop(False)
             finally:
-                self._on_profiled(False)
+                self.on_profiled(False)
 
     def end(self, reason: str, global_step: int) -> None:
         """Training is over: an open window is closed and kept, one in warm-up dropped, the unreached are told.
@@ -258,24 +241,24 @@ class WindowController:
             self._close(f"ended early: {reason}" if self._last_step <= self._pending[0].stop - 1 else "")
         elif self._state == "warming":
             self._state = "idle"
-            self._on_profiled(False)
-            self._tracer.stop(False)
+            self.on_profiled(False)
+            self.tracer.stop(False)
         self.collect_finished_trace(wait=True)
         for window in self._pending:
-            self._tell(window, f"not reached: training ended after {global_step} optimizer steps ({reason})")
+            self._report(window, f"not reached: training ended after {global_step} optimizer steps ({reason})")
         for window in self._denied:
-            self._tell(window, NO_BUDGET)
+            self._report(window, NO_BUDGET)
         for asked in self._merge_requests(global_step):
-            self._tell(asked, f"not reached: training ended after {global_step} optimizer steps ({reason})")
+            self._report(asked, f"not reached: training ended after {global_step} optimizer steps ({reason})")
         self._drop_plans()
 
     def abandon(self) -> None:
         """After a failure, wherever it was: stop tracing without keeping anything."""
         self._state = "idle"
         self._drop_plans()
-        self._on_profiled(False)
+        self.on_profiled(False)
         try:
-            self._tracer.stop(False)
+            self.tracer.stop(False)
         finally:
             self.collect_finished_trace(wait=True)
 
@@ -291,14 +274,14 @@ class WindowController:
         path: Path | None = None
         try:
             path = written.result()
-            if path.stat().st_size > self._max_bytes:
+            if path.stat().st_size > self.max_bytes:
                 self._left = self._left_asked = 0
         except OSError as error:
             record.problem = f"the trace could not be written: {error}"
         self._being_written = None
-        record.written_ns = self._now()
+        record.written_ns = self.now()
         self._keep_to_budget()
-        self._on_window(record, path)
+        self.on_window(record, path)
 
     def _drop_plans(self) -> None:
         self._pending.clear()
@@ -316,40 +299,40 @@ class WindowController:
             self._left_asked -= 1
         else:
             self._left -= 1
-        begin = self._now()
+        begin = self.now()
         try:
-            written = self._tracer.stop(True)
+            written = self.tracer.stop(True)
         except BaseException:
-            self._on_profiled(False)
+            self.on_profiled(False)
             raise
         record = WindowRecord(
             start_step=self._first_step,
             stop_step=self._traced_step,
             start_ns=self._opened_ns,
             stop_ns=begin,
-            stop_cost_ns=self._now() - begin,
+            stop_cost_ns=self.now() - begin,
             problem=problem,
             reason=window.reason,
         )
         if written is not None:
             self._being_written = record, written
-            written.add_done_callback(lambda _: self._on_written())
-        self._on_profiled(False)
+            written.add_done_callback(lambda _: self.on_written())
+        self.on_profiled(False)
         if written is None:
-            self._on_window(record, None)
+            self.on_window(record, None)
         self._keep_to_budget()
         self.collect_finished_trace(wait=False)
 
     def _limit_reached(self, batch: int, now_ns: int) -> str:
         """Why the open window is closed before its stop; empty if it is not."""
-        if batch - self._opened_batch >= self._max_batches:
-            return f"closed after {self._max_batches} batches (trace.max_steps)"
-        if now_ns - self._opened_ns > self._max_ns:
-            return f"closed after {self._max_ns / 1e9:g} s (trace.max_s)"
+        if batch - self._opened_batch >= self.max_batches:
+            return f"closed after {self.max_batches} batches (trace.max_steps)"
+        if now_ns - self._opened_ns > self.max_ns:
+            return f"closed after {self.max_ns / 1e9:g} s (trace.max_s)"
         return ""
 
     def _warmup_takes_too_long(self, batch: int) -> bool:
-        return self._warmup_batch is not None and batch - self._warmup_batch > MAX_WARMUP_BATCHES * (self._warmup + 1)
+        return self._warmup_batch is not None and batch - self._warmup_batch > MAX_WARMUP_BATCHES * (self.warmup + 1)
 
     def _give_up(self) -> None:
         """Leave a warm-up that leads nowhere: steps that are traced for nothing are steps that do not count."""
@@ -357,27 +340,27 @@ class WindowController:
         self._state = "idle"
         self._warmup_batch = None
         try:
-            self._tracer.stop(False)
+            self.tracer.stop(False)
         finally:
-            self._on_profiled(False)
+            self.on_profiled(False)
         for window in given_up:
-            self._tell(window, "not opened: in the warm-up of a window the optimizer step advanced too rarely")
+            self._report(window, "not opened: in the warm-up of a window the optimizer step advanced too rarely")
 
-    def _tell(self, window: _Window, problem: str) -> None:
+    def _report(self, window: _Window, problem: str) -> None:
         if window.kind != "cyclic":  # nobody asked for this very one
             record = WindowRecord(start_step=window.start, stop_step=window.stop, problem=problem, reason=window.reason)
-            self._on_window(record, None)
+            self.on_window(record, None)
 
     def _merge_requests(self, global_step: int) -> list[_Window]:
         """The requests so far as one window, as soon as it can be warmed up for."""
         waiting = [self._requests.popleft() for _ in range(len(self._requests))]
         if not waiting:
             return []
-        start = max(global_step + self._warmup, *(at for _, _, at in waiting))
+        start = max(global_step + self.warmup, *(at for _, _, at in waiting))
         return [
             _Window(
                 start=start,
-                stop=start + self._active - 1,
+                stop=start + self.active - 1,
                 kind="asked" if any(by_person for _, by_person, _ in waiting) else "slow",
                 reason="; ".join(dict.fromkeys(reason for reason, _, _ in waiting)),
             )
@@ -386,22 +369,22 @@ class WindowController:
     def _plan_requests(self, global_step: int) -> None:
         for asked in self._merge_requests(global_step):
             first = self._pending[0] if self._pending else None
-            if first is not None and (self._state == "warming" or first.start - self._warmup <= asked.stop):
+            if first is not None and (self._state == "warming" or first.start - self.warmup <= asked.stop):
                 self._pending[0] = replace(first, reason=f"{first.reason}; {asked.reason}")
             elif (self._left_asked if asked.kind == "asked" else self._unreserved_windows()) > 0:
                 self._pending.appendleft(asked)
             elif asked.kind == "asked" or not self._refused_a_slow_one:
                 self._refused_a_slow_one = self._refused_a_slow_one or asked.kind == "slow"
-                self._tell(asked, NO_BUDGET)
+                self._report(asked, NO_BUDGET)
 
     def _plan_cyclic(self, global_step: int) -> None:
         """Plan the window at the next multiple that can be warmed up for and that no other window is at."""
         if self._every is None:
             return
-        start = -(-max(global_step + self._warmup, 1) // self._every) * self._every
-        while any(w.start - self._warmup <= start + self._active - 1 and start <= w.stop for w in self._pending):
+        start = -(-max(global_step + self.warmup, 1) // self._every) * self._every
+        while any(w.start - self.warmup <= start + self.active - 1 and start <= w.stop for w in self._pending):
             start += self._every
-        self._insert(_Window(start=start, stop=start + self._active - 1, kind="cyclic", reason="every_n_steps"))
+        self._insert(_Window(start=start, stop=start + self.active - 1, kind="cyclic", reason="every_n_steps"))
 
     def _insert(self, window: _Window) -> None:
         self._pending = deque(sorted([*self._pending, window], key=lambda w: w.start))
@@ -428,7 +411,7 @@ class WindowController:
             return 0
         if not self._pending:
             return NEVER
-        return max(0, self._pending[0].start - self._warmup)
+        return max(0, self._pending[0].start - self.warmup)
 
     def _look_for_steady(self, global_step: int, now_ns: int) -> None:
         if self._state != "idle":  # a window that was asked for; its steps say nothing
@@ -446,12 +429,12 @@ class WindowController:
         long_enough = global_step - self._began_at_step >= STEADY_AT_THE_LATEST
         if long_enough or abs(after - before) <= STEADY_TOLERANCE * before:
             self._wait_until_steady = False
-            if self._on_steady is not None:
-                self._on_steady()
+            if self.on_steady is not None:
+                self.on_steady()
                 return
-            start = global_step + self._warmup
+            start = global_step + self.warmup
             cyclic = any(w.kind == "cyclic" for w in self._pending)
             self._pending = deque(w for w in self._pending if w.kind != "cyclic")
-            self._insert(_Window(start=start, stop=start + self._active - 1, kind="steady", reason="steady"))
+            self._insert(_Window(start=start, stop=start + self.active - 1, kind="steady", reason="steady"))
             if cyclic:
                 self._plan_cyclic(global_step)

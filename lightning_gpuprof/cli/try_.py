@@ -109,7 +109,7 @@ def _trial(options: Namespace) -> Trial:
         hint = f", as python {program[0]}" if program[0].endswith(".py") else ""
         raise TrialError(f"there is no command {program[0]!r}: name the one that trains{hint}")
     if options.input:
-        asked += arms.of_loader(max(1, int(usable_cpus(affinity=len(affinity() or (0,))))))
+        asked += arms.loader_arms(max(1, int(usable_cpus(affinity=len(affinity() or (0,))))))
     folder = None if asked and options.tried is None else _run_of(options.tried, program)
     not_tried: tuple[NotTried, ...] = ()
     with _Shown(seconds) as shown:
@@ -197,7 +197,7 @@ def _tried(
 def _in_processes(program: Sequence[str], plan: Plan, own: Sequence[Arm], events: list[Event], shown: _Shown) -> str:
     """Try arms in processes of their own, and at last all that is worth it together; return what went wrong."""
     from lightning_gpuprof.sinks.trial_tables import best
-    from lightning_gpuprof.trial.judging import worth_it
+    from lightning_gpuprof.trial.judging import faster_arms
     from lightning_gpuprof.trial.processes import compare
     from lightning_gpuprof.trial.results import result
     from lightning_gpuprof.trial.schedule import combined
@@ -221,7 +221,7 @@ def _in_processes(program: Sequence[str], plan: Plan, own: Sequence[Arm], events
         rounds(own, plan.seconds - used)
         by_name = {arm.name: arm for arm in own}
         blocks = [event for event in events if isinstance(event, Block)]
-        worth = [by_name[name] for name in worth_it(blocks, by_name)]
+        worth = [by_name[name] for name in faster_arms(blocks, by_name)]
         together = combined([*inside, *worth]) if worth else None
         if together is not None:
             events.append(Added(arm=together))
@@ -246,13 +246,13 @@ def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[
         with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
             rest = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm.name != died))
             ended = programs.run(program, rest, Path(name), on_event=shown.event, environ=os.environ)
-        if problem := programs.why_not(ended, program):
+        if problem := programs.failure_reason(ended, program):
             raise TrialError(problem)
-        events += programs.later(ended.events, events)
+        events += programs.renumber_rounds(ended.events, events)
         if ended.is_over or died or ended.trying == BASE:
             break
         died = ended.trying
-    return events, died, "" if ended.is_over else programs.died(ended, program)
+    return events, died, "" if ended.is_over else programs.death_notice(ended, program)
 
 
 def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> Path:
@@ -276,7 +276,7 @@ def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> Path:
             for folder in found:
                 shutil.rmtree(folder, ignore_errors=True)
     if not ended.is_over or not found:
-        raise TrialError(programs.died(ended, program) if found else programs.why_not(ended, program))
+        raise TrialError(programs.death_notice(ended, program) if found else programs.failure_reason(ended, program))
     return found.pop()
 
 

@@ -14,7 +14,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import Arm, NotTried
-from lightning_gpuprof.trial.at_start import OF_THE_TRAINER
+from lightning_gpuprof.trial.at_start import TRAINER_ARGUMENTS
 
 NEEDS_A_HUMAN = "your code has to change"
 
@@ -28,7 +28,7 @@ _CALLS: Mapping[str, tuple[str, ...]] = {
         "enable_progress_bar",
         "gradient_clip_val",
         "logger",
-        *OF_THE_TRAINER,
+        *TRAINER_ARGUMENTS,
     ),
     "torch.optim": ("fused", "foreach"),
 }
@@ -158,7 +158,7 @@ def _values(text: str) -> list[tuple[str, Value]]:
     name, _, values = text.partition("=")
     name = name.strip()
     if name.startswith(VARIABLE):
-        return _values_of_variable(name, text)
+        return _variable_values(name, text)
     if name not in NAMES:
         near = [f"{VARIABLE}{name}"] if name.isupper() else difflib.get_close_matches(name, NAMES, n=2)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"There are {', '.join(NAMES)}, {VARIABLE}NAME."
@@ -168,7 +168,7 @@ def _values(text: str) -> list[tuple[str, Value]]:
     return [(name, _value(name, value.strip())) for value in values.split(",")]
 
 
-def _values_of_variable(name: str, text: str) -> list[tuple[str, Value]]:
+def _variable_values(name: str, text: str) -> list[tuple[str, Value]]:
     _, given, values = text.partition("=")
     variable = name.removeprefix(VARIABLE)
     if not given or not re.fullmatch(r"[A-Za-z_]\w*", variable):
@@ -240,7 +240,7 @@ def _arm(name: str, value: Value) -> Arm:
     return Arm(name=f"{name}={value}", changes=(change,))
 
 
-def of_loader(cpus: int) -> tuple[Arm, ...]:
+def loader_arms(cpus: int) -> tuple[Arm, ...]:
     """Numbers of workers for the search of the loader's best settings; how far they prefetch is tried after it.
 
     Args:

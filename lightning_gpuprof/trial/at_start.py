@@ -19,7 +19,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import Arm
 
-OF_THE_TRAINER = ("accumulate_grad_batches", "devices", "strategy", "sync_batchnorm", "use_distributed_sampler")
+TRAINER_ARGUMENTS = ("accumulate_grad_batches", "devices", "strategy", "sync_batchnorm", "use_distributed_sampler")
 """Arguments of the Trainer that can be set where it is made."""
 _VARIABLE = re.compile(r"(?:export )?([A-Z][A-Z0-9_]*)=(.*)|export (\w+)=(.*)")
 _TRAINER = re.compile(r"Trainer\(\.\.\., ")
@@ -46,19 +46,19 @@ def trainer_arguments(arm: Arm) -> dict[str, Value | ast.expr]:
     found: dict[str, Value | ast.expr] = {}
     for change in arm.changes:
         if change.call == "Trainer":
-            found |= {name: value for name, value in change.arguments.items() if _is_of_trainer(name, value)}
+            found |= {name: value for name, value in change.arguments.items() if _is_trainer_argument(name, value)}
         for line in change.add:
             found |= _written(line)
     return found
 
 
-def rest(arm: Arm) -> Arm:
+def runtime_part(arm: Arm) -> Arm:
     """An arm without all that is read at the start; the batch size stays, since the loader is made anew with it."""
 
     def without(change: Change) -> Change:
         arguments = change.arguments
         if change.call == "Trainer":
-            arguments = {name: value for name, value in arguments.items() if not _is_of_trainer(name, value)}
+            arguments = {name: value for name, value in arguments.items() if not _is_trainer_argument(name, value)}
         lines = {
             name: tuple(line for line in getattr(change, name) if not (_variable(line)[0] or _written(line)))
             for name in ("add", "remove")
@@ -101,9 +101,9 @@ def _variable(line: str) -> tuple[str, str]:
     return ("", "") if found is None else (found[1] or found[3], found[2] or found[4] or "")
 
 
-def _is_of_trainer(name: str, value: object) -> bool:
+def _is_trainer_argument(name: str, value: object) -> bool:
     is_true = name == "precision" and str(value).endswith("-true") and value != "32-true"
-    return name in OF_THE_TRAINER or is_true
+    return name in TRAINER_ARGUMENTS or is_true
 
 
 def _written(line: str) -> dict[str, Value | ast.expr]:
@@ -116,7 +116,7 @@ def _written(line: str) -> dict[str, Value | ast.expr]:
     except SyntaxError:
         return {}
     assert isinstance(call, ast.Call)
-    return {one.arg: one.value for one in call.keywords if one.arg in OF_THE_TRAINER}
+    return {one.arg: one.value for one in call.keywords if one.arg in TRAINER_ARGUMENTS}
 
 
 def _evaluated(value: Value | ast.expr, strategies: Any) -> Any:

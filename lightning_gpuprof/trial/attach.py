@@ -94,10 +94,10 @@ def _end_with(folder: Path) -> None:
 def _in_trial(fit: Any, folder: Path) -> Any:
     @functools.wraps(fit)
     def trial_fit(trainer: Any, *args: Any, **kwargs: Any) -> None:
-        from lightning_gpuprof.trial.harmless import is_tuning, make_harmless, profile, without_writing
+        from lightning_gpuprof.trial.harmless import is_tuning, make_harmless, profile, redirect_output
 
         if is_tuning(trainer):
-            without_writing(trainer, folder)
+            redirect_output(trainer, folder)
             fit(trainer, *args, **kwargs)
             return
         plan = _plan(folder)
@@ -132,9 +132,9 @@ def _before_trial(method: Any, folder: Path) -> Any:
 
     @functools.wraps(method)
     def harmless(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        from lightning_gpuprof.trial.harmless import without_writing
+        from lightning_gpuprof.trial.harmless import redirect_output
 
-        without_writing(trainer, folder)
+        redirect_output(trainer, folder)
         return method(trainer, *args, **kwargs)
 
     return harmless

@@ -12,7 +12,7 @@ from lightning_gpuprof.capture.torch_tracer import other_profiler
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Plan
 
-_OF_FILES = ("TensorBoardLogger", "CSVLogger")
+_FILE_LOGGERS = ("TensorBoardLogger", "CSVLogger")
 """Loggers that write below one folder: they go on in a temporary one, since what they cost belongs to the step."""
 _LEFT_OUT = {
     "GpuProfiler",
@@ -54,7 +54,7 @@ def make_harmless(trainer: Any, folder: Path) -> LeftOut:
         raise TrialError(f"the training runs under {profiler}: take Trainer(profiler=...) out")
     if other := other_profiler(trainer.profiler, os.environ) or _python_profiler():
         raise TrialError(f"the program runs under {other}, which changes what a step takes: start it without")
-    loggers = without_writing(trainer, folder)
+    loggers = redirect_output(trainer, folder)
     kept, left_out = [], []
     for callback in trainer.callbacks:
         names = {base.__name__ for base in type(callback).__mro__}
@@ -69,7 +69,7 @@ def make_harmless(trainer: Any, folder: Path) -> LeftOut:
     return LeftOut(loggers=loggers, others=(*left_out, "validation"))
 
 
-def without_writing(trainer: Any, folder: Path) -> tuple[str, ...]:
+def redirect_output(trainer: Any, folder: Path) -> tuple[str, ...]:
     """Let nothing of Lightning's write where the user wants it.
 
     Args:
@@ -83,7 +83,7 @@ def without_writing(trainer: Any, folder: Path) -> tuple[str, ...]:
     loggers = []
     for logger in trainer.loggers:
         kind = type(logger).__name__
-        if kind in _OF_FILES:
+        if kind in _FILE_LOGGERS:
             loggers.append(type(logger)(save_dir=str(folder / "logs"), **_written_as(logger)))
         else:
             dummy = logger if kind == "DummyLogger" else _dummy(trainer)
@@ -119,7 +119,7 @@ def is_tuning(trainer: Any) -> bool:
     return any(getattr(callback, "_early_exit", False) for callback in trainer.callbacks)
 
 
-def without_schedulers(trainer: Any) -> None:
+def keep_learning_rates(trainer: Any) -> None:
     """Learning rates stay: a schedule for so many steps would end, or raise, in a training without end."""
     trainer.strategy.lr_scheduler_configs = []
 
@@ -136,11 +136,11 @@ def profile(trainer: Any, plan: Plan) -> None:
     for callback in trainer.callbacks:
         if type(callback).__module__.partition(".")[0] not in ("lightning", "pytorch_lightning"):
             callback.on_train_end = callback.on_fit_end = do_nothing  # the user's training has not come to an end
-    timer = sys.modules[f"{package_of(trainer)}.callbacks"].Timer(duration={"seconds": round(plan.seconds)})
+    timer = sys.modules[f"{lightning_package(trainer)}.callbacks"].Timer(duration={"seconds": round(plan.seconds)})
     trainer.callbacks = [*trainer.callbacks, timer, GpuProfiler(dirpath=plan.profile_into, reports=["json", "html"])]
 
 
-def package_of(trainer: Any) -> str:
+def lightning_package(trainer: Any) -> str:
     """The Lightning that the trainer is from: ``lightning.pytorch`` or ``pytorch_lightning``."""
     bases = [base.__module__ for base in type(trainer).__mro__ if base.__name__ == "Trainer"]
     return bases[-1].partition(".trainer")[0]
@@ -148,4 +148,4 @@ def package_of(trainer: Any) -> str:
 
 def _dummy(trainer: Any) -> Any:
     """Lightning's own logger that does nothing, of the Lightning that the trainer is from."""
-    return sys.modules[f"{package_of(trainer)}.loggers.logger"].DummyLogger()
+    return sys.modules[f"{lightning_package(trainer)}.loggers.logger"].DummyLogger()

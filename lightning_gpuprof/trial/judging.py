@@ -96,7 +96,7 @@ def mean_step_ms(blocks: Iterable[Block], arm: str) -> float | None:
     return 1e3 * math.fsum(block.seconds for block in own) / steps if steps else None
 
 
-def worth_it(blocks: Sequence[Block], arms: Iterable[str]) -> list[str]:
+def faster_arms(blocks: Sequence[Block], arms: Iterable[str]) -> list[str]:
     """The arms that are faster, the fastest first.
 
     Args:

@@ -64,16 +64,16 @@ def compare(
                 found[arm.name] = (msgspec.structs.replace(block, arm=arm.name, round=number, process=True), started)
                 continue
             if arm.name == BASE:
-                raise TrialError(program.why_not(ended, command) or program.died(ended, command))
+                raise TrialError(program.failure_reason(ended, command) or program.death_notice(ended, command))
             failed = any(isinstance(event, Skipped) and event.failed for event in ended.events)
-            on_event(Skipped(arm=arm.name, why=program.why_no_block(ended), failed=failed or ended.code != 0))
+            on_event(Skipped(arm=arm.name, why=program.missing_block_reason(ended), failed=failed or ended.code != 0))
             del still[arm.name]
         base = found[BASE][1]
         if number == first_round:
             on_event(base)
         for name, (block, started) in found.items():
             try:
-                blocks.append(_of_as_many_samples(block, started.samples_per_step, base.samples_per_step))
+                blocks.append(_scaled_to_samples(block, started.samples_per_step, base.samples_per_step))
                 on_event(blocks[-1])
             except TrialError as error:
                 on_event(Skipped(arm=name, why=str(error)))
@@ -95,7 +95,7 @@ def _measured(command: Sequence[str], arm: Arm, environ: Mapping[str, str]) -> p
         return program.run(command, plan, Path(name), on_event=lambda _: None, environ={**kept, **given})
 
 
-def _of_as_many_samples(block: Block, samples: float | None, wanted: float | None) -> Block:
+def _scaled_to_samples(block: Block, samples: float | None, wanted: float | None) -> Block:
     """A block whose seconds are those for as many samples as a step of the base holds.
 
     Raises:

@@ -196,7 +196,7 @@ class _Family:
             os.killpg(self._process.pid, number)
 
 
-def later(events: Sequence[Event], before: Sequence[Event]) -> list[Event]:
+def renumber_rounds(events: Sequence[Event], before: Sequence[Event]) -> list[Event]:
     """Events of a program's second run, whose rounds are counted on: arms of two runs are no pair.
 
     Args:
@@ -210,7 +210,7 @@ def later(events: Sequence[Event], before: Sequence[Event]) -> list[Event]:
     ]
 
 
-def died(ended: Ended, command: Sequence[str]) -> str:
+def death_notice(ended: Ended, command: Sequence[str]) -> str:
     """That a program ended before its trial did, in words.
 
     Args:
@@ -227,7 +227,7 @@ def died(ended: Ended, command: Sequence[str]) -> str:
     return f"{' '.join(command)!r} {how} in {trying}{_output(ended)}"
 
 
-def why_no_block(ended: Ended) -> str:
+def missing_block_reason(ended: Ended) -> str:
     """Why a process that had one block to measure gave none, in one line."""
     if refusal := _refusal(ended):
         return refusal.why
@@ -247,7 +247,7 @@ def _refusal(ended: Ended) -> Skipped | None:
     return next((event for event in ended.events if isinstance(event, Skipped) and not event.arm), None)
 
 
-def why_not(ended: Ended, command: Sequence[str]) -> str:
+def failure_reason(ended: Ended, command: Sequence[str]) -> str:
     """Why a program gave nothing that could be judged, and the way out; empty if it did.
 
     Args:

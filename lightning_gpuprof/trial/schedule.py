@@ -12,7 +12,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import AROUND, BASE, INPUT, Added, Arm, Block, Plan, Skipped
 from lightning_gpuprof.trial.at_start import variables
-from lightning_gpuprof.trial.judging import LEAST_ROUNDS, Paired, paired, worth_it
+from lightning_gpuprof.trial.judging import LEAST_ROUNDS, Paired, faster_arms, paired
 
 BLOCK_S = (0.4, 3.0)
 """Least and most seconds of measured steps in a block. Heuristic: less is noise, more is drift."""
@@ -126,11 +126,13 @@ class Schedule:
 
     def _combined(self) -> Arm | None:
         """All advice that is worth it; what gains more wins where two set the same."""
-        return combined([self.arms[name] for name in worth_it(self.blocks, self.arms) if self.arms[name].changes])
+        return combined([self.arms[name] for name in faster_arms(self.blocks, self.arms) if self.arms[name].changes])
 
     def _finer(self) -> Sequence[Arm]:
         """Depths of prefetching for the best number of workers."""
-        best = next((self.arms[name] for name in worth_it(self.blocks, self.arms) if _is_loader(self.arms[name])), None)
+        best = next(
+            (self.arms[name] for name in faster_arms(self.blocks, self.arms) if _is_loader(self.arms[name])), None
+        )
         if best is None or not best.changes[0].arguments.get("num_workers"):
             return ()
         change = best.changes[0]

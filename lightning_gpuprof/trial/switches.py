@@ -20,7 +20,7 @@ import torch
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.trial import Arm
-from lightning_gpuprof.trial.harmless import do_nothing, package_of
+from lightning_gpuprof.trial.harmless import do_nothing, lightning_package
 
 _LOGGER_DOES_NOT_RUN = "your logger does not run in a trial, since it could send something"
 _NO_VALIDATION = "validation is not run in a trial: its time is outside the steps"
@@ -122,18 +122,18 @@ def switched(arm: Arm, trainer: Any) -> Switched:
         if change.call == "DataLoader":
             loader |= change.arguments
         elif change.arguments:
-            switches += _of_call(change, trainer)
+            switches += _call_switches(change, trainer)
         for line in change.add:
-            switches += _of_line(line, trainer)
+            switches += _line_switches(line, trainer)
         for line in change.remove:
             if _sets(line) not in [_sets(other) for other in change.add]:
-                switches += _of_removed(line, trainer)
+                switches += _removal_switches(line, trainer)
     return Switched(switches=tuple(switches), loader=loader)
 
 
-def _of_call(change: Change, trainer: Any) -> list[Switch]:
+def _call_switches(change: Change, trainer: Any) -> list[Switch]:
     if change.call == "Trainer":
-        return [_of_trainer(trainer, name, value) for name, value in change.arguments.items()]
+        return [_trainer_switch(trainer, name, value) for name, value in change.arguments.items()]
     if change.call.startswith("torch.optim."):
         other = sorted(set(change.arguments) - {"fused", "foreach"})
         if other:
@@ -159,7 +159,7 @@ def _of_call(change: Change, trainer: Any) -> list[Switch]:
     return found
 
 
-def _of_trainer(trainer: Any, name: str, value: Any) -> Switch:
+def _trainer_switch(trainer: Any, name: str, value: Any) -> Switch:
     if name in ("log_every_n_steps", "logger") and any(type(one).__name__ == "DummyLogger" for one in trainer.loggers):
         raise TrialError(_LOGGER_DOES_NOT_RUN)
     if name in ("log_every_n_steps", "gradient_clip_val", "gradient_clip_algorithm"):
@@ -181,7 +181,7 @@ def _of_trainer(trainer: Any, name: str, value: Any) -> Switch:
 
 def _precision(trainer: Any, value: str) -> Any:
     """A precision plugin of the trainer's own Lightning."""
-    plugins = sys.modules.get(f"{package_of(trainer)}.plugins.precision")
+    plugins = sys.modules.get(f"{lightning_package(trainer)}.plugins.precision")
     now = type(trainer.strategy.precision_plugin).__name__
     if plugins is None or now not in ("Precision", "MixedPrecision"):
         raise TrialError(f"from {now} to {value} the weights have to be converted: compare two runs")
@@ -254,8 +254,8 @@ _REPEATED: Mapping[str, tuple[Any, str]] = {
 }
 """Calls of the user's code that can be left out while it runs."""
 
-_OF_THE_PROCESS = re.compile(r"(export )?[A-Z][A-Z0-9_]*=")
-_OF_THE_TRAINER = re.compile(r"Trainer\(|\w*Strategy\(")
+_PROCESS_LINE = re.compile(r"(export )?[A-Z][A-Z0-9_]*=")
+_TRAINER_LINE = re.compile(r"Trainer\(|\w*Strategy\(")
 
 
 def _sets(line: str) -> str:
@@ -263,7 +263,7 @@ def _sets(line: str) -> str:
     return line.partition("(")[0].partition("=")[0].strip()
 
 
-def _of_removed(line: str, trainer: Any) -> list[Switch]:
+def _removal_switches(line: str, trainer: Any) -> list[Switch]:
     """A line of code that goes: a callback, a logger, a call that is made again and again."""
     name = _sets(line)
     if any(type(one).__name__ == name for one in trainer.callbacks):
@@ -274,9 +274,9 @@ def _of_removed(line: str, trainer: Any) -> list[Switch]:
         raise TrialError(_LOGGER_DOES_NOT_RUN)
     if name in _REPEATED:
         return [_attribute(*_REPEATED[name], do_nothing)]
-    if _OF_THE_PROCESS.match(line):
+    if _PROCESS_LINE.match(line):
         raise TrialError(f"{name} is read when the process starts: compare two runs")
-    if _OF_THE_TRAINER.match(line):
+    if _TRAINER_LINE.match(line):
         raise TrialError(f"{line} is read when the trainer is made: compare two runs")
     if line.endswith("(...)"):
         running = ", ".join(sorted({type(one).__name__ for one in (*trainer.callbacks, *trainer.loggers)}))
@@ -284,14 +284,14 @@ def _of_removed(line: str, trainer: Any) -> list[Switch]:
     raise TrialError(f"a line of your code has to go: {line.strip()}")
 
 
-def _of_line(line: str, trainer: Any) -> list[Switch]:
+def _line_switches(line: str, trainer: Any) -> list[Switch]:
     """A line of code that comes."""
     text = line.partition("  #")[0].strip()
     if text.startswith(("def ", "import ", "from ")):
         return []
-    if _OF_THE_PROCESS.match(text):
+    if _PROCESS_LINE.match(text):
         raise TrialError(f"{text.removeprefix('export ')} is read when the process starts: compare two runs")
-    if _OF_THE_TRAINER.match(text):
+    if _TRAINER_LINE.match(text):
         raise TrialError(f"{text} is read when the trainer is made: compare two runs")
     try:
         [statement] = ast.parse(text).body

@@ -17,9 +17,9 @@ import torch
 
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, Skipped, Started, Trying
-from lightning_gpuprof.trial.at_start import needs_process, rest
+from lightning_gpuprof.trial.at_start import needs_process, runtime_part
 from lightning_gpuprof.trial.attach import TrialOver
-from lightning_gpuprof.trial.harmless import LeftOut, do_nothing, without_schedulers
+from lightning_gpuprof.trial.harmless import LeftOut, do_nothing, keep_learning_rates
 from lightning_gpuprof.trial.schedule import Schedule
 from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed, mean_samples
 from lightning_gpuprof.trial.switches import Switched, switched
@@ -99,7 +99,7 @@ class InterleavedTrial:
             self._combined.limits = None  # epochs of one batch are not what the user will train
         iterator, settings = fetcher.iterator, Switched()
         if plan.alone is not None:
-            settings = switched(rest(plan.alone), trainer)
+            settings = switched(runtime_part(plan.alone), trainer)
         if settings.loader:
             original, iterator = self._combined, None
             self._combined = changed(original, settings.loader)
@@ -140,13 +140,13 @@ class InterleavedTrial:
             left_out=left_out.others,
             loggers=left_out.loggers,
             samples_per_step=None if samples is None else samples * ranks,
-            sources=_own_sources(Path.cwd()),
+            sources=_user_sources(Path.cwd()),
         )
 
     def run(self) -> None:
         """All blocks; ends with :class:`TrialOver`."""
         loop = self._trainer.fit_loop
-        without_schedulers(self._trainer)
+        keep_learning_rates(self._trainer)
         loop.max_batches = math.inf
         loop._data_fetcher = Fetcher(self)
         loop.epoch_loop.advance = functools.partial(self._advance, loop.epoch_loop, loop.epoch_loop.advance)
@@ -160,14 +160,14 @@ class InterleavedTrial:
     def next_batch(self) -> tuple[Any, int, int]:
         """A step begins: perhaps with another arm."""
         self._deciding = True
-        self._step_begins()
+        self._begin_step()
         self._deciding = False
         batch = self._sources[self._arm.name].take()
         if self._first is None:
             self._first = batch
         return batch
 
-    def _step_begins(self) -> None:
+    def _begin_step(self) -> None:
         if not self._warm:
             self._warm_up()
         elif self._measured < 0:
@@ -353,7 +353,7 @@ class InterleavedTrial:
             torch.cuda.synchronize(self._trainer.strategy.root_device)
 
 
-def _own_sources(folder: Path) -> tuple[str, ...]:
+def _user_sources(folder: Path) -> tuple[str, ...]:
     """Files of imported modules below a folder, without packages that are installed there."""
     files = {Path(path) for module in list(sys.modules.values()) if (path := getattr(module, "__file__", None))}
     own = (path.relative_to(folder) for path in files if path.suffix == ".py" and path.is_relative_to(folder))

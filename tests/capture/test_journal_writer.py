@@ -309,7 +309,7 @@ def launched(rank: int, wanted: Path, key: str) -> str:
 
 def test_an_earlier_run_is_never_touched(tmp_path: Path) -> None:
     wanted = tmp_path / "gpuprof"
-    folders = [launched(0, wanted, output_folder.key_of_run("", 1)) for _ in range(3)]
+    folders = [launched(0, wanted, output_folder.run_key("", 1)) for _ in range(3)]
     assert folders == ["gpuprof", "gpuprof-2", "gpuprof-3"]
     assert (wanted / "rank0.jsonl").read_bytes() == b"x"
 
@@ -322,8 +322,8 @@ def test_ranks_of_a_run_share_a_folder_whatever_was_there_before(tmp_path: Path)
 
 
 def test_each_stage_of_a_run_has_a_key_of_its_own() -> None:
-    assert output_folder.key_of_run("a job", 2) != output_folder.key_of_run("a job", 2)
-    assert output_folder.key_of_run("", 1) != output_folder.key_of_run("", 1)
+    assert output_folder.run_key("a job", 2) != output_folder.run_key("a job", 2)
+    assert output_folder.run_key("", 1) != output_folder.run_key("", 1)
 
 
 def test_a_folder_that_cannot_be_written_is_replaced_by_a_temporary_one(tmp_path: Path) -> None:

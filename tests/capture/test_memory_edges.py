@@ -165,7 +165,7 @@ class Woken:
 def sampler_of(loop: Loop | None, module: Any, optimizers: list[Any], ready: list[bool]) -> MemorySampler:
     return MemorySampler(
         None if loop is None else loop.edges,
-        name="gpu0",
+        device="gpu0",
         total_bytes=None if loop is None else 1 << 30,
         module=module,
         optimizers=lambda: optimizers,

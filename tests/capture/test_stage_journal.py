@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from lightning_gpuprof.analyze.journal import read_journal
-from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, header_of, interrupted_by
+from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, interrupted_by, stage_header
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 
 
@@ -20,7 +20,7 @@ def ignore(steps: Sequence[ClosedStep]) -> None:
 
 def journal_in(folder: Path) -> StageJournal:
     trainer = SimpleNamespace(global_rank=0, world_size=1)
-    header = header_of(trainer, "validate", Entry(perf_ns=5, epoch_ns=7), "1.2.3", "key")
+    header = stage_header(trainer, "validate", Entry(perf_ns=5, epoch_ns=7), "1.2.3", "key")
     return StageJournal(folder, "key", header, StepClock(), ignore)
 
 

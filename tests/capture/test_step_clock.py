@@ -337,5 +337,5 @@ def test_steps_of_a_trial_before_training_belong_to_the_setup() -> None:
 
 def test_measuring_the_cost_of_an_edge_charges_nothing() -> None:
     clock = StepClock()
-    assert clock.cost_of_one_edge_ns(rounds=10) > 0
+    assert clock.measure_edge_ns(rounds=10) > 0
     assert not clock.closed

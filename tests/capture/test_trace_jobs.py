@@ -23,11 +23,11 @@ def submit(jobs: TraceJobs, folder: Path, done: threading.Event) -> Path:
 
 def test_the_end_of_a_job_is_told_and_its_files_are_there(tmp_path: Path) -> None:
     jobs, done = TraceJobs(), threading.Event()
-    assert not jobs.beside()
+    assert not jobs.is_disturbing()
     plain = submit(jobs, tmp_path, done)
-    assert jobs.beside()
+    assert jobs.is_disturbing()
     assert done.wait(60)
-    assert not jobs.beside()
+    assert not jobs.is_disturbing()
     assert jobs.wait(60) == 0
     assert not jobs.running()
     assert (tmp_path / "facts.json").is_file()
@@ -45,10 +45,10 @@ def endless(folder: Path) -> tuple[str, Path]:
 
 def test_a_job_that_goes_on_counts_as_beside_for_so_long_only(tmp_path: Path) -> None:
     python, pid = endless(tmp_path)
-    jobs, done = TraceJobs(max_beside_s=0.3, python=python), threading.Event()
+    jobs, done = TraceJobs(max_disturbing_s=0.3, python=python), threading.Event()
     submit(jobs, tmp_path, done)
     assert done.wait(30)
-    assert not jobs.beside()
+    assert not jobs.is_disturbing()
     assert jobs.running()
     assert jobs.wait(0.1) == 1
     os.kill(int(pid.read_text()), 9)
@@ -57,7 +57,7 @@ def test_a_job_that_goes_on_counts_as_beside_for_so_long_only(tmp_path: Path) ->
 
 def test_whoever_leaves_early_does_not_wait_for_the_cap(tmp_path: Path) -> None:
     python, pid = endless(tmp_path)
-    jobs, done = TraceJobs(max_beside_s=600, python=python), threading.Event()
+    jobs, done = TraceJobs(max_disturbing_s=600, python=python), threading.Event()
     submit(jobs, tmp_path, done)
     deadline = time.monotonic() + 30
     while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < deadline:

@@ -145,7 +145,7 @@ def edges(stage: str) -> list[str]:
     """Methods of Lightning that ours stand in for in a stage."""
     loop_edges: Any = importlib.import_module(f"{PACKAGE}.capture.lightning_loops").LoopEdges
     one = object.__new__(loop_edges)
-    one._stage, one._trainer, one._tap = stage, SimpleNamespace(world_size=1), SimpleNamespace(place=None)
+    one.stage, one.trainer, one.tap = stage, SimpleNamespace(world_size=1), SimpleNamespace(place=None)
     return [edge.path for edge in one.patch_points()]
 
 

@@ -248,8 +248,8 @@ def test_steps_beside_the_analysis_are_marked_and_otherwise_left_alone(
 ) -> None:
     """And those after it are ordinary again."""
     answers: list[bool] = []
-    beside_of = TraceJobs.beside
-    monkeypatch.setattr(TraceJobs, "beside", lambda jobs: answers.append(beside_of(jobs)) or answers[-1])
+    is_disturbing = TraceJobs.is_disturbing
+    monkeypatch.setattr(TraceJobs, "is_disturbing", lambda jobs: answers.append(is_disturbing(jobs)) or answers[-1])
 
     class UntilSettled(pl.Callback):
         settled_at = 0

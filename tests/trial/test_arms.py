@@ -7,7 +7,7 @@ import pytest
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding, Gain
-from lightning_gpuprof.trial.arms import NAMES, NEEDS_A_HUMAN, advised, asked, changes_numbers, of_loader, title
+from lightning_gpuprof.trial.arms import NAMES, NEEDS_A_HUMAN, advised, asked, changes_numbers, loader_arms, title
 
 
 def finding(rule: str, *, change: Change | None, speedup: float | None = None) -> Finding:
@@ -162,7 +162,7 @@ def test_it_is_known_what_changes_the_weights(text: str, differently: bool) -> N
 
 @pytest.mark.parametrize("cpus", [1, 2, 7, 64])
 def test_the_search_takes_no_more_workers_than_cpus(cpus: int) -> None:
-    counts = [arm.changes[0].arguments["num_workers"] for arm in of_loader(cpus)]
+    counts = [arm.changes[0].arguments["num_workers"] for arm in loader_arms(cpus)]
     assert counts == sorted(set(counts), key=counts.index)
     assert counts[0] == 0
     assert max(count for count in counts if isinstance(count, int)) <= cpus

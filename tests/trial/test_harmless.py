@@ -24,7 +24,7 @@ from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Plan
 from lightning_gpuprof.trial.arms import asked
-from lightning_gpuprof.trial.harmless import is_tuning, make_harmless, package_of, profile, without_writing
+from lightning_gpuprof.trial.harmless import is_tuning, lightning_package, make_harmless, profile, redirect_output
 from lightning_gpuprof.trial.switches import switched
 
 
@@ -73,7 +73,7 @@ def test_loggers_write_elsewhere_or_not_at_all(tmp_path: Path) -> None:
         OwnLogger(tmp_path / "own"),
     ]
     trainer = made(tmp_path, logger=loggers)
-    left_out = without_writing(trainer, tmp_path / "folder")
+    left_out = redirect_output(trainer, tmp_path / "folder")
     assert left_out == ("WandbLogger", "OwnLogger")
     kinds = [type(one).__name__ for one in trainer.loggers]
     assert kinds == ["TensorBoardLogger", "CSVLogger", "DummyLogger", "DummyLogger"]
@@ -81,7 +81,7 @@ def test_loggers_write_elsewhere_or_not_at_all(tmp_path: Path) -> None:
     assert trainer.loggers[0]._kwargs == {"max_queue": 3}
     assert trainer.loggers[1]._flush_logs_every_n_steps == 7
     assert trainer.default_root_dir == str(tmp_path / "folder")
-    assert without_writing(trainer, tmp_path / "folder") == left_out, "once more changes nothing"
+    assert redirect_output(trainer, tmp_path / "folder") == left_out, "once more changes nothing"
     assert [type(one).__name__ for one in trainer.loggers] == kinds
     for setting in ("logger=False", "without=WandbLogger", "without=OwnLogger"):
         with pytest.raises(TrialError, match="your logger does not run in a trial"):
@@ -139,4 +139,4 @@ def test_a_trainer_of_a_subclass_is_of_its_own_lightning(tmp_path: Path) -> None
     class Mine(Trainer):
         pass
 
-    assert package_of(Mine(accelerator="cpu", logger=False)) == "lightning.pytorch"
+    assert lightning_package(Mine(accelerator="cpu", logger=False)) == "lightning.pytorch"

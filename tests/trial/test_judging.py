@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from lightning_gpuprof.model.trial import BASE, Block
-from lightning_gpuprof.trial.judging import LEAST_ROUNDS, Paired, mean_step_ms, paired, worth_it
+from lightning_gpuprof.trial.judging import LEAST_ROUNDS, Paired, faster_arms, mean_step_ms, paired
 
 ROUNDS = 6
 NOISE = 0.01
@@ -118,4 +118,4 @@ def test_what_is_worth_it_comes_fastest_first() -> None:
         for number in range(4)
         for arm, speedup in {BASE: 1.0, **speedups}.items()
     ]
-    assert worth_it(blocks, speedups) == ["best", "good"]
+    assert faster_arms(blocks, speedups) == ["best", "good"]

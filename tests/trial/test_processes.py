@@ -13,7 +13,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Plan, Skipped, Started, Trial
 from lightning_gpuprof.sinks.trial_tables import headline, tried_table
 from lightning_gpuprof.trial.arms import asked
-from lightning_gpuprof.trial.at_start import needs_process, rest, trainer_arguments, variables
+from lightning_gpuprof.trial.at_start import needs_process, runtime_part, trainer_arguments, variables
 from lightning_gpuprof.trial.processes import compare
 from lightning_gpuprof.trial.results import result
 
@@ -199,7 +199,7 @@ def test_the_rest_of_an_arm_is_switched_on_in_the_process() -> None:
         ),
         Change(call="Trainer", arguments={"devices": 2, "benchmark": True}, add=("export A=1",)),
     )
-    assert rest(arm).changes == (
+    assert runtime_part(arm).changes == (
         Change(call="DataLoader", arguments={"batch_size": 8}, add=("gc.freeze()",)),
         Change(call="Trainer", arguments={"benchmark": True}),
     )

@@ -184,7 +184,7 @@ def test_a_hang_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begin < 60
     assert (ended.is_over, ended.is_late, ended.trying) == (False, True, ANOMALY)
     assert row(trial, ANOMALY).outcome == "failed"
-    assert "did not go on in 'detect_anomaly=True'" in program.died(ended, ["train"])
+    assert "did not go on in 'detect_anomaly=True'" in program.death_notice(ended, ["train"])
 
 
 def command(*words: str) -> list[str]:
@@ -275,7 +275,9 @@ def test_what_is_read_at_the_start_is_tried_in_processes_of_its_own(
 )
 def test_a_program_that_cannot_be_tried_says_why(kind: str, words: str) -> None:
     ended, _ = tried(kind)
-    assert words in (program.why_not(ended, ["python", "train.py"]) or program.died(ended, ["python", "train.py"]))
+    assert words in (
+        program.failure_reason(ended, ["python", "train.py"]) or program.death_notice(ended, ["python", "train.py"])
+    )
     assert not any(isinstance(event, Block) for event in ended.events)
 
 
@@ -284,6 +286,6 @@ def test_a_program_without_lightning_says_why(tmp_path: Path) -> None:
     folder.mkdir()
     words = [sys.executable, "-c", "print('\\x1b[31mhello\\x1b[0m\\r')"]
     ended = program.run(words, Plan(arms=(), seconds=5), folder, on_event=print, environ=os.environ)
-    why = program.why_not(ended, ["python"])
+    why = program.failure_reason(ended, ["python"])
     assert why.startswith("'python' made no Trainer. Name the command that trains")
     assert why.endswith("(its last line: hello)")

@@ -104,7 +104,7 @@ _LOADER_FACTS: dict[str, Callable[[Any], object]] = {
 }
 
 
-def _reader_of_main(read: Callable[[Any], object], loaders: Callable[[Subject], object]) -> Reader:
+def _main_loader_reader(read: Callable[[Any], object], loaders: Callable[[Subject], object]) -> Reader:
     def reader(subject: Subject) -> object:
         main = _largest_loader(loaders(subject))
         return None if main is None else read(main)
@@ -116,7 +116,7 @@ def _facts(prefix: str, loaders: Callable[[Subject], object]) -> dict[str, Reade
     return {
         f"{prefix}.count": lambda s: len(list(flattened(loaders(s)))) or None,
         f"{prefix}.kind": lambda s: _kind(loaders(s)) or None,
-        **{f"{prefix}.{name}": _reader_of_main(read, loaders) for name, read in _LOADER_FACTS.items()},
+        **{f"{prefix}.{name}": _main_loader_reader(read, loaders) for name, read in _LOADER_FACTS.items()},
     }
 
 
@@ -130,7 +130,7 @@ def _construction_site(subject: Subject) -> Place | None:
     return None
 
 
-def _of_validation(subject: Subject) -> object:
+def _validation_loaders(subject: Subject) -> object:
     """Of a fit; in a stage of its own validation's loaders are the ones that the steps are fed from."""
     loaders = subject.trainer.val_dataloaders
     return None if loaders is subject.loaders else loaders
@@ -152,5 +152,5 @@ FACTS: dict[str, Reader] = {
     "loader.built_at": lambda s: None if (place := _construction_site(s)) is None else f"{place.file}:{place.line}",
     "loader.built_by": lambda s: None if (place := _construction_site(s)) is None else place.text or None,
     "loader.dataset_has_model": _dataset_has_model,
-    **_facts("val_loader", _of_validation),
+    **_facts("val_loader", _validation_loaders),
 }

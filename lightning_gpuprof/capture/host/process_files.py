@@ -125,12 +125,9 @@ def ended_children_s(fields: list[bytes]) -> float:
 
 
 def run_delay_s(folder: str) -> float | None:
-    """Time that a thread was ready to run but had no CPU; None where the kernel does not tell."""
-    fields = (proc_file.read_if_there(f"{folder}/schedstat") or b"").split()
-    try:
-        return int(fields[1]) / 1e9 if len(fields) > 1 else None
-    except ValueError:
-        return None
+    """Time that a thread was ready to run but had no CPU; None where the kernel does not say."""
+    delay_ns = run_delay_ns(f"{folder}/schedstat")
+    return None if delay_ns < 0 else delay_ns / 1e9
 
 
 def has_io_wait_times(proc_root: str) -> bool:

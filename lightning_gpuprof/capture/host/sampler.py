@@ -130,7 +130,7 @@ class HostSampler:
         self._facts: dict[str, Value] = {}
         self._with_shm = False
         self._notices: list[Notice] = []
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def open(self) -> None:
         """Look once at what there is.
@@ -178,7 +178,7 @@ class HostSampler:
         self._read_part("process", lambda: self._read_process(t_ns, found["process"]))
         self._read_part("workers", lambda: found.update(self._children.sample(t_ns, self._ended_children_s)))
         if self._children.problem:
-            self._tell("workers", self._children.problem)
+            self._report("workers", self._children.problem)
         self._read_part("host.cpu", lambda: self._read_cpus(t_ns, found["host"]))
         self._read_part("host.memory", lambda: found["host"].update(machine.memory(self._read("meminfo"))))
         self._read_part("host.load", lambda: found["host"].update(load=machine.load(self._read("loadavg"))))
@@ -283,11 +283,11 @@ class HostSampler:
         try:
             read()
         except Exception as error:
-            self._tell(what, f"{type(error).__name__}: {error}")
+            self._report(what, f"{type(error).__name__}: {error}")
 
-    def _tell(self, what: str, why: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+    def _report(self, what: str, why: str) -> None:
+        if what not in self._reported:
+            self._reported.add(what)
             self._notices.append(Notice(part=self.name, message=f"{what} is not measured: {why}"))
 
 

@@ -26,7 +26,7 @@ def python_threads() -> dict[int, str]:
     return {thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id is not None}
 
 
-def kind_of(thread: int, pid: int, name: str, python_name: str | None) -> str:
+def thread_kind(thread: int, pid: int, name: str, python_name: str | None) -> str:
     """Which kind a thread is of.
 
     Args:
@@ -86,7 +86,7 @@ class ThreadGroups:
             delay_s = run_delay_s(folder)
             if delay_s is not None:
                 counters["run_delay_ratio"] = delay_s
-            group = found[f"thread.{kind_of(thread, self._pid, name, names.get(thread))}"]
+            group = found[f"thread.{thread_kind(thread, self._pid, name, names.get(thread))}"]
             group["threads_count"] += 1
             for value, grown in growth.per_s(counters, t_ns).items():
                 group[value] = group.get(value, 0.0) + grown

@@ -5,44 +5,40 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof.capture.conditions.loader_facts import flattened
 from lightning_gpuprof.capture.input import torch_private
-from lightning_gpuprof.capture.input.order import find_sampler
+from lightning_gpuprof.capture.input.order import find_order_source
 from lightning_gpuprof.capture.input.probe import Probe
-from lightning_gpuprof.capture.input.sampler import InputSampler, LiveIterator, length_of
+from lightning_gpuprof.capture.input.sampler import InputSampler, LiveIterator, queue_length
 from lightning_gpuprof.capture.input.slots import SlotWriter
 from lightning_gpuprof.capture.input.table import Table
 from lightning_gpuprof.capture.input.worker import ProbedLoop
 
 
+@dataclass(eq=False, repr=False)
 class InputMeasurement:
     """Puts a probe into the workers of a trainer's loaders, at the moment in which torch starts them.
 
     ``DataLoader._get_iterator`` has ours in its place from :meth:`begin` to :meth:`end`; it does nothing but call its
     own one for any loader that is not of this trainer. Only during that call torch's worker loop has ours in its place.
     Loaders, datasets and their attributes are not touched.
-
-    Args:
-        loaders: Gives the loaders of the stage: one, or a collection.
-        on_failure: Told of a failure of ours; nothing is measured then.
-        notice: Told in a sentence why nothing is measured.
     """
 
-    def __init__(
-        self,
-        loaders: Callable[[], object],
-        *,
-        on_failure: Callable[[Exception], None],
-        notice: Callable[[str], None],
-    ) -> None:
+    loaders: Callable[[], object]
+    """Gives the loaders of the stage: one, or a collection."""
+    _: KW_ONLY
+    on_failure: Callable[[Exception], None]
+    """Told of a failure of ours; nothing is measured then."""
+    notice: Callable[[str], None]
+    """Told in a sentence why nothing is measured."""
+
+    def __post_init__(self) -> None:
         self.iterators: list[LiveIterator] = []
-        self._loaders = loaders
-        self._on_failure = on_failure
-        self._notice = notice
         self._thread, self._process = threading.get_ident(), os.getpid()
         self._undo: Callable[[], None] | None = None
         self._own: list[torch_private.OwnFetcher | torch_private.TimedOrder] = []
@@ -58,7 +54,7 @@ class InputMeasurement:
         """From now on iterators are measured."""
         missing = torch_private.missing_parts()
         if missing:
-            self._notice(f"DataLoader workers are not measured: this version of torch has changed {missing}")
+            self.notice(f"DataLoader workers are not measured: this version of torch has changed {missing}")
             return
         before = vars(DataLoader)["_get_iterator"]
         ours = self._around(before)
@@ -115,7 +111,7 @@ class InputMeasurement:
         try:
             self.end()
         finally:
-            self._on_failure(error)
+            self.on_failure(error)
 
     def _before_iterator(self, loader: Any) -> None:
         if not self._in_own_thread():
@@ -141,7 +137,7 @@ class InputMeasurement:
         return threading.get_ident() == self._thread and os.getpid() == self._process
 
     def _install_probe(self, loader: Any) -> None:
-        number = next((n for n, one in enumerate(flattened(self._loaders())) if one is loader), None)
+        number = next((n for n, one in enumerate(flattened(self.loaders())) if one is loader), None)
         if number is None:
             return
         workers = int(loader.num_workers)
@@ -155,7 +151,7 @@ class InputMeasurement:
         module = torch_private.worker_module()
         loop = module._worker_loop
         if torch_private.loop_arguments(loop) is None:
-            self._notice("DataLoader workers are not measured: other code has replaced their loop")
+            self.notice("DataLoader workers are not measured: other code has replaced their loop")
             return
         table = Table.for_workers(workers)
         self._next = LiveIterator(loader=number, table=table, workers=workers, batch_size=batch_size)
@@ -185,19 +181,19 @@ class InputMeasurement:
                 return
             made.seed = iterator._base_seed
             made.capacity = made.workers * int(loader.prefetch_factor or 1)
-            made.ready = length_of(iterator._data_queue)
+            made.ready = queue_length(iterator._data_queue)
             if iterator._data_queue is not iterator._worker_result_queue:
-                made.unpinned = length_of(iterator._worker_result_queue)
+                made.unpinned = queue_length(iterator._worker_result_queue)
         self._own = [one for one in self._own if one.alive]
         if not made.workers:
             fetcher = iterator._dataset_fetcher
             probe = Probe(SlotWriter(made.table.memory), fetcher.dataset, on_failure=self._failed)
             self._own.append(torch_private.OwnFetcher(fetcher, probe))
-        makers = torch_private.samplers_of(iterator)
+        makers = torch_private.nested_samplers(iterator)
         if makers and torch_private.uses_torch_sampling(iterator):
             order = torch_private.TimedOrder(iterator, self._failed)
             self._own.append(order)
-            made.order, made.order_of = order.times_ns, find_sampler(makers)
+            made.order, made.order_source = order.times_ns, find_order_source(makers)
         made.ended = torch_private.shutdown_check(iterator)
         self.iterators.append(made)
         self._next = None

@@ -28,7 +28,7 @@ class OrderSource:
         return f"{self.name} ({place.strip()})" if place else self.name
 
 
-def find_sampler(makers: Iterable[Any]) -> OrderSource:
+def find_order_source(makers: Iterable[Any]) -> OrderSource:
     """The first sampler that is not of a framework, else the innermost.
 
     Args:

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.input import slots
-from lightning_gpuprof.capture.input.slots import SlotWriter, bucket_of
+from lightning_gpuprof.capture.input.slots import SlotWriter, bucket_index
 from lightning_gpuprof.capture.input.transforms import TransformList, transform_lists
 
 MAX_COST_RATIO = 0.01
@@ -268,7 +268,7 @@ class Probe:
             for begin in reversed(moments):
                 ns = following - begin
                 following = begin
-                words[slots.COUNTERS + bucket_of(ns)] += 1
+                words[slots.COUNTERS + bucket_index(ns)] += 1
                 if ns > longest:
                     longest = ns
             words[slots.ITEM_MAX_NS] = longest

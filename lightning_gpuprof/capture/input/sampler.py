@@ -42,7 +42,7 @@ TICKS_PER_SUM = 10
 QueueLength = Callable[[], "int | None"]
 
 
-def length_of(queue: Any) -> QueueLength:
+def queue_length(queue: Any) -> QueueLength:
     """How to ask a queue for its length without keeping it."""
     found = weakref.ref(queue)
 
@@ -75,7 +75,7 @@ class LiveIterator:
     """Whether nobody takes batches from it any more."""
     order: deque[int] | None = None
     """Times in ns that its sampler took for the indices of a batch, until somebody takes them out."""
-    order_of: OrderSource | None = None
+    order_source: OrderSource | None = None
     last: list[Reading | None] = field(default_factory=list)
 
     def read(self) -> None:
@@ -91,33 +91,27 @@ class LiveIterator:
         return self.seed is None or reading.counters[slots.SEED] == self.seed
 
 
+@dataclass(eq=False, repr=False)
 class InputSampler:
-    """Reads all slots and queues once a second.
+    """Reads all slots and queues once a second."""
 
-    Args:
-        iterators: Grows on the main thread; ended ones are taken out here.
-        interval_s: Seconds between two looks.
-        now: The run's clock in ns.
-    """
+    iterators: list[LiveIterator]
+    """Grows on the main thread; ended ones are taken out here."""
+    interval_s: float = 1.0
+    """Seconds between two looks."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """The run's clock in ns."""
 
     name = "input pipeline"
 
-    def __init__(
-        self,
-        iterators: list[LiveIterator],
-        interval_s: float = 1.0,
-        now: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
-        self.interval_s = interval_s
-        self._iterators = iterators
-        self._now = now
+    def __post_init__(self) -> None:
         self._written: dict[str, Mapping[str, float | None]] = {}
         """The sums that were handed over last, by subject."""
         self._past: dict[tuple[int, str], Reading] = {}
         self._orders: dict[int, OrderTimes] = {}
         self._user_code: UserCode | None = None
         self._ticks = 0
-        self._told = False
+        self._reported = False
 
     def open(self) -> None:
         """Learn which files are the user's; it takes a millisecond, which is not for the main thread."""
@@ -127,7 +121,7 @@ class InputSampler:
         """Lengths of queues, and sums from time to time."""
         self._ticks += 1
         readings: list[RecordedReading] = []
-        for one in tuple(self._iterators):
+        for one in tuple(self.iterators):
             ended = one.ended()
             one.read()
             self._read_order(one)
@@ -143,28 +137,28 @@ class InputSampler:
 
     def close(self) -> Sequence[RecordedReading]:
         """The sums up to now; those that are as the last look wrote them are not written twice."""
-        for one in self._iterators:
+        for one in self.iterators:
             one.read()
             self._read_order(one)
         return [
             one
-            for one in self._sums(self._now())
+            for one in self._sums(self.now())
             if not isinstance(one, Sample) or self._written.get(one.subject) != one.values
         ]
 
     def _read_order(self, one: LiveIterator) -> None:
-        if one.order is None or one.order_of is None:
+        if one.order is None or one.order_source is None:
             return
         found = self._orders.get(one.loader)
         if found is None:
             if self._user_code is None:
                 self.open()
             assert self._user_code is not None
-            found = self._orders[one.loader] = OrderTimes(name=one.order_of.description(self._user_code))
+            found = self._orders[one.loader] = OrderTimes(name=one.order_source.description(self._user_code))
         found.take(one.order)
 
     def _retire(self, one: LiveIterator) -> None:
-        self._iterators.remove(one)
+        self.iterators.remove(one)
         for key, reading in _by_process(one):
             self._past.setdefault(key, Reading()).add(reading)
         one.table.close()
@@ -173,7 +167,7 @@ class InputSampler:
         sums: dict[tuple[int, str], Reading] = {}
         for key, reading in (
             *self._past.items(),
-            *(pair for one in tuple(self._iterators) for pair in _by_process(one)),
+            *(pair for one in tuple(self.iterators) for pair in _by_process(one)),
         ):
             sums.setdefault(key, Reading()).add(reading)
         readings: list[RecordedReading] = []
@@ -182,8 +176,8 @@ class InputSampler:
             values = _process_values(reading)
             readings.append(Sample(source=SOURCE, subject=f"loader{loader}.{process}", t_ns=t_ns, values=values))
             parts.setdefault(loader, Reading()).add(reading)
-            if reading.counters[slots.FAILED] and process != "process" and not self._told:
-                self._told = True
+            if reading.counters[slots.FAILED] and process != "process" and not self._reported:
+                self._reported = True
                 text = f"measuring failed in {process} of loader {loader}; its numbers end there"
                 readings.append(Notice(part=self.name, message=text))
         for loader, order in self._orders.items():

@@ -54,7 +54,7 @@ _SHIFT = 8
 """Item times below 2^8 ns share the first bucket."""
 
 
-def bucket_of(ns: int) -> int:
+def bucket_index(ns: int) -> int:
     """The bucket of a time: four to an octave."""
     bits = ns.bit_length()
     if bits <= _SHIFT:

@@ -88,7 +88,7 @@ def shutdown_check(iterator: Any) -> Callable[[], bool]:
     return ended
 
 
-def samplers_of(iterator: Any) -> list[Any]:
+def nested_samplers(iterator: Any) -> list[Any]:
     """The batch sampler of an iterator, with the sampler in it and what that may wrap; outermost first."""
     found: list[Any] = []
     one = getattr(iterator, "_index_sampler", None)

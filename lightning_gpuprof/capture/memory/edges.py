@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -47,7 +48,6 @@ class ActionWrapper(Protocol):
 
     def __call__(self, action: str, wrap: Callable[[Context], Context], /) -> Callable[[], None]:
         """Wrap."""
-        ...
 
 
 def ending_actions(strategy: str, module: str, *, manual: bool) -> dict[MemoryPhase, str]:
@@ -91,42 +91,33 @@ class _Edge:
         return result
 
 
+@dataclass(eq=False, repr=False)
 class MemoryEdges:
     """Reads the allocator in the steps that :meth:`ask` asks for. All else belongs to the main thread.
 
     No method of the main thread's raises.
-
-    Args:
-        backend: The allocator.
-        endings: The action with which each phase ends.
-        wrap_action: Has one action's end told.
-        on_failure: Told once; nothing is read from then on.
-        now: The run's clock in ns.
-        unix_now: The calendar's in ns.
     """
 
-    def __init__(
-        self,
-        backend: Allocator,
-        *,
-        endings: Mapping[MemoryPhase, str],
-        wrap_action: ActionWrapper,
-        on_failure: Callable[[Exception], None],
-        now: Callable[[], int] = time.perf_counter_ns,
-        unix_now: Callable[[], int] = time.time_ns,
-    ) -> None:
+    backend: Allocator
+    _: KW_ONLY
+    endings: Mapping[MemoryPhase, str]
+    """The action with which each phase ends."""
+    wrap_action: ActionWrapper
+    """Has one action's end told."""
+    on_failure: Callable[[Exception], None]
+    """Told once; nothing is read from then on."""
+    now: Callable[[], int] = time.perf_counter_ns
+    """The run's clock in ns."""
+    unix_now: Callable[[], int] = time.time_ns
+    """The calendar's in ns."""
+
+    def __post_init__(self) -> None:
         self.readings: deque[EdgeReading] = deque(maxlen=MAX_READINGS)
         """Whoever takes one removes it."""
         self.marks: list[PhaseMark] = []
         self.witness: Callable[[], Any] | None = None
         """A parameter that gets gradients."""
-        self._backend = backend
-        self._endings = endings
-        self._order = [phase for phase in MEMORY_PHASES if phase == "step" or phase in endings]
-        self._wrap_action = wrap_action
-        self._on_failure = on_failure
-        self._now = now
-        self._unix_now = unix_now
+        self._order = [phase for phase in MEMORY_PHASES if phase == "step" or phase in self.endings]
         self._asked = False
         self._off = False
         self._steps = 0
@@ -157,14 +148,14 @@ class MemoryEdges:
             self._batch = batch
             if whole:
                 self._read("step")  # the end of the step before
-                self._watch(self._endings)
+                self._watch(self.endings)
                 return
             phase = self._order[self._rotation % len(self._order)]
             self._rotation += 1
             if phase == "step":
                 self._read(phase)
             else:
-                self._watch({phase: self._endings[phase]})
+                self._watch({phase: self.endings[phase]})
         except Exception as error:
             self._switch_off(error)
 
@@ -174,8 +165,8 @@ class MemoryEdges:
             return
         try:
             self._marking = True
-            self.marks.append(PhaseMark(self._unix_now(), "step"))
-            self._watch(self._endings)
+            self.marks.append(PhaseMark(self.unix_now(), "step"))
+            self._watch(self.endings)
         except Exception as error:
             self._switch_off(error)
 
@@ -201,7 +192,7 @@ class MemoryEdges:
     def _watch(self, endings: Mapping[MemoryPhase, str]) -> None:
         self._waiting = set(endings)
         for phase, action in endings.items():
-            self._unwrap.append(self._wrap_action(action, partial(self._edge_of, phase)))
+            self._unwrap.append(self.wrap_action(action, partial(self._edge_of, phase)))
 
     def _edge_of(self, phase: MemoryPhase, context: Context) -> Context:
         if context is NULL_CONTEXT:
@@ -217,7 +208,7 @@ class MemoryEdges:
             if error is not None:
                 return
             if self._marking:
-                self.marks.append(PhaseMark(self._unix_now(), phase))
+                self.marks.append(PhaseMark(self.unix_now(), phase))
             elif phase in self._waiting:
                 self._waiting.discard(phase)
                 self._read(phase)
@@ -225,8 +216,8 @@ class MemoryEdges:
             self._switch_off(failure)
 
     def _read(self, phase: MemoryPhase) -> None:
-        counters = self._backend.read()
-        self.readings.append(EdgeReading(self._batch, phase, self._now(), counters, self._gradients_live()))
+        counters = self.backend.read()
+        self.readings.append(EdgeReading(self._batch, phase, self.now(), counters, self._gradients_live()))
 
     def _gradients_live(self) -> bool | None:
         parameter = None if self.witness is None else self.witness()
@@ -236,4 +227,4 @@ class MemoryEdges:
         self._waiting.clear()
         if not self._off:
             self._off = True
-            self._on_failure(error)
+            self.on_failure(error)

@@ -30,11 +30,9 @@ class Owner(Protocol):
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Parameters, shared ones once."""
-        ...
 
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Buffers, shared ones once."""
-        ...
 
 
 @dataclass

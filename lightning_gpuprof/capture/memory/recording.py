@@ -77,11 +77,11 @@ class MemoryRecording:
                 on_failure=self._edges_failed,
             )
         elif self._histories and trainer.strategy.root_device.type == "cuda":
-            fence.tell(SNAPSHOT_PART, "torch's own caching allocator is not in use: there is no history to record")
+            fence.report(SNAPSHOT_PART, "torch's own caching allocator is not in use: there is no history to record")
         first = clock.counters()[1]
         self.sampler = MemorySampler(
             self._edges,
-            name=backend.name if backend is not None else "",
+            device=backend.name if backend is not None else "",
             total_bytes=backend.total_bytes if backend is not None else None,
             module=module,
             optimizers=lambda: list(trainer.optimizers),
@@ -137,7 +137,7 @@ class MemoryRecording:
         try:
             counted = held.count(self._module, list(self._trainer.optimizers))
         except RuntimeError as failure:
-            self._fence.tell(PART, f"what the model holds could not be counted: {failure}")
+            self._fence.report(PART, f"what the model holds could not be counted: {failure}")
         rows = counted.rows()
         history: MemoryHistory | None = None
         absent = ""
@@ -185,7 +185,7 @@ class MemoryRecording:
         if self._job is not None:
             self._job.join(timeout_s)
             if self._job.is_alive():
-                self._fence.tell(SNAPSHOT_PART, f"not written {timeout_s:.0f} s after the end of training: left out")
+                self._fence.report(SNAPSHOT_PART, f"not written {timeout_s:.0f} s after the end of training: left out")
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class MemoryRecording:
     def _edges_failed(self, error: Exception) -> None:
         if must_propagate(error):
             raise error
-        self._fence.tell(PART, f"switched off after {type(error).__name__}: {error}")
+        self._fence.report(PART, f"switched off after {type(error).__name__}: {error}")
 
     def _window_changed(self, tracing: bool) -> None:
         """A trace window opened or closed."""
@@ -213,7 +213,7 @@ class MemoryRecording:
                 if backend.records_history():
                     self._histories = False
                     told = "other code records the allocator's history: no snapshot is taken"
-                    self._fence.tell(SNAPSHOT_PART, told)
+                    self._fence.report(SNAPSHOT_PART, told)
                     return
                 backend.start_history()
                 self._recording = True
@@ -259,7 +259,7 @@ class MemoryRecording:
             if must_propagate(error):
                 raise
             absent = f"the snapshot failed: {type(error).__name__}: {error}"
-            self._fence.tell(SNAPSHOT_PART, absent)
+            self._fence.report(SNAPSHOT_PART, absent)
             return None, absent
 
     def _facts(
@@ -298,7 +298,7 @@ class MemoryRecording:
         except OSError as error:
             with contextlib.suppress(OSError):
                 unfinished.unlink(missing_ok=True)
-            self._fence.tell(SNAPSHOT_PART, f"{name} cannot be written ({error.strerror or error})")
+            self._fence.report(SNAPSHOT_PART, f"{name} cannot be written ({error.strerror or error})")
             return ""
         return name
 

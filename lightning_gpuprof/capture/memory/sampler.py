@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from lightning_gpuprof.capture.memory import held
@@ -26,42 +27,30 @@ COUNTS_NEEDED = 3
 MAX_FAILURES = 10
 
 
+@dataclass(eq=False, repr=False)
 class MemorySampler:
-    """A sampler of its own thread.
+    """A sampler of its own thread."""
 
-    Args:
-        edges: Reads the steps; None where there is no allocator to read.
-        name: Of the allocator's device.
-        total_bytes: Of that device.
-        module: The model.
-        optimizers: Gives its optimizers.
-        is_ready: Whether the optimizers have made their states, which they do in their first steps.
-        wake: Has the next step's beginning looked at.
-        interval_s: Between two steps that are read.
-    """
+    edges: MemoryEdges | None
+    """Reads the steps; None where there is no allocator to read."""
+    _: KW_ONLY
+    device: str
+    """Of the allocator, as samples name it."""
+    total_bytes: int | None
+    """Of that device."""
+    module: held.Owner
+    optimizers: Callable[[], Sequence[Any]]
+    """Gives its optimizers."""
+    is_ready: Callable[[], bool]
+    """Whether the optimizers have made their states, which they do in their first steps."""
+    wake: Callable[[], None]
+    """Has the next step's beginning looked at."""
+    interval_s: float = INTERVAL_S
+    """Between two steps that are read."""
 
     name = "memory"
 
-    def __init__(
-        self,
-        edges: MemoryEdges | None,
-        *,
-        name: str,
-        total_bytes: int | None,
-        module: held.Owner,
-        optimizers: Callable[[], Sequence[Any]],
-        is_ready: Callable[[], bool],
-        wake: Callable[[], None],
-        interval_s: float = INTERVAL_S,
-    ) -> None:
-        self.interval_s = interval_s
-        self._edges = edges
-        self._device = name
-        self._total_bytes = total_bytes
-        self._module = module
-        self._optimizers = optimizers
-        self._is_ready = is_ready
-        self._wake = wake
+    def __post_init__(self) -> None:
         self._counted = held.HeldCounts()
         self._gradients = held.HeldCounts()
         """What the main thread counted."""
@@ -80,18 +69,18 @@ class MemorySampler:
         """Fetch what was read, ask for the next step, count what is held."""
         self._last_ns = t_ns
         found: list[Reading] = list(self._edge_samples())
-        if self._total_bytes is not None:
-            found.append(Conditions(values={f"memory.{self._device}.total_bytes": self._total_bytes}))
-            self._total_bytes = None
-        if self._edges is not None:
-            self._edges.ask()
-            self._wake()
-        if not (self._handed_over or self._ended) and self._is_ready():
+        if self.total_bytes is not None:
+            found.append(Conditions(values={f"memory.{self.device}.total_bytes": self.total_bytes}))
+            self.total_bytes = None
+        if self.edges is not None:
+            self.edges.ask()
+            self.wake()
+        if not (self._handed_over or self._ended) and self.is_ready():
             if self._looks < COUNTS_NEEDED and self._failures < MAX_FAILURES:
                 self._look()
             elif not self._wants_gradients:  # a long step may last for all looks
                 found += self._held_samples(t_ns)
-        if self._edges is None and self._handed_over:
+        if self.edges is None and self._handed_over:
             self.interval_s = IDLE_S
         return found
 
@@ -111,9 +100,9 @@ class MemorySampler:
         if not self._wants_gradients:
             return
         self._wants_gradients = False
-        self._gradients.merge(held.count_gradients(self._module))
-        if self._edges is not None and self._edges.witness is None:
-            self._edges.witness = held.gradient_finder(self._module)
+        self._gradients.merge(held.count_gradients(self.module))
+        if self.edges is not None and self.edges.witness is None:
+            self.edges.witness = held.gradient_finder(self.module)
 
     def end(self) -> None:
         """Training is over, on its thread: count if the run was too short for it, and not any more from here on.
@@ -121,27 +110,27 @@ class MemorySampler:
         Raises:
             RuntimeError: A tensor without what others have.
         """
-        if not self._ended and self._is_ready():
+        if not self._ended and self.is_ready():
             if not self._looks:
-                self._counted.merge(held.count(self._module, self._optimizers()))
+                self._counted.merge(held.count(self.module, self.optimizers()))
                 self._looks += 1
             elif self._wants_gradients or not self._gradients.bytes:
                 self._wants_gradients = False
-                self._gradients.merge(held.count_gradients(self._module))
+                self._gradients.merge(held.count_gradients(self.module))
         self._ended = True
 
     def _look(self) -> None:
         try:
-            self._counted.merge(held.count_without_gradients(self._module, self._optimizers()))
+            self._counted.merge(held.count_without_gradients(self.module, self.optimizers()))
             self._looks += 1
         except RuntimeError:  # changed while it was read, or a tensor without a storage: tried again
             self._failures += 1
         if not self._gradients.bytes:
             self._wants_gradients = True
-            self._wake()
+            self.wake()
 
     def _edge_samples(self) -> Iterable[Sample]:
-        edges = self._edges
+        edges = self.edges
         if edges is None:
             return
         for _ in range(len(edges.readings)):
@@ -154,7 +143,7 @@ class MemorySampler:
         values = {"batch_index": float(reading.batch), **sample_values(reading.counters)}
         if reading.gradients_live is not None:
             values["gradients_live_count"] = float(reading.gradients_live)
-        return Sample(source="memory", subject=f"{self._device} {reading.phase}", t_ns=reading.t_ns, values=values)
+        return Sample(source="memory", subject=f"{self.device} {reading.phase}", t_ns=reading.t_ns, values=values)
 
     def _held_samples(self, t_ns: int) -> list[Reading]:
         self._handed_over = True

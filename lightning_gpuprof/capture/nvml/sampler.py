@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 from lightning_gpuprof.capture.nvml.backend import (
     ERROR_COUNTERS,
@@ -57,6 +57,7 @@ MAX_SAMPLES = 14_400
 """In the time so far; from then on they become rarer. A sample of an H100 is 650 bytes of journal."""
 
 
+@dataclass(eq=False, repr=False)
 class NvmlSampler:
     """Samples the GPUs that this process uses.
 
@@ -66,38 +67,29 @@ class NvmlSampler:
 
     NVML is opened in the sampler's own thread of the process that trains, and only used there: threads do not survive
     a fork, and a backend that finds itself in a forked child refuses.
-
-    Args:
-        uuids: CUDA's UUIDs of the devices that this process uses, in its order, with or without ``GPU-``. None or
-            empty: those that ``CUDA_VISIBLE_DEVICES`` in ``environ`` shows.
-        environ: The environment, usually ``os.environ``.
-        interval_s: Seconds between two samples, of a long run more: then as many as keep the journal small. The driver
-            averages utilization over 1/6 to 1 s.
-        gpm: Read the performance counters of GPUs that have them (Hopper and later).
-        connect: Opens NVML.
-        now: The run's clock in ns, for what is read at the end.
     """
+
+    uuids: InitVar[Sequence[str] | None]
+    """CUDA's UUIDs of the devices that this process uses, in its order, with or without ``GPU-``. None or empty: those
+    that ``CUDA_VISIBLE_DEVICES`` in ``environ`` shows."""
+    environ: Mapping[str, str]
+    interval_s: float = 0.5
+    """Seconds between two samples, of a long run more: then as many as keep the journal small. The driver averages
+    utilization over 1/6 to 1 s."""
+    _: KW_ONLY
+    gpm: InitVar[bool] = True
+    """Read the performance counters of GPUs that have them (Hopper and later)."""
+    connect: Callable[[], NvmlBackend] = PynvmlBackend
+    now: Callable[[], int] = time.perf_counter_ns
+    """The run's clock in ns, for what is read at the end."""
 
     name = "nvml"
 
-    def __init__(
-        self,
-        uuids: Sequence[str] | None,
-        environ: Mapping[str, str],
-        interval_s: float = 0.5,
-        *,
-        gpm: bool = True,
-        connect: Callable[[], NvmlBackend] = PynvmlBackend,
-        now: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
-        self.interval_s = interval_s
-        self._wanted_s = interval_s
+    def __post_init__(self, uuids: Sequence[str] | None, gpm: bool) -> None:
+        self._wanted_s = self.interval_s
         self._first_ns: int | None = None
         self._uuids = None if uuids is None else tuple(uuids)
-        self._environ = environ
         self._queries: tuple[Query, ...] = tuple(query for query in VALUES if gpm or query != "activity")
-        self._connect = connect
-        self._now = now
         self._backend: NvmlBackend | None = None
         self._gpus: list[_Gpu] = []
         self._waiting: list[Reading] = []
@@ -111,8 +103,8 @@ class NvmlSampler:
             SourceUnavailableError: No NVML, or no GPU of this process is known to it.
         """
         try:
-            self._backend = self._connect()
-            selection = select_devices(self._backend.devices(), self._uuids, self._environ)
+            self._backend = self.connect()
+            selection = select_devices(self._backend.devices(), self._uuids, self.environ)
             if not selection.devices:
                 why = "; ".join(selection.problems) or "no GPU is visible to this process"
                 raise SourceUnavailableError(f"{why}; {_LOST}")
@@ -157,7 +149,7 @@ class NvmlSampler:
                 for gpu in self._gpus:
                     values = self._answers(gpu, ERROR_COUNTERS, {})
                     if values:
-                        readings.append(Sample(source=self.name, subject=gpu.subject, t_ns=self._now(), values=values))
+                        readings.append(Sample(source=self.name, subject=gpu.subject, t_ns=self.now(), values=values))
         except NvmlError:
             pass  # gone between the last sample and now: there is nothing more to tell
         self._backend.close()

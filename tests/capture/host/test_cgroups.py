@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from fake_machine import OWN, FakeMachine
 
-from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups
+from lightning_gpuprof.capture.host.cgroups import ControlGroup, Groups, usable_cpus
+from lightning_gpuprof.errors import ArgumentError
 
 
 def group_of(machine: FakeMachine) -> ControlGroup:
@@ -101,3 +102,76 @@ def test_without_control_groups_there_is_nothing(tmp_path: Path) -> None:
     assert (group.quota_cpus, group.memory_limit_bytes, group.pressure_folder) == (None, None, None)
     assert (group.cpu_counters(), group.memory()) == ({}, ({}, {}))
     assert version(FakeMachine(tmp_path / "other")) == ""
+
+
+V1 = {f"{folder}/cpu.cfs_period_us": "100000" for folder in ("cpu/a", "cpu,cpuacct", "cpu,cpuacct/docker/job")}
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "affinity", "ranks", "expected"),
+    [
+        pytest.param("", {}, 6, 1, 6, id="no control groups: the affinity counts"),
+        ("0::/job", {"job/cpu.max": "250000 100000"}, 16, 1, 2.5),
+        pytest.param("0::/job", {"job/cpu.max": "800000 100000"}, 4, 1, 4, id="an affinity below the quota"),
+        ("0::/job", {"job/cpu.max": "max 100000"}, 16, 1, 16),
+        pytest.param("0::/job", {"job/cpu.max": "600000 100000"}, 16, 4, 1.5, id="ranks share the CPUs"),
+        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "800000 100000"}, 16, 1, 2),
+        ("0::/a/b", {"a/cpu.max": "800000 100000", "a/b/cpu.max": "200000 100000"}, 16, 1, 2),
+        pytest.param("0::/", {"cpu.max": "150000 100000"}, 16, 1, 1.5, id="a container's mount is its own group"),
+        pytest.param("0::/docker/0123abc", {"cpu.max": "300000 100000"}, 16, 1, 3, id="the host's path"),
+        pytest.param(
+            "0::/../other",
+            {"cpu.max": "300000 100000", "../other/cpu.max": "100000 100000"},
+            16,
+            1,
+            3,
+            id="a path outside of the namespace stays below the mount",
+        ),
+        *(
+            (
+                "5:cpuset:/\n3:cpu,cpuacct:/docker/job\n0::/elsewhere",
+                {f"{one}/docker/job/cpu.cfs_quota_us": "350000", f"{one}/docker/job/cpu.cfs_period_us": "100000"},
+                16,
+                1,
+                3.5,
+            )
+            for one in ("cpu", "cpu,cpuacct", "cpuacct,cpu")
+        ),
+        pytest.param(
+            "3:cpu,cpuacct:/docker/job",
+            {**V1, "cpu,cpuacct/docker/job/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_quota_us": "-1"},
+            16,
+            1,
+            16,
+            id="version 1 without a quota",
+        ),
+        pytest.param(
+            "3:cpu:/a\n0::/b",
+            {**V1, "cpu/a/cpu.cfs_quota_us": "500000", "unified/b/cpu.max": "400000 100000"},
+            16,
+            1,
+            4,
+            id="a mixed host",
+        ),
+        *(
+            ("0::/job", {"job/cpu.max": text}, 16, 1, 16)
+            for text in ("", "nonsense", "100000", "0 100000", "100000 0", "max")
+        ),
+    ],
+)
+def test_a_rank_may_use_the_smallest_of_affinity_and_quotas(
+    tmp_path: Path, groups: str, files: dict[str, str], affinity: int, ranks: int, expected: float
+) -> None:
+    machine = FakeMachine(tmp_path)
+    if groups:
+        machine.put(f"proc/{OWN}/cgroup", f"{groups}\n")
+    for name, text in files.items():
+        machine.put(f"sys/fs/cgroup/{name}", f"{text}\n")
+    roots = {"cgroup_root": machine.roots.cgroup, "proc_root": machine.proc}
+    assert usable_cpus(affinity=affinity, local_ranks=ranks, **roots) == expected
+
+
+@pytest.mark.parametrize(("affinity", "ranks", "name"), [(0, 1, "affinity"), (1, 0, "local_ranks")])
+def test_numbers_that_cannot_be_are_named(affinity: int, ranks: int, name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"{name} must be at least 1, got 0"):
+        usable_cpus(affinity=affinity, local_ranks=ranks)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fake_machine import OWN, FakeMachine, FakeProcess
 
-from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, kind_of, python_threads
+from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, python_threads, thread_kind
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, kind_of, 
     ],
 )
 def test_threads_are_told_apart(thread: int, name: str, python_name: str | None, kind: str) -> None:
-    assert kind_of(thread, OWN, name, python_name) == kind
+    assert thread_kind(thread, OWN, name, python_name) == kind
 
 
 def test_cpu_time_of_a_kind_is_the_sum_over_its_threads_and_waiting_the_mean(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.trial import Arm, Event, Plan
 from lightning_gpuprof.rules.prediction import with_workers
 from lightning_gpuprof.sinks.trial_tables import best
-from lightning_gpuprof.trial.arms import of_loader
+from lightning_gpuprof.trial.arms import loader_arms
 from lightning_gpuprof.trial.attach import EVENTS_FILE, PLAN_FILE, TRIAL, attach
 from lightning_gpuprof.trial.results import result
 from truths.cures import as_advised
@@ -264,7 +264,7 @@ def search(one: Search, seed: int, folder: Path) -> Found:
     for index, setting in enumerate(settings):
         run = one.fit(_made(folder / str(index)), seed, change=_with(loader(**setting)))
         steps[_loads_with(setting)] = _mean_step_ms(run)
-    plan = Plan(arms=of_loader(cpus), seconds=SECONDS, seed=seed, loader=True)
+    plan = Plan(arms=loader_arms(cpus), seconds=SECONDS, seed=seed, loader=True)
     row = best(result(plan, tried(plan, _made(folder / "trial"), lambda: one.fit.run(folder / "trial", seed))))
     chosen = _loads_with({} if row is None else row.arm.changes[0].arguments)
     fastest = min(steps, key=steps.__getitem__)
