@@ -56,7 +56,7 @@ class BombError(Exception):
 
 @contextmanager
 def open_json(path: Path, *, gzip_file: type[gzip.GzipFile] | None = None) -> Iterator[BinaryIO]:
-    """Open a trace; whether it is compressed is told by its first bytes, not by its name.
+    """Open a trace; whether it is compressed is read from its first bytes, not by its name.
 
     Args:
         path: The file.
@@ -95,7 +95,7 @@ def open_json_of(file: BinaryIO, *, gzip_file: type[gzip.GzipFile] | None = None
 
 
 def is_gzip(path: Path) -> bool:
-    """Whether a file is compressed, told by its first bytes.
+    """Whether a file is compressed, by its first bytes.
 
     Raises:
         OSError: The file cannot be read.
@@ -105,7 +105,7 @@ def is_gzip(path: Path) -> bool:
 
 
 class _ReadAhead:
-    """Unpacks the next blocks while the last one is worked on; the first tells how large the blocks are.
+    """Unpacks the next blocks while the last one is worked on; the first sets how large the blocks are.
 
     Unpacking does not hold the interpreter's lock, neither in isal nor in zlib, but it needs it between two blocks,
     and who works on a block seldom gives it away before it waits for the next. So two are asked for: the thread passes

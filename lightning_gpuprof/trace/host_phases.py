@@ -40,7 +40,7 @@ _COMPILED = tuple((re.compile(pattern), phase) for pattern, phase in _OF_NAME)
 
 
 def phase_of_name(name: str) -> Phase | None:
-    """The phase that the name of a range tells, None if it tells none."""
+    """The phase that the name of a range stands for, None if it stands for none."""
     return next((phase for pattern, phase in _COMPILED if pattern.search(name)), None)
 
 
@@ -50,7 +50,7 @@ def is_fetch(name: str) -> bool:
 
 
 class HostPhases:
-    """Ranges whose names tell a phase.
+    """Ranges whose names stand for a phase.
 
     Args:
         trace: What was recorded.
@@ -59,7 +59,7 @@ class HostPhases:
     def __init__(self, trace: Trace) -> None:
         parts = (trace.annotation, trace.cpu_op)
         self.of_name: Rows = np.full(len(trace.names), ABSENT, np.intp)
-        """The phase that each name tells, as index into :data:`PHASES`; :data:`ABSENT` if it tells none."""
+        """The phase that each name stands for, as index into :data:`PHASES`; :data:`ABSENT` if it stands for none."""
         for number in distinct(np.concatenate([part.name for part in parts])).tolist():
             if (phase := phase_of_name(trace.names[number])) is not None:
                 self.of_name[number] = PHASES.index(phase)
@@ -86,7 +86,7 @@ class HostPhases:
         return self.nesting.innermost(time_ns, thread)
 
     def at(self, time_ns: Int64, thread: Int32) -> Rows:
-        """The phase of a thread at each moment, as index into :data:`PHASES`; :data:`ABSENT` where nothing tells one.
+        """The phase of a thread at each moment, as index into :data:`PHASES`; :data:`ABSENT` where none is named.
 
         Args:
             time_ns: n moments.

@@ -1,7 +1,7 @@
 """Compresses a plain trace and computes the window's facts, in a process of its own.
 
 Run as ``python -m lightning_gpuprof.trace.job PLAIN.json FINAL.pt.trace.json.gz FACTS.json START STOP``. The training
-process starts it and goes on; ``FACTS.json`` appears last, so who finds it finds everything else done.
+process starts it and goes on; ``FACTS.json`` appears last, so whoever finds it finds everything else done.
 """
 
 from __future__ import annotations

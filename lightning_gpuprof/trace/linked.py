@@ -135,7 +135,7 @@ class LinkedTrace:
 
     @cached_property
     def phases(self) -> HostPhases:
-        """What the host was at."""
+        """What the host was doing."""
         return HostPhases(self.trace)
 
     @cached_property
@@ -189,11 +189,11 @@ class LinkedTrace:
         or most calls.
         """
         ranges, ops = self.trace.annotation, self.trace.cpu_op
-        telling = self.named(ranges, lambda name: not name.startswith(COLLECTIVE_RANGES))
+        candidates = self.named(ranges, lambda name: not name.startswith(COLLECTIVE_RANGES))
         if self.launched.any():
-            telling &= np.isin(ranges.thread, self.launch_thread)
+            candidates &= np.isin(ranges.thread, self.launch_thread)
         is_step_range, is_step_op = self.named(ranges, is_step), self.named(ops, is_step)
-        telling &= ~is_step_range
+        candidates &= ~is_step_range
         frames = self.trace.python_function
         at_work = np.concatenate(
             (ops.thread[~is_step_op], ranges.thread[~is_step_range], self.trace.runtime.thread, frames.thread)
@@ -205,7 +205,7 @@ class LinkedTrace:
         for threads in (
             of_steps(ranges.thread[is_step_range]),
             of_steps(ops.thread[is_step_op]),
-            ranges.thread[telling],
+            ranges.thread[candidates],
             ops.thread,
             self.trace.runtime.thread,
         ):

@@ -160,7 +160,7 @@ def nested(starts: Int64, ends: Int64) -> tuple[Rows, Int32]:
 
 
 def _nested_one_by_one(starts: list[int], ends: list[int]) -> tuple[Rows, Int32]:
-    """The same where spans cross, which no writer of traces does on purpose: levels do not tell the parent there."""
+    """The same where spans cross, which no writer of traces does on purpose: levels do not give the parent there."""
     parent = np.full(len(starts), ABSENT, np.intp)
     depth = np.zeros(len(starts), np.int32)
     around: list[int] = []

@@ -117,7 +117,7 @@ def add(builder: ColumnBuilder, decoder: EventDecoder, text: bytes | bytearray) 
 
 
 def size_of_json(path: Path) -> int:
-    """Bytes of JSON in a file as far as can be told without reading it; only a guess if it is compressed."""
+    """Bytes of JSON in a file as far as known without reading it; only a guess if it is compressed."""
     size = path.stat().st_size
     if not is_gzip(path) or size < 8:
         return size

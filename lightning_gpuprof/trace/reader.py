@@ -266,7 +266,7 @@ def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) ->
     try:
         return _read_pieces(file, frames, block_bytes, processes)
     except (*_NOT_JSON, TooLargeError):
-        pass  # cut in the wrong place, or wrong in itself: the ways below tell
+        pass  # cut in the wrong place, or wrong in itself: the ways below find out
     with file.open() as stream:
         text = stream.read(WHOLE_BYTES + 1)
     if len(text) > WHOLE_BYTES:

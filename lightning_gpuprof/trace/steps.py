@@ -49,9 +49,9 @@ def steps_of(trace: Trace) -> Steps:
     A step that is in the trace as annotation and as operator, or once per thread, is one step: the union of its
     ranges. Of steps that overlap, as those of two profilers do, those of one stay: no moment is in two.
     """
-    telling = np.zeros(len(trace.names), np.bool_)
-    telling[[number for number, name in enumerate(trace.names) if is_step(name)]] = True
-    ranges = joined(Spans, [part.where(telling[part.name]) for part in (trace.annotation.spans, trace.cpu_op.spans)])
+    of_steps = np.zeros(len(trace.names), np.bool_)
+    of_steps[[number for number, name in enumerate(trace.names) if is_step(name)]] = True
+    ranges = joined(Spans, [part.where(of_steps[part.name]) for part in (trace.annotation.spans, trace.cpu_op.spans)])
     names: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -75,7 +75,7 @@ def steps_of(trace: Trace) -> Steps:
 def _disjoint(starts: list[int], ends: list[int]) -> list[int]:
     """Rows of steps of which none overlaps another one by more than rounding: as many as there can be.
 
-    A step that lies inside one that holds no other goes first: the outer one tells more of the time.
+    A step that lies inside one that holds no other goes first: the outer one says more of the time.
     """
     rows = sorted(range(len(starts)), key=lambda row: (ends[row], -starts[row]))
     inside: dict[int, list[int]] = {}

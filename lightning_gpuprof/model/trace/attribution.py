@@ -21,7 +21,7 @@ Reason = Literal["launch_unknown", "not_recorded", "forward_unknown", "outside"]
 
 - ``launch_unknown``: the launch is not in the trace, mostly as it was before the window;
 - ``not_recorded``: the trace holds nothing of this level at all: no operators, no stacks, no modules, nothing that
-  tells a phase;
+  names a phase;
 - ``forward_unknown``: launched in a backward pass that has no forward operator in the trace: gradients are accumulated
   or reduced there, or the forward ran before the window;
 - ``outside``: launched outside of all operators, modules, lines of user code or named ranges.
@@ -100,7 +100,7 @@ class Attribution(msgspec.Struct, kw_only=True, frozen=True):
     """Device time by what launched it. All device times are sums of durations over all devices and streams."""
 
     stacks: Stacks | None
-    """What told lines and modules; None without stacks."""
+    """What lines and modules come from; None without stacks."""
     device_us: float
     """All kernels, copies and memsets of the window."""
     levels: tuple[Attributed, ...]

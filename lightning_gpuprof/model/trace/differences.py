@@ -36,7 +36,7 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
     change_us: float
     """After minus before: above 0 is slower."""
     before_count: float
-    """Occurrences per unit; 0 means that it is not there. Of a phase, the ranges that tell it."""
+    """Occurrences per unit; 0 means that it is not there. Of a phase, the ranges that name it."""
     after_count: float
     status: Status
 
@@ -83,8 +83,8 @@ class Differences(msgspec.Struct, kw_only=True, frozen=True):
     period_change_us: float
     devices: tuple[DeviceChange, ...]
     phases: tuple[Change, ...]
-    """Host time of the training's thread; the backward of autograd's threads counts while that tells no phase. With
-    ``none``, what no range tells, the phases sum to the step time."""
+    """Host time of the training's thread; the backward of autograd's threads counts while that names no phase. With
+    ``none``, what no range names, the phases sum to the step time."""
     kernel_classes: tuple[Change, ...]
     """Durations of kernels and copies by class: names differ where an autotuner chose another kernel, classes do
     not."""

@@ -1,4 +1,4 @@
-"""Whether a trace is worth believing: what is missing in it, what does not fit, and what it can tell at all."""
+"""Whether a trace is worth believing: what is missing in it, what does not fit, and what it can show at all."""
 
 from __future__ import annotations
 

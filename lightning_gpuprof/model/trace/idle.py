@@ -119,7 +119,7 @@ class StepIdle(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
-    """A stretch in which no stream of the device worked. None where the trace does not tell."""
+    """A stretch in which no stream of the device worked. None where the trace does not say."""
 
     start_us: float
     """From the start of the device's window."""
@@ -146,7 +146,7 @@ class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
     launch_thread: str | None
     """``process/thread`` that launched the work after the gap."""
     line: SourceLine | None
-    """The innermost line of user code in the moment that ``step`` is told for: of the launching thread, else of the
+    """The innermost line of user code in the moment that ``step`` is given for: of the launching thread, else of the
     main thread, else the one that ran the operator."""
 
 

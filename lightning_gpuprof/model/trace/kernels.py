@@ -72,7 +72,7 @@ class DtypeRow(msgspec.Struct, kw_only=True, frozen=True):
     """Kernels by the type of their inputs, times in microseconds."""
 
     dtype: str | None
-    """None: the name of the kernel does not tell."""
+    """None: the name of the kernel does not say."""
     count: int
     total_us: float
     share_ratio: float | None
@@ -91,14 +91,14 @@ class KernelTime(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class TensorCoreUse(msgspec.Struct, kw_only=True, frozen=True):
-    """Tensor cores (AMD: matrix cores) in the time of kernels that multiply matrices, as far as their names tell.
+    """Tensor cores (AMD: matrix cores) in the time of kernels that multiply matrices, as far as their names say.
 
     ``yes_us + no_us + unknown_us = matrix_us``. Matrices are multiplied by gemm, convolution and attention kernels
     without their helpers (layout changes, sums after a split), and by Inductor's templates.
     """
 
     available: bool | None
-    """Whether the device has them; None if the trace does not tell."""
+    """Whether the device has them; None if the trace does not say."""
     matrix_us: float
     yes_us: float
     no_us: float

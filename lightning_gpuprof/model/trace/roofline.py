@@ -43,7 +43,7 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
     """Sum of the durations of all kernels, memsets and copies on the device that were launched inside."""
     device_average_us: float
     flops_per_s: float | None
-    """None if the work took less than the clock of the trace tells."""
+    """None if the work took less than the clock of the trace resolves."""
     bytes_per_s: float | None
     ceiling_flops_per_s: float | None
     """The roofline at this intensity: min(peak of the dtype, intensity x bandwidth). None if a part is not known."""

@@ -39,8 +39,8 @@ class StepRow(msgspec.Struct, kw_only=True, frozen=True):
     name: str
     total_us: float
     phases_us: dict[Phase, float]
-    """Disjoint; with ``other_us`` they sum to the total. Every phase that the window tells of has a value in each
-    step; phases that nothing in the window tells of are left out, which is not the same as 0."""
+    """Disjoint; with ``other_us`` they sum to the total. Every phase that the window names has a value in each
+    step; phases that nothing in the window names are left out, which is not the same as 0."""
     other_us: float
     """Between the phases."""
     kernels_launched: float

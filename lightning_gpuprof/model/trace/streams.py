@@ -22,7 +22,7 @@ class QueueDepth(msgspec.Struct, kw_only=True, frozen=True):
     bin_us: float
     """The window is cut into equal stretches of this length for the series."""
     means: tuple[float, ...]
-    """Mean depth in each stretch, to three decimals; empty where no series is told."""
+    """Mean depth in each stretch, to three decimals; empty where there is no series."""
     maxima: tuple[int, ...]
     """Largest depth in each stretch."""
 
@@ -31,7 +31,7 @@ class StreamTimes(msgspec.Struct, kw_only=True, frozen=True):
     """One stream. Times are unions: works of one stream that run beside each other, as in a CUDA graph, count once."""
 
     stream: int | None
-    """None for work whose stream the trace does not tell."""
+    """None for work whose stream the trace does not say."""
     works: int
     """Kernels, copies and memsets; they sum to it."""
     kernels: int

@@ -30,7 +30,7 @@ class TimelineLane(msgspec.Struct, kw_only=True, frozen=True):
     """A row of a timeline. The columns are equally long and in order of time, without empty parts.
 
     What is too short to be seen is joined with what is beside it: such a part has the name of its longest
-    event, lies from the begin of its first to the end of its last one, and tells how much of that they last.
+    event, lies from the begin of its first to the end of its last one, and says how much of that they last.
     """
 
     kind: LaneKind

@@ -27,7 +27,7 @@ _CHUNK = 1 << 13
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """What a stretch of time is called, and what a click on it tells."""
+    """What a stretch of time is called, and what a click on it shows."""
 
     name: str
     notes: Mapping[str, str]

@@ -179,15 +179,15 @@ def _copies(linked: LinkedTrace, waits: Waits) -> Rows:
 def _annotations(linked: LinkedTrace, waits: Waits, *, hidden: Mask) -> Rows:
     """The name of the innermost range around each wait that is no step, :data:`ABSENT` for none.
 
-    Of hidden waits only Lightning's actions are told.
+    Of hidden waits only Lightning's actions are named.
     """
     ranges = linked.trace.annotation
     ranges = ranges.where(~linked.named(ranges, lambda name: name.startswith(STEP)))
     thread = linked.trace.runtime.thread[waits.first_call]
     row = Nesting(ranges.start_ns, ranges.end_ns, ranges.thread).innermost(waits.start_ns, thread)
     is_action = linked.named(ranges, lambda name: name.startswith(LIGHTNING))
-    told = ~hidden | (take_or_absent(is_action, row) == 1)
-    return np.where(told, take_or_absent(ranges.name, row), ABSENT)
+    shown = ~hidden | (take_or_absent(is_action, row) == 1)
+    return np.where(shown, take_or_absent(ranges.name, row), ABSENT)
 
 
 def _outermost(linked: LinkedTrace, waits: Waits) -> Rows:

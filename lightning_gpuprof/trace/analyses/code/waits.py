@@ -43,7 +43,7 @@ _PAGEABLE = re.compile(r"\bPageable\b", re.IGNORECASE)
 def synchronises(call_name: str) -> bool:
     """Whether the host waits in this call until the device, a stream or an event is done.
 
-    Asynchronous copies of pageable memory wait too, which only the copy's name tells: see :func:`copies_pageable`.
+    Asynchronous copies of pageable memory wait too, which only the copy's name shows: see :func:`copies_pageable`.
     """
     return _SYNCHRONISES.search(call_name) is not None
 

@@ -137,7 +137,7 @@ def _only_group_size(linked: LinkedTrace) -> int | None:
 
 
 class _Sources(NamedTuple):
-    """Where a collective is told of; ABSENT for where it is not."""
+    """Where a collective is described; ABSENT for where it is not."""
 
     of_kernel: int
     of_operator: int
@@ -146,13 +146,13 @@ class _Sources(NamedTuple):
     kernel_name: int
 
 
-def _described(linked: LinkedTrace, told: _Sources, world: int | None) -> CollectiveDescription:
+def _described(linked: LinkedTrace, sources: _Sources, world: int | None) -> CollectiveDescription:
     trace = linked.trace
-    names = [trace.names[told.kernel_name]]
-    if told.range_name != ABSENT:
-        names.insert(0, trace.names[told.range_name])
+    names = [trace.names[sources.kernel_name]]
+    if sources.range_name != ABSENT:
+        names.insert(0, trace.names[sources.range_name])
     written: Collective | None = None
-    if (number := told.of_kernel if told.of_kernel != ABSENT else told.of_operator) != ABSENT:
+    if (number := sources.of_kernel if sources.of_kernel != ABSENT else sources.of_operator) != ABSENT:
         written = trace.collectives[number]
         names.insert(0, written.name)
     kinds = [collective_kind(name) for name in names]
@@ -163,8 +163,8 @@ def _described(linked: LinkedTrace, told: _Sources, world: int | None) -> Collec
     dtype, elements = None, None
     if written is not None:
         dtype, elements = written.dtype, _elements(kind, written.elements_in, written.elements_out, size)
-    if elements is None and told.range_inputs != ABSENT:
-        dtype, elements = _of_shapes(trace.inputs[told.range_inputs], kind, size)
+    if elements is None and sources.range_inputs != ABSENT:
+        dtype, elements = _of_shapes(trace.inputs[sources.range_inputs], kind, size)
     width = None if dtype is None else _DTYPE_BYTES.get(re.sub(r"[^a-z0-9]", "", dtype.lower()))
     if width is None and dtype is not None and "float8" in dtype.lower():
         width = 1

@@ -101,7 +101,7 @@ class _Calls:
 def match_collectives(traces: Sequence[LinkedTrace]) -> Matched:
     """Match the collectives of ranks by step, process group, kind, size where it is the same on all, and order.
 
-    Where ranks do not have the same number under a key, none of them is matched: their order does not tell which is
+    Where ranks do not have the same number under a key, none of them is matched: their order does not say which is
     missing. Point-to-point transfers are not matched: a trace does not say with whom.
     """
     calls = [collective_calls(trace) for trace in traces]

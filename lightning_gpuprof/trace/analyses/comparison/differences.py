@@ -101,7 +101,7 @@ def _sum(totals: Totals) -> Total:
 
 
 def _phases(old: PerStep, new: PerStep) -> tuple[Change, ...]:
-    """Empty if no range of either trace tells a phase."""
+    """Empty if no range of either trace names a phase."""
     changes = _changes(old.phases(), new.phases(), old, new)
     return () if all(one.name == "none" for one in changes) else changes
 

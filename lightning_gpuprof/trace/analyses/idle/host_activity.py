@@ -22,7 +22,7 @@ _PROFILER_FRAME = re.compile(r"(^|/)torch/profiler/profiler\.py\(\d+\): (step|st
 """The frame of the profiler's schedule, in which it also writes the trace."""
 
 AUTOGRAD = "autograd::"
-"""Begin of the names of operators of the autograd engine, which tell the phase backward."""
+"""Begin of the names of operators of the autograd engine, which stand for the phase backward."""
 
 _OF_PHASE: dict[IdleCause, Phase] = {
     "data": "data_wait",
@@ -44,12 +44,12 @@ class HostActivity:
         self._coverages: dict[tuple[str, frozenset[int]], Coverage] = {}
 
     def of(self, cause: IdleCause, threads: frozenset[int]) -> Coverage:
-        """When at least one of the threads was at something: one of the causes that a span tells.
+        """When at least one of the threads was busy with something: one of the causes that spans show.
 
         The profiler's own spans count for all threads: it writes them without one.
 
         Args:
-            cause: A cause that a span tells.
+            cause: A cause that spans show.
             threads: Numbers of the threads.
         """
         coverage = self._coverage(cause, self._cause_spans[cause], threads)
@@ -75,16 +75,18 @@ class HostActivity:
         return self._coverage("in operators", self._operators, threads)
 
     def unseen(self) -> tuple[IdleCause, ...]:
-        """Causes that no span of the trace tells of, though there may have been such time.
+        """Causes that no span of the trace shows, though there may have been such time.
 
         Left out are those whose absence is an answer: a trace with calls would hold those that wait or allocate, and
         without communication on a device the host hardly starts some.
         """
-        told: dict[IdleCause, bool] = {cause: bool(len(self._cause_spans[cause])) for cause in _OF_PHASE}
-        told["allocator"] = told["host_sync"] = bool(len(self._linked.trace.runtime))
-        told["communication"] = bool(len(self._cause_spans["communication"]) or not self._linked.is_communication.any())
-        told["between_steps"] = bool(len(self._linked.steps))
-        return tuple(cause for cause in IDLE_CAUSES if not told.get(cause, True))
+        recorded: dict[IdleCause, bool] = {cause: bool(len(self._cause_spans[cause])) for cause in _OF_PHASE}
+        recorded["allocator"] = recorded["host_sync"] = bool(len(self._linked.trace.runtime))
+        recorded["communication"] = bool(
+            len(self._cause_spans["communication"]) or not self._linked.is_communication.any()
+        )
+        recorded["between_steps"] = bool(len(self._linked.steps))
+        return tuple(cause for cause in IDLE_CAUSES if not recorded.get(cause, True))
 
     @cached_property
     def _cause_spans(self) -> dict[IdleCause, Spans]:
@@ -137,4 +139,4 @@ def _is_profiler(name: str) -> bool:
 
 
 host_activity = CachedJoin(HostActivity)
-"""What the host's threads of a trace were at."""
+"""What the host's threads of a trace were doing."""

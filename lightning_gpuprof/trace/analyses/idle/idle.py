@@ -20,7 +20,7 @@ def idle_times(linked: LinkedTrace, *, longest: int = LONGEST_GAPS) -> Idle:
 
     Args:
         linked: The trace.
-        longest: Most gaps of each device that are told of one by one.
+        longest: Most gaps of each device that are listed one by one.
 
     Returns:
         No devices if the trace holds no device work.

@@ -32,7 +32,7 @@ class Gaps:
     """Row in :attr:`LinkedTrace.work` of the work that ends each gap; of works that begin together the one that was
     launched first."""
     launch_known: Mask
-    """Whether the trace tells when it was launched, or at least that it was before the gap began."""
+    """Whether the trace says when it was launched, or at least that it was before the gap began."""
     host_end_ns: Int64
     """End of the host part: the begin of the launch call, its end if it held the host, or the begin of the gap if the
     work had been launched before or nobody knows; never after the end of the gap."""

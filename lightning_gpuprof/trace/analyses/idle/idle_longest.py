@@ -1,4 +1,4 @@
-"""The story of the longest gaps: step, phase, what the host did, the kernels around, the line."""
+"""The longest gaps, one by one: step, phase, what the host did, the kernels around, the line."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, Spans, jo
 
 
 def longest_gaps(linked: LinkedTrace, gaps: Gaps, pieces: IdlePieces, limit: int) -> tuple[IdleGap, ...]:
-    """Tell of the longest gaps, longest first.
+    """List the longest gaps, longest first.
 
     Args:
         linked: The trace.
         gaps: All gaps of one device.
         pieces: Why they are there.
-        limit: Most gaps that are told of.
+        limit: Most gaps that are listed.
     """
     chosen = np.lexsort((gaps.start_ns, -gaps.duration_ns))[:limit]
     if not len(chosen):

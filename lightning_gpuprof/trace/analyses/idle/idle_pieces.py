@@ -19,7 +19,7 @@ Int8 = npt.NDArray[np.int8]
 
 _NUMBER: dict[IdleCause, int] = {cause: number for number, cause in enumerate(IDLE_CAUSES)}
 _CLAIMS: tuple[IdleCause, ...] = IDLE_CAUSES[: _NUMBER["between_steps"]]
-"""Causes that spans tell of, in the order in which they claim a moment."""
+"""Causes that spans show, in the order in which they claim a moment."""
 
 _START_OF_TIME = np.iinfo(np.int64).min
 

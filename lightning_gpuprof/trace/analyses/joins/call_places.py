@@ -106,11 +106,11 @@ class CallPlaces:
 
     @cached_property
     def phase(self) -> Rows:
-        """Row in :data:`PHASES` of what each call was made for, :data:`ABSENT` if nothing tells.
+        """Row in :data:`PHASES` of what each call was made for, :data:`ABSENT` if nothing says.
 
-        By the innermost range whose name tells a phase. Without one: the backward pass is told by its operators and
-        threads; the forward pass by being inside of a module or of an operator that has a backward in the trace; what
-        is none of these and copies to the device is ``h2d``.
+        By the innermost range whose name stands for a phase. Without one: the backward pass is recognized by its
+        operators and threads; the forward pass by being inside of a module or of an operator that has a backward in
+        the trace; what is none of these and copies to the device is ``h2d``.
         """
         phase = self._linked.phases.at(self._calls.start_ns, self._calls.thread)
         nothing = phase == ABSENT

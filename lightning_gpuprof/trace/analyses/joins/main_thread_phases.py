@@ -27,7 +27,7 @@ class PhasePieces:
     start_ns: Int64
     end_ns: Int64
     phase: Rows
-    """Index into :data:`PHASES`; :data:`ABSENT` where nothing tells a phase."""
+    """Index into :data:`PHASES`; :data:`ABSENT` where nothing names a phase."""
 
 
 def main_thread_phases(linked: LinkedTrace, steps: Steps) -> dict[Phase, Int64]:
@@ -38,7 +38,7 @@ def main_thread_phases(linked: LinkedTrace, steps: Steps) -> dict[Phase, Int64]:
         steps: The trace's own, or what stands for them: see :func:`steps_or_window`.
 
     Returns:
-        The phases that anything on the main thread tells of. In no step do they sum to more than it.
+        The phases that anything on the main thread names. In no step do they sum to more than it.
     """
     pieces = main_thread_pieces(linked)
     if not len(steps) or not len(pieces.phase):
@@ -62,9 +62,9 @@ def _pieces(linked: LinkedTrace) -> PhasePieces:
     bounds = int(steps.start_ns[0]), int(steps.end_ns.max())
 
     backward = _backward(linked, others, bounds)
-    told = Coverage.union_of(Coverage(ranges.start_ns, ranges.end_ns), backward)
-    uploads = _uploads(linked).without(told)
-    forward = _forward(linked, Coverage.union_of(told, uploads), steps, bounds)
+    named = Coverage.union_of(Coverage(ranges.start_ns, ranges.end_ns), backward)
+    uploads = _uploads(linked).without(named)
+    forward = _forward(linked, Coverage.union_of(named, uploads), steps, bounds)
 
     edges = [ranges.start_ns, ranges.end_ns, steps.start_ns, steps.end_ns]
     for cover in (backward, uploads, forward):
@@ -103,15 +103,15 @@ def _uploads(linked: LinkedTrace) -> Coverage:
     return Coverage(ops.start_ns[chosen], ops.end_ns[chosen])
 
 
-def _forward(linked: LinkedTrace, told: Coverage, steps: Steps, bounds: tuple[int, int]) -> Coverage:
+def _forward(linked: LinkedTrace, named: Coverage, steps: Steps, bounds: tuple[int, int]) -> Coverage:
     """In each stretch of a step without a phase, from its first to its last forward operator."""
     ops, calls = linked.trace.cpu_op, operator_calls(linked)
     chosen = (calls.phase == FORWARD) & (ops.thread == linked.main_thread) & calls.is_operator
-    starts, ends = told.gaps(*bounds)
+    starts, ends = named.gaps(*bounds)
     cuts = distinct(np.concatenate((starts, ends, steps.start_ns, steps.end_ns)))
     starts, ends = cuts[:-1], cuts[1:]
-    untold = ~told.contains(starts)
-    return _first_to_last(starts[untold], ends[untold], ops.start_ns[chosen], ops.end_ns[chosen])
+    unnamed = ~named.contains(starts)
+    return _first_to_last(starts[unnamed], ends[unnamed], ops.start_ns[chosen], ops.end_ns[chosen])
 
 
 def _first_to_last(gap_start_ns: Int64, gap_end_ns: Int64, start_ns: Int64, end_ns: Int64) -> Coverage:

@@ -14,7 +14,7 @@ from lightning_gpuprof.trace.tables import ABSENT
 def phase_times_ns(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phase, Coverage]:
     """When the training was in each phase, between two moments.
 
-    By the innermost range of the main thread that tells a phase. While it tells none, threads of autograd count: a
+    By the innermost range of the main thread that names a phase. While it names none, threads of autograd count: a
     script that calls ``loss.backward()`` itself has no range around it, and waits there for them. Other phases of other
     threads do not count: a loader may fetch beside the training.
 
@@ -27,10 +27,10 @@ def phase_times_ns(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phas
         return {}
     ranges = linked.phases.ranges
     found = _by_phase(linked, linked.main_thread, start_ns, end_ns)
-    told = Coverage.union_of(*found.values())
+    named = Coverage.union_of(*found.values())
     threads = distinct(ranges.thread[ranges.thread != linked.main_thread]).tolist()
     others = [_by_phase(linked, thread, start_ns, end_ns).get("backward", NOWHERE) for thread in threads]
-    found["backward"] = Coverage.union_of(found.get("backward", NOWHERE), Coverage.union_of(*others).without(told))
+    found["backward"] = Coverage.union_of(found.get("backward", NOWHERE), Coverage.union_of(*others).without(named))
     return {phase: coverage for phase, coverage in found.items() if coverage.total_ns}
 
 

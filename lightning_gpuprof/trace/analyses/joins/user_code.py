@@ -52,7 +52,7 @@ def is_user_code(frame_name: str) -> bool:
 
     Returns:
         True for files that lie neither in Python itself nor in an installed library. A frame without a file is not
-        the user's: what it runs for is told by the frames around it.
+        the user's: what it runs for follows from the frames around it.
     """
     frame = _FRAME.match(frame_name)
     if frame is None:

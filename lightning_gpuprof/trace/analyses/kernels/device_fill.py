@@ -96,7 +96,7 @@ def _multiprocessors(
         count = properties.get("numSms")
         if isinstance(count, int) and 0 < count < _NO_DEVICE:
             return count, multiprocessor_of(properties)
-    # traces without properties still have ratios of which the number can be told
+    # traces without properties still have ratios from which the number follows
     told = Counter(
         count
         for geometry, of_device in zip(shapes.geometries, shapes.devices, strict=True)

@@ -227,9 +227,9 @@ def uses_tensor_cores(name: str) -> bool | None:
         name: The kernel's name.
 
     Returns:
-        True if the name tells a tensor-core instruction, or a family that has no other variant (nvjet, Hopper's and
-        Blackwell's cuBLAS and cuDNN, FlashAttention); False if it tells the CUDA cores (sgemm, SIMT, FFMA, gemv,
-        cuDNN's direct convolutions); None if it tells neither, as all of Triton's do.
+        True if the name contains a tensor-core instruction, or a family that has no other variant (nvjet, Hopper's and
+        Blackwell's cuBLAS and cuDNN, FlashAttention); False if it names the CUDA cores (sgemm, SIMT, FFMA, gemv,
+        cuDNN's direct convolutions); None if it says neither, as all of Triton's do.
     """
     if _TRITON.search(name):
         return None
@@ -257,7 +257,7 @@ _TENSILE_DTYPES: dict[str, KernelDtype] = {
 _NAIVE_CONVOLUTION = re.compile(r"naive_conv_\w*?_(half|float|ushort|int8_t)_")
 _NAIVE_DTYPES: dict[str, KernelDtype] = {"half": "fp16", "float": "fp32", "ushort": "bf16", "int8_t": "int8"}
 _BY_TOKEN: Sequence[tuple[KernelDtype, _Any]] = (
-    # inputs are narrower than what they are summed in, so the narrowest that the name tells is the input; one kernel
+    # inputs are narrower than what they are summed in, so the narrowest in the name is the input; one kernel
     # reads fp32 and computes in tf32, and says both
     ("fp8", _Any(r"e4m3|e5m2|float8|(?<![a-z])fp8")),
     ("int8", _Any(r"i8816|i16832|imma|i8i8|(?<!Sum_)int8(?!_t)|<signed char|tensorop_s8")),
@@ -272,7 +272,7 @@ _BY_TOKEN: Sequence[tuple[KernelDtype, _Any]] = (
 
 @lru_cache(maxsize=_CACHED)
 def kernel_dtype(name: str) -> KernelDtype | None:
-    """Type of a kernel's inputs as far as its name tells.
+    """Type of a kernel's inputs as far as its name says.
 
     For a matrix multiplication this is the type that the multiplication is done in: one that reads fp32 and rounds
     it to TF32 is ``tf32``. A pointwise kernel that converts is named by its narrower type.

@@ -51,7 +51,7 @@ def kernel_savings(
 
     Args:
         linked: The trace.
-        traits: What the names tell.
+        traits: What the names say.
         fill: How far kernels can fill their device.
         gap_ns: Of each kernel, see :func:`launch_gaps_ns`.
 

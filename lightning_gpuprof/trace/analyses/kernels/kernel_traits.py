@@ -30,7 +30,7 @@ _MATRIX_CORES_OF_AMD = re.compile(r"Instinct MI(?!25\b|50\b|60\b)|\bMI(?:1|2|3)\
 
 @dataclass(frozen=True, kw_only=True)
 class Trait:
-    """What the names tell of a kernel."""
+    """What the names say of a kernel."""
 
     name: str
     kernel_class: KernelClass
@@ -43,7 +43,7 @@ class Trait:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTraits:
-    """What the names tell of all kernels."""
+    """What the names say of all kernels."""
 
     groups: Groups
     """Kernels that are alike in name and launching operator."""

@@ -22,7 +22,7 @@ class Work:
     bytes: int | None
     """Compulsory traffic: every input read once and every output written once. None without the element types."""
     dtype: KernelDtype | None
-    """Type of the operands. ``fp32`` products may be computed in TF32: only the kernel's name tells."""
+    """Type of the operands. ``fp32`` products may be computed in TF32: only the kernel's name says so."""
     kind: KernelClass
 
 

@@ -89,17 +89,17 @@ def _rows_within(spans: Spans, begin_ns: int, end_ns: int) -> Rows:
 
 def _phases(linked: LinkedTrace) -> tuple[TimelineLane, Events]:
     pieces = main_thread_pieces(linked)
-    told = np.flatnonzero(pieces.phase > ABSENT)
-    opens = np.ones(len(told), np.bool_)
-    opens[1:] = (np.diff(pieces.phase[told]) != 0) | (pieces.start_ns[told][1:] > pieces.end_ns[told][:-1])
+    named = np.flatnonzero(pieces.phase > ABSENT)
+    opens = np.ones(len(named), np.bool_)
+    opens[1:] = (np.diff(pieces.phase[named]) != 0) | (pieces.start_ns[named][1:] > pieces.end_ns[named][:-1])
     first = np.flatnonzero(opens)
-    last = np.append(first[1:], len(told)) - 1 if len(told) else first
+    last = np.append(first[1:], len(named)) - 1 if len(named) else first
     return (
         TimelineLane(kind="phases", thread=_thread(linked, linked.main_thread), main=True),
         Events(
-            start_ns=pieces.start_ns[told[first]],
-            end_ns=pieces.end_ns[told[last]],
-            name=pieces.phase[told[first]],
+            start_ns=pieces.start_ns[named[first]],
+            end_ns=pieces.end_ns[named[last]],
+            name=pieces.phase[named[first]],
             names=PHASES,
             kind=_kinds("phase", len(PHASES)),
         ),
