@@ -11,7 +11,7 @@ import pytest
 from planted_runs import Planted, loader, trainer_for
 
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.cli import report as report_command
+from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.report import Report
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
@@ -49,7 +49,7 @@ def test_a_run_too_short_to_judge_has_its_numbers_and_one_line_but_no_page(short
 def test_the_page_is_made_when_it_is_asked_for_later(short: Short, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert report_command.run(short.folder, page=page) == 0
+        assert main(["report", str(short.folder), "--html", str(page)]) == 0
     assert "not-enough-data" in page.read_text()
     assert " TOO SHORT " in printed.getvalue()
 
