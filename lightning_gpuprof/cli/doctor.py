@@ -8,13 +8,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module, metadata
 
+import msgspec
 from rich.table import Table
 from rich.text import Text
 
 from lightning_gpuprof import __version__
 from lightning_gpuprof.capture.nvml.inspection import MachineGpus, inspect_in_child
 from lightning_gpuprof.capture.switches import GPUPROF, LIVE, unknown_value
-from lightning_gpuprof.cli.check import Check, State
+from lightning_gpuprof.cli.check import Check, State, absent, ok, problem
 from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
 from lightning_gpuprof.cli.doctor_host import host_checks
@@ -75,17 +76,18 @@ def examine(look_at_gpus: Callable[[], MachineGpus] = inspect_in_child) -> list[
     checks: list[Check] = []
     for area, group in groups:
         try:
-            checks += group()
+            found = group()
         except Exception as error:  # a broken driver or package is what a doctor is called for
-            checks.append(Check(area=area, name=area, state="problem", meaning=f"{type(error).__name__}: {error}"))
+            found = [problem(area, f"{type(error).__name__}: {error}")]
+        checks += [msgspec.structs.replace(check, area=area) for check in found]
     return checks
 
 
 def _python() -> list[Check]:
     return [
-        Check(area="python", name="python", state="ok", value=platform.python_version()),
-        Check(area="python", name="system", state="ok", value=platform.platform(terse=True)),
-        Check(area="python", name="lightning-gpuprof", state="ok", value=__version__),
+        ok("python", platform.python_version()),
+        ok("system", platform.platform(terse=True)),
+        ok("lightning-gpuprof", __version__),
     ]
 
 
@@ -100,100 +102,72 @@ def _packages() -> list[Check]:
     checks = []
     for name, absence in _PACKAGES:
         version = _version(name)
-        if version is None:
-            checks.append(Check(area="packages", name=name, state="absent", meaning=absence))
-        else:
-            checks.append(Check(area="packages", name=name, state="ok", value=version))
+        checks.append(absent(name, absence) if version is None else ok(name, version))
     if (version := _version("pynvml")) is not None:
-        checks.append(
-            Check(
-                area="packages",
-                name="pynvml",
-                state="problem",
-                value=version,
-                meaning="shadows the module of nvidia-ml-py: pip uninstall pynvml, then reinstall nvidia-ml-py",
-            )
-        )
+        way_out = "shadows the module of nvidia-ml-py: pip uninstall pynvml, then reinstall nvidia-ml-py"
+        checks.append(problem("pynvml", way_out, version))
     return checks
 
 
 def _torch(*, driver_hangs: bool) -> list[Check]:
     if _version("torch") is None:
-        return [Check(area="torch", name="CUDA", state="absent", meaning="torch is not installed")]
+        return [absent("CUDA", "torch is not installed")]
     torch = import_module("torch")
-    checks = []
     built = torch.version.cuda or torch.version.hip
+    if built is not None and driver_hangs:
+        return [problem("CUDA", "not checked: the driver hangs", f"built for {built}")]
+    checks = []
     if built is None:
-        checks.append(Check(area="torch", name="CUDA", state="absent", meaning="this torch is built for the CPU only"))
-    elif driver_hangs:
-        meaning = "not checked: the driver hangs"
-        return [Check(area="torch", name="CUDA", state="problem", value=f"built for {built}", meaning=meaning)]
+        checks.append(absent("CUDA", "this torch is built for the CPU only"))
     elif not torch.cuda.is_available():
-        checks.append(
-            Check(
-                area="torch",
-                name="CUDA",
-                state="absent",
-                value=f"built for {built}",
-                meaning="torch finds no GPU: look at the driver (nvidia-smi) and at CUDA_VISIBLE_DEVICES",
-            )
-        )
+        way_out = "torch finds no GPU: look at the driver (nvidia-smi) and at CUDA_VISIBLE_DEVICES"
+        checks.append(absent("CUDA", way_out, f"built for {built}"))
     else:
         names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-        checks.append(Check(area="torch", name="CUDA", state="ok", value=f"{built}: {names}"))
+        checks.append(ok("CUDA", f"{built}: {names}"))
     activities = {activity.name for activity in torch.profiler.supported_activities()}
-    if not torch.profiler.kineto_available():
-        meaning = "this torch has no Kineto: no trace windows"
-        checks.append(Check(area="torch", name="Kineto", state="absent", meaning=meaning))
+    if torch.profiler.kineto_available():
+        checks.append(ok("Kineto", ", ".join(sorted(activities))))
     else:
-        checks.append(Check(area="torch", name="Kineto", state="ok", value=", ".join(sorted(activities))))
+        checks.append(absent("Kineto", "this torch has no Kineto: no trace windows"))
     if "CUDA" in activities:
-        checks.append(Check(area="torch", name="CUPTI", state="ok", value="kernels and copies can be traced"))
+        checks.append(ok("CUPTI", "kernels and copies can be traced"))
     else:
-        meaning = "no GPU activity in traces; operators and phases are measured all the same"
-        checks.append(Check(area="torch", name="CUPTI", state="absent", meaning=meaning))
+        checks.append(absent("CUPTI", "no GPU activity in traces; operators and phases are measured all the same"))
     return checks
 
 
 def _nvml(gpus: MachineGpus | None) -> list[Check]:
     if gpus is None:
-        meaning = f"nvidia-ml-py is not installed: {NOT_MEASURED}"
-        return [Check(area="nvml", name="NVML", state="absent", meaning=meaning)]
+        return [absent("NVML", f"nvidia-ml-py is not installed: {NOT_MEASURED}")]
     return gpu_checks(gpus)
 
 
 def _plugins() -> list[Check]:
     found = metadata.entry_points(group=TAB_GROUP)
     checks = [tab_check(_version("tensorboard"), found)]
-    tab = [e for e in found if e.name == "torch_profiler"]
-    if tab:  # else the list of packages says that it is absent, and what that means
-        checks.append(Check(area="plugins", name="TensorBoard's PyTorch profiler tab", state="ok", value=tab[0].value))
+    # where it is absent, the list of packages says so, and what that means
+    checks += [ok("TensorBoard's PyTorch profiler tab", e.value) for e in found if e.name == "torch_profiler"][:1]
     for group in ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory"):
         own = [e for e in metadata.entry_points(group=group) if e.name == "gpuprof"]
-        if own:
-            checks.append(Check(area="plugins", name=group, state="ok", value=own[0].value))
-        else:
-            meaning = "GPUPROF=1 has no effect: reinstall lightning-gpuprof"
-            checks.append(Check(area="plugins", name=group, state="problem", meaning=meaning))
+        way_out = "GPUPROF=1 has no effect: reinstall lightning-gpuprof"
+        checks.append(ok(group, own[0].value) if own else problem(group, way_out))
     return checks
 
 
 def _environment() -> list[Check]:
     names = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS")
     checks = [_switch(name) for name in (GPUPROF, LIVE) if name in os.environ]
-    checks += [
-        Check(area="environment", name=name, state="ok", value=os.environ[name]) for name in names if name in os.environ
-    ]
+    checks += [ok(name, os.environ[name]) for name in names if name in os.environ]
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        meaning = "every kernel launch waits for the GPU: unset it, or all times are wrong"
-        checks.append(Check(area="environment", name="CUDA_LAUNCH_BLOCKING", state="problem", meaning=meaning))
+        way_out = "every kernel launch waits for the GPU: unset it, or all times are wrong"
+        checks.append(problem("CUDA_LAUNCH_BLOCKING", way_out))
     return checks
 
 
 def _switch(name: str) -> Check:
-    if problem := unknown_value(name, os.environ):
-        return Check(area="environment", name=name, state="problem", meaning=problem)
-    return Check(area="environment", name=name, state="ok", value=os.environ[name])
+    wrong = unknown_value(name, os.environ)
+    return problem(name, wrong) if wrong else ok(name, os.environ[name])
 
 
 def conclusion(checks: Sequence[Check]) -> list[str]:
@@ -260,19 +234,15 @@ def tab_check(
         load: Imports the plugin, with what it needs of TensorBoard.
     """
     if tensorboard is None:
-        return _tab("absent", "TensorBoard is not installed: pip install tensorboard; report.html has the same views")
+        return absent(TAB, "TensorBoard is not installed: pip install tensorboard; report.html has the same views")
     version = f"{__version__} in TensorBoard {tensorboard}"
     own = [entry for entry in entries if entry.name == "gpuprof"]
     if not own:
-        return _tab("problem", "its entry point is missing: reinstall lightning-gpuprof", version)
+        return problem(TAB, "its entry point is missing: reinstall lightning-gpuprof", version)
     try:
         own[0].load()
         load(_PLUGIN)
     except Exception as error:  # TensorBoard's own dependencies fail in many ways
         why = f"{type(error).__name__}: {error}"
-        return _tab("problem", f"it cannot be loaded ({why}): pip install --upgrade tensorboard", version)
-    return _tab("ok", "", version)
-
-
-def _tab(state: State, meaning: str, value: str = "") -> Check:
-    return Check(area="plugins", name=TAB, state=state, value=value, meaning=meaning)
+        return problem(TAB, f"it cannot be loaded ({why}): pip install --upgrade tensorboard", version)
+    return ok(TAB, version)

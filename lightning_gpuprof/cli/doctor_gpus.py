@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from lightning_gpuprof.capture.nvml.inspection import GpuState, MachineGpus
-from lightning_gpuprof.cli.check import Check, State
+from lightning_gpuprof.cli.check import Check, absent, ok, problem
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.clock_events import MASK, NO_LIMIT, WORDS, reasons_of
 from lightning_gpuprof.model.journal import Value
@@ -19,17 +19,16 @@ _COUNTERS = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio")
 def gpu_checks(look: MachineGpus) -> list[Check]:
     """Lines about NVML and each GPU."""
     if look.hangs:
-        meaning = f"the driver hangs: {NOT_MEASURED}; look at dmesg for Xid errors, and restart the machine"
-        return [Check(area="nvml", name="NVML", state="problem", value=look.absent, meaning=meaning)]
+        way_out = "look at dmesg for Xid errors, and restart the machine"
+        return [problem("NVML", f"the driver hangs: {NOT_MEASURED}; {way_out}", look.absent)]
     if look.absent:
-        return [Check(area="nvml", name="NVML", state="absent", meaning=f"{look.absent}: {NOT_MEASURED}")]
+        return [absent("NVML", f"{look.absent}: {NOT_MEASURED}")]
     versions = next((gpu.facts for gpu in look.gpus if gpu.facts), {})
     value = f"driver {versions.get('driver_version', 'not known')}, CUDA {versions.get('cuda_driver_version', '?')}"
-    checks = [Check(area="nvml", name="NVML", state="ok", value=value)]
+    checks = [ok("NVML", value)]
     if not look.gpus:
-        meaning = f"the driver lists no GPU for this user: {NOT_MEASURED}"
-        checks.append(Check(area="nvml", name="GPUs", state="absent", meaning=meaning))
-    checks += [Check(area="nvml", name="visible GPUs", state="problem", meaning=problem) for problem in look.problems]
+        checks.append(absent("GPUs", f"the driver lists no GPU for this user: {NOT_MEASURED}"))
+    checks += [problem("visible GPUs", words) for words in look.problems]
     for gpu in look.gpus:
         checks += _checks_of(gpu)
     return checks
@@ -40,13 +39,12 @@ def _checks_of(gpu: GpuState) -> list[Check]:
     seen = gpu.subject or ("used by its MIG devices" if gpu.partitioned else "not visible to processes here")
     head = f"{gpu.name} ({gpu.uuid[:12]}), {seen}"
     if gpu.lost:
-        return [Check(area="nvml", name=name, state="problem", value=head, meaning=f"{gpu.lost}: it is not measured")]
-    checks = [Check(area="nvml", name=name, state="ok", value=head)]
+        return [problem(name, f"{gpu.lost}: it is not measured", head)]
+    checks = [ok(name, head)]
 
     def add(what: str, value: str, meaning: str = "", *, bad: bool = False) -> None:
-        state: State = "problem" if bad else "ok"
         if value:
-            checks.append(Check(area="nvml", name=f"{name} {what}", state=state, value=value, meaning=meaning))
+            checks.append(problem(f"{name} {what}", meaning, value) if bad else ok(f"{name} {what}", value, meaning))
 
     add("memory", _of_limit(gpu, "memory_used_bytes", "memory_total_bytes"))
     add("power", _of_limit(gpu, "power_w", "power_limit_default_w"))
@@ -66,10 +64,7 @@ def _absent(name: str, gpu: GpuState) -> list[Check]:
     by_reason: dict[str, list[str]] = defaultdict(list)
     for label, reason in gpu.absent.items():
         by_reason[reason].append(label)
-    return [
-        Check(area="nvml", name=f"{name} not measured", state="absent", meaning=f"{', '.join(labels)} ({reason})")
-        for reason, labels in by_reason.items()
-    ]
+    return [absent(f"{name} not measured", f"{', '.join(labels)} ({reason})") for reason, labels in by_reason.items()]
 
 
 def _of_limit(gpu: GpuState, now: str, most: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
 from lightning_gpuprof.capture.host.sources import HostSources, Roots, examine
-from lightning_gpuprof.cli.check import Check, State
+from lightning_gpuprof.cli.check import Check, absent, ok, problem
 from lightning_gpuprof.model import numbers
 
 _SMALL_SHM_BYTES = 1 << 30
@@ -33,42 +33,39 @@ def host_checks(
     return [*_cpus(roots, sources, cpus(), machine_cpus()), *_limits(sources), *_sources(sources)]
 
 
-def _check(name: str, state: State, value: str = "", meaning: str = "") -> Check:
-    return Check(area="host", name=name, state=state, value=value, meaning=meaning)
-
-
 def _cpus(roots: Roots, sources: HostSources, own: frozenset[int] | None, machine: int | None) -> list[Check]:
     allowed = len(own) if own else machine or 1
     usable = usable_cpus(affinity=allowed, cgroup_root=roots.cgroup, proc_root=roots.proc)
     quota = "" if usable == allowed else "limit: the control group's quota is below the affinity"
     nodes = sources.numa_nodes
     return [
-        _check("CPUs of the machine", "ok", str(machine or "not known")),
-        _check("CPUs of the affinity", "ok", str(allowed)),
-        _check("usable CPUs", "ok", numbers.significant(usable), quota),
-        _check("NUMA nodes", "ok", str(nodes)) if nodes else _check("NUMA nodes", "absent", "", "not known here"),
+        ok("CPUs of the machine", str(machine or "not known")),
+        ok("CPUs of the affinity", str(allowed)),
+        ok("usable CPUs", numbers.significant(usable), quota),
+        ok("NUMA nodes", str(nodes)) if nodes else absent("NUMA nodes", "not known here"),
     ]
 
 
 def _limits(sources: HostSources) -> list[Check]:
-    checks = [
-        _check("control groups", "ok", sources.cgroup_version)
+    return [
+        ok("control groups", sources.cgroup_version)
         if sources.cgroup_version
-        else _check("control groups", "absent", "", "limits of a container cannot be seen"),
-        _check("CPU quota", "ok", _or_none(sources.quota_cpus, lambda quota: f"{numbers.significant(quota)} CPUs")),
-        _check("memory limit", "ok", _or_none(sources.memory_limit_bytes, numbers.size)),
-        _check("container", "ok", sources.container or "none recognised"),
+        else absent("control groups", "limits of a container cannot be seen"),
+        ok("CPU quota", _or_none(sources.quota_cpus, lambda quota: f"{numbers.significant(quota)} CPUs")),
+        ok("memory limit", _or_none(sources.memory_limit_bytes, numbers.size)),
+        ok("container", sources.container or "none recognised"),
+        _shared_memory(sources.shm_size_bytes),
     ]
-    size = sources.shm_size_bytes
+
+
+def _shared_memory(size: float | None) -> Check:
+    name = "/dev/shm"
     if size is None:
-        meaning = "DataLoader workers cannot pass batches through shared memory: mount a tmpfs there"
-        checks.append(_check("/dev/shm", "problem", "", meaning))
-    elif size < _SMALL_SHM_BYTES:
-        meaning = "DataLoader workers may run out of it: give the container more, as docker run --shm-size=8g"
-        checks.append(_check("/dev/shm", "problem", numbers.size(size), meaning))
-    else:
-        checks.append(_check("/dev/shm", "ok", numbers.size(size)))
-    return checks
+        return problem(name, "DataLoader workers cannot pass batches through shared memory: mount a tmpfs there")
+    if size < _SMALL_SHM_BYTES:
+        way_out = "give the container more, as docker run --shm-size=8g"
+        return problem(name, f"DataLoader workers may run out of it: {way_out}", numbers.size(size))
+    return ok(name, numbers.size(size))
 
 
 def _or_none(value: float | None, shown: Callable[[float], str]) -> str:
@@ -91,11 +88,8 @@ def _sources(sources: HostSources) -> list[Check]:
             "workers are found by searching the whole process table, less often",
         ),
     )
-    checks = [
-        _check(name, "ok", "readable") if readable else _check(name, "absent", "", meaning)
-        for name, readable, meaning in wanted
-    ]
+    checks = [ok(name, "readable") if readable else absent(name, meaning) for name, readable, meaning in wanted]
     hidden = sources.hidepid
     meaning = "processes of other users are hidden; their CPU time is known in sum"
-    checks.append(_check("hidepid of /proc", "ok", hidden or "off", meaning if hidden else ""))
+    checks.append(ok("hidepid of /proc", hidden or "off", meaning if hidden else ""))
     return checks

@@ -71,6 +71,7 @@ def _run(options: Namespace) -> int:
         print_json(facts)
         return 0
     from lightning_gpuprof.cli import trace_outputs as outputs  # numpy and the trace reader: not for --help
+    from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
 
     if options.compare:
         with _progress("comparing", " and ".join(_named(files)), 1, 1):
@@ -80,7 +81,11 @@ def _run(options: Namespace) -> int:
         else:
             outputs.print_differences(files[0], files[1], differences)
         return 0
-    ceilings = outputs.measured() if options.measure else None
+    ceilings = None
+    if options.measure:
+        from lightning_gpuprof.capture.device_ceilings import measure_ceilings  # torch: only where it is asked for
+
+        ceilings = measure_ceilings()
     annotated: Path | None = options.annotated
     if options.perfetto:
         annotated = annotated or outputs.annotated_beside(files[0])
@@ -92,7 +97,7 @@ def _run(options: Namespace) -> int:
         if options.html is not None and len(files) > 1:
             outputs.check_rank(name, linked)
         if options.operators:
-            results[name] = outputs.operators(linked, options.operators)
+            results[name] = op_analyse(linked, options.operators)
             continue
         with _progress("analysing", name, number, len(files)):
             analysis = outputs.analysis(linked, ceilings)

@@ -21,7 +21,6 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.model.trace.differences import Differences
-from lightning_gpuprof.model.trace.operators import OperatorAnalysis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.sinks import trace_terminal
@@ -100,29 +99,6 @@ def _conditions(linked: LinkedTrace) -> dict[str, Value]:
         if isinstance(major, int) and isinstance(minor, int):
             known["device.capability"] = f"{major}.{minor}"
     return known
-
-
-def measured() -> MeasuredCeilings:
-    """What the GPU of this machine reaches.
-
-    Raises:
-        ArgumentError: There is none.
-    """
-    from lightning_gpuprof.capture.device_ceilings import measure_ceilings  # torch: only where it is asked for
-
-    return measure_ceilings()
-
-
-def operators(linked: LinkedTrace, names: Sequence[str]) -> list[OperatorAnalysis]:
-    """What operators did, by shape of their inputs.
-
-    Args:
-        linked: The trace.
-        names: Names of operators.
-    """
-    from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
-
-    return op_analyse(linked, names)
 
 
 def print_analysis(

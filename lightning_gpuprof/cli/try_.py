@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -37,6 +38,9 @@ from lightning_gpuprof.model.trial import (
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
 from lightning_gpuprof.sinks.status_line import StatusLine
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.trial.program import Ended
 
 SECONDS = 45.0
 LEAST_SECONDS = 5.0
@@ -243,9 +247,8 @@ def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[
     died = ""
     for _ in range(2):
         shown.say("waiting for the first step")
-        with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
-            rest = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm.name != died))
-            ended = programs.run(program, rest, Path(name), on_event=shown.event, environ=os.environ)
+        rest = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm.name != died))
+        ended = _ended(program, rest, shown)
         if problem := programs.failure_reason(ended, program):
             raise TrialError(problem)
         events += programs.renumber_rounds(ended.events, events)
@@ -253,6 +256,14 @@ def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[
             break
         died = ended.trying
     return events, died, "" if ended.is_over else programs.death_notice(ended, program)
+
+
+def _ended(program: Sequence[str], plan: Plan, shown: _Shown) -> Ended:
+    """Run the program to its end, in a folder of which nothing stays."""
+    from lightning_gpuprof.trial.program import run
+
+    with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
+        return run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
 
 
 def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> Path:
@@ -268,8 +279,7 @@ def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> Path:
     shown.say(f"no run of this script is here: profiling it for {seconds:.0f} s first")
     plan = Plan(arms=(), seconds=seconds, profile_into=str(into))
     try:
-        with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
-            ended = programs.run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
+        ended = _ended(program, plan, shown)
     finally:
         found = runs() - before
         if ended is None or not ended.is_over:

@@ -16,7 +16,9 @@ def test_every_absence_and_problem_says_what_it_means() -> None:
 
 
 def test_all_areas_are_looked_at() -> None:
-    assert {check.area for check in doctor.examine()} >= {"python", "packages", "host", "torch", "nvml", "plugins"}
+    checks = doctor.examine()
+    assert {check.area for check in checks} >= {"python", "packages", "host", "torch", "nvml", "plugins"}
+    assert {check.name: check.area for check in checks}["/dev/shm"] == "host"
 
 
 def test_every_dependency_of_this_package_is_named() -> None:

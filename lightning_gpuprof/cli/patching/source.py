@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -41,11 +40,6 @@ class Source:
     def parents(self) -> Mapping[ast.AST, ast.AST]:
         """Each node's parent."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
-
-    @cached_property
-    def lines(self) -> list[str]:
-        """Without their ends, as Python counts them."""
-        return [line.decode("utf-8", "replace") for line in re.split(rb"\r\n|\r|\n", self.content)]
 
     @cached_property
     def calls(self) -> list[ast.Call]:

@@ -94,12 +94,16 @@ class Tree:
         words = self.module.code
         return "'" if words.count("'") > words.count('"') else '"'
 
+    @cached_property
+    def _lines(self) -> list[str]:
+        """Without their ends."""
+        return re.split(r"\r\n|\r|\n", self.module.code)
+
     def _span(self, node: ast.expr | ast.stmt) -> tuple[tuple[int, int], tuple[int, int]]:
         """As libcst counts: columns in characters."""
-        lines = re.split(r"\r\n|\r|\n", self.module.code)
 
         def column(line: int, offset: int) -> int:
-            return len(lines[line - 1].encode("utf-8")[:offset].decode("utf-8", "replace"))
+            return len(self._lines[line - 1].encode("utf-8")[:offset].decode("utf-8", "replace"))
 
         end_line, end = node.end_lineno or node.lineno, node.end_col_offset or 0
         return (node.lineno, column(node.lineno, node.col_offset)), (end_line, column(end_line, end))
@@ -165,10 +169,9 @@ class Tree:
             new: In its place.
         """
         (first, _), (last, _) = self._at[old]
-        lines = re.split(r"\r\n|\r|\n", self.module.code)
         code = self.module.code_for_node(new)
-        grown = len(lines[last - 1]) + len(code) - len(self.module.code_for_node(old))
-        if first != last or "\n" in code or grown <= max(_WIDTH, *map(len, lines)):
+        grown = len(self._lines[last - 1]) + len(code) - len(self.module.code_for_node(old))
+        if first != last or "\n" in code or grown <= max(_WIDTH, *map(len, self._lines)):
             return new
 
         def line(indent: str) -> cst.ParenthesizedWhitespace:
