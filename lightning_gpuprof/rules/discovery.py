@@ -149,7 +149,9 @@ def no_such_rule(argument: str, rule_id: object, expected: str, known: Iterable[
         expected: What the argument must do, as a phrase that the closest rules can follow.
         known: Ids of all rules.
     """
-    near = difflib.get_close_matches(str(rule_id), list(known), n=MAX_NAMED, cutoff=0.5)
+    given, ids = str(rule_id), sorted(known)
+    holding = sorted((one for one in ids if given in one.split("-")), key=lambda one: not one.startswith(given))
+    near = holding[:MAX_NAMED] or difflib.get_close_matches(given, ids, n=MAX_NAMED, cutoff=0.5)
     if not near:
         return ArgumentError(argument, rule_id, expected, LIST_ALL)
     meant = f"Did you mean {near[0]!r}? {LIST_ALL}"

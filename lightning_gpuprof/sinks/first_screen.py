@@ -234,7 +234,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         fix=None if first is None else fix_of(first, report.run),
         proof="" if first is None else proof(folder),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
-        opportunities=_opportunities(report.findings),
+        opportunities=_opportunities(report.findings, gained, times),
         checks=CheckList(
             found=len({finding.rule for finding in report.findings}),
             passed=report.checks.passed,
@@ -515,7 +515,10 @@ def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
     return report.wall.total_s - max(0.0, min(saved_ms * report.steps.count / 1e3, most_s))
 
 
-def _opportunities(findings: Sequence[Finding]) -> tuple[Opportunity, ...]:
+def _opportunities(
+    findings: Sequence[Finding], first: Finding | None, speedup_of_first: float | None
+) -> tuple[Opportunity, ...]:
+    """All findings; the one in the headline has the same speed-up here."""
     with_gain: dict[Claim, int] = {}
     for number, finding in enumerate(findings, 1):
         if finding.gain is not None and finding.explains is not None:
@@ -527,7 +530,7 @@ def _opportunities(findings: Sequence[Finding]) -> tuple[Opportunity, ...]:
             severity=finding.severity,
             subject=plain.name(finding.subject),
             saved_ms=likely_saved_ms(finding),
-            speedup=_speedup(finding),
+            speedup=speedup_of_first if finding is first and speedup_of_first is not None else _speedup(finding),
             is_bound=finding.expected is None,
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
         )

@@ -49,6 +49,7 @@ _HEADS: dict[Severity | None, str] = {
 }
 _RULE = re.compile(r"[a-z][a-z0-9-]{0,60}")
 """A rule's id as a command takes it; a plugin may call itself anything."""
+_ASIDE = re.compile(r" \([^()]*\)")
 _COMPUTE = frozenset((*COMPUTE_PHASES, *STEP_PARTS.values()))
 
 
@@ -103,7 +104,7 @@ class _Screen:
                 screen, 0 if "others" in left_out else 1 if "second" in left_out else MAX_OTHERS
             )
         elif screen.today is not None:
-            parts.append(_line(_one_line(screen.today)))
+            parts.append(_line(_one_line(screen.today, width)))
         parts += [Text(""), *_answer(screen, width)]
         return [*parts, *_places(report, self.folder, self.where, explained="explain" not in left_out)]
 
@@ -188,9 +189,16 @@ def _rows(bar: StepBar) -> list[tuple[str, str, float]]:
     return [*rows, (first_screen.OTHER, "other", rest)] if rest > 0.005 * bar.ms else rows
 
 
-def _one_line(bar: StepBar) -> str:
-    parts = [f"{label} {numbers.percent(ms / bar.ms)}" for _, label, ms in _rows(bar)] if bar.ms > 0 else []
-    return f"median step {numbers.significant(bar.ms)} ms: {', '.join(parts)}"
+def _one_line(bar: StepBar, width: int) -> str:
+    """The step and as many of its parts as there is room for."""
+    line = f"median step {numbers.significant(bar.ms)} ms"
+    rows = _rows(bar) if bar.ms > 0 else []
+    for mark, (_, label, ms) in zip((":", *"," * MAX_SEGMENTS), rows, strict=False):
+        part = f"{mark} {label} {numbers.percent(ms / bar.ms)}"
+        if cell_len(line + part) > width - 2:
+            break
+        line += part
+    return line
 
 
 def _outside_steps(report: Report) -> list[RenderableType]:
@@ -237,7 +245,10 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
     ]
     if screen.severity is None:
         few = screen.reliability.kind == "too little"
-        return [*lines, *(_line(text) for text in (screen.sentence, "" if few else screen.checks.words) if text)]
+        sentence = screen.sentence
+        if cell_len(sentence) > width - 2:
+            sentence = _short(f"{_ASIDE.sub('', sentence).split('; ')[0].rstrip('.')}.", width, 1)
+        return [*lines, *(_line(text) for text in (sentence, "" if few else screen.checks.words) if text)]
     if screen.sentence:
         lines.append(indented(sentence_text(_short(screen.sentence, width))))
     fix = screen.fix
@@ -282,7 +293,7 @@ def _line(text: str) -> RenderableType:
     return indented(Text(text, no_wrap=True, overflow="ellipsis"))
 
 
-def _short(text: str, width: int) -> str:
+def _short(text: str, width: int, lines: int = LONGEST_LINES) -> str:
     """A text of at most so many lines that ends between words."""
-    most = LONGEST_LINES * (width - LABEL_WIDTH)
+    most = lines * (width - LABEL_WIDTH)
     return text if len(text) <= most else f"{text[: most - 4].rsplit(' ', 1)[0].rstrip(',;:')} ..."

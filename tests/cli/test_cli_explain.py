@@ -75,6 +75,11 @@ def test_the_page_of_a_rule_of_another_package_is_printed(
     assert capsys.readouterr().out.startswith("# from-elsewhere\n\nFires never.")
 
 
+def test_a_part_of_a_name_is_answered_with_the_rules_that_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "cpu"]) == 2
+    assert "such as cpu-contention, cpu-oversubscription, host-cpu-quota," in capsys.readouterr().err
+
+
 def test_a_misspelt_rule_is_answered_with_the_closest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "input-bond"]) == 2
     assert "Did you mean 'input-bound'?" in capsys.readouterr().err

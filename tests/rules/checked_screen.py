@@ -41,6 +41,7 @@ def check(report: Report) -> FirstScreen:
             named_ms = sum(now.ms for now in screen.today.segments if now.key in named)
             assert sum(lost_ms.get(key or "", 0.0) for key in named) == pytest.approx(min(screen.saved_ms, named_ms))
         of_the_bar = next(one for one in screen.opportunities if one.saved_ms is not None)
+        assert of_the_bar.speedup == pytest.approx(screen.speedup), "the list says what the headline says"
         if report.findings[0].expected is not None:
             assert of_the_bar.saved_ms == pytest.approx(screen.saved_ms), "the list says what the bar says"
         assert screen.wall_after_s is not None
