@@ -14,7 +14,7 @@ slowdown without a named reason also shows for an instant while clocks change: i
 - Drivers that do not report the reasons (WSL, MIG): not evaluated.
 
 ## What to do
-Tell whoever runs the server: power supplies, cables, the limit of the rack. Use another node until then.
+Have the administrator check power supplies, cables and the limit of the rack. Use another node until then.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class PowerBrake(ClockRule):
             subject=gpu.device.title,
             severity="critical" if held_severity(metrics, held, gain) == "critical" else "warning",
             summary=f"{who} slowed {gpu.device.title} down in {percent(held.ratio)} of {clocks.samples:,} busy samples",
-            advice=f"Tell whoever runs the server that {gpu.device.place} gets too little power (power supplies, "
-            "cables, the limit of the rack). Train on another node until then.",
+            advice=f"Have the administrator check the power of {gpu.device.place}: supplies, cables, the limit of the "
+            "rack. Train on another node until then.",
             evidence=(judged,),
             gain=gain,
         )

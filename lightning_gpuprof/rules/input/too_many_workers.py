@@ -138,7 +138,7 @@ class TooManyWorkers(BaseRule):
             summary=f"{counted(state.num_workers, 'worker')} take turns on {cpus(state.usable_cpus)}: each waits for "
             f"a CPU {percent(queued_ratio)} of the time{training}.",
             advice=f"Use fewer workers: {change.added[0]}.{_freed(metrics, state.num_workers - wanted)} "
-            "What it gains has no bound beforehand: compare two runs.",
+            "Compare two runs: the gain cannot be bounded in advance.",
             change=change,
             evidence=(
                 self.evidence("most_workers_ratio", per_cpu, "workers over usable CPUs", ""),

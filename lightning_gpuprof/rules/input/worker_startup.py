@@ -86,7 +86,7 @@ class WorkerStartup(BaseRule):
             severity=severity(found.lower_s * count / run_s(metrics), metrics.steps.steady_count),
             subject=facts.dataset or "DataLoader",
             summary=f"Starting {counted(workers, 'worker')} anew takes {seconds(found.cost_s)} of each "
-            f"{seconds(found.epoch_s)} epoch: {percent(cost_ratio)}, {counted(count, 'time')}.",
+            f"{seconds(found.epoch_s)} epoch ({percent(cost_ratio)}), {counted(count, 'time')} in all.",
             advice=f"Keep the workers alive between epochs: {', '.join(change.added)}. {counted(count, 'epoch start')} "
             f"waited {seconds(found.sum_s)} in total.",
             change=change,

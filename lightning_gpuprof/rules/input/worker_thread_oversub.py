@@ -134,6 +134,6 @@ def _advice(metrics: Metrics, *, each: float) -> str:
     libraries = "" if given == 1 else " Set OMP_NUM_THREADS=1 for OpenMP libraries."
     return (
         f"Let each worker compute on one thread instead of {each:.0f}: {_ONE_THREAD.added[0]}. Take "
-        f"torch.set_num_threads out of the dataset, and call cv2.setNumThreads(0) for OpenCV.{libraries} What it gains "
-        "has no bound beforehand: compare two runs."
+        f"torch.set_num_threads out of the dataset, and call cv2.setNumThreads(0) for OpenCV.{libraries} Compare "
+        "two runs: the gain cannot be bounded in advance."
     )

@@ -81,8 +81,8 @@ class WaveQuantisation(KernelRule):
             run,
             subject=name,
             summary=f"{name} takes {of_each_step(window.per_step_ms(worst.total_us), run.period_ms)}. It runs "
-            f"{waves:.2g} waves of blocks, of whose slots {percent(tail)} stay empty (estimated from the launches)."
-            + (f" Likewise: {listed(others)}." if others else ""),
+            f"{waves:.2g} waves of blocks and leaves {percent(tail)} of their slots empty (estimated from "
+            "the launches)." + (f" Likewise: {listed(others)}." if others else ""),
             advice=_advice(condition(metrics, "loader.batch_size"), waves),
             evidence=(
                 self.evidence("least_tail_ratio", tail, "empty slots of the waves"),

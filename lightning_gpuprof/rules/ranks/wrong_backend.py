@@ -62,7 +62,7 @@ class WrongBackend(BaseRule):
         )
         return self.finding(
             subject=str(strategy),
-            summary=f"{ranks} GPU ranks communicate through {backend}: gradients take the way through host memory.",
+            summary=f"{ranks} GPU ranks communicate through {backend}: gradients go through host memory.",
             advice=f"Use NCCL, the default on GPUs: {change.added[0]}.",
             change=change,
             evidence=(

@@ -152,7 +152,8 @@ def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float)
             "larger, batch samples of similar size together or limit the total per batch. If not, look for what "
             "stops the whole process: other jobs, a lower clock, garbage collection."
         ), None
-    shown = f"in batches {outliers.some_batches}" if outliers.batches else "in the outlying steps"
+    batch = "batch" if outliers.count == 1 else "batches"
+    shown = f"in {batch} {outliers.some_batches}" if outliers.batches else "in the outlying steps"
     when = f"every {every} steps ({shown})" if every else shown
     found, loader = metrics.input, metrics.loader
     has_workers = loader is not None and bool(loader.num_workers)
