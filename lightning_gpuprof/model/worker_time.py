@@ -33,18 +33,22 @@ class WorkerTime:
     """Of the worker with fewest."""
 
 
-def sampled_rows(rows: Sequence[WorkerUse]) -> list[WorkerUse]:
+def sampled_rows(rows: Sequence[WorkerUse], least: int = MIN_SAMPLES) -> list[WorkerUse]:
     """Workers that were sampled often enough.
+
+    Args:
+        rows: All of them.
+        least: Samples that each of them needs.
 
     Raises:
         MissingSignal: There is none.
     """
     if not rows:
         raise MissingSignal("the time of the DataLoader workers was not sampled")
-    often = [row for row in rows if row.samples >= MIN_SAMPLES]
+    often = [row for row in rows if row.samples >= least]
     if not often:
         most = max(row.samples for row in rows)
-        raise MissingSignal(f"the DataLoader workers were sampled {most} times, {MIN_SAMPLES} are needed")
+        raise MissingSignal(f"the DataLoader workers were sampled {most} times, {least} are needed")
     return often
 
 

@@ -15,7 +15,7 @@ fewer threads gain cannot be bounded: measure it (`gpuprof compare`).
 ## When it is wrong
 - If other processes hold the CPUs, the sum stays small and the rule is silent, although pools are there.
 - On CPUs that idle, threads in workers make batches faster: the run queue must show that CPUs are short.
-- Fewer than five samples of a worker (one a second), no `/proc`: not evaluated.
+- Fewer than three samples of a worker (one a second), no `/proc`: not evaluated.
 
 ## What to do
 In the dataset or in `worker_init_fn`: `torch.set_num_threads(1)`, `cv2.setNumThreads(0)`; in the environment
@@ -61,12 +61,14 @@ class WorkerThreadOversub(BaseRule):
     least_sum_ratio: float = threshold(1.2, source="heuristic: one thread computes and queues for 1.0 together")
     least_queued_ratio: float = threshold(0.10, source="heuristic: below it CPUs are not short")
     least_delay_ratio: float = threshold(0.05, source="catalogue: run-queue time of the main thread")
+    least_samples: int = threshold(3, source="heuristic: without this rule cpu-contention says that no setting helps")
 
     examples = (
         fires(
             "workers have four threads", "warning", "on 4 threads each, 8 for 2 CPUs ... OMP_NUM_THREADS=1", **_POOLS
         ),
         fires("one thread could do 99 % of it", "warning", "compute on 4 threads", **_each(cpu=0.61)),
+        fires("they were sampled three times", "warning", "compute on 4 threads", **_each(samples=3)),
         fires("three halves of the CPUs", "warning", "for 2 CPUs", **_each(threads=3.6)),
         quiet("little more than one thread can do", **_each(cpu=0.59)),
         quiet("fewer threads", **_each(threads=3.5)),
@@ -77,6 +79,7 @@ class WorkerThreadOversub(BaseRule):
         looks_alike("there are CPUs enough", **{**_each(cpu=3.0, delay=0.02), "usable_cpus": 16.0}),
         looks_alike("no thread waits for a CPU", **_each(cpu=3.0, delay=0.02)),
         not_evaluated("the workers were not sampled", "was not sampled", items_ms=39.0),
+        not_evaluated("they were sampled twice", "sampled 2 times, 3 are needed", **_each(samples=2)),
         not_evaluated("the run queue is not known", "run-queue time", **_each(delay=None)),
     )
 
@@ -84,7 +87,7 @@ class WorkerThreadOversub(BaseRule):
         state = measured(metrics.loading)
         if not state.num_workers or not self._matters(metrics):
             return None
-        rows = sampled_rows(metrics.host.worker_rows)
+        rows = sampled_rows(metrics.host.worker_rows, self.least_samples)
         threads = [row.use.threads_count for row in rows if row.use.threads_count is not None]
         spent = [
             (row.use.cpu_cpus.mean, row.use.run_delay_ratio.mean)
