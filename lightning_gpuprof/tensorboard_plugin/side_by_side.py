@@ -36,7 +36,8 @@ def render(
 
 
 def _column(name: str, body: str) -> str:
-    return f'<div class="column">\n<h2 class="run-name">{bdi(plain.name(name))}</h2>\n{body}</div>\n'
+    shown = bdi(plain.name(name.removesuffix("/gpuprof")))
+    return f'<div class="column">\n<h2 class="run-name">{shown}</h2>\n{body}</div>\n'
 
 
 def _with_renamed_ids(body: str) -> str:
@@ -50,6 +51,8 @@ def _changes(anchor: str, held: Comparison) -> str:
         parts = comparison_tables.change_table("Parts of the wall time", comparison_tables.large(held.parts))
         from_reports = held.sources is not None and set(held.sources) != {"journal"}
         hint = f'<p class="hint">{FROM_REPORTS}</p>\n' if from_reports else ""
+        if sources := comparison_tables.sources(held):
+            hint = f"<p>Intervals: {bdi(sources)}</p>\n{hint}"
         folded = f"<details>\n<summary>All numbers</summary>\n{hint}{_titled(totals)}{_titled(parts)}</details>\n"
         return f"{compared(held)}{_section(folded)}"
     tables = {

@@ -25,7 +25,9 @@ def compared(comparison: Comparison) -> str:
         comparison: Of two runs.
     """
     found = answer(comparison)
-    runs = " → ".join(bdi(plain.visible(name)) for name in (comparison.before, comparison.after))
+    runs = " → ".join(
+        bdi(plain.visible(name).removesuffix("/gpuprof")) for name in (comparison.before, comparison.after)
+    )
     kind = _SEVERITY.get(comparison.outcome, "info")
     bars = "" if found.times is None else _bars(found.times, found.target, found.phases)
     facts = "".join(f"<dt>{escape(label)}</dt><dd>{bdi(_arrow(text))}</dd>\n" for label, text in found.facts)
