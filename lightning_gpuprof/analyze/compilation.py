@@ -19,7 +19,7 @@ MAX_LISTED = 200
 """Recompiles, and places of graph breaks, that a report lists; it counts all."""
 
 
-def steps_compiled_in(journal: Journal) -> Mask:
+def compiled_steps(journal: Journal) -> Mask:
     """Steps in which anything was compiled; shape (n,)."""
     steps = journal.steps
     found = np.zeros(len(steps), np.bool_)
@@ -37,7 +37,7 @@ def compile_facts(journal: Journal, chosen: Selection, compiled: Mask) -> Compil
     Args:
         journal: One rank's journal.
         chosen: Which steps are steady.
-        compiled: Of :func:`steps_compiled_in`.
+        compiled: Of :func:`compiled_steps`.
     """
     records, last = journal.compilations, journal.compiler_counts
     if not records and last is None:

@@ -95,7 +95,7 @@ def _steps(journals: Sequence[Journal]) -> DataTable:
 def _steps_of(journal: Journal) -> dict[str, np.ndarray]:
     steps = journal.steps
     phases = steps.phases(journal.slots)
-    chosen = steady.select(steps, phases, compilation.steps_compiled_in(journal))
+    chosen = steady.select(steps, phases, compilation.compiled_steps(journal))
     return {
         "rank": np.full(len(steps), journal.header.rank, np.int64),
         "batch": steps.batch,

@@ -75,7 +75,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     """
     steps = journal.steps
     phases = steps.phases(journal.slots)
-    compiled = compilation.steps_compiled_in(journal)
+    compiled = compilation.compiled_steps(journal)
     chosen = steady.select(steps, phases, compiled)
     period = steps.period_ns[chosen.steady]
     host = host_use(journal, _from_ns(steps, chosen))
@@ -161,7 +161,7 @@ def with_end(
         notices: Notices that did not reach the journal.
     """
     phases = journal.steps.phases(journal.slots)
-    chosen = steady.select(journal.steps, phases, compilation.steps_compiled_in(journal))
+    chosen = steady.select(journal.steps, phases, compilation.compiled_steps(journal))
     crowd = signals.caveats(metrics.cpu, metrics.host, journal.header.world_size)
     told = [*journal.notices, *notices]
     ended = dataclasses.replace(metrics, **_account(journal, windows, phases, metrics.steps, chosen, told, crowd))

@@ -238,13 +238,13 @@ def _outlying_steps(metrics: Metrics, in_steps: float) -> Cause | None:
     stalls = metrics.stalls
     if not isinstance(stalls, Stalls) or stalls.alike:  # work of larger batches
         return None
-    outliers, told_ms = stalls.outliers, stalls.attributed_ms
+    outliers, attributed_ms = stalls.outliers, stalls.attributed_ms
     if outliers.count == 0 or outliers.excess_ms == 0:
         return None
-    holders = dominant_phases(told_ms, named_ratio=0.8)
+    holders = dominant_phases(attributed_ms, named_ratio=0.8)
     if outliers.excess_ms < LIMIT_S * 1e3 and stalls.may_be_pauses((phase for phase, _ in holders), UNLIKELY):
         return None
-    ratio = min(1.0, sum(told_ms.values()) / outliers.total_ms, outliers.excess_ms / outliers.total_ms)
+    ratio = min(1.0, sum(attributed_ms.values()) / outliers.total_ms, outliers.excess_ms / outliers.total_ms)
     phase, part = holders[0]
     return Cause(
         kind=_KIND_OF_PHASE.get(phase, "host-bound"),

@@ -29,7 +29,7 @@ from lightning_gpuprof.rules.bounds import Pace, most_ms, phases_ms, workers_pac
 from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
 from lightning_gpuprof.rules.discovery import describe, installed
 from lightning_gpuprof.rules.prediction import expected
-from lightning_gpuprof.rules.steps.since_when import since_when
+from lightning_gpuprof.rules.steps.onset import with_onset
 from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
 
@@ -90,7 +90,7 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
         except Exception as error:  # one rule's mistake must not cost the report
             not_evaluated.append(NotEvaluated(rule=rule.id, why=f"failed: {describe(error)}"))
     specialises = {rule.id: tuple(getattr(rule, "specialises", ())) for rule in rules}
-    settled = since_when(settle(findings, metrics, specialises), metrics)
+    settled = with_onset(settle(findings, metrics, specialises), metrics)
     alone = {finding.rule: finding for finding in findings}
     settled = tuple(_with_expected(one, alone[one.rule], metrics) for one in settled)
     return Diagnosis(

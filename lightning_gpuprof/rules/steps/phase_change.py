@@ -37,7 +37,14 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, measured, severity, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.step_drift import StepDrift
-from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, how_it_moved, into_the_run, where_to_look, window_at
+from lightning_gpuprof.rules.steps.uneven import (
+    LIMIT_S,
+    UNKNOWN,
+    computing_words,
+    elapsed_words,
+    suspect_words,
+    window_at,
+)
 
 _PLANNED = " It changes at the start of an epoch, where layers, data or batches may change by design."
 _COLD = " The first epoch read the data, later ones find them in a cache: this cost is past."
@@ -82,8 +89,8 @@ class PhaseChange(BaseRule):
         return self.finding(
             severity=level,
             subject=change.phase,
-            summary=f"{_words(found)}{how_it_moved(change)}{''.join(caveats)}",
-            advice=f"Find what changed at batch {later.from_batch} in {where_to_look(metrics, change)}. Two trace "
+            summary=f"{_words(found)}{computing_words(change)}{''.join(caveats)}",
+            advice=f"Find what changed at batch {later.from_batch} in {suspect_words(metrics, change)}. Two trace "
             f"windows show the difference: GpuProfiler(windows={windows}).",
             evidence=(
                 worthwhile_evidence("excess of the slow part, per step", found.recoverable_ms, mean_ms),
@@ -127,8 +134,8 @@ def _words(found: LevelChange) -> str:
 
 def _where(slow: Stretch, levels: tuple[Stretch, ...]) -> str:
     if slow is levels[-1]:
-        return f"From batch {slow.from_batch} on{into_the_run(slow)}"
+        return f"From batch {slow.from_batch} on{elapsed_words(slow)}"
     following = levels[levels.index(slow) + 1]
     if slow is levels[0]:
-        return f"Until batch {following.from_batch}{into_the_run(following)}"
+        return f"Until batch {following.from_batch}{elapsed_words(following)}"
     return f"From batch {slow.from_batch} until {following.from_batch}"

@@ -31,7 +31,7 @@ from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, measured, severity, steady_period_ms, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, how_it_moved, where_to_look
+from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, computing_words, suspect_words
 
 _GROWING = {"phase": "forward", "levels_ms": (0.0, 10.0, 20.0, 30.0, 40.0)}
 _JUMP = {"phase": "forward", "levels_ms": (0.0, 0.5, 1.0, 29.0, 30.0), "slope": 0.03}
@@ -74,8 +74,8 @@ class StepDrift(BaseRule):
             summary=f"The step time grew gradually from {millis(growth.first_ms)} to {millis(change.slow.period_ms)} "
             f"over {counted(steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
             f"{percent(change.phase_ratio)} of it is in "
-            f"{change.phase}.{how_it_moved(change)}{UNKNOWN if unknown else ''}",
-            advice=f"Find what grows with every step in {where_to_look(metrics, change)}: a list, a metric's state or "
+            f"{change.phase}.{computing_words(change)}{UNKNOWN if unknown else ''}",
+            advice=f"Find what grows with every step in {suspect_words(metrics, change)}: a list, a metric's state or "
             "a kept graph. Keep loss.detach() instead of loss, limit lists (collections.deque(maxlen=...)), reset "
             "metrics in on_train_epoch_end.",
             evidence=(

@@ -15,7 +15,7 @@ LIMIT_S = 0.5
 """Least time that an uneven run must cost. Heuristic: shorter ones are accidents of the machine."""
 
 
-def how_it_moved(change: SpeedChange) -> str:
+def computing_words(change: SpeedChange) -> str:
     """A clause on whether the main thread computes or waits longer; empty if that was not measured."""
     if change.waits_longer:
         return " The main thread waits longer there and computes no longer."
@@ -28,12 +28,12 @@ UNKNOWN = " Whether other processes took the CPUs was not measured."
 """Said of a change that may be the machine's for want of a measurement."""
 
 
-def into_the_run(part: Stretch) -> str:
+def elapsed_words(part: Stretch) -> str:
     """When a part begins: `` (12.3 s into the run)``, empty if that is not known."""
     return f" ({seconds(part.from_s)} into the run)" if part.from_s is not None and possible(part.from_s) else ""
 
 
-def where_to_look(metrics: Metrics, change: SpeedChange) -> str:
+def suspect_words(metrics: Metrics, change: SpeedChange) -> str:
     """The callback, the line or the data that the change points at, as the object of "find what changed in".
 
     Args:

@@ -12,8 +12,8 @@ from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.input.single_process_loading import SingleProcessLoading
+from lightning_gpuprof.rules.steps.onset import with_onset
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
-from lightning_gpuprof.rules.steps.since_when import since_when
 
 WORK: dict[Phase, float] = {"forward": 1.0, "backward": 0.8, "optimizer": 0.3, "loop": 0.3}
 
@@ -110,8 +110,8 @@ def test_a_host_that_was_ahead_of_a_device_has_no_change() -> None:
     device = replace(metrics, run={**metrics.run, "device.type": "cuda"})
     slow = next(f for f in diagnose(metrics, [SingleProcessLoading()]).findings)
     plain = msgspec.structs.replace(slow, summary="Loading is slow.")
-    assert since_when([plain], metrics) != (plain,)
-    assert since_when([plain], device) == (plain,)
+    assert with_onset([plain], metrics) != (plain,)
+    assert with_onset([plain], device) == (plain,)
 
 
 def test_a_slow_part_that_ended_is_told_with_its_end() -> None:
@@ -126,7 +126,7 @@ def test_the_cost_of_lr_schedulers_is_a_part_of_the_optimizer() -> None:
     before, after = metrics.evenness.speed_levels
     slow = msgspec.structs.replace(after, phases_ms={**before.phases_ms, "optimizer": 4.5})
     finding = msgspec.structs.replace(loading_of(metrics), summary="", explains=claims.LR_SCHEDULER)
-    told = since_when([finding], replace(metrics, evenness=Evenness(speed_levels=(before, slow))))
+    told = with_onset([finding], replace(metrics, evenness=Evenness(speed_levels=(before, slow))))
     assert "Since batch 121" in told[0].summary
 
 

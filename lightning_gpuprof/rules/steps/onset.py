@@ -9,10 +9,10 @@ import msgspec
 from lightning_gpuprof.model.evenness import SpeedChange
 from lightning_gpuprof.rules.base import Finding, Metrics, millis
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
-from lightning_gpuprof.rules.steps.uneven import into_the_run
+from lightning_gpuprof.rules.steps.uneven import elapsed_words
 
 
-def since_when(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, ...]:
+def with_onset(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, ...]:
     """The first finding about the phase that changed says when that was, unless it is the one about the change.
 
     Args:
@@ -37,4 +37,4 @@ def _words(change: SpeedChange, metrics: Metrics) -> str:
     lasts = after is metrics.evenness.speed_levels[-1]
     when = f"Since batch {after.from_batch}" if lasts else f"From batch {after.from_batch} to {after.to_batch}"
     took = "takes" if lasts else "took"
-    return f"{when}{into_the_run(after)}, {change.phase} {took} {millis(now_ms)} instead of {millis(then_ms)}."
+    return f"{when}{elapsed_words(after)}, {change.phase} {took} {millis(now_ms)} instead of {millis(then_ms)}."
