@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
     CPU_NS,
 ) = range(20)
 """Places of the counters."""
+_SUMMED = (BATCHES, MADE_NS, CPU_NS, MEASURED, ITEMS, ITEM_NS, COLLATE_NS, IDLE_NS, IDLE_COUNT, OWN_NS, FAILED)
 
 COUNTERS = 32
 BUCKETS = 128
@@ -154,19 +155,7 @@ class Reading:
 
     def add(self, other: Reading) -> None:
         """Sum up with another; the identity (process, seed, kind) is the other's."""
-        for place in (
-            BATCHES,
-            MADE_NS,
-            CPU_NS,
-            MEASURED,
-            ITEMS,
-            ITEM_NS,
-            COLLATE_NS,
-            IDLE_NS,
-            IDLE_COUNT,
-            OWN_NS,
-            FAILED,
-        ):
+        for place in _SUMMED:
             self.counters[place] += other.counters[place]
         for place in (ITEM_MAX_NS, COLLATE_MAX_NS, LAST_NS):
             self.counters[place] = max(self.counters[place], other.counters[place])

@@ -68,20 +68,11 @@ VALUES: Mapping[Query, tuple[str, ...]] = {
 }
 """Names of the values that each query answers, in the order of the answer; queries are asked in this order."""
 
-LABELS: Mapping[Query, str] = {
-    "utilization": "utilization",
-    "memory": "memory",
-    "power": "power",
-    "energy": "energy",
-    "temperature": "temperature",
+LABELS: Mapping[Query, str] = {query: query.replace("_", " ") for query in VALUES} | {
     "sm_clock": "SM clock",
-    "memory_clock": "memory clock",
     "clock_events": "what limits the clocks",
     "activity": "activity of SMs, tensor cores and DRAM by GPM",
-    "power_limit": "power limit",
-    "performance_state": "performance state",
     "pcie_link": "PCIe link",
-    "processes": "processes",
     "pcie_throughput": "PCIe throughput",
     "ecc_errors": "ECC errors",
     "memory_repairs": "remapped rows",
