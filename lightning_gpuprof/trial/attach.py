@@ -17,6 +17,7 @@ import msgspec
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Event, Over, Plan, Skipped
 from lightning_gpuprof.trial.at_start import set_arguments
+from lightning_gpuprof.trial.harmless import TrialOver
 
 if TYPE_CHECKING:
     from lightning_gpuprof.trial.harmless import LeftOut
@@ -34,10 +35,6 @@ _RANK_OVER = 77
 _MOST_WORDS = 160
 """Characters of an error of others."""
 _CLASSES = (("lightning.pytorch", "Trainer"), ("pytorch_lightning", "Trainer"))
-
-
-class TrialOver(SystemExit):
-    """Ends the program that trains; exit code 0, but in ranks that it spawned."""
 
 
 def attach(folder: Path) -> None:
