@@ -96,7 +96,8 @@ def opened(rendered: str, tmp_path: Path) -> Iterator[tuple[object, list[str]]]:
         pytest.skip("no browser is installed")
     target = tmp_path / "compare.html"
     full = sample_report.full_report()
-    comparison_html.write(compare(full, slower(full)), target)
+    promised = msgspec.structs.replace(compare(full, slower(full)), predicted_step_speedup_max=1.3)
+    comparison_html.write(promised, target)
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 900, "height": 700})
@@ -114,4 +115,9 @@ def test_a_browser_shows_it_without_a_request_or_a_complaint(opened: tuple[objec
     assert asked == []
     shown = page.locator("#outcome .outcome")  # type: ignore[attr-defined]
     assert shown.inner_text() == "Regressed."
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")  # type: ignore[attr-defined]
+    for width, height in ((900, 700), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})  # type: ignore[attr-defined]
+        assert page.locator(".target b").is_visible()  # type: ignore[attr-defined]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width  # type: ignore[attr-defined]
+        outcome = page.locator("#outcome").bounding_box()  # type: ignore[attr-defined]
+        assert outcome["y"] + outcome["height"] <= height, "the answer is one view"
