@@ -115,7 +115,8 @@ def source_of(rule: type, name: str) -> str:
     """
     fields: Mapping[str, object] = getattr(rule, "__dataclass_fields__", {})
     metadata: Mapping[str, str] = getattr(fields.get(name), "metadata", {})
-    return metadata.get("source", "")
+    sources: Mapping[str, str] = getattr(rule, "sources", {})
+    return metadata.get("source") or sources.get(name, "")
 
 
 class Words(TypedDict):
@@ -149,11 +150,22 @@ class BaseRule:
     """The time that its findings account for, unless they have their own; None: none."""
     examples: ClassVar[tuple[Example, ...]] = ()
     """Runs and what the rule makes of them: tests, and the section Example of its page."""
+    sources: ClassVar[Mapping[str, str]] = {}
+    """Where each threshold comes from; a rule that is decorated by hand as well loses it from its fields."""
 
     def __init_subclass__(cls) -> None:
         if "id" in vars(cls):
             cls.__doc__ = cls.__doc__ or sys.modules[cls.__module__].__doc__
             dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+            cls.sources = {name: source_of(cls, name) for name in vars(cls)["__dataclass_fields__"]}
+            for name in ("__setattr__", "__delattr__"):  # a second @dataclass(frozen=True) refuses to replace them
+                delattr(cls, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
     def evidence(
         self, threshold: str, value: float | str, name: str, unit: str | None = None, *, limit: float | None = None

@@ -5,7 +5,7 @@ import inspect
 import math
 import textwrap
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, dataclass, fields
 
 import msgspec
 import pytest
@@ -114,6 +114,27 @@ def test_evidence_has_limit_and_source_of_its_threshold() -> None:
     )
     with pytest.raises(AttributeError, match="least_rato"):
         rule.evidence("least_rato", 0.1, "share")
+
+
+def test_a_rule_may_be_decorated_by_hand_as_well() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Decorated(BaseRule):
+        id = "decorated"
+        least_ratio: float = threshold(0.05, source="somebody")
+
+    rule = Decorated(least_ratio=0.1)
+    assert rule.evidence("least_ratio", 0.2, "share") == Evidence(
+        name="share", value=0.2, unit="ratio", limit=0.1, source="somebody"
+    )
+    assert rule == Decorated(least_ratio=0.1) != Decorated()
+
+
+@pytest.mark.parametrize("rule", [Example(), *discover().rules], ids=lambda rule: rule.id)
+def test_a_rule_is_frozen(rule: BaseRule) -> None:
+    with pytest.raises(FrozenInstanceError):
+        rule.least_ratio = 0.5
+    with pytest.raises(FrozenInstanceError):
+        del rule.id
 
 
 def thresholds_named(rule: type) -> Iterator[str | None]:

@@ -81,7 +81,7 @@ class H2dSlowLink(BaseRule):
             severity=at_most_warning(severity(saved_ms / period_ms, metrics.steps.steady_count)),
             subject=device.title,
             summary=f"Copies of {sizes} from pinned memory reach {speed / 1e9:.1f} GB/s. That is {percent(reached)} of "
-            f"PCIe {link}, and {millis(saved_ms)} of each {millis(period_ms)} step longer than at its full speed.",
+            f"PCIe {link}: each {millis(period_ms)} step takes {millis(saved_ms)} longer than at its full speed.",
             advice=f"Bind the process to the CPU socket of {device.place}: numactl --cpunodebind=N --membind=N "
             "python ...; nvidia-smi topo -m shows N (NUMA affinity).",
             evidence=(
