@@ -69,6 +69,10 @@ class TrialError(GpuProfError):
     """``gpuprof try`` cannot try what it was asked to."""
 
 
+class TrialOver(SystemExit):
+    """No error: ends the program that trains once its trial is over; exit code 0, but in ranks that it spawned."""
+
+
 class PatchError(GpuProfError):
     """A user's file cannot be read as code, or changed meanwhile."""
 

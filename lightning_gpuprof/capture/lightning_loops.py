@@ -172,9 +172,7 @@ class LoopEdges:
     def _common_points(self, loop: str) -> list[PatchPoint]:
         """Of the loop of any stage."""
         return [
-            PatchPoint(
-                "_teardown", self._wrap_teardown, "an error inside a learning rate search ends without a report"
-            ),
+            PatchPoint("_teardown", self._wrap_teardown, _LOSS_OF_TEARDOWN),
             PatchPoint(f"{loop}.run", self._wrap_run, _LOSS_OF_RUN),
             PatchPoint(f"{loop}.setup_data", self._timed_as("setup_data", "loop"), _LOSS_OF_SETUP),
         ]

@@ -81,13 +81,14 @@ def parse_share(argument: str, text: str) -> float:
 def _run(options: Namespace) -> int:
     from lightning_gpuprof import pipeline  # analysis and rules: not for --help
 
+    allow, threshold_ratio = _groups(options.allow), parse_share("--threshold", options.threshold)  # before all reading
     comparison = pipeline.compare_runs(
         source.load_run(options.before),
         source.load_run(options.after),
         before_name=str(options.before),
         after_name=str(options.after),
-        allow=_groups(options.allow),
-        threshold_ratio=parse_share("--threshold", options.threshold),
+        allow=allow,
+        threshold_ratio=threshold_ratio,
         metrics=options.metric,
     )
     if options.json:

@@ -272,8 +272,8 @@ def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> Path:
 
     into = Path(OWN_FOLDER).absolute()
 
-    def runs() -> set[Path]:
-        return set(runs_below(into, source.JOURNALS).folders) if into.is_dir() else set()
+    def runs() -> tuple[Path, ...]:
+        return runs_below(into, source.JOURNALS).folders if into.is_dir() else ()
 
     before, ended = runs(), None
     shown.say(f"no run of this script is here: profiling it for {seconds:.0f} s first")
@@ -281,13 +281,13 @@ def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> Path:
     try:
         ended = _ended(program, plan, shown)
     finally:
-        found = runs() - before
+        found = [folder for folder in runs() if folder not in before]
         if ended is None or not ended.is_over:
             for folder in found:
                 shutil.rmtree(folder, ignore_errors=True)
     if not ended.is_over or not found:
         raise TrialError(programs.death_notice(ended, program) if found else programs.failure_reason(ended, program))
-    return found.pop()
+    return found[0]
 
 
 def _run_of(directory: Path | None, program: Sequence[str]) -> Path | None:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lightning_gpuprof.errors import TrialError
+from lightning_gpuprof.errors import TrialError, TrialOver
 from lightning_gpuprof.model.trial import Event, Over, Plan, Skipped
 from lightning_gpuprof.trial.at_start import set_arguments
-from lightning_gpuprof.trial.harmless import TrialOver
 
 if TYPE_CHECKING:
     from lightning_gpuprof.trial.harmless import LeftOut

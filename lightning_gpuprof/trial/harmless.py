@@ -26,10 +26,6 @@ _LEFT_OUT = {
 """Callbacks that write, that end a training, or that run one of their own before it."""
 
 
-class TrialOver(SystemExit):
-    """Ends the program that trains; exit code 0, but in ranks that it spawned."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
     """What of the user's program does not run."""

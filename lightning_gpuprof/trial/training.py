@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from lightning_gpuprof.errors import TrialError
+from lightning_gpuprof.errors import TrialError, TrialOver
 from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, Skipped, Started, Trying
 from lightning_gpuprof.trial.at_start import needs_process, runtime_part
-from lightning_gpuprof.trial.harmless import LeftOut, TrialOver, do_nothing, keep_learning_rates
+from lightning_gpuprof.trial.harmless import LeftOut, do_nothing, keep_learning_rates
 from lightning_gpuprof.trial.schedule import Schedule
 from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed, mean_samples
 from lightning_gpuprof.trial.switches import Switched, switched

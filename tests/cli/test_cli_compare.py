@@ -157,6 +157,11 @@ def test_wrong_options_are_errors_with_the_way_out(
     assert words in capsys.readouterr().err
 
 
+def test_a_wrong_option_is_an_error_before_any_run_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "nowhere", "nowhere", "--threshold", "five"]) == 2
+    assert "--threshold must be a share" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "ratio"), [("5%", 0.05), ("5 %", 0.05), ("0.05", 0.05), ("0%", 0.0), ("12.5%", 0.125)]
 )

@@ -220,8 +220,9 @@ def test_a_wrong_option_in_yaml_is_told_in_words(cli: Callable[..., None]) -> No
         cli(CONFIG, "--trainer.callbacks.trace.active=0")
 
 
-def test_importing_the_package_imports_neither_torch_nor_lightning() -> None:
-    code = "import sys, lightning_gpuprof.pipeline; print([m for m in ('torch', 'lightning') if m in sys.modules])"
+@pytest.mark.parametrize("module", ["pipeline", "factory", "trial.program"])
+def test_importing_the_package_imports_neither_torch_nor_lightning(module: str) -> None:
+    code = f"import sys, lightning_gpuprof.{module}; print([m for m in ('torch', 'lightning') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
