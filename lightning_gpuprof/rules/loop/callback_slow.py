@@ -72,6 +72,14 @@ class CallbackSlow(BaseRule):
         fires("one sleeps 20 of 37 ms", "critical", "20.0 ms ... begin Slow.on_train_batch", saves_ms=20.0, **_SLOW),
         fires("it has a batch index", "critical", "Run it every 54 batches ... `if batch_idx % 54:", **_SLOW),
         fires("it has none", "critical", "global_step % 54", **_costs(20.0, "EMA{}", "on_before_zero_grad")),
+        fires(
+            "the module has none",
+            "critical",
+            "Net takes 20.0 ms ... begin Net.on_after_backward with `if self.global_step % 54: return`",
+            lacks="Callback Net",
+            **_costs(20.0, "Net", "on_after_backward"),
+            run={"model.class": "Net"},
+        ),
         fires("validation was run", "critical", "batch_idx % 54: return ... on_validation_epoch_end", **_VALIDATING),
         fires("the bar is slow", "critical", "refresh_rate=23)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
         fires("two are slow", "critical", "AlsoSlow 12 %", times_ms={"callbacks": 30.0}, callbacks_ms=_TWO),
@@ -97,7 +105,11 @@ class CallbackSlow(BaseRule):
         shown_ratio = taken_ms / period_ms
         others = [f"{c.owner} {percent(c.ratio)}" for c in worth[1:4]]
         also = f" Also above {percent(self.least_ratio)}: {listed(others)}." if others else ""
-        what = f"Callback {owner} takes" if hook else f"Hooks of {owner} itself take"
+        what = (
+            f"{'' if _is_module(metrics, owner) else 'Callback '}{owner} takes"
+            if hook
+            else f"Hooks of {owner} itself take"
+        )
         where = f", mostly in {hook}" if hook else ""
         on_cpu = bool(is_cpu_only(metrics))
         waits = not on_cpu and "ProgressBar" in owner  # for the device, which progress-bar-sync explains
@@ -121,12 +133,18 @@ class CallbackSlow(BaseRule):
         )
 
 
+def _is_module(metrics: Metrics, owner: str) -> bool:
+    """Whether it is the LightningModule, whose hooks get no ``trainer``."""
+    return owner == condition(metrics, "model.class")
+
+
 def _rarer(metrics: Metrics, slowest: CallbackCost, every: int) -> tuple[str, Change]:
     """How the user's own code works every so many batches."""
     loop = _LOOPS.get(str(condition(metrics, "stage")), "train")
     if slowest.hook:
         where = f"{slowest.owner}.{slowest.hook}"
-        count = "batch_idx" if slowest.hook in _HOOKS_WITH_BATCH_IDX else "trainer.global_step"
+        step = "self.global_step" if _is_module(metrics, slowest.owner) else "trainer.global_step"
+        count = "batch_idx" if slowest.hook in _HOOKS_WITH_BATCH_IDX else step
     else:
         where = f"on_{loop}_batch_start, on_{loop}_batch_end and the hooks between"
         count = "self.global_step" if loop == "train" else "batch_idx"
