@@ -105,11 +105,8 @@ class CallbackSlow(BaseRule):
         shown_ratio = taken_ms / period_ms
         others = [f"{c.owner} {percent(c.ratio)}" for c in worth[1:4]]
         also = f" Also above {percent(self.least_ratio)}: {listed(others)}." if others else ""
-        what = (
-            f"{'' if _is_module(metrics, owner) else 'Callback '}{owner} takes"
-            if hook
-            else f"Hooks of {owner} itself take"
-        )
+        name = owner if _is_module(metrics, owner) else f"Callback {owner}"
+        what = f"{name} takes" if hook else f"Hooks of {owner} itself take"
         where = f", mostly in {hook}" if hook else ""
         on_cpu = bool(is_cpu_only(metrics))
         waits = not on_cpu and "ProgressBar" in owner  # for the device, which progress-bar-sync explains
