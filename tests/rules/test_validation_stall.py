@@ -29,3 +29,14 @@ def test_half_a_second_of_validation_beside_few_steps_is_not_enough_data() -> No
     metrics = build(steps=8, steady=0, epochs=1, validation=(1, 0.8), checkpoint=(0, 0.0))
     assert diagnose(metrics).verdict.kind == "not-enough-data"
     assert diagnose(metrics).findings == ()
+
+
+def test_a_setting_of_the_run_is_replaced_not_set_a_second_time() -> None:
+    """In a YAML, of two equal keys the last one would win."""
+    metrics = build(
+        validation=(16, 25.0), run={"trainer.val_check_interval": 0.25, "trainer.check_val_every_n_epoch": 1}
+    )
+    change = fired(RULE, metrics).change
+    assert change is not None
+    assert change.arguments["val_check_interval"] == 1.0
+    assert change.before == {"val_check_interval": 0.25}

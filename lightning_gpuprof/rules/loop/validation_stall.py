@@ -113,6 +113,7 @@ def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> tuple[str, Change 
         also: dict[str, Value] = {"check_val_every_n_epoch": None} if over_epochs else {}
         change = _trainer({"val_check_interval": interval}, val_check_interval=interval * rarer, **also)
         return f"Validate every {interval * rarer:,} batches instead of every {interval:,}: {change.added[0]}.", change
+    before: dict[str, Value] = {} if interval is None else {"val_check_interval": interval}
     if interval is None:
         interval = 1 / max(1.0, per_epoch)
     if not isinstance(interval, (int, float)):  # a time
@@ -125,7 +126,7 @@ def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> tuple[str, Change 
     arguments: dict[str, Value] = {"val_check_interval": 1.0} if per_epoch > 1 else {}
     if then > every:
         arguments["check_val_every_n_epoch"] = then
-    change = _trainer({"check_val_every_n_epoch": every} if per_epoch <= 1 else {}, **arguments)
+    change = _trainer(before if per_epoch > 1 else {"check_val_every_n_epoch": every}, **arguments)
     now = f"{per_epoch:.3g} times per epoch" if per_epoch > 1 else _epochs(every)
     return f"Validate {_epochs(then)} instead of {now}: {change.added[0]}.", change
 
