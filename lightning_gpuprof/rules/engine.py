@@ -23,6 +23,7 @@ from lightning_gpuprof.model.finding import (
     worthwhile,
 )
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
+from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import device_step, run_ms_per_step, steady_period_ms
 from lightning_gpuprof.rules.base import CRITICAL_STEPS, Claim, Metrics, Phase, Rule, millis, possible, severity
 from lightning_gpuprof.rules.bounds import Pace, most_ms, phases_ms, workers_pace
@@ -161,7 +162,9 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
     if not gains or run_ms <= 0:
         return None
     in_step = [gain for finding, gain in gains if is_in_step(finding)]
-    saved_ms = min(period_ms, sum(gain.saved_ms_per_step for gain in in_step))
+    longest_ms = max((gain.saved_ms_per_step for gain in in_step), default=0.0)
+    room_ms = max(longest_ms, period_ms - _unclaimed_ms([f for f, _ in gains if is_in_step(f)], metrics))
+    saved_ms = min(period_ms, room_ms, sum(gain.saved_ms_per_step for gain in in_step))
     saved_run_ms = min(run_ms, sum(gain.saved_ms_per_step for _, gain in gains))
     return CombinedGain(
         period_ms=period_ms,
@@ -173,6 +176,22 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
         saved_lower_ms_per_step=min(saved_ms, sum(map(_lower_ms, in_step))),
         saved_run_lower_ms_per_step=min(saved_run_ms, sum(_lower_ms(gain) for _, gain in gains)),
     )
+
+
+def _unclaimed_ms(findings: Sequence[Finding], metrics: Metrics) -> float:
+    """Time of the ordinary step in phases that no finding takes anything from; 0 where that is not known of one.
+
+    Gains are of the mean step, which stalls make longer: their sum may pass all of the ordinary one.
+
+    Args:
+        findings: Those that gain a part of the ordinary step.
+        metrics: The run.
+    """
+    claimed = [claim_of(finding).phases for finding in findings]
+    if not all(claimed):
+        return 0.0
+    left = set(metrics.shares).difference(*claimed)
+    return sum(share.median_ms for phase in left if usable(share := metrics.shares[phase]))
 
 
 def _with_expected(finding: Finding, alone: Finding, metrics: Metrics) -> Finding:

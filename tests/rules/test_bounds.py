@@ -15,7 +15,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import run_ms_per_step
 from lightning_gpuprof.rules.bounds import most_ms
-from lightning_gpuprof.rules.engine import diagnose, settle
+from lightning_gpuprof.rules.engine import combined_gain, diagnose, settle
 
 
 def saved_ms(metrics: Metrics, claim: Claim, promised_ms: float) -> float:
@@ -67,6 +67,21 @@ def test_python_gains_what_a_finding_on_forward_leaves_of_forward_and_backward()
     assert saved["step-drift"].saved_ms_per_step == pytest.approx(40.0)
     assert saved["python-overhead"] is not None
     assert saved["python-overhead"].saved_ms_per_step == pytest.approx(25.0)
+
+
+def test_all_gains_together_leave_the_phases_that_none_of_them_takes() -> None:
+    """Of a mean step that stalls make longer than the ordinary one, callbacks and logging gain more than they take."""
+    metrics = build(times_ms={"callbacks": 30.0, "logging": 20.0})
+    period_ms = metrics.period_ms or 0.0
+    found = [
+        finding("callback-slow", saved_ms=45.0, explains=claims.CALLBACKS, period_ms=2 * period_ms),
+        finding("logging-overhead", saved_ms=45.0, explains=claims.LOGGING, period_ms=2 * period_ms),
+    ]
+    combined = combined_gain(found, metrics)
+    assert combined is not None
+    others_ms = sum(share.median_ms for phase, share in metrics.shares.items() if phase not in ("callbacks", "logging"))
+    assert others_ms > 5.0
+    assert combined.period_ms - combined.saved_ms_per_step == pytest.approx(others_ms)
 
 
 def test_what_the_ledger_does_not_tell_has_no_bound() -> None:
