@@ -456,8 +456,8 @@ class GpuProfiler(Callback):
                 for _ in range(2):  # what was cut off before it began is done once more; what was done is not
                     with session.fence.around("the end"):
                         session.finish(status)
+                        self.folder = session.folder
                 self._remove_hooks()
-                self.folder = session.folder
                 if status != FINISHED:
                     with session.fence.around("summary"):
                         self._leave_summary(trainer, session)

@@ -7,6 +7,7 @@ import linecache
 import os
 import tempfile
 import threading
+import traceback
 from collections import Counter
 from pathlib import Path
 from types import CodeType, FrameType
@@ -85,6 +86,8 @@ class Saboteur:
         self.error = error
         self.left = reach
         self.strikes = 0
+        self.inside: tuple[str, ...] = ()
+        """The functions that were running when it struck, the innermost first."""
         self._again = again
         self._file = PACKAGE + place.file
 
@@ -101,6 +104,7 @@ class Saboteur:
             self.left -= 1
             if self.left == 0 or (self.left < 0 and self._again):
                 self.strikes += 1
+                self.inside = tuple(_function(called.f_code) for called, _ in traceback.walk_stack(frame))
                 # A new one: its traceback would hold what the run let go of. The interpreter forgets a tracing
                 # function that raises.
                 raise type(self.error)(*self.error.args)

@@ -62,7 +62,7 @@ def cost_of_a_dead_worker(name: str, place: Place, count: int) -> list[str]:
         outcome, _ = play(SCENARIOS[name], Path(folder), with_us=True, trace=saboteur)
         begun = any(event == "on_train_start" for event, *_ in outcome.hooks)
         reports = list(Path(folder).rglob("report.json"))
-    if not saboteur.strikes or place.function.endswith(UNHEARD):
+    if not saboteur.strikes or any(function.endswith(UNHEARD) for function in saboteur.inside):
         return []
     found = [] if DIED.strip() in outcome.error or LEFT_EARLY in outcome.error else [f"swallowed: {outcome.error}"]
     found += [state for state in (outcome.trainer_as_found, outcome.process_as_found) if state]
