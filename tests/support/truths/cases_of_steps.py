@@ -106,6 +106,12 @@ STEPS: tuple[Case, ...] = (
         verdicts=("compute-bound",),
     ),
     Case(
+        name="Adam visits 24 large parameters one by one",
+        source=Fit(kind="mlp", faults=(many_parameters(24, 131_072),), steps=60),
+        expected=(("optimizer-slow",),),
+        verdicts=("compute-bound",),
+    ),
+    Case(
         name="clipping computes the norm 40 times",
         source=Fit(kind="recurrent", faults=(clipped(40),), steps=100),
         expected=(("grad-clip-cost",),),

@@ -196,18 +196,18 @@ def reads_a_pipe(ms: float) -> Fault:
     return plant
 
 
-def many_parameters(number: int) -> Fault:
-    """So many small parameters that the optimizer has to visit, one by one."""
+def many_parameters(number: int, numbers_each: int = 16) -> Fault:
+    """So many parameters that the optimizer has to visit, one by one."""
 
     def plant(setup: Setup) -> None:
-        many = nn.ParameterList(nn.Parameter(torch.zeros(16)) for _ in range(number))
+        many = nn.ParameterList(nn.Parameter(torch.zeros(numbers_each)) for _ in range(number))
 
         class Zeroing(type(setup.model)):  # type: ignore[misc]
             def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
                 optimizer.zero_grad(set_to_none=False)
                 for parameter in many:  # Lightning drops gradients that are there before the first step
                     if parameter.grad is None:
-                        parameter.grad = torch.zeros(16)
+                        parameter.grad = torch.zeros(numbers_each)
 
         setup.model.many = many
         setup.model.__class__ = Zeroing
