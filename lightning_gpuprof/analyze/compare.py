@@ -23,6 +23,7 @@ from lightning_gpuprof.model.comparison import (
     DEFAULT_THRESHOLD_RATIO,
     Change,
     Comparison,
+    Expectation,
     Judgement,
     Outcome,
 )
@@ -94,10 +95,11 @@ def compare(
     if metrics:
         outcome = _outcome_of(metrics, training, wall, (*totals, *phases, *memory))
     predicted = max((f.gain.speedup_max for f in before.findings if f.gain is not None), default=None)
-    above = _exceeds_promise(before.combined, training, wall)
+    findings = finding_changes(before, after, phases, comparable=not unequal)
+    came = expectation(before, after, findings, training, wall)
+    above = _exceeds_promise(before.combined, training, wall, came)
     cause = notes.cause(training, mean_phases or phases)
     told = notes.notes(before, after, training, wall, host=host, predicted=predicted, above_bound=above)
-    findings = finding_changes(before, after, phases, comparable=not unequal)
     return Comparison(
         schema_version=COMPARISON_VERSION,
         before=before_name,
@@ -125,7 +127,7 @@ def compare(
         predicted_step_speedup_max=before.combined.step_speedup_max if before.combined else None,
         predicted_run_speedup_max=before.combined.run_speedup_max if before.combined else None,
         above_bound=above,
-        expectation=expectation(before, after, findings, training, wall),
+        expectation=came,
         next_finding=next(iter(after.findings), None),
     )
 
@@ -143,9 +145,14 @@ def _draws(before: Report, after: Report, times: tuple[StepTimes | None, StepTim
     return None if first is None or second is None else (first, second)
 
 
-def _exceeds_promise(combined: CombinedGain | None, training: Judgement, wall: Judgement) -> bool:
-    """Whether more was gained than all findings together promised, also at the lower end of the interval."""
-    if combined is None:
+def _exceeds_promise(
+    combined: CombinedGain | None, training: Judgement, wall: Judgement, came: Expectation | None
+) -> bool:
+    """Whether more was gained than all findings together promised, also at the lower end of the interval.
+
+    What was gained within the interval that was expected of the change is no more than was promised.
+    """
+    if combined is None or (came is not None and came.standing != "more than expected"):
         return False
     bounds = ((training, combined.step_speedup_max), (wall, combined.run_speedup_max))
     return any(j.outcome == "improved" and j.lower is not None and j.lower > bound for j, bound in bounds)

@@ -28,7 +28,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    folder, page = source.run_folder(options.dir, newest=True), options.html
+    folder, page = source.run_folder(options.dir), options.html
     report = source.remake(folder, options.rank)
     if page is not None:
         from lightning_gpuprof.sinks import html  # as below: nobody else waits for it

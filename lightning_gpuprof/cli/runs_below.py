@@ -1,4 +1,4 @@
-"""Finds the runs below a folder, newest first; the search is bounded."""
+"""Finds the runs below a folder, the last to start first; the search is bounded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import msgspec
+
+from lightning_gpuprof.model.journal import Header
 from lightning_gpuprof.sinks import json_report
 
 MAX_DEPTH = 8
@@ -21,7 +24,7 @@ class RunsBelow:
     """What was found."""
 
     folders: tuple[Path, ...]
-    """Newest first, by the last change of a journal or report."""
+    """The last to start first."""
     all_searched: bool
     """Whether no folder was left out; there may be more runs otherwise."""
 
@@ -34,21 +37,48 @@ def runs_below(root: Path, journals: str, most_folders: int = MAX_FOLDERS) -> Ru
         journals: Pattern of the names of journals.
         most_folders: Looks into no more than so many.
     """
-    changed_ns: dict[Path, int] = {}
+    begun_ns: dict[Path, int] = {}
     waiting = deque([(root, 0)])
     searched, too_deep = 0, False
     while waiting and searched < most_folders:
         folder, depth = waiting.popleft()
         searched += 1
         inner, files = _list_folder(folder, journals)
-        if times := [time_ns for file in files if (time_ns := _changed_ns(file)) is not None]:
-            changed_ns[folder] = max(times)
+        if (time_ns := _start_ns(files)) is not None:
+            begun_ns[folder] = time_ns
         elif depth < MAX_DEPTH:
             waiting += [(one, depth + 1) for one in sorted(inner)]
         else:
             too_deep = too_deep or bool(inner)
-    folders = sorted(changed_ns, key=lambda folder: (-changed_ns[folder], folder))
+    folders = sorted(begun_ns, key=lambda folder: (-begun_ns[folder], folder))
     return RunsBelow(folders=tuple(folders), all_searched=not waiting and not too_deep)
+
+
+def start_ns(folder: Path, journals: str) -> int:
+    """When a run began, Unix time in nanoseconds: making its report again does not make it newer.
+
+    Args:
+        folder: Of a run.
+        journals: Pattern of the names of journals.
+    """
+    return _start_ns(_list_folder(folder, journals)[1]) or 0
+
+
+def _start_ns(files: list[Path]) -> int | None:
+    """By the first line of a journal; where there is none to read, by the last change of a file. None: no run."""
+    begun = [time_ns for file in files if (time_ns := _header_ns(file)) is not None]
+    changed = [time_ns for file in files if (time_ns := _changed_ns(file)) is not None]
+    return max(begun or changed, default=None)
+
+
+def _header_ns(file: Path) -> int | None:
+    if file.name == json_report.FILE_NAME:
+        return None
+    try:
+        with file.open("rb") as opened:
+            return msgspec.json.decode(opened.readline(), type=Header).epoch_ns
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _list_folder(folder: Path, journals: str) -> tuple[list[Path], list[Path]]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_gpuprof.cli.runs_below import runs_below
+from lightning_gpuprof.cli.runs_below import runs_below, start_ns
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.run_folders import own_folders
@@ -19,22 +19,20 @@ if TYPE_CHECKING:
     from lightning_gpuprof.pipeline import Run
 
 JOURNALS = "rank*.jsonl"
-MAX_NAMED = 8
-"""Runs in an error."""
-
 _OF_FIT = re.compile(r".*gpuprof(-\d+)?")
 """Folders of other stages end with the stage's name."""
 
 
-def run_folder(path: Path, *, newest: bool = False) -> Path:
-    """The folder with a run's journal or report: the path, ``gpuprof`` in it or beside it, or the only run below it.
+def run_folder(path: Path) -> Path:
+    """The folder with a run's journal or report: the path, ``gpuprof`` in it or beside it, or a run below it.
+
+    Of several runs it is the newest ``fit``, or the newest of any stage; stderr says so.
 
     Args:
         path: A folder.
-        newest: Of several runs take the newest ``fit``, or the newest of any stage, and say so; else they are an error.
 
     Raises:
-        ReportError: There is no such folder, no run in it, or more than one.
+        ReportError: There is no such folder, or no run in it.
     """
     if not path.exists():
         raise ReportError(f"there is no {path}: name the folder of a run, such as lightning_logs/version_0")
@@ -44,7 +42,8 @@ def run_folder(path: Path, *, newest: bool = False) -> Path:
         return path
     inner = [folder for folder in own_folders(path) if _holds_run(folder)]
     if inner:
-        found, searched = sorted(inner, key=_last_written, reverse=True), True
+        found = sorted(inner, key=lambda folder: start_ns(folder, JOURNALS), reverse=True)
+        searched = True
     else:
         with progress(f"looking for runs below {name(str(path))}"):
             below = runs_below(path, JOURNALS)
@@ -57,19 +56,9 @@ def run_folder(path: Path, *, newest: bool = False) -> Path:
     if len(found) == 1 and searched:
         return found[0]
     counted = f"{len(found)} run{'' if len(found) == 1 else 's'}{'' if searched else ' or more'}"
-    if newest:
-        chosen = next((folder for folder in found if _OF_FIT.fullmatch(folder.name)), found[0])
-        print(f"gpuprof: {path} holds {counted}: this is {chosen}, the newest", file=sys.stderr)
-        return chosen
-    named = ", ".join(map(str, found[:MAX_NAMED]))
-    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    raise ReportError(f"{path} holds {counted}, name one (newest first): {named}{more}")
-
-
-def _last_written(folder: Path) -> float:
-    return max(
-        (file.stat().st_mtime for file in (*folder.glob(JOURNALS), *folder.glob(json_report.FILE_NAME))), default=0
-    )
+    chosen = next((folder for folder in found if _OF_FIT.fullmatch(folder.name)), found[0])
+    print(f"gpuprof: {path} holds {counted}: this is {chosen}, the newest", file=sys.stderr)
+    return chosen
 
 
 def has_journal(folder: Path) -> bool:

@@ -139,7 +139,7 @@ def _kept(directory: Path) -> Trial:
     Raises:
         TrialError: There is none.
     """
-    path = source.run_folder(directory, newest=True) / FILE_NAME
+    path = source.run_folder(directory) / FILE_NAME
     try:
         return msgspec.json.decode(path.read_bytes(), type=Trial)
     except (OSError, msgspec.MsgspecError):
@@ -297,7 +297,7 @@ def _run_of(directory: Path | None, program: Sequence[str]) -> Path | None:
     """
     names = _scripts(program)
     if directory is not None:
-        folder = source.run_folder(directory, newest=True)
+        folder = source.run_folder(directory)
         script = _script(source.remake(folder))
         if script and script not in names:
             raise TrialError(

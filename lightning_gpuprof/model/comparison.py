@@ -83,6 +83,8 @@ class FindingChange(msgspec.Struct, kw_only=True, frozen=True):
     """Bound that the earlier run predicted for its fix; None for a finding without a gain or one that is new."""
     saved_ms_per_step: float | None = None
     """The same bound as time: at most so much less per step."""
+    expected: Expected | None = None
+    """What the earlier run expected of its fix, as its report says it; None: only the bound is known."""
     achieved_ms_per_step: float | None = None
     """What the time that the finding explains really lost; below 0: it grew. None: not known, or not gone."""
     achieved_in: str = ""

@@ -6,10 +6,12 @@ The terminal, the page and the tab show the same answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison, Judgement
 from lightning_gpuprof.sinks import comparison_tables, first_screen, plain, wording
+from lightning_gpuprof.sinks.json_report import FILE_NAME
 
 MEAN, MEDIAN = "mean step time", "median step time"
 MIN_PHASE_RATIO = 0.03
@@ -71,16 +73,32 @@ def answer(comparison: Comparison) -> Answer:
     Args:
         comparison: Of two runs.
     """
-    times = _step_times(comparison)
+    times = _step_times(comparison) if comparison.training.speedup is not None else None
     return Answer(
         verdict=_verdict(comparison, times),
         times=times,
         target=None if times is None else _target(comparison, times),
         statistic="mean" if comparison.mean_phases else "median",
-        phases=_phase_changes(comparison),
+        phases=() if times is None else _phase_changes(comparison),
         facts=tuple((label, short(text)) for label, text in _facts(comparison, times)),
         notes=_notes(comparison),
     )
+
+
+def run_names(comparison: Comparison) -> tuple[str, str]:
+    """What tells the two paths apart: ``version_0`` and ``version_1``; all of both if nothing does."""
+    if comparison.before == comparison.after:
+        return plain.visible(comparison.before), plain.visible(comparison.after)
+    sides = [
+        [part for part in Path(name).parts if part not in ("gpuprof", FILE_NAME)]
+        for name in (comparison.before, comparison.after)
+    ]
+    while all(len(side) > 1 for side in sides) and sides[0][-1] == sides[1][-1]:
+        sides = [side[:-1] for side in sides]
+    while all(len(side) > 1 for side in sides) and sides[0][0] == sides[1][0]:
+        sides = [side[1:] for side in sides]
+    before, after = (plain.visible(str(Path(*side))) for side in sides)
+    return before, after
 
 
 def _step_times(comparison: Comparison) -> StepTimes | None:
@@ -160,7 +178,7 @@ def _promise(comparison: Comparison) -> str:
         return f", {found.standing}"
     if most is None:
         return ""
-    return f", promised at most {numbers.significant(most)}x"
+    return f", promised up to {numbers.significant(most)}x"
 
 
 def _phase_changes(comparison: Comparison) -> tuple[PhaseChange, ...]:
@@ -183,6 +201,9 @@ def _phase_changes(comparison: Comparison) -> tuple[PhaseChange, ...]:
 
 def _facts(comparison: Comparison, times: StepTimes | None) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
+    if times is None and (measured := _step_times(comparison)) is not None:
+        both = f"{amount(measured.before_ms)} -> {amount(measured.after_ms)} ms"
+        rows.append(("measured", f"{measured.name} {both}, which proves nothing"))
     if _asked(comparison):
         judged = [row for row in comparison.judged if row.measure in comparison.metrics]
         rows += [(row.outcome or "not judged", comparison_tables.change_words(row)) for row in judged[:3]]
@@ -243,8 +264,7 @@ def _next(comparison: Comparison) -> str:
         return f"undo the change{words}"
     if found is None:
         return "nothing: the later run has no finding"
-    gain = "" if found.gain is None else f", {first_screen.faster(found.gain.speedup_max)} at most"
-    return f"{first_screen.title_of(found)}{gain}"
+    return ": ".join(part for part in (first_screen.title_of(found), first_screen.likely_faster(found)) if part)
 
 
 def _notes(comparison: Comparison) -> tuple[str, ...]:

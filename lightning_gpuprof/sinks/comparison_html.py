@@ -8,6 +8,7 @@ from pathlib import Path
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.sinks import comparison_tables, plain
+from lightning_gpuprof.sinks.comparison_answer import run_names
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.html_page import bdi, page, section
 from lightning_gpuprof.sinks.views.compared import compared
@@ -19,7 +20,8 @@ _TERMS = (
     ("not comparable", "something besides the change under test differs, or a run is too short or too noisy"),
     ("interval", "95 % interval of the difference, by block bootstrap over the steady steps of both runs"),
     ("as expected", "within the interval that the earlier run's finding gave for its change"),
-    ("at most", "largest speed-up T / (T - R) that the earlier run's finding promised"),
+    ("about", "the speed-up that the earlier run's finding expected of its change"),
+    ("up to", "the largest speed-up T / (T - R) that it could have, where nothing more is known"),
     ("kept", "found in both runs"),
     ("not judged", "the rule could not be evaluated on the other run"),
 )
@@ -62,7 +64,8 @@ def render_html(comparison: Comparison) -> str:
         _terms(),
         "</main>\n",
     ]
-    return page(f"gpuprof: {comparison.outcome}", body)
+    before, after = run_names(comparison)
+    return page(f"gpuprof {before} -> {after}: {comparison.outcome}", body)
 
 
 def _judged(comparison: Comparison) -> str:

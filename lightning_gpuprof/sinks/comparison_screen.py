@@ -18,6 +18,7 @@ from lightning_gpuprof.sinks.comparison_answer import (
     Target,
     amount,
     answer,
+    run_names,
     short,
     signed,
 )
@@ -42,8 +43,7 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
         width: Columns that no line passes.
     """
     found = answer(comparison)
-    runs = (comparison.before, comparison.after)
-    before, after = (plain.shorten(plain.visible(name), (width - 20) // 2) for name in runs)
+    before, after = (plain.shorten(name, (width - 20) // 2) for name in run_names(comparison))
     head = Text.assemble((f" {comparison.outcome.upper()} ", _STYLES[comparison.outcome]), "  ")
     parts: list[RenderableType] = [
         Text.assemble(("gpuprof", "bold"), f"  {before} -> {after}"),

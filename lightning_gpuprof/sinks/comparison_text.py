@@ -159,9 +159,9 @@ def _findings(comparison: Comparison) -> list[RenderableType]:
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
     for finding in comparison.findings:
-        gain = comparison_tables.bound(finding)
+        gain = comparison_tables.promised(finding)
         achieved = comparison_tables.achieved(finding)
-        words = [f"up to {gain}" if gain else "", f"achieved {achieved}" if achieved else ""]
+        words = [gain, f"achieved {achieved}" if achieved else ""]
         table.add_row(
             Text(finding.state, style=_STATE_STYLES[finding.state]),
             Text(plain.name(finding.rule, 40)),

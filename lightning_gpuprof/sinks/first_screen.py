@@ -65,6 +65,8 @@ _MIN_SHOWN_RATIO = 0.02
 """Phases with less of the step are one segment."""
 _BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
 _OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
+_SAME_FOR_ALL = ("/", "lightning_logs")
+"""Folders that have this name in each project."""
 _VERSION = re.compile(r"(version_|.*[-_]v?)(\d+)")
 
 
@@ -314,8 +316,11 @@ def _run_folder(folder: Path) -> Path:
 
 
 def _run_name(folder: Path | None) -> tuple[str, ...]:
-    """The last two names of a run's folder: ``digits/version_0``."""
-    return () if folder is None else (plain.name("/".join(_run_folder(folder).parts[-2:]), 60),)
+    """The last two names of a run's folder that tell runs apart: ``digits/version_0``."""
+    if folder is None:
+        return ()
+    names = [part for part in _run_folder(folder.absolute()).parts if part not in _SAME_FOR_ALL]
+    return (plain.name("/".join(names[-2:]), 60),)
 
 
 def _meta(report: Report) -> tuple[str, ...]:
@@ -358,6 +363,16 @@ def likely_saved_ms(finding: Finding) -> float | None:
     if finding.gain is None or finding.expected is None:
         return None if finding.gain is None else finding.gain.saved_ms_per_step
     return finding.expected.whole_ms - finding.expected.step_ms
+
+
+def likely_faster(finding: Finding) -> str:
+    """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known.
+
+    Args:
+        finding: Of a report.
+    """
+    times = _speedup(finding)
+    return "" if times is None else f"{'up to' if finding.expected is None else 'about'} {faster(times)}"
 
 
 def _speedup(finding: Finding | None) -> float | None:

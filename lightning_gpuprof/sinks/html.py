@@ -49,7 +49,8 @@ def _pieces(report: Report, folder: Path | None) -> tuple[bytes, ...]:
         *(_group(group, report) for group in GROUPS),
         "</main>\n",
     ]
-    return pieces(f"gpuprof: {screen.headline}", body)
+    run = f" {screen.meta[0]}" if folder is not None else ""
+    return pieces(f"gpuprof{run}: {screen.headline}", body)
 
 
 def _group(group: str, report: Report) -> str:

@@ -53,14 +53,6 @@ def test_the_loggers_folder_stands_for_the_run_in_it(tmp_path: Path, capsys: pyt
     assert " IMPROVED " in capsys.readouterr().out
 
 
-def test_a_folder_with_several_runs_asks_for_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = save_run(tmp_path / "version_0/gpuprof"), save_run(tmp_path / "version_0/gpuprof-1")
-    assert main(["compare", str(first.parent), str(second)]) == 2
-    error = capsys.readouterr().err
-    assert "holds 2 runs, name one" in error
-    assert str(second) in error
-
-
 @pytest.mark.parametrize("content", ["{}", "nonsense", '{"schema_version": 99}'])
 def test_a_bad_report_is_an_error(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.json"

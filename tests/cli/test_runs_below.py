@@ -1,16 +1,20 @@
-"""A folder above runs: the only one is taken, of several the newest are named."""
+"""A folder above runs stands for the only one, of several for the last to start; stderr says which."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
+import sample_report
 from saved_runs import save_run
 
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.cli.runs_below import runs_below
-from lightning_gpuprof.cli.source import JOURNALS
+from lightning_gpuprof.cli.source import JOURNALS, run_folder
+from lightning_gpuprof.model.journal import Header
+from lightning_gpuprof.sinks import json_report
 
 
 def saved(folder: Path, *, changed_s: int) -> Path:
@@ -29,26 +33,46 @@ def test_the_only_run_below_is_taken(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["compare", str(tmp_path / "logs"), str(run)]) == 0
 
 
-def test_of_several_runs_the_newest_are_named_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    logs = tmp_path / "logs"
-    runs = [saved(logs / f"version_{number}" / "gpuprof", changed_s=1_000 + number) for number in range(10)]
-    assert main(["export", str(logs)]) == 2
-    error = capsys.readouterr().err
-    named = ", ".join(map(str, reversed(runs[2:])))
-    assert error == f"gpuprof: {logs} holds 10 runs, name one (newest first): {named} and 2 more\n"
-
-
+@pytest.mark.parametrize("command", [["report"], ["export"], ["compare", "logs"]])
 @pytest.mark.parametrize("named", ["logs", "logs/version_1"])
-def test_report_takes_the_newest_fit_and_says_so(
-    tmp_path: Path, named: str, capsys: pytest.CaptureFixture[str]
+def test_each_command_takes_the_newest_fit_and_says_so(
+    tmp_path: Path,
+    command: list[str],
+    named: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     logs = tmp_path / "logs"
     saved(logs / "version_1" / "gpuprof", changed_s=1_000)
     run = saved(logs / "version_1" / "gpuprof-2", changed_s=1_001)
     saved(logs / "version_1" / "gpuprof-test", changed_s=1_002)
-    assert main(["report", str(tmp_path / named)]) == 0
-    assert capsys.readouterr().err == f"gpuprof: {tmp_path / named} holds 3 runs: this is {run}, the newest\n"
-    assert (run / "report.html").is_file()
+    assert main([*command, str(tmp_path / named)]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert f"gpuprof: {tmp_path / named} holds 3 runs: this is {run}, the newest" in told
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_report_that_is_made_again_makes_no_run_newer(tmp_path: Path, together: bool) -> None:
+    early, late = (tmp_path / "logs" / one for one in (("gpuprof", "gpuprof-1") if together else ("a", "b")))
+    for folder, epoch_ns in ((early, 1_000), (late, 2_000)):
+        folder.mkdir(parents=True)
+        header = Header(
+            version=2,
+            gpuprof="",
+            run_id="",
+            stage="fit",
+            rank=0,
+            world_size=1,
+            host="",
+            pid=1,
+            start_ns=0,
+            epoch_ns=epoch_ns,
+        )
+        (folder / "rank0.jsonl").write_bytes(msgspec.json.encode(header) + b"\n")
+    json_report.write(sample_report.full_report(), early / "report.json")
+    assert runs_below(tmp_path, JOURNALS).folders == (late, early)
+    assert run_folder(tmp_path / "logs") == late
 
 
 def test_hidden_folders_links_and_reports_of_others_are_no_runs(tmp_path: Path) -> None:
@@ -79,5 +103,5 @@ def test_a_run_is_not_taken_for_the_only_one_if_not_all_was_searched(
     (tmp_path / "/".join("abcdefghij")).mkdir(parents=True)
     assert not runs_below(tmp_path, JOURNALS).all_searched
     monkeypatch.setattr("lightning_gpuprof.cli.source.runs_below", lambda *_: bounded)
-    assert main(["export", str(tmp_path)]) == 2
-    assert f"holds 1 run or more, name one (newest first): {run}" in capsys.readouterr().err
+    assert main(["export", str(tmp_path)]) == 0
+    assert f"holds 1 run or more: this is {run}, the newest" in capsys.readouterr().err

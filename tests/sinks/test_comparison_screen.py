@@ -17,6 +17,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import comparison_html, json_report
+from lightning_gpuprof.sinks.comparison_answer import run_names
 from lightning_gpuprof.sinks.comparison_screen import render
 from lightning_gpuprof.sinks.console import print_to
 
@@ -81,9 +82,7 @@ def test_the_first_sentence_says_whether_it_worked_and_as_promised() -> None:
     report = with_promise(digits(), 2.0)
     first = drawn(report, scaled(report, 0.55)).splitlines()[2]
     assert first.startswith(" IMPROVED ")
-    assert re.search(
-        r"Mean step \S+ -> \S+ ms: 1\.82x faster \(95 %: 1\.\d+x to 1\.\d+x\), promised at most 2x\.", first
-    )
+    assert re.search(r"Mean step \S+ -> \S+ ms: 1\.82x faster \(95 %: 1\.\d+x to 1\.\d+x\), promised up to 2x\.", first)
 
 
 def test_a_bar_and_the_promise_stand_on_one_scale() -> None:
@@ -115,10 +114,35 @@ def test_what_came_of_a_change_stands_beside_what_was_expected_of_it(factor: flo
     text = drawn(report, scaled(report, factor))
     assert f"  expected: about 1.82x (1.67 to 2), got {words}\n" in text
     assert f"), {words.partition(': ')[2]}.\n" in text.splitlines(keepends=True)[2]
-    assert not re.search("promised(:| at most)", text)
+    assert not re.search("promised(:| up to)", text)
     comparison = compare(report, scaled(report, factor))
     assert f"about 1.82x (1.67 to 2), got {words}<" in comparison_html.render_html(comparison)
     assert json.loads(msgspec.json.encode(comparison))["expectation"]["standing"] == words.partition(": ")[2]
+
+
+def test_what_came_as_expected_is_not_also_more_than_promised() -> None:
+    report = with_promise(with_expectation(digits()), 1.2)
+    for factor, above in ((0.55, False), (0.41, True)):
+        comparison = compare(report, scaled(report, factor))
+        assert comparison.above_bound is above
+        assert any("more was gained" in note for note in comparison.notes) is above
+        assert not any(change.above_bound for change in comparison.findings)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ("runs/a/lightning_logs/version_0", "runs/b/lightning_logs/version_0/gpuprof", ("a", "b")),
+        ("lightning_logs/version_0", "lightning_logs/version_1", ("version_0", "version_1")),
+        ("old/report.json", "lightning_logs/version_1", ("old", "lightning_logs/version_1")),
+        ("runs/a", "runs/a", ("runs/a", "runs/a")),
+        ("before", "this run", ("before", "this run")),
+    ],
+)
+def test_runs_are_named_by_what_tells_them_apart(before: str, after: str, shown: tuple[str, str]) -> None:
+    comparison = compare(digits(), digits(), before_name=before, after_name=after)
+    assert run_names(comparison) == shown
+    assert f"<title>gpuprof {shown[0]} -&gt; {shown[1]}: " in comparison_html.render_html(comparison)
 
 
 def test_a_bar_and_the_expected_step_stand_on_one_scale() -> None:
@@ -134,7 +158,7 @@ def test_nothing_is_expected_of_another_change_than_the_advised_one() -> None:
     report = with_expectation(digits(), Change(call="DataLoader", arguments={"num_workers": 2}))
     text = drawn(with_promise(report, 2.0), scaled(report, 0.55))
     assert "expected" not in text
-    assert "promised at most 2x." in text
+    assert "promised up to 2x." in text
 
 
 def test_a_slower_run_names_the_phase_that_grew_and_the_change() -> None:
@@ -150,6 +174,8 @@ def test_a_reason_is_told_once() -> None:
     before = msgspec.structs.replace(digits(), run={**digits().run, "device.name": "A GPU"})
     text = drawn(before, other)
     assert " NOT COMPARABLE " in text
+    assert "█" not in text
+    assert re.search(r"measured: mean step time \S+ -> \S+ ms, which proves nothing", text)
     assert text.count("the hardware differs") + text.count("The hardware differs") == 1
     assert "--allow hardware" in text
 

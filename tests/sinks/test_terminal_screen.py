@@ -15,6 +15,7 @@ from lightning_gpuprof.model.finding import Gain
 from lightning_gpuprof.model.report import Checks, Report
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.console import print_to
+from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.terminal_screen import render
 
 DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
@@ -104,3 +105,19 @@ def test_many_findings_are_counted_and_the_same_time_is_not_promised_twice() -> 
     assert "(the same time as 1)" in text
     assert re.search(r"and [78] more findings", text)
     assert len(text.splitlines()) <= 25
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("runs/a/lightning_logs/version_0/gpuprof", "a/version_0"),
+        ("lightning_logs/version_3", "project/version_3"),
+        ("/logs/digits/version_1", "digits/version_1"),
+    ],
+)
+def test_the_run_has_the_names_that_tell_it_from_others(
+    folder: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    assert first_screen(sample_report.full_report(), Path(folder)).meta[0] == name

@@ -69,7 +69,7 @@ def test_data_that_looks_like_an_id_stays_as_it_is() -> None:
     [
         ("overview", "Totals", ("before", "after", "interval")),
         ("phases", "Phases, median per step", ("before", "after", "difference")),
-        ("findings", "Findings", ("at most", "achieved")),
+        ("findings", "Findings", ("promised", "achieved")),
         ("conditions", "Conditions that differ", ("before", "after")),
     ],
 )

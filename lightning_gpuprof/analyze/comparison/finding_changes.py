@@ -105,6 +105,8 @@ def _vanished(
 ) -> FindingChange:
     achieved, at_least = _achieved(_place_of(finding), before, after, medians)
     saved = finding.gain.saved_ms_per_step if finding.gain else None
+    if saved is not None and finding.expected is not None:
+        saved = max(saved, finding.expected.whole_ms - finding.expected.lower_ms)
     return _finding_change(
         finding,
         "gone",
@@ -164,6 +166,7 @@ def _finding_change(
         summary=finding.summary,
         speedup_max=gain.speedup_max if gain else None,
         saved_ms_per_step=gain.saved_ms_per_step if gain else None,
+        expected=bound_of.expected if bound_of is not None else None,
         achieved_ms_per_step=achieved_ms,
         achieved_in=(_place_of(finding) or "") if achieved_ms is not None else "",
         above_bound=above,

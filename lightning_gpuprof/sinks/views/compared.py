@@ -7,8 +7,7 @@ from html import escape
 
 from lightning_gpuprof.model.comparison import Comparison, Outcome
 from lightning_gpuprof.model.phases import PHASES
-from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.comparison_answer import PhaseChange, StepTimes, Target, amount, answer, signed
+from lightning_gpuprof.sinks.comparison_answer import PhaseChange, StepTimes, Target, amount, answer, run_names, signed
 from lightning_gpuprof.sinks.first_screen import OTHER, PHASE_WORDS, Segment, StepBar
 from lightning_gpuprof.sinks.html_page import bdi
 from lightning_gpuprof.sinks.views.first import bar_row
@@ -25,9 +24,7 @@ def compared(comparison: Comparison) -> str:
         comparison: Of two runs.
     """
     found = answer(comparison)
-    runs = " → ".join(
-        bdi(plain.visible(name).removesuffix("/gpuprof")) for name in (comparison.before, comparison.after)
-    )
+    runs = " → ".join(map(bdi, run_names(comparison)))
     kind = _SEVERITY.get(comparison.outcome, "info")
     bars = "" if found.times is None else _bars(found.times, found.target, found.phases)
     facts = "".join(f"<dt>{escape(label)}</dt><dd>{bdi(_arrow(text))}</dd>\n" for label, text in found.facts)
