@@ -10,8 +10,6 @@ further runs show how much of the wall time remains unexplained: the digits exam
 50 ms. The exit code is 1 if anything is off.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -12,8 +12,6 @@ case with advice that can be applied: a whole run as it is, and one with the adv
 whole run with every setting, and ``gpuprof try --input``.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -6,8 +6,6 @@ Run it from anywhere; it simulates, so that other programs do not matter::
     python benchmarks/compare_alarms.py --pairs 40 --steps 1000
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

@@ -10,8 +10,6 @@ computed, all rules are asked, and the levels of the method are made. Wall time 
 a machine that others use, the CPU time is what the program needs.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -10,8 +10,6 @@ its last line took, so that the seconds that lightning takes do not blur it. One
 what is not compiled yet. The modules that take longest are listed from one more run with ``python -X importtime``.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -11,8 +11,6 @@ time and its share are medians over the rounds with 95 % bootstrap intervals; th
 item time refers to.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import random

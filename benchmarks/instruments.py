@@ -1,7 +1,5 @@
 """What each variant of the overhead benchmark hands to the Trainer, and what it is held against."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -13,8 +13,6 @@ Outcomes are kept in ``--work`` as they come: ``--resume`` goes on where a run w
 of an earlier run runs again what newly failed in it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

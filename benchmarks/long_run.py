@@ -11,8 +11,6 @@ take them. The journal is then read in a fresh process, and its report made in a
 that is given, because a report of many steps needs room for all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

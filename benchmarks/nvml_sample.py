@@ -3,8 +3,6 @@
 The driver's own work is not in it: a real driver adds what its calls take.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import json

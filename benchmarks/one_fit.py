@@ -9,8 +9,6 @@ checkpoint, summary; here they are empty). Run it with nothing else running::
     python benchmarks/one_fit.py --steps 60000
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import logging

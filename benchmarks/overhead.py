@@ -18,8 +18,6 @@ The plain run is one without any callback, in the same process; but
   against the same program in the same environment without the launcher.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -9,8 +9,6 @@ added to it, and the page is made from it as always. A browser opens the file in
 round; what counts is its own clock, from the start of the navigation. Needs playwright and Chromium.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import shutil

@@ -1,7 +1,5 @@
 """From paired rounds to medians with intervals, and to a JSON file that says what they were measured on."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

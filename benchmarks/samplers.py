@@ -10,8 +10,6 @@ without; then in the other order. The limits that this is held against are 1 % o
 step. A run is to last some seconds, as a sample is taken once a second.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

@@ -1,7 +1,5 @@
 """From variants that must not share a process with others to their runs, each in a fresh process."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -9,8 +9,6 @@ is what a user waits; CPU time of the process tells the same on a machine that o
     python benchmarks/short_fit.py --rounds 40 --fits 200
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """Why tests of Lightning fail beside any profiler that is a callback: classes, each with the error it is known by."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

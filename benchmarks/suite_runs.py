@@ -4,8 +4,6 @@ Each process has a copy of the tests of its own, since Lightning's tests look fo
 Outcomes are kept in a folder as they come, so that a run that was broken off goes on where it was.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -12,8 +12,6 @@ page of TensorBoard, which the frame is in. The server has nothing in memory: th
 they were just written. At the end many runs are opened, one after the other, and the memory of TensorBoard is read.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import statistics

@@ -4,8 +4,6 @@
 the job's file. ``separate_process.py`` starts it, for variants that would disturb others in the same process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json

@@ -17,8 +17,6 @@ afterwards.
   views; ``tracelens``: TraceLens, timeline, operators and kernels. ``trace_peers.py`` has what exactly they are asked.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

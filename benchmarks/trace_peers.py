@@ -6,8 +6,6 @@ Started by ``trace.py`` in a process of its own, in the environment that ``trace
 file only the imports are done. Each tool is used as its documentation shows it, and draws nothing.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Callable

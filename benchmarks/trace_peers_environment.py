@@ -11,8 +11,6 @@ Who wants it in the table installs it from its source into this environment and 
     build/trace-peers/bin/pip install git+https://github.com/AMD-AGI/TraceLens
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import venv

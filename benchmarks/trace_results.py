@@ -1,7 +1,5 @@
 """From what readers needed in each round to medians, ratios to ours, stages and what was wanted; and to tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -6,8 +6,6 @@ TraceML is installed without its dependencies, all of which this project has as 
 the same torch and lightning, and the project's environment stays as it is.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import sysconfig

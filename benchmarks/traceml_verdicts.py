@@ -1,7 +1,5 @@
 """The same fits under TraceML, in the environment that ``traceml_environment.py`` makes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

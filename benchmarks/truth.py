@@ -14,8 +14,6 @@ Each run is a process of its own with a seed of its own. The matrix' exit code i
 warning or a run failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import io

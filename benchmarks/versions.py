@@ -10,8 +10,6 @@ all that belongs to it, as a user would have it: a CUDA build of 3 to 5 GB, one 
 ``pytorch-lightning``, since what is to be seen is that it needs no ``lightning`` beside it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -6,8 +6,6 @@ Each part is a program of its own, so that one that fails takes no other with it
 answer is an empty string, or why it is not there.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

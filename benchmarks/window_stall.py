@@ -24,8 +24,6 @@ model notes.
 with a GPU, and ``-background`` with ``True``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -1,7 +1,5 @@
 """Fixtures for all tests: the shared real traces, and the promise that no thread of ours outlives a test."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

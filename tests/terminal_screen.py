@@ -1,7 +1,5 @@
 """A terminal for tests: what somebody sees in the end of what a program wrote."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """The report takes its fields from the metrics and the diagnosis by name."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import get_type_hints
 

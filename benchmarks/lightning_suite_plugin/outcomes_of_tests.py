@@ -4,8 +4,6 @@
 is not run again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import warnings

@@ -1,7 +1,5 @@
 """Generates the reference of the public API, ``docs/reference/``, from the source."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

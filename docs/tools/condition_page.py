@@ -1,7 +1,5 @@
 """The lists of ``docs/conditions.md`` as Markdown."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.conditions import ENVIRONMENT, FACTS, GROUPS, HEADER, Fact
 
 BEGIN, END = "<!-- facts: begin -->", "<!-- facts: end -->"

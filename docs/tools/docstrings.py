@@ -3,8 +3,6 @@
 Read from the text of the modules, because Python keeps no docstrings of fields, and so that torch is not imported.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

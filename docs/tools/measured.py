@@ -3,8 +3,6 @@
 They stand between ``<!-- measured: NAME -->`` and ``<!-- end -->``; the name is that of a function below.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ What the pages say is taken from the docstrings of the report's structs and from
 draw, so that no meaning is written down twice.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """All pages that are made from the source: ``python docs/tools/pages.py`` renews them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -8,8 +8,6 @@ A page gets one picture per section, a run of the log directory one per view of 
 first. The browser (Chromium, driven by Playwright) reaches nothing but a TensorBoard that is started for it.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

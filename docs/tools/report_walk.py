@@ -1,7 +1,5 @@
 """Renews the quotation in ``docs/how-to-read.md`` from the report of the digits."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes the pages of the built-in rules and their index."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lightning_gpuprof.rules.discovery import discover

@@ -4,8 +4,6 @@ In ``nav`` the entry ``numbers/*`` stands for all pages of a folder, ``rules/*``
 ``rules/README.md`` lists them, and ``*`` for the pages that ``nav`` does not name.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Finds all structs that the fields of a msgspec struct lead to, and the places where each is found."""
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The report of a real run of ``configs/digits.yaml`` that the documentation walks through."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

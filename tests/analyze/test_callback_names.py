@@ -1,7 +1,5 @@
 """How callbacks are called, and told apart where a class occurs twice."""
 
-from __future__ import annotations
-
 import pytest
 from built_journals import MS, build, charge, journal
 

@@ -1,7 +1,5 @@
 """Short, empty, torn and impossible journals give a calm report."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import msgspec

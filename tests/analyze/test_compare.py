@@ -1,7 +1,5 @@
 """What a comparison says about pairs of runs whose difference is known."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

@@ -1,7 +1,5 @@
 """A comparison of two runs whose steps are known one by one: what is judged, what is noise, what is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

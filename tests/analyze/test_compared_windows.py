@@ -1,7 +1,5 @@
 """Trace windows of two runs: totals per traced step, and what the tables of a report do not reach."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a journal's compilations say: steps, costs, places, and which steps statistics leave out."""
 
-from __future__ import annotations
-
 import pytest
 from built_journals import MS, build, charge, journal
 

@@ -1,7 +1,5 @@
 """The hash of conditions, and which differences keep two runs from being held against each other."""
 
-from __future__ import annotations
-
 import pytest
 
 from lightning_gpuprof.analyze.conditions import changes, conditions_hash, obstacle, warnings

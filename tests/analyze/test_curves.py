@@ -1,7 +1,5 @@
 """Samples of known times in, curves over the steps out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from built_journals import MS, build, journal

@@ -1,7 +1,5 @@
 """Runs whose steps depend on each other: equal ones are not called changed, and too few independent ones are told."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import msgspec

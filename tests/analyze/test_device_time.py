@@ -1,7 +1,5 @@
 """Device spans from the journal's lines to the report's phases."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a report says of a GPU, from samples of known values in steps of known times."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from built_journals import MS, build, journal

@@ -1,7 +1,5 @@
 """Speed levels and fifths of the steady steps, with what the machine and the main thread did meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

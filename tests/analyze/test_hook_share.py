@@ -1,7 +1,5 @@
 """The share of the steady steps that one hook takes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, journal

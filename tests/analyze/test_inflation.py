@@ -1,7 +1,5 @@
 """By how much tracing inflates the times in a window, from steps whose periods are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sample_journals import header as sample_header

@@ -1,7 +1,5 @@
 """From samples of the input pipeline to its verdict in three ways."""
 
-from __future__ import annotations
-
 import pytest
 from built_journals import MS, build, charge, journal
 

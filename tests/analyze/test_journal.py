@@ -1,7 +1,5 @@
 """Reading a journal: exactly what was measured, and from a damaged one exactly what is whole."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every second under one name."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from built_journals import MS, build, charge, ints, journal

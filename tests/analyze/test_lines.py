@@ -1,7 +1,5 @@
 """What a line of the user's code costs a step: its share of the looks at a phase, of that phase's time."""
 
-from __future__ import annotations
-
 import pytest
 from built_journals import build, journal
 

@@ -1,7 +1,5 @@
 """Other threads of the program, from records of the journal to what rules read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal

@@ -1,7 +1,5 @@
 """Things planted into steps and between them in, marks at their batches out."""
 
-from __future__ import annotations
-
 import numpy as np
 from built_journals import MS, charge, journal
 

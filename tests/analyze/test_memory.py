@@ -1,7 +1,5 @@
 """From memory samples to the report: peaks, phases, activations, counters in steady steps, growth."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

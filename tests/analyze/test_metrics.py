@@ -1,7 +1,5 @@
 """Metrics from built journals, where every number is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal

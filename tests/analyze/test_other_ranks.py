@@ -1,7 +1,5 @@
 """CPU time of the job's other ranks is not that of other processes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

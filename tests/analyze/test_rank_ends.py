@@ -1,7 +1,5 @@
 """Ranks that end one after the other: who was first, who left no end, who is out of step."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from built_journals import journal

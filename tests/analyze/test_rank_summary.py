@@ -1,7 +1,5 @@
 """Summaries of ranks: small whatever the run's length, of the same steps on all ranks, none the wiser if damaged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

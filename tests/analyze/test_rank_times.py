@@ -1,7 +1,5 @@
 """Known delays in the journals of ranks are found: who is late, and who took turns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a rank waits for others in its own phases: timed at the end of the backward, elsewhere by looks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

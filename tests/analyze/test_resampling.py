@@ -1,7 +1,5 @@
 """The block bootstrap of step times: deterministic, and as unsure as the steps' dependence makes it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from built_journals import wandering

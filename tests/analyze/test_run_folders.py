@@ -1,7 +1,5 @@
 """The folder that a run is named by: its own, or the logger's around it, which is what `baseline=` usually names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

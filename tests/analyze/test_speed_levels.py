@@ -1,7 +1,5 @@
 """Where the level of a run changes, and where it only looks so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

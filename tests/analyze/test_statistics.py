@@ -1,7 +1,5 @@
 """Intervals: how often they hold the truth, and what they do with few, equal and many values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

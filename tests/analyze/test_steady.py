@@ -1,7 +1,5 @@
 """One label for each step, and where a run is warm."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, journal

@@ -1,7 +1,5 @@
 """The summary of the steps: intervals, speed levels and what is said of them; other stages than fit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal

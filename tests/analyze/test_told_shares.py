@@ -1,7 +1,5 @@
 """A share printed beside two times is what these divide to, whatever the mixture of steps."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator

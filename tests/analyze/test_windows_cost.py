@@ -1,7 +1,5 @@
 """What trace windows added to a run, apart from what happened to lie beside them."""
 
-from __future__ import annotations
-
 import pytest
 from built_journals import MS, build, charge, journal
 

@@ -1,7 +1,5 @@
 """The benchmarks are programs that import each other from their own folder."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

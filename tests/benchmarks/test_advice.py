@@ -1,7 +1,5 @@
 """What changes brought against what was expected of them and what a trial said: from rows to the page of the docs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The benchmark of the page: what it makes is a page of a run with figures over it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import page

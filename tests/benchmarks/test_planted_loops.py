@@ -1,7 +1,5 @@
 """The comparison of planted and found: what other work took from a run may be in any place, and no more than that."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The runs that the benchmark of the tab opens: as long as asked for, with the windows of a real fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The truth matrix counts right; a few of its cases are run for real."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import subprocess

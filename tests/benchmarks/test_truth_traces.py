@@ -1,7 +1,5 @@
 """Computed runs on a GPU: what is planted is found, its twin is quiet, and what must not matter does not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A device for tests: it runs when the test says so, and writes down all that it is asked."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Ranges for tests: writes down what is open inside what."""
 
-from __future__ import annotations
-
 
 class NotingNvtx:
     """Can be told to fail like a torch without NVTX."""

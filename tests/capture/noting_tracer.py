@@ -1,7 +1,5 @@
 """A tracer for tests that only writes down what it is told, and training steps with a window controller around it."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Regions of the user's own: where their time goes, and that they never cost the user's code anything."""
 
-from __future__ import annotations
-
 import os
 import threading
 

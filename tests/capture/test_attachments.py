@@ -1,7 +1,5 @@
 """What is put into a trainer leaves it again, each part by itself."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 from typing import Any

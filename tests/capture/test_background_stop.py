@@ -1,7 +1,5 @@
 """Traces that are ended and written beside the training, with the torch that is installed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

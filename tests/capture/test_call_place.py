@@ -1,7 +1,5 @@
 """Where a class calls something, read from its compiled code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which conditions are read from which run and machine, and that reading them touches nothing."""
 
-from __future__ import annotations
-
 import gc
 import json
 import subprocess

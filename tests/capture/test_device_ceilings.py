@@ -1,7 +1,5 @@
 """Measured ceilings: the same program on the CPU, with small sizes, and on a GPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

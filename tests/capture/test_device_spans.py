@@ -1,7 +1,5 @@
 """Device spans with a device that runs when the test says so, and writes down all that it is asked."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

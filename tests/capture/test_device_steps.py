@@ -1,7 +1,5 @@
 """Device spans in real fits, on a device that stays a little behind the host."""
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time

@@ -1,7 +1,5 @@
 """What ends at the fence, and what goes through it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

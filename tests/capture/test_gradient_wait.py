@@ -1,7 +1,5 @@
 """The rest of a backward begins before what DDP and FSDP do at its end, and no failure of ours is training's."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest

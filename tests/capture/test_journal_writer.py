@@ -1,7 +1,5 @@
 """The journal's writer: off the main thread, complete, and harmless when the disk hangs or is full."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """All ranks of a job know the same of it, and no other job does."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import socket

@@ -1,7 +1,5 @@
 """The adapter to Lightning's loops: what it replaces it gives back, and its own failure is not training's."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

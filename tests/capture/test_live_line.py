@@ -1,7 +1,5 @@
 """The line about the steps that go on: what it says, how often, and by whose hand."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.capture.live_line import ABOVE_BAR_EVERY_S, MAX_RECENT_STEPS, LiveLine, live_text
 from lightning_gpuprof.capture.step_clock import ClosedStep
 from lightning_gpuprof.model.journal import PROFILED, Slot

@@ -1,7 +1,5 @@
 """Scalars for loggers: a dozen names with their units, or all of them."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

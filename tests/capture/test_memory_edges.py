@@ -1,7 +1,5 @@
 """The allocator is read at the ends of phases in sampled steps, and nothing is touched in others."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An allocator's history is replayed: what was held at the peak, by which line, and each phase's peak."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which of NVIDIA's profilers is noticed, and what is no sign of one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """The sampler against a scripted backend, and against a C library through the real ``pynvml``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 

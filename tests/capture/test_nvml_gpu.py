@@ -1,7 +1,5 @@
 """On a real GPU: our values beside those of nvidia-smi, and the counters (GPM) under load and without."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

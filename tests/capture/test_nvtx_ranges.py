@@ -1,7 +1,5 @@
 """NVTX ranges with a backend that writes down the nesting; real Lightning action names."""
 
-from __future__ import annotations
-
 import re
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is seen of the program's other threads."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

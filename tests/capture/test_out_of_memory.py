@@ -1,7 +1,5 @@
 """What torch's exceptions tell of the moment when no memory was left."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Ranks that never talk find one folder; runs that begin at the same moment do not."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

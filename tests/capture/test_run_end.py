@@ -1,7 +1,5 @@
 """What is known at the start of training about its end; real trainers prove it in ``test_windows_of_fits.py``."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

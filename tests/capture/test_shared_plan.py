@@ -1,7 +1,5 @@
 """Two ranks that trace into one folder: who plans a window, who follows, and what a damaged plan does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

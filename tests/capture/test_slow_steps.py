@@ -1,7 +1,5 @@
 """When a slowdown goes on and when it does not, told from steps alone."""
 
-from __future__ import annotations
-
 import random
 
 from lightning_gpuprof.capture.slow_steps import COOLDOWN_NS, COOLDOWN_STEPS, Slowdown, SlowSteps

@@ -1,7 +1,5 @@
 """The journal of a stage from header to footer, and what is told of failures."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

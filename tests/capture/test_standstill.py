@@ -1,7 +1,5 @@
 """A clock that passes no edge: when that is written down, how often, and with which place."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Steps in blocks: nothing of them is lost, and what does not follow goes into another block."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

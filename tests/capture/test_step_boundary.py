@@ -1,7 +1,5 @@
 """What is done between two steps: in which order, for whom, and when the clock is to call again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The clock on a fake time: every nanosecond goes to exactly one slot."""
 
-from __future__ import annotations
-
 import itertools
 
 from lightning_gpuprof.capture.step_clock import (

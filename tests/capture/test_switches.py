@@ -1,7 +1,5 @@
 """Environment variables that switch: what is on, what is off, and what is told."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

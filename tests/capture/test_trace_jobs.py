@@ -1,7 +1,5 @@
 """The process that analyses a trace, and how the training hears that it is over."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

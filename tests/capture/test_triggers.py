@@ -1,7 +1,5 @@
 """A touched file and a signal, as a running job hears them."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle

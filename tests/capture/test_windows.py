@@ -1,7 +1,5 @@
 """The window controller with a tracer that only writes down what it is told."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import Future
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Windows that a person or a slow step asks for, or that come at every multiple, and what each of them may use up."""
 
-from __future__ import annotations
-
 from noting_tracer import MS, Run, reasons, spans
 
 from lightning_gpuprof.model.config import parse_windows

@@ -1,7 +1,5 @@
 """What becomes of the programs in ``patching_cases.txt``: the change, and what holds when the result runs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """``gpuprof compare``: paths in, words and an exit code out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree

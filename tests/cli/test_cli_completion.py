@@ -1,7 +1,5 @@
 """``gpuprof completion``: the script as the shells themselves understand it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """``gpuprof doctor``: what it looks at and how it speaks of absences."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the doctor says of GPUs: a fake driver's library stands behind the real pynvml, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """``gpuprof explain``: a rule's id in, its page out."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``gpuprof export``: a run's folder becomes tables that other programs read."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ``gpuprof`` command as a shell sees it: help, version, errors, exit codes."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

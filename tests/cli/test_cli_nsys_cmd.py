@@ -1,7 +1,5 @@
 """``gpuprof nsys-cmd``: the command lines for NVIDIA's profilers."""
 
-from __future__ import annotations
-
 import json
 import shlex
 

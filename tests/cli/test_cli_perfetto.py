@@ -1,7 +1,5 @@
 """``gpuprof trace FILE --perfetto``: the annotated trace, served once to a real HTTP client."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import http.client

@@ -1,7 +1,5 @@
 """``gpuprof report``: a folder in, terminal, page and JSON out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

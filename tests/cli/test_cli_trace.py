@@ -1,7 +1,5 @@
 """``gpuprof trace``: a trace in, its facts out."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """``gpuprof trigger``: the folder of a run in, a touched file or the reason why not out."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """``gpuprof try``: what is wrong is said before anything runs; a terminal's last line shows what goes on."""
 
-from __future__ import annotations
-
 import io
 import sys
 import time

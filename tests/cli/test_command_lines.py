@@ -1,7 +1,5 @@
 """Errors of commands and configurations: our line first, never more than ten lines."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``gpuprof doctor``: whether TensorBoard can show our tab."""
 
-from __future__ import annotations
-
 import json
 from importlib import metadata
 

@@ -1,7 +1,5 @@
 """Python programs: each case of patching_cases.txt, run after its change; the diff; what is not Python; writing."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import runpy

@@ -1,7 +1,5 @@
 """YAMLs of LightningCLI: the setting is changed in the text, and the program that reads it is built with it."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
 from pathlib import Path

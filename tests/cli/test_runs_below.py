@@ -1,7 +1,5 @@
 """A folder above runs stands for the only one, of several for the last to start; stderr says which."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What ``gpuprof trace`` says first of recorded traces: expected from their ground truth before it was run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

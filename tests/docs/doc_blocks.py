@@ -1,7 +1,5 @@
 """The fenced blocks of the documentation: which page, which language, whether they are meant to run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import textwrap

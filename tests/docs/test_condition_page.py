@@ -1,7 +1,5 @@
 """The page of conditions against the list of facts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from condition_page import renewed

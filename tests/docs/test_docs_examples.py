@@ -1,7 +1,5 @@
 """What the documentation shows, done: Python blocks run, configurations parse, commands of ours are understood."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 import json

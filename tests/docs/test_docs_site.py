@@ -1,7 +1,5 @@
 """The site: builds without a warning, names every page, and asks for nothing outside of itself."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """Docstrings of public functions: what several arguments are, and what is raised. ruff holds the names (D417)."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

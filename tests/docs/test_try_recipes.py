@@ -1,7 +1,5 @@
 """The recipes of ``docs/try.md``, done with a short program that loads slowly."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Fits of these tests wait for what is done beside them, however busy the machine is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import patience

@@ -1,7 +1,5 @@
 """What of ours is still there after a run: in the trainer, in its loops, in its model, among the open files."""
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 from typing import Any

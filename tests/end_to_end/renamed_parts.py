@@ -5,8 +5,6 @@ the same to it as that they have another: each part is renamed in the source of 
 in a forked process, which then trains for a few steps.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib.util

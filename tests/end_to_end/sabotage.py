@@ -1,7 +1,5 @@
 """A fault in a line of ours, once a thread has reached the line for the n-th time, and what it does to a run."""
 
-from __future__ import annotations
-
 import functools
 import linecache
 import os

@@ -1,7 +1,5 @@
 """Which lines of ours cannot fail in practice, and where a fault need not be told."""
 
-from __future__ import annotations
-
 import dis
 import functools
 from types import CodeType

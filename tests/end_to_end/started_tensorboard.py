@@ -1,7 +1,5 @@
 """A started TensorBoard and what its tabs are served, and a fit of two ranks to look at in it."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

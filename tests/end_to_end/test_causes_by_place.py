@@ -1,7 +1,5 @@
 """Slow code of the user's own beside the model, in one real fit: each place is named by itself."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

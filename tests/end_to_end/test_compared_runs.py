@@ -1,7 +1,5 @@
 """Real fits held against each other: the same script, a planted sleep, a cure; and a baseline at the end of a run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree

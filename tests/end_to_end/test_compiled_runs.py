@@ -1,7 +1,5 @@
 """Real runs of torch.compile with planted graph breaks and recompiles: what the report says of them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

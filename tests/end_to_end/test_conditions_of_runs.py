@@ -1,7 +1,5 @@
 """Conditions from the trainer to the report: the first batch, the hash, runs that may not be compared."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

@@ -1,7 +1,5 @@
 """An annotated trace of a run holds what was sampled while it was recorded, at the right moments."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

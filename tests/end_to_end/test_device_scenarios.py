@@ -1,7 +1,5 @@
 """``device_scenarios.md`` has what the report says in each scenario: from the driver to the terminal's line."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is sampled beside a fit reaches the report and every logger; a fake GPU driver stands behind the real pynvml."""
 
-from __future__ import annotations
-
 import csv
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Every way out of a fit ends the measuring: the trainer as it was found, nothing left open, a footer, a report."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Every loop that Lightning has: sleeps of known size are found where they were planted, and nowhere else."""
 
-from __future__ import annotations
-
 import logging
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A part that fails - folder, disk, logger, NVML - costs that part and one warning."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """The input pipeline of real fits, in the report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

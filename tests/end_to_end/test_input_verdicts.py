@@ -1,7 +1,5 @@
 """Faults planted in the input of real fits: the finding names the transform, the function or the kind of wait."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

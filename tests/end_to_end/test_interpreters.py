@@ -1,7 +1,5 @@
 """Other ways to run Python: without asserts or docstrings, with warnings as errors, any hash seed, in a notebook."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

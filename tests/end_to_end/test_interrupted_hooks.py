@@ -1,7 +1,5 @@
 """Ctrl-C in any hook of a fit: it ends the run as without us, what was measured is kept, and nothing is left."""
 
-from __future__ import annotations
-
 import logging
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Exceptions, Ctrl-C and kills: they do what they do without the profiler, and what was measured is kept."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

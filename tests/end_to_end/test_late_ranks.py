@@ -1,7 +1,5 @@
 """Two ranks on the CPU, one of them late in every step, or both in turn: what the rules say of them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from subprocess import PIPE, STDOUT

@@ -1,7 +1,5 @@
 """``GPUPROF_LIVE=1`` in real fits on a real terminal: beside no bar and above each of Lightning's."""
 
-from __future__ import annotations
-
 import re
 import sys
 

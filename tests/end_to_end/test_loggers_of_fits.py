@@ -1,7 +1,5 @@
 """What arrives in each logger of a real fit: TensorBoard, CSV, Weights & Biases (offline) and MLflow (a folder)."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Memory of real fits on a real GPU."""
 
-from __future__ import annotations
-
 import pickle
 import statistics
 import time

@@ -1,7 +1,5 @@
 """Memory of real fits on a CPU; an allocator that behaves as torch's stands in the place of a GPU's."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Real fits with a target: a planted callback can reach it, a healthy run has nothing to gain and no alarm."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

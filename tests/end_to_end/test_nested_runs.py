@@ -1,7 +1,5 @@
 """Runs inside of runs, two profilers, regions without end: what is measured stays what the trainer counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

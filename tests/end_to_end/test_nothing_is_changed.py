@@ -1,7 +1,5 @@
 """The run with the profiler is the run without it: results, loops, copies."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import sys

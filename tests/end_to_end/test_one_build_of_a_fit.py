@@ -1,7 +1,5 @@
 """A fit with a logger computes its steps once: for the logger; the end of the run is added for the final report."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Beside other profilers, the user's own and a second of ours: theirs go first, ours measures once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """A trace that this package recorded tells the phase of everything in its steps."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Two ranks on the CPU that do not end alike: killed, failed, out of step. What the first rank's report says of it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

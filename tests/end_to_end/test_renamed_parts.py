@@ -1,7 +1,5 @@
 """A private part of Lightning or torch that is renamed tomorrow costs one part of the measurement, not the run."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

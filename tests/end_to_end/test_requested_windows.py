@@ -1,7 +1,5 @@
 """Windows that real fits are asked for: by a touched file, ``gpuprof trigger`` or a signal, and on which ranks."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

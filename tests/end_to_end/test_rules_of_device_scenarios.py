@@ -1,7 +1,5 @@
 """Each fault of a GPU gives its rule and no other: from the driver's C functions to the finding."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

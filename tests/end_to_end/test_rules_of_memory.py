@@ -1,7 +1,5 @@
 """Faults of memory planted in real fits on a CPU, whose device is played: each gives its rule and no other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

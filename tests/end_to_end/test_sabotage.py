@@ -3,8 +3,6 @@
 A spread of the lines here; all of them in the tests marked slow.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Several runs with one profiler: tuners before the training, trainers that share it."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 

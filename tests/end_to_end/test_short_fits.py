@@ -1,7 +1,5 @@
 """Fits of a few steps: what is made of them, at once and later."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Real fits: steps are counted as Lightning counts them; slots, steps and segments follow each other without a hole."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Traces, scalars and text of a real fit as TensorBoard itself reads them: its own loaders and a started server."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

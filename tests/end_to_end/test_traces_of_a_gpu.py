@@ -1,7 +1,5 @@
 """Windows that this package records on a GPU, read by its own engine: what was planted must be found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Real fits whose trace is still being written while training goes on, ends, forks, fails or profiles itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

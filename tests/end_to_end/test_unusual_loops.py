@@ -1,7 +1,5 @@
 """Loops as people write them: each trains as without us, adds up, has a sensible verdict, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import threading

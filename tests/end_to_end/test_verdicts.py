@@ -1,7 +1,5 @@
 """Faults planted in real fits: the report names the cause, where it is and what to change; healthy fits stay silent."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

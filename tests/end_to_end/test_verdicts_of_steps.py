@@ -1,7 +1,5 @@
 """Faults in steps, host and settings planted in real fits: each is named; the same fits without them stay silent."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

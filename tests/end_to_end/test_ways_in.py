@@ -1,7 +1,5 @@
 """The ways to switch the profiler on: in a script, by environment variable, in YAML; both packages; two ranks."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys

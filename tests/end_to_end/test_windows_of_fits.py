@@ -1,7 +1,5 @@
 """Windows of real fits: on slow steps, as planned, with caps, and where they cannot be reached."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

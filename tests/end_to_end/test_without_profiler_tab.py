@@ -1,7 +1,5 @@
 """Everything works where torch-tb-profiler, and pandas that comes with it, are not installed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sysconfig

@@ -1,7 +1,5 @@
 """Wrong arguments are refused before training, by name, with the way out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

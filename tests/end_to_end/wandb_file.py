@@ -1,7 +1,5 @@
 """Reads the file that Weights & Biases writes when it is offline: records of its protocol in LevelDB's log format."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Puts the repository root on the path, as ``python -m examples.digits`` does, and writes the images once."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

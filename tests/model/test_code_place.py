@@ -1,7 +1,5 @@
 """Sentences name a place in the code by its function."""
 
-from __future__ import annotations
-
 import pytest
 
 from lightning_gpuprof.model.code_place import in_words

@@ -1,7 +1,5 @@
 """Packed columns: what goes in comes out, and damage is an error, never a crash."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Windows and caps as they are written in a script: what they mean, and which are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from lightning_gpuprof.errors import ArgumentError

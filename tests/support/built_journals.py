@@ -1,7 +1,5 @@
 """Journals for tests: steps of known times, with anything that a test charges to them in addition."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -1,7 +1,5 @@
 """Reports whose difference is known."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

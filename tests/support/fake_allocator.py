@@ -1,7 +1,5 @@
 """An allocator for tests: it counts, runs out of memory and records its history as torch's does."""
 
-from __future__ import annotations
-
 import copy
 import sys
 import threading

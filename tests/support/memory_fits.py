@@ -1,7 +1,5 @@
 """Fits on a fake device whose memory is ours to play."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

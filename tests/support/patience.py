@@ -3,8 +3,6 @@
 Users are not kept waiting for an analysis at the end, and it runs on CPUs that nobody else wants.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Small real fits with sleeps of known size planted at a place of choice."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

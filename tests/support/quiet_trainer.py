@@ -1,7 +1,5 @@
 """A trainer on the CPU with nothing beside the training: no progress bar, checkpoint, logger or sanity check."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The recorded traces beside the repository, which may be absent; each is read once for all tests of a process."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

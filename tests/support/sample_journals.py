@@ -1,7 +1,5 @@
 """Journals for tests: written by the real clock and writer, with a clock of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast

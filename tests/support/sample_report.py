@@ -1,7 +1,5 @@
 """Reports for tests: one with everything in it, one of a run in which nothing could be measured."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """Runs on disk for the commands: folders with a ``report.json``, as a run leaves them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """Step times of runs whose noise is known, for what a comparison says of two of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """A training with one planted slowness or one planted failure, named by its first argument, for ``gpuprof try``."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

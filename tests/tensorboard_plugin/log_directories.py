@@ -1,7 +1,5 @@
 """Log directories for the tab: folders with reports and journals as runs leave them, and a client for its routes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Comparisons that the tab makes: from the step times of small journals, once, else from the reports, which is said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import log_directories

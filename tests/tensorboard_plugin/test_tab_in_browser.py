@@ -1,7 +1,5 @@
 """The tab in a started TensorBoard, drawn by a real browser that can reach nothing else, over real fits."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Reports that the tab keeps: bounded in number and bytes, made beside the requests, made again when a run goes on."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

@@ -1,7 +1,5 @@
 """The tab's routes inside of TensorBoard's own application: what they answer, refuse and never read."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Finding runs under a log directory, and what the list says of each without analysing it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Two runs side by side: the change in percent, what is left out, and ids that stand once."""
 
-from __future__ import annotations
-
 import re
 
 import log_directories  # noqa: F401 - puts the samples on the path

@@ -1,7 +1,5 @@
 """Reads annotated traces for tests: the rows on top, and what else differs."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The kernels of a window that has none: what tests change a part of."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelFillFacts, SmallKernels
 
 NO_FILL = KernelFillFacts(

@@ -1,7 +1,5 @@
 """Builds traces of operators with shapes, launches and device work."""
 
-from __future__ import annotations
-
 from tiny_traces import Json, span
 
 MAIN, AUTOGRAD = 1, 2

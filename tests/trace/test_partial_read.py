@@ -1,7 +1,5 @@
 """Reading a trace in two processes gives what one gives, and a second process that fails costs nothing but time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tables of Nsight Systems: small traces with the answer written out, and recorded ones against their truth."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Device time goes to the operator, module, line and phase that launched it, also through the backward pass."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

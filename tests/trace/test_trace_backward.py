@@ -1,7 +1,5 @@
 """Each backward joins the forward operator that made its autograd node, by number, thread and time."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The cutter: pieces hold whole events, and none is much larger than a block."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """Communication of a trace: its time against computation, what each collective was, and how fast."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

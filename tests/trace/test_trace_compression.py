@@ -1,7 +1,5 @@
 """Reading and writing gzip, with the fast writer and without it."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import sys

@@ -1,7 +1,5 @@
 """From a device's name to the peaks of its data sheet."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from lightning.fabric.utilities.throughput import _CUDA_FLOPS

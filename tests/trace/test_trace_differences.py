@@ -1,7 +1,5 @@
 """Two traces compared per step: what changed, appeared and vanished, and why a comparison may not hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

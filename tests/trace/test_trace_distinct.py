@@ -1,7 +1,5 @@
 """Distinct values, their numbers and their median, beside what numpy says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

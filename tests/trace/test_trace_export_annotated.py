@@ -1,7 +1,5 @@
 """An annotated trace: what was recorded is unchanged, and the rows on top say what the analysis says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Flame graphs: time by stack, of traces whose lines are written out, and against the slow and obvious way."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter, defaultdict

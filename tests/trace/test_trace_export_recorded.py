@@ -1,7 +1,5 @@
 """Recorded traces of many GPUs and versions, annotated: read alike, drawn whole, busy and idle add up."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Events are added to the text of a trace, and every other byte of it stays."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

@@ -1,7 +1,5 @@
 """The facts of a window on traces small enough to do by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

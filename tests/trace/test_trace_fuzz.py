@@ -1,7 +1,5 @@
 """Whatever is in a file: results that hold together, or an error for people; never another exception."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Groups and their statistics against the slow and obvious way."""
 
-from __future__ import annotations
-
 import random
 import statistics
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Health of a trace: what was lost is counted and said, and what is sound is not called a problem."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

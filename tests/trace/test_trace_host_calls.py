@@ -1,7 +1,5 @@
 """What a call of the CUDA or HIP runtime or driver makes the host wait for, by its name."""
 
-from __future__ import annotations
-
 import pytest
 
 from lightning_gpuprof.trace.analyses.code.waits import allocates, copies_pageable, synchronises

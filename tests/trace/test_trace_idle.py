@@ -1,7 +1,5 @@
 """Why a device was idle: hand-made gaps whose cause is written out, and the longest gaps' stories."""
 
-from __future__ import annotations
-
 import pytest
 from tiny_traces import Json, linked_trace, span
 

@@ -1,7 +1,5 @@
 """Idle time cut into pieces with one cause each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Idle time of recorded traces: sums, the ground truth, a slow and obvious computation, and what the traces show."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 

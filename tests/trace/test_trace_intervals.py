@@ -1,7 +1,5 @@
 """The algebra of intervals against the slow and obvious way."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

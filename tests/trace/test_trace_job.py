@@ -1,7 +1,5 @@
 """The job that compresses a window's trace and computes its facts, in-process and as the process it is."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """From the names of kernels, as real traces have them, to their class, input type and use of tensor cores."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

@@ -1,7 +1,5 @@
 """What kernels are and how far they fill the device: answers written out, slow references, and recorded traces."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 from math import prod

@@ -1,7 +1,5 @@
 """The plain facts of recorded traces, key by key, against a slow and simple program that is not ours."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from functools import cache

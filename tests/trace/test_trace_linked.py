@@ -1,7 +1,5 @@
 """What joins the tables of a trace."""
 
-from __future__ import annotations
-
 import pytest
 from tiny_traces import Json, linked_trace, span, training_step
 

@@ -1,7 +1,5 @@
 """Nesting and coverage against the slow and obvious way."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How many blocks a multiprocessor holds, against NVIDIA's published examples and Kineto's own estimates."""
 
-from __future__ import annotations
-
 from math import prod
 
 import pytest

@@ -1,7 +1,5 @@
 """What single operators did, per side, phase and shape, and names that the trace does not have."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

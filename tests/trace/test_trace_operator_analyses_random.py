@@ -1,7 +1,5 @@
 """Operators, step trace and roofline of random traces, many of them senseless: no error, and sums that hold."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

@@ -1,7 +1,5 @@
 """From recorded shapes to work, against torch's own counter and against shapes that a real profiler records."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

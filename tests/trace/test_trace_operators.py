@@ -1,7 +1,5 @@
 """Operators by type, in detail and by shape: hand-made calls whose sums are written out."""
 
-from __future__ import annotations
-
 import pytest
 from operator_events import AUTOGRAD, calls, launch, op, shaped, with_inputs
 from tiny_traces import Json, linked_trace, span

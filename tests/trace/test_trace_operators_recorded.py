@@ -1,7 +1,5 @@
 """Operators of recorded traces against a slow and obvious computation, and sums that must hold."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import cache
 

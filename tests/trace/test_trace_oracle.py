@@ -1,7 +1,5 @@
 """Recorded traces of many GPUs and versions against the ground truth of a slow and simple program."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Formats that the reader must take, and files that it must refuse with a way out."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Roofline and MFU: hand-made operators whose rates are written out, and recorded traces whose FLOPs are known."""
 
-from __future__ import annotations
-
 import io
 import json
 from functools import cache

@@ -1,7 +1,5 @@
 """Only some analyses of a trace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The step trace: hand-made steps whose phases are written out, and sums over recorded traces."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

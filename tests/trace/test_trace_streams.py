@@ -1,7 +1,5 @@
 """What streams did, alone and beside each other, and how much work was in their queues."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A wait for the device costs the idle time that it causes, not the time for which the host waits."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

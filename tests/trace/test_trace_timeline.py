@@ -1,7 +1,5 @@
 """The timeline of the median step: which step, what is in its lanes, and that it stays small."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

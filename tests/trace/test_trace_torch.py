@@ -1,7 +1,5 @@
 """A trace that today's torch.profiler writes on a CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

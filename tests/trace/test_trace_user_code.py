@@ -1,7 +1,5 @@
 """Which frames of a Python stack run lines that the user wrote."""
 
-from __future__ import annotations
-
 import pytest
 
 from lightning_gpuprof.trace.analyses.joins.user_code import is_user_code

@@ -1,7 +1,5 @@
 """Builds traces of a few events as Kineto and other writers lay them out."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """All rows of a trace, in an order that does not depend on how it was read."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from lightning_gpuprof.trace.reader import Trace

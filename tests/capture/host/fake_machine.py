@@ -1,7 +1,5 @@
 """A machine made of files: /proc, control groups and /dev/shm as a kernel would show them, for the host's readers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is measured in workers, and that neither they nor what they make is changed by it."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import os

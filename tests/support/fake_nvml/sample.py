@@ -1,7 +1,5 @@
 """Run as a program: samples through ``pynvml`` beside a working main thread and prints what came out, a line each."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

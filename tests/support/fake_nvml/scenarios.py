@@ -1,7 +1,5 @@
 """The scenarios of ``device_scenarios.md``: what the driver does in each, by the name that the table has for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

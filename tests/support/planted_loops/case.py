@@ -1,7 +1,5 @@
 """What a case is: a loop, the naps planned in it, and where they are to be found if not where they usually are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Cases: where batches come from, how many there are, workers, DataModules."""
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """Cases: what is around the steps: epochs, validation, hooks of the run, resuming, stopping, tuners, several fits."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

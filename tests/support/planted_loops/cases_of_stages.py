@@ -1,7 +1,5 @@
 """Cases: ``validate``, ``test`` and ``predict`` on their own, whose steps are batches of the evaluation loop."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

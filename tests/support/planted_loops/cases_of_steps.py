@@ -1,7 +1,5 @@
 """Cases: all that may happen within a step: ways of optimizing, precisions, hooks of the batch, logging."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

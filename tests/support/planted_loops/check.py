@@ -7,8 +7,6 @@ loop's own time. That is bounded by :data:`COLD` times what the twin has there, 
 may be, on top of their own time, at most that share of all that was slept.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass, replace

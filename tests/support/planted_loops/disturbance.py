@@ -5,8 +5,6 @@ the machine's own CPUs were given to another guest (steal). The run itself is in
 than CPUs. Where the kernel does not tell, nothing is taken to be lost, and the comparison is as strict as can be.
 """
 
-from __future__ import annotations
-
 import psutil
 
 from lightning_gpuprof.capture.host.machine import pressure

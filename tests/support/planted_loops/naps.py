@@ -1,7 +1,5 @@
 """Sleeps at named places: how long each is to take goes in, how long it really took comes out."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """Where each planted sleep is to be found in a report: part of the wall time, phase of the step, row of callbacks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 

@@ -1,7 +1,5 @@
 """A model, data, callbacks and the rest of a small run, each of which sleeps where its naps are planned."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any

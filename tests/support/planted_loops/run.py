@@ -1,7 +1,5 @@
 """One run of a case: makes trainers with the profiler in them, runs them, and keeps report and naps of each."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The plan of the naps goes in as JSON on the command line; each rank leaves what it slept beside its journal.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """What a case is: a run whose truth is known, and what the diagnosis is to say about it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol

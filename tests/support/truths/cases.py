@@ -1,7 +1,5 @@
 """All cases: faults, pairs of faults, healthy fits, and fits that only look as if something were wrong."""
 
-from __future__ import annotations
-
 from truths.case import Case
 from truths.cases_of_data import DATA
 from truths.cases_of_drivers import DRIVERS

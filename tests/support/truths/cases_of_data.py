@@ -1,7 +1,5 @@
 """Cases: the input pipeline."""
 
-from __future__ import annotations
-
 from truths.case import Case
 from truths.faults_of_data import (
     changing_items,

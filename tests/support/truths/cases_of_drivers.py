@@ -1,7 +1,5 @@
 """Cases: what a driver says of a GPU, in its scripted answers during a real fit."""
 
-from __future__ import annotations
-
 from fake_nvml.builder import NOT_SUPPORTED, FakeGpu, compiler
 
 from lightning_gpuprof.model.finding import VerdictKind

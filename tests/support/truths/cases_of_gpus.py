@@ -1,7 +1,5 @@
 """Cases: trainings on a GPU that are computed, each fault with the same training without it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

@@ -1,7 +1,5 @@
 """Cases: what happens around the model and beside the steps."""
 
-from __future__ import annotations
-
 from truths.case import Case
 from truths.faults_of_data import slow_batch, workers
 from truths.faults_of_loops import (

@@ -1,7 +1,5 @@
 """Cases: two faults at once; the larger one comes first."""
 
-from __future__ import annotations
-
 from truths.case import Case
 from truths.faults_of_data import slow_items, workers
 from truths.faults_of_loops import checkpoints, slow_callback, slow_logger, validation

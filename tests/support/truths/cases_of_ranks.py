@@ -1,7 +1,5 @@
 """Cases: real fits on two ranks of the CPU."""
 
-from __future__ import annotations
-
 from truths.case import Case
 from truths.faults_of_steps import sleep_by_chance, sleep_in_forward
 from truths.ranks import Ranks

@@ -4,8 +4,6 @@ Each case names its source: the page of the recordings (README), or numbers that
 them (FACTS). What only this project's own analysis says of a trace is no truth here, and such traces are no case.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.journal import Value
 from truths.case import Case, Group

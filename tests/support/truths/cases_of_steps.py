@@ -1,7 +1,5 @@
 """Cases: inside the step, and in the process around it."""
 
-from __future__ import annotations
-
 from truths.case import Case
 from truths.faults_of_data import lengths
 from truths.faults_of_steps import (

@@ -1,7 +1,5 @@
 """Cases: nothing is wrong, or only looks as if something were."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import VerdictKind
 from truths.case import Case
 from truths.faults_of_data import (

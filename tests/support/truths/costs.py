@@ -1,7 +1,5 @@
 """Planted time: sleeps and computation of a wanted length, which know how long they really took."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from dataclasses import dataclass, field

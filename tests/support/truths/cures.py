@@ -1,7 +1,5 @@
 """The advice of a finding, applied to the fit exactly as it says, and what that brought."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence

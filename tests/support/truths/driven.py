@@ -4,8 +4,6 @@ The driver is a C library that ``pynvml`` loads as NVIDIA's own. The fit compute
 is told in one place, where the profiler asks the trainer for it, so that rules about GPUs look at what was sampled.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from dataclasses import dataclass, replace

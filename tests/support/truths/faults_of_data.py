@@ -1,7 +1,5 @@
 """Faults of the input pipeline; each function gives what plants the fault in a fit."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Faults of a device's kernels: what is wrong in them, how large it is drawn, and their twins without it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from random import Random
 

@@ -1,7 +1,5 @@
 """Faults of a host that feeds a device: what is wrong, how large it is drawn, and the twins without it."""
 
-from __future__ import annotations
-
 from random import Random
 
 from truths.gpu_runs import GpuRun, Program

@@ -1,7 +1,5 @@
 """Faults around the model: callbacks, module hooks, logging, validation, checkpoints, epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

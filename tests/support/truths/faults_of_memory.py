@@ -1,7 +1,5 @@
 """Faults of a device's memory: a model of torch's allocator, what is wrong with it, and the twins without it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random

@@ -1,7 +1,5 @@
 """Faults of ranks that train together: what is wrong, how large it is drawn, and the twins without it."""
 
-from __future__ import annotations
-
 from random import Random
 
 from lightning_gpuprof.model.journal import Value

@@ -1,7 +1,5 @@
 """Faults inside the step: waits, work in forward, backward and the optimizer, memory, compilation, other processes."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import subprocess

@@ -1,7 +1,5 @@
 """What steps on a GPU are made of: products, operators, copies, and the parts of a step that a fault may replace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random

@@ -4,8 +4,6 @@ The host runs along a clock of its own; the device starts each work when it was 
 Collectives have a stream of their own, which begins with what the other one has made by then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count

@@ -1,7 +1,5 @@
 """Whether what was said about a case is right."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 

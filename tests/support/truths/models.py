@@ -1,7 +1,5 @@
 """The four kinds of models in which faults are planted, each with data of its kind; a step takes a few ms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

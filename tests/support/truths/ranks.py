@@ -1,7 +1,5 @@
 """A source of reports: a real fit on several ranks of the CPU, which exchange gradients through gloo."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import socket

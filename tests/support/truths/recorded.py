@@ -1,7 +1,5 @@
 """A source of reports: a trace that others recorded on a GPU, as the window of a run whose steps are all like it."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 from collections.abc import Mapping

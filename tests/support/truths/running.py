@@ -1,7 +1,5 @@
 """From a case to what the diagnosis said, each run in a process of its own."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Fits whose fault is a setting: each run with it and without it, and tried by ``gpuprof try``."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
