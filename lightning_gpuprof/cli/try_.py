@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shlex
 import shutil
 import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +19,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
-from lightning_gpuprof.cli import source
+from lightning_gpuprof.cli import advised_run, source
+from lightning_gpuprof.cli.advised_run import AdvisedRun, shown_folder
 from lightning_gpuprof.cli.command import Command, print_json
-from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ArgumentError, GpuProfError, TrialError
-from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.model.trial import (
     BASE,
     FILE_NAME,
@@ -40,6 +41,7 @@ from lightning_gpuprof.sinks.plain import visible
 from lightning_gpuprof.sinks.status_line import StatusLine
 
 if TYPE_CHECKING:
+    from lightning_gpuprof.model.journal import Value
     from lightning_gpuprof.trial.program import Ended
 
 SECONDS = 45.0
@@ -48,8 +50,9 @@ MOST_SECONDS = 3600.0
 PROFILE_SECONDS = 12.0
 """Of them, for a report of the program's first steps, where it has no run; at most half."""
 OWN_FOLDER = "gpuprof-try"
-"""In the current folder: that report, where there is no run."""
-_MOST_RUNS = 50
+"""In the current folder: such reports, each in a folder of its own."""
+_MOST_NAMED = 3
+"""Settings that differ."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -88,7 +91,7 @@ def _run(options: Namespace) -> int:
     from lightning_gpuprof.sinks.trial_tables import best
 
     can_apply = trial.run and not patches and best(trial) is not None
-    apply = f"gpuprof try {visible(trial.run)} --patch" if can_apply else ""
+    apply = f"gpuprof try {visible(shlex.quote(shown_folder(Path(trial.run))))} --patch" if can_apply else ""
     print_trial(trial, apply=apply, file=sys.stderr if patches else None)
     return _patch(trial, write=options.write) if patches else 0
 
@@ -114,23 +117,76 @@ def _trial(options: Namespace) -> Trial:
         raise TrialError(f"there is no command {program[0]!r}: name the one that trains{hint}")
     if options.input:
         asked += arms.loader_arms(max(1, int(usable_cpus(affinity=len(affinity() or (0,))))))
-    folder = None if asked and options.tried is None else _run_of(options.tried, program)
-    not_tried: tuple[NotTried, ...] = ()
+    command = advised_run.Command.of(program)
+    runs: Iterator[AdvisedRun] = iter(())
+    if options.tried is not None:
+        runs = iter([advised_run.named(options.tried, command)])
+    elif not asked:
+        runs = advised_run.newest_first(command)
     with _Shown(seconds) as shown:
-        if not asked and folder is None:
-            profiled = min(PROFILE_SECONDS, seconds / 2)
-            folder = _profiled(program, profiled, shown)
-            seconds -= profiled
-            shown.seconds = seconds
-        if not asked and folder is not None:
-            asked, not_tried = arms.advised(source.remake(folder).findings)
-        plan = Plan(arms=asked, seconds=seconds, loader=options.input)
-        trial = _tried(program, plan, not_tried, shown, only_arms=bool(options.arm))
-    trial.command, trial.run = tuple(program), "" if folder is None else str(folder)
+        trial, run = _tried_with_advice(program, asked, runs, shown, options)
+    trial.command, trial.run = tuple(program), "" if run is None else str(run.folder)
     trial.seconds = time.monotonic() - begin
-    if folder is not None:
-        _keep(trial, folder)
+    if run is not None:
+        _keep(trial, run.folder)
     return trial
+
+
+def _tried_with_advice(
+    program: Sequence[str], asked: Sequence[Arm], runs: Iterator[AdvisedRun], shown: _Shown, options: Namespace
+) -> tuple[Trial, AdvisedRun | None]:
+    """Try what was asked for, or the advice of the first run that was made with the program's settings of now.
+
+    Args:
+        program: The words of its command.
+        asked: If it is empty, and no run is like the program, its first steps are profiled for advice.
+        runs: Newest first.
+        shown: What goes on.
+        options: Of the command.
+
+    Returns:
+        The result, and the run that it belongs to.
+    """
+    from lightning_gpuprof.trial import arms
+    from lightning_gpuprof.trial.conditions import differences, settings
+
+    seconds: float = options.seconds
+    run, why_none = next(runs, None), "no run of this command is here"
+    while True:
+        conditions = {} if run is None else settings(run.report.run)
+        if run is None and not asked:
+            profiled_s = min(PROFILE_SECONDS, seconds / 2)
+            shown.note(f"{why_none}: profiling its first {profiled_s:.0f} s")
+            run = _profiled(program, profiled_s, shown)
+            seconds = shown.seconds = seconds - profiled_s
+        plan = Plan(arms=tuple(asked), seconds=seconds, loader=options.input, conditions=conditions)
+        not_tried: tuple[NotTried, ...] = ()
+        if not asked and run is not None:
+            shown.note(f"advice of {run}")
+            tried, not_tried = arms.advised(run.report.findings)
+            plan = msgspec.structs.replace(plan, arms=tried)
+        try:
+            return _tried(program, plan, not_tried, shown, only_arms=bool(options.arm)), run
+        except _OtherSettingsError as other:
+            now = other.now
+            words = f"was made with other settings: {', '.join(differences(conditions, now)[:_MOST_NAMED])}"
+            if options.tried is not None:
+                raise TrialError(f"{run} {words}. Name another run, or none") from None
+            shown.note(f"it {words}")
+            why_none = "no run with the settings of this command is here"
+            run = next((one for one in runs if not differences(settings(one.report.run), now)), None)
+
+
+class _OtherSettingsError(TrialError):
+    """The program has other settings than the run whose advice was to be tried.
+
+    Args:
+        now: Those of the program.
+    """
+
+    def __init__(self, now: Mapping[str, Value]) -> None:
+        self.now = now
+        super().__init__()
 
 
 def _kept(directory: Path) -> Trial:
@@ -240,6 +296,9 @@ def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[
 
     Returns:
         What was measured, the name of that arm, and that the program did not come to the end of its trial.
+
+    Raises:
+        TrialError: Nothing was measured, or the program has other settings than the plan.
     """
     from lightning_gpuprof.trial import program as programs
 
@@ -249,6 +308,8 @@ def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[
         shown.say("waiting for the first step")
         rest = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm.name != died))
         ended = _ended(program, rest, shown)
+        if ended.differs is not None:
+            raise _OtherSettingsError(ended.differs.conditions)
         if problem := programs.failure_reason(ended, program):
             raise TrialError(problem)
         events += programs.renumber_rounds(ended.events, events)
@@ -266,65 +327,35 @@ def _ended(program: Sequence[str], plan: Plan, shown: _Shown) -> Ended:
         return run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
 
 
-def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> Path:
-    """A report of the program's first steps, in a folder of ours; of an attempt that failed nothing is left."""
+def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> AdvisedRun:
+    """Profile the program's first steps; the report goes into a new folder below ours, of a failure nothing is left.
+
+    Raises:
+        TrialError: The program does not come so far.
+    """
     from lightning_gpuprof.trial import program as programs
 
-    into = Path(OWN_FOLDER).absolute()
-
-    def runs() -> tuple[Path, ...]:
-        return runs_below(into, source.JOURNALS).folders if into.is_dir() else ()
-
-    before, ended = runs(), None
-    shown.say(f"no run of this script is here: profiling it for {seconds:.0f} s first")
-    plan = Plan(arms=(), seconds=seconds, profile_into=str(into))
-    try:
-        ended = _ended(program, plan, shown)
-    finally:
-        found = [folder for folder in runs() if folder not in before]
-        if ended is None or not ended.is_over:
-            for folder in found:
-                shutil.rmtree(folder, ignore_errors=True)
-    if not ended.is_over or not found:
-        raise TrialError(programs.death_notice(ended, program) if found else programs.failure_reason(ended, program))
-    return found[0]
-
-
-def _run_of(directory: Path | None, program: Sequence[str]) -> Path | None:
-    """The run that was named, or the newest of the same script below the current folder; None: there is none.
-
-    Of those that were not named, one counts that is long enough for advice.
-    """
-    names = _scripts(program)
-    if directory is not None:
-        folder = source.run_folder(directory)
-        script = _script(source.remake(folder))
-        if script and script not in names:
+    shown.say(f"profiling the first {seconds:.0f} s")
+    with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
+        made = Path(name) / "gpuprof"
+        ended = _ended(program, Plan(arms=(), seconds=seconds, profile_into=str(made)), shown)
+        if not ended.is_over or not made.is_dir():
             raise TrialError(
-                f"{folder} is a run of {script}, and the command runs {' or '.join(sorted(names)) or 'no script'}: "
-                "name a run of the same script, or none"
+                programs.death_notice(ended, program) if made.is_dir() else programs.failure_reason(ended, program)
             )
-        return folder
-    for folder in runs_below(Path.cwd(), source.JOURNALS).folders[:_MOST_RUNS]:
-        with suppress(GpuProfError):
-            report = source.remake(folder)
-            if _script(report) in names and report.steps.steady_count >= MIN_STEADY_STEPS:
-                return folder
-    return None
+        report = source.remake(made)
+        folder = _new_folder(Path(OWN_FOLDER).absolute(), Path(str(report.run.get("script") or "run")).stem)
+        shutil.copytree(made, folder, dirs_exist_ok=True)
+    return AdvisedRun(folder=folder, report=report)
 
 
-def _script(report: Report) -> str:
-    return str(report.run.get("script") or "")
-
-
-def _scripts(program: Sequence[str]) -> set[str]:
-    """Names that the file of the program can have."""
-    if "-m" in program[:-1]:
-        module = program[list(program).index("-m") + 1]
-        if not module.startswith("torch.distributed"):
-            return {f"{module.rpartition('.')[2]}.py", "__main__.py"}
-    script = next((word for word in program if word.endswith(".py")), program[0])
-    return {Path(script).name}
+def _new_folder(parent: Path, name: str) -> Path:
+    """``name-1``, or the next number that nobody has taken."""
+    for number in itertools.count(1):
+        with suppress(FileExistsError):
+            (parent / f"{name}-{number}").mkdir(parents=True)
+            return parent / f"{name}-{number}"
+    raise AssertionError
 
 
 def _keep(trial: Trial, folder: Path) -> None:
@@ -360,6 +391,12 @@ class _Shown:
         if isinstance(event, Trying):
             left = max(0.0, self.seconds - event.elapsed_s)
             self.say(f"{left:.0f} s left, round {event.round + 1}: {event.arm}")
+
+    def note(self, text: str) -> None:
+        """Leave a sentence on the error stream."""
+        if self._line is not None:
+            self._line.clear()
+        print(f"gpuprof: {text}", file=sys.stderr)
 
     def say(self, text: str) -> None:
         """Show a sentence."""

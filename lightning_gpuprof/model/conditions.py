@@ -317,6 +317,7 @@ FACTS: tuple[Fact, ...] = (
         False,
         {
             "script": "name of the program's file",
+            "arguments": "the words after it on the command line; `***` for values of options named like a secret",
             "git.commit": "`.git/HEAD` of the working folder or one above",
             "slurm.job_id": "`SLURM_JOB_ID`",
             "slurm.num_nodes": "`SLURM_JOB_NUM_NODES`",

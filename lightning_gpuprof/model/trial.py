@@ -8,6 +8,7 @@ import msgspec
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
+from lightning_gpuprof.model.journal import Value
 
 FILE_NAME = "try.json"
 """Beside the report of the run whose advice was tried."""
@@ -53,8 +54,17 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
     """Whether the best settings of the loader are searched for."""
     alone: Arm | None = None
     """In force from the start of the process to its end: one block is measured, of the arm :data:`BASE`."""
+    conditions: dict[str, Value] = {}
+    """Settings of the run whose advice it is: if the program has others, nothing is tried."""
     profile_into: str = ""
     """A folder for a report of the program as it is; nothing is tried then."""
+
+
+class Differs(msgspec.Struct, kw_only=True, frozen=True, tag="differs"):
+    """The program does not have the settings of the run whose advice was to be tried."""
+
+    conditions: dict[str, Value]
+    """Those that it has."""
 
 
 class Started(msgspec.Struct, kw_only=True, frozen=True, tag="started"):
@@ -121,7 +131,7 @@ class Over(msgspec.Struct, kw_only=True, frozen=True, tag="over"):
     seconds: float
 
 
-Event = Started | Trying | Block | Skipped | Added | Over
+Event = Differs | Started | Trying | Block | Skipped | Added | Over
 """A line of what the training process writes."""
 
 

@@ -10,12 +10,12 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from lightning_gpuprof.errors import TrialError, TrialOver
-from lightning_gpuprof.model.trial import Event, Over, Plan, Skipped
+from lightning_gpuprof.model.trial import Differs, Event, Over, Plan, Skipped
 from lightning_gpuprof.trial.at_start import set_arguments
 
 if TYPE_CHECKING:
@@ -164,9 +164,15 @@ class _Epoch:
         self._left_out = left_out
 
     def __call__(self) -> None:
+        from lightning_gpuprof.trial.conditions import differences, settings_of
         from lightning_gpuprof.trial.training import InterleavedTrial
 
         write = functools.partial(_append, self._folder / EVENTS_FILE)
+        now = settings_of(self._trainer) if self._plan.conditions else {}
+        if differences(self._plan.conditions, now):
+            if self._trainer.is_global_zero:
+                write(Differs(conditions=now))
+            self._end()
         try:
             trial = InterleavedTrial(self._trainer, self._plan, write)
         except TrialError as error:
@@ -177,9 +183,11 @@ class _Epoch:
         try:
             trial.run()
         except TrialOver:
-            if os.getpid() != self._pid:
-                raise TrialOver(_RANK_OVER) from None
-            raise
+            self._end()
+
+    def _end(self) -> NoReturn:
+        self._trainer.callbacks = []  # what they do on an exception is not for this one
+        raise TrialOver(0 if os.getpid() == self._pid else _RANK_OVER) from None
 
 
 def _refuse(folder: Path, error: Exception) -> None:

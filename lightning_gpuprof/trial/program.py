@@ -19,7 +19,7 @@ import msgspec
 import psutil
 
 from lightning_gpuprof.errors import TrialError
-from lightning_gpuprof.model.trial import Block, Event, Over, Plan, Skipped, Started, Trying
+from lightning_gpuprof.model.trial import Block, Differs, Event, Over, Plan, Skipped, Started, Trying
 from lightning_gpuprof.trial.attach import ALIVE_FILE, ATTACHED_FILE, EVENTS_FILE, PLAN_FILE, TRIAL
 
 START_LIMIT_S = 900.0
@@ -51,6 +51,11 @@ class Ended:
     def is_over(self) -> bool:
         """Whether the trial came to its own end."""
         return any(isinstance(event, Over) for event in self.events)
+
+    @property
+    def differs(self) -> Differs | None:
+        """That it has other settings than the run whose advice was to be tried."""
+        return next((event for event in self.events if isinstance(event, Differs)), None)
 
     @property
     def trying(self) -> str:

@@ -280,7 +280,6 @@ class InterleavedTrial:
             if arm is None:
                 self._write(Over(steps=self._step, seconds=elapsed))
                 self.close()
-                self._trainer.callbacks = []  # what they do on an exception is not for this one
                 raise TrialOver(0)
             self._write(Trying(arm=arm.name, round=self._schedule.round, elapsed_s=elapsed))
             if not self._prepare(arm):

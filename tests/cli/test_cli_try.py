@@ -1,9 +1,11 @@
 """``gpuprof try``: what is wrong is said before anything runs; a terminal's last line shows what goes on."""
 
 import io
+import os
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,19 +13,21 @@ import pytest
 import sample_journals
 import saved_runs
 
-from lightning_gpuprof.cli import try_
+from lightning_gpuprof.cli import advised_run, try_
+from lightning_gpuprof.cli.advised_run import Command
 from lightning_gpuprof.cli.main import main
-from lightning_gpuprof.model.journal import Conditions, Footer
-from lightning_gpuprof.model.trial import Plan, Trying
+from lightning_gpuprof.model.journal import Conditions, Footer, Value
+from lightning_gpuprof.model.trial import BASE, INPUT, Block, Differs, Over, Plan, Started, Trying
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.trial import program
+from lightning_gpuprof.trial.conditions import differences, settings
 
 PYTHON = sys.executable
 
 
 def run_of(folder: Path, script: str) -> Path:
     """A run of a script, as far as it matters here."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     records = [
         sample_journals.header(),
         Conditions(values={"script": script}),
@@ -31,6 +35,20 @@ def run_of(folder: Path, script: str) -> Path:
     ]
     (folder / "rank0.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in records))
     return folder
+
+
+def saved(folder: Path, *, steady: int = 380, **facts: Value) -> Path:
+    """A run with advice, of ``train.py`` if nothing else is said."""
+    saved_runs.save_run(folder, steady=steady)
+    report = json_report.read(folder / "report.json")
+    run = report.run | {"script": "train.py"} | {name.replace("__", "."): value for name, value in facts.items()}
+    json_report.write(msgspec.structs.replace(report, run=run), folder / "report.json")
+    return folder
+
+
+def folders(*words: str) -> list[str]:
+    """Of the runs whose advice can be tried with a command, newest first."""
+    return [run.folder.name for run in advised_run.newest_first(Command.of([PYTHON, *words]))]
 
 
 @pytest.mark.parametrize(
@@ -72,29 +90,118 @@ def test_a_run_too_short_for_advice_is_not_the_one_that_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    script = "train.py"
-    for name, steady in (("long", 380), ("short", 3)):
-        folder = saved_runs.save_run(tmp_path / name, steady=steady)
-        report = json_report.read(folder / "report.json")
-        json_report.write(msgspec.structs.replace(report, run=report.run | {"script": script}), folder / "report.json")
-    assert try_._run_of(None, [PYTHON, script]) == tmp_path / "long"
-    assert try_._run_of(tmp_path / "short", [PYTHON, script]) == tmp_path / "short", "it was named"
+    saved(tmp_path / "long")
+    short = saved(tmp_path / "short", steady=3)
+    assert folders("train.py") == ["long"]
+    assert advised_run.named(short, Command.of([PYTHON, "train.py"])).folder == short, "it was named"
+
+
+def test_a_run_with_other_arguments_is_not_the_one_that_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for age, (name, arguments) in enumerate([("same", "--lr 1"), ("other", "--lr 2"), ("none", "")]):
+        report = saved(tmp_path / name, arguments=arguments) / "report.json"
+        os.utime(report, (1e9 - age, 1e9 - age))
+    os.utime(saved(tmp_path / "unknown") / "report.json", (0, 0))
+    assert folders("train.py", "--lr", "1") == ["same", "unknown"]
+    assert folders("train.py") == ["none", "unknown"]
+    assert folders("other.py") == []
+
+
+class Programs:
+    """Stands in for the user's program: it has settings, and measures nothing but what a profile is."""
+
+    def __init__(self, **settings: Value) -> None:
+        self.settings = settings
+        self.plans: list[Plan] = []
+
+    def __call__(self, words: Sequence[str], plan: Plan, folder: Path, **_: object) -> program.Ended:
+        """Run it."""
+        self.plans.append(plan)
+        if plan.profile_into:
+            saved(Path(plan.profile_into), arguments=Command.of(words).arguments, **self.settings)
+            return program.Ended(attached=True, events=[Over(steps=1, seconds=1.0)])
+        now = settings({name.replace("__", "."): value for name, value in self.settings.items()})
+        if differences(plan.conditions, now):
+            return program.Ended(attached=True, events=[Differs(conditions=now)])
+        started = Started(pid=1, world_size=1, device="cpu")
+        blocks = [Block(arm=name, round=0, steps=9, seconds=1.0) for name in (BASE, INPUT)]
+        return program.Ended(attached=True, events=[started, *blocks, Over(steps=1, seconds=1.0)])
+
+
+@pytest.mark.parametrize(
+    ("runs", "chosen", "said"),
+    [
+        ({"old": 4, "new": 0}, "new", "advice of new (train.py, "),
+        ({"old": 0, "new": 4}, "old", "it was made with other settings: num_workers was 4 and is 0 now"),
+        ({"old": 2, "new": 4}, "gpuprof-try/train-1", "no run with the settings of this command is here: profiling"),
+        ({}, "gpuprof-try/train-1", "no run of this command is here: profiling its first 12 s"),
+    ],
+)
+def test_the_advice_is_that_of_a_run_with_the_settings_of_now(
+    runs: Mapping[str, int],
+    chosen: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    programs = Programs(loader__num_workers=0)
+    monkeypatch.setattr(program, "run", programs)
+    for time_s, (name, workers) in enumerate(runs.items()):
+        report = saved(tmp_path / name, loader__num_workers=workers) / "report.json"
+        os.utime(report, (time_s, time_s))
+    assert main(["try", "--", PYTHON, "train.py"]) == 0
+    err = capsys.readouterr().err
+    assert said in err
+    assert f"gpuprof: advice of {chosen} (train.py, " in err
+    assert (tmp_path / chosen / "try.json").is_file()
+    assert len(list(tmp_path.rglob("try.json"))) == 1
+    assert len(programs.plans) <= 3, "one start to see that settings differ, one for the profile, one for the trial"
+
+
+def test_a_named_run_with_other_settings_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "run", Programs(loader__num_workers=0))
+    saved(tmp_path / "run", loader__num_workers=4)
+    assert main(["try", "run", "--", PYTHON, "train.py"]) == 2
+    err = capsys.readouterr().err
+    assert err.endswith("was made with other settings: num_workers was 4 and is 0 now. Name another run, or none\n")
+    assert list(tmp_path.rglob("try.json")) == []
+
+
+def test_each_profile_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "run", Programs())
+    for words in (["train.py", "1"], ["train.py", "2"]):
+        assert main(["try", "--", PYTHON, *words]) == 0
+    assert sorted(path.parent.name for path in tmp_path.rglob("try.json")) == ["train-1", "train-2"]
 
 
 @pytest.mark.parametrize(("how", "code"), [(None, 2), (KeyboardInterrupt, 130)])
-def test_a_profile_that_does_not_come_to_its_end_leaves_nothing(
+def test_a_profile_that_does_not_come_to_its_end_leaves_what_others_made_and_nothing_else(
     how: type[BaseException] | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(words: Sequence[str], plan: Plan, folder: Path, **_: object) -> program.Ended:
         run_of(Path(plan.profile_into), "train.py")
+        run_of(tmp_path / try_.OWN_FOLDER / "train-1", "train.py")  # by another trial, meanwhile
         if how is not None:
             raise how
         return program.Ended(attached=True)
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(program, "run", run)
     assert main(["try", "--", PYTHON, "train.py"]) == code
-    assert list(tmp_path.iterdir()) == []
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()] == [
+        "gpuprof-try/train-1/rank0.jsonl"
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == [try_.OWN_FOLDER]
 
 
 def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
@@ -108,17 +215,17 @@ def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
 
 
 @pytest.mark.parametrize(
-    ("program", "names"),
+    ("words", "names", "arguments"),
     [
-        (["python", "src/train.py", "--lr", "1"], {"train.py"}),
-        (["python", "-m", "examples.digits", "fit"], {"digits.py", "__main__.py"}),
-        (["torchrun", "--nproc_per_node", "2", "train.py"], {"train.py"}),
-        (["python", "-m", "torch.distributed.run", "train.py"], {"train.py"}),
-        (["my-trainer"], {"my-trainer"}),
+        (["python", "src/train.py", "--lr", "1"], {"train.py"}, "--lr 1"),
+        (["python", "-m", "examples.digits", "fit"], {"digits.py", "__main__.py"}, "fit"),
+        (["torchrun", "--nproc_per_node", "2", "train.py"], {"train.py"}, ""),
+        (["python", "-m", "torch.distributed.run", "train.py", "a b"], {"train.py"}, "'a b'"),
+        (["my-trainer", "--token=x"], {"my-trainer"}, "--token=***"),
     ],
 )
-def test_a_program_is_known_by_its_script(program: list[str], names: set[str]) -> None:
-    assert try_._scripts(program) == names
+def test_a_command_is_known_by_its_script_and_arguments(words: list[str], names: set[str], arguments: str) -> None:
+    assert Command.of(words) == Command(scripts=frozenset(names), arguments=arguments)
 
 
 class Terminal(io.StringIO):

@@ -1,0 +1,117 @@
+"""The run whose advice ``gpuprof try`` takes: the one that was named, or the newest of the same command."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_gpuprof.cli import source
+from lightning_gpuprof.cli.runs_below import runs_below
+from lightning_gpuprof.errors import GpuProfError, TrialError
+from lightning_gpuprof.model.command_line import shown_arguments
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
+from lightning_gpuprof.sinks.plain import visible
+
+_MOST_RUNS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvisedRun:
+    """A run whose advice can be tried."""
+
+    folder: Path
+    report: Report
+
+    @property
+    def script(self) -> str:
+        """Name of the file that was run; empty: not known."""
+        return str(self.report.run.get("script") or "")
+
+    @property
+    def arguments(self) -> str | None:
+        """The words after it; None: not known, as of a report of an earlier version."""
+        found = self.report.run.get("arguments")
+        return None if found is None else str(found)
+
+    def __str__(self) -> str:
+        made_by = f"{self.script} {self.arguments or ''}".strip()
+        words = ", ".join(visible(one) for one in (made_by, self._started) if one)
+        return f"{visible(shown_folder(self.folder))} ({words})"
+
+    @property
+    def _started(self) -> str:
+        with suppress(ValueError):
+            started = datetime.datetime.fromisoformat(str(self.report.run.get("started")))
+            return started.astimezone().strftime("%Y-%m-%d %H:%M")
+        return ""
+
+
+def shown_folder(folder: Path) -> str:
+    """A folder as people write it: without the current one.
+
+    Args:
+        folder: Below it, or elsewhere.
+    """
+    whole = folder.absolute()
+    return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What the words of a command run."""
+
+    scripts: frozenset[str]
+    """Names that the program's file can have."""
+    arguments: str
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Command:
+        """Read the words of a shell, such as ``torchrun --nproc_per_node 2 train.py --lr 1``."""
+        words = list(words)
+        if "-m" in words[:-1]:
+            place = words.index("-m") + 1
+            if not words[place].startswith("torch.distributed"):
+                names = {f"{words[place].rpartition('.')[2]}.py", "__main__.py"}
+                return cls(scripts=frozenset(names), arguments=shown_arguments(words[place + 1 :]))
+        place = next((index for index, word in enumerate(words) if word.endswith(".py")), 0)
+        return cls(scripts=frozenset({Path(words[place]).name}), arguments=shown_arguments(words[place + 1 :]))
+
+
+def named(directory: Path, command: Command) -> AdvisedRun:
+    """The run in a folder.
+
+    Args:
+        directory: As the user named it.
+        command: What is about to be run.
+
+    Raises:
+        GpuProfError: There is no run in it, or it is one of another script.
+    """
+    folder = source.run_folder(directory)
+    run = AdvisedRun(folder=folder, report=source.remake(folder))
+    if run.script and run.script not in command.scripts:
+        raise TrialError(
+            f"{folder} is a run of {run.script}, and the command runs {' or '.join(sorted(command.scripts))}: "
+            "name a run of the same script, or none"
+        )
+    return run
+
+
+def newest_first(command: Command) -> Iterator[AdvisedRun]:
+    """Runs of a command below the current folder that are long enough for advice.
+
+    Args:
+        command: Their script and arguments; of a run whose arguments are not known the script counts.
+    """
+    for folder in runs_below(Path.cwd(), source.JOURNALS).folders[:_MOST_RUNS]:
+        with suppress(GpuProfError):
+            run = AdvisedRun(folder=folder, report=source.remake(folder))
+            if (
+                run.script in command.scripts
+                and run.arguments in (None, command.arguments)
+                and run.report.steps.steady_count >= MIN_STEADY_STEPS
+            ):
+                yield run

@@ -1,0 +1,63 @@
+"""Real fits and their trials: advice is taken of a run that was made as the program is now, and of no other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys, time
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 240
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.ones(8)
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+    def training_step(self, batch, batch_idx):
+        return self.layer(batch).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+Trainer(max_epochs=1, accelerator="cpu", enable_progress_bar=False).fit(
+    Model(), DataLoader(Slow(), batch_size=4, num_workers=WORKERS)
+)
+"""
+
+
+@pytest.mark.slow
+def test_advice_is_that_of_a_run_made_as_the_program_is_now(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    train = [sys.executable, "train.py"]
+
+    def tried(*words: str) -> str:
+        command = [sys.executable, "-m", "lightning_gpuprof", "try", "--seconds", "5", "--", *train, *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    script.write_text(PROGRAM.replace("WORKERS", "0"))
+    subprocess.run([*train, "a"], cwd=tmp_path, env={**os.environ, "GPUPROF": "1"}, capture_output=True, check=True)
+    [run] = tmp_path.rglob("gpuprof/report.json")
+
+    said = tried("b")
+    assert "no run of this command is here: profiling" in said
+    assert "advice of gpuprof-try/train-1 (train.py b, " in said
+
+    script.write_text(PROGRAM.replace("WORKERS", "1"))
+    said = tried("a")
+    assert f"advice of {run.parent.relative_to(tmp_path)} (train.py a, " in said
+    assert "it was made with other settings: num_workers was 0 and is 1 now" in said
+    assert "advice of gpuprof-try/train-2 (train.py a, " in said
