@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+import numpy as np
+
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.journal import Slot
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part, Phase, SegmentKind, Stage, parts_of
@@ -68,6 +71,7 @@ def phase_rows(
     """
     totals = {phase: int(phases[phase].sum()) for phase in PHASES}
     whole = sum(totals.values())
+    ordinary_ms = _ordinary_ms({phase: phases[phase][steady] / 1e6 for phase in PHASES})
     rows = []
     for phase in PHASES:
         chosen = phases[phase][steady] / 1e6
@@ -80,11 +84,27 @@ def phase_rows(
                 p05_ms=p05,
                 total_s=totals[phase] / 1e9,
                 share=totals[phase] / whole if whole else 0.0,
+                ordinary_ms=ordinary_ms.get(phase),
                 cpu_ms=cpu_ms.get(phase),
                 device_ms=device_ms.get(phase),
             )
         )
     return tuple(rows)
+
+
+def _ordinary_ms(phases: Mapping[Phase, Floats]) -> dict[Phase, float]:
+    """The phases of an ordinary step, which sum to the median step time; empty if no step is steady.
+
+    Args:
+        phases: Exclusive time in ms of the steady steps.
+    """
+    steps = np.sum(list(phases.values()), axis=0)
+    if len(steps) == 0:
+        return {}
+    first, median, third = statistics.quantiles(steps, (0.25, 0.5, 0.75))
+    middle = (steps >= first) & (steps <= third)
+    mean = float(steps[middle].mean())
+    return {phase: float(one[middle].mean()) * median / mean if mean > 0 else 0.0 for phase, one in phases.items()}
 
 
 def callback_rows(journal: Journal, total_s: float) -> tuple[CallbackRow, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from lightning_gpuprof.pipeline import Run
 
 JOURNALS = "rank*.jsonl"
+MAX_NAMED = 3
+"""Runs in an error."""
 _OF_FIT = re.compile(r".*gpuprof(-\d+)?")
 """Folders of other stages end with the stage's name."""
 
@@ -35,7 +38,7 @@ def run_folder(path: Path) -> Path:
         ReportError: There is no such folder, or no run in it.
     """
     if not path.exists():
-        raise ReportError(f"there is no {path}: name the folder of a run, such as lightning_logs/version_0")
+        raise ReportError(f"there is no folder {path}; {_runs_here()}")
     if not path.is_dir():
         raise ReportError(f"{path} is not a folder: name the folder of a run")
     if _holds_run(path):
@@ -59,6 +62,18 @@ def run_folder(path: Path) -> Path:
     chosen = next((folder for folder in found if _OF_FIT.fullmatch(folder.name)), found[0])
     print(f"gpuprof: {path} holds {counted}: this is {chosen}, the newest", file=sys.stderr)
     return chosen
+
+
+def _runs_here() -> str:
+    """The runs that can be named here."""
+    found = [
+        os.path.relpath(run.parent if run.name == "gpuprof" else run)
+        for run in runs_below(Path.cwd(), JOURNALS).folders
+    ]
+    if not found:
+        return "below this folder there is no run either: name the folder of one, such as lightning_logs/version_0"
+    more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    return f"run{'s' if len(found) > 1 else ''} here: {', '.join(found[:MAX_NAMED])}{more}"
 
 
 def has_journal(folder: Path) -> bool:

@@ -177,6 +177,9 @@ class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     """Median main-thread CPU time over the steady steps in which it was sampled; None if it was not."""
     p05_ms: float | None = None
     """Over the same steps as the median; None also in reports of versions without it."""
+    ordinary_ms: float | None = None
+    """Of an ordinary step: the mean over the middle half of the same steps by their length, scaled so that all phases
+    sum to the median step time, which medians of phases do not where their times vary. None also in older reports."""
 
 
 class LineRow(msgspec.Struct, kw_only=True, frozen=True):

@@ -43,7 +43,6 @@ COLUMN_TERMS: dict[str, str] = {
     "limit": "the rule fires from here",
     "loader": "number of the DataLoader",
     "longest": "the longest one",
-    "looks": "samples of the queue",
     "max": "largest value",
     "max of full": "largest of the samples",
     "max of some": "largest of the samples",

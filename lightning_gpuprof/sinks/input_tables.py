@@ -131,7 +131,7 @@ def queue_table(found: InputPipeline) -> Table:
             SIGNIFICANT,
             help="mean number not yet in pinned memory",
         ),
-        Column("looks", lambda queue: queue.looks, COUNT),
+        Column("samples", lambda queue: queue.looks, COUNT),
         absent="There was no queue of finished batches.",
     )
 

@@ -307,7 +307,7 @@ def line_table(report: Report, limit: int) -> Table:
         bar(lambda row: row.share / largest if largest > 0 else 0.0, lambda row: row.phase),
         Column("total", lambda row: row.total_s, S, help="over all steps: its share of the looks, of the phase's time"),
         Column(OF_ALL_STEPS, lambda row: row.share, PERCENT, help="of the time of all steps"),
-        Column("looks", lambda row: row.looks, COUNT, help="how often the main thread was seen there"),
+        Column("samples", lambda row: row.looks, COUNT, help="how often the main thread was seen there"),
         absent="The run was too short to see lines of code, or they were not sampled.",
     )
 

@@ -49,6 +49,7 @@ _HEADS: dict[Severity | None, str] = {
 }
 _RULE = re.compile(r"[a-z][a-z0-9-]{0,60}")
 """A rule's id as a command takes it; a plugin may call itself anything."""
+_ENDS = (". ", "; ", ", or ", ": ")
 _ASIDE = re.compile(r" \([^()]*\)")
 _COMPUTE = frozenset((*COMPUTE_PHASES, *STEP_PARTS.values()))
 
@@ -98,15 +99,20 @@ class _Screen:
     def _parts(self, width: int, left_out: frozenset[str]) -> list[RenderableType]:
         screen, report = self.screen, self.report
         parts = [*_head(screen, width), *_notes(screen, report, width)]
-        if screen.severity is not None or report.findings:
+        if screen.severity is not None:
             parts += [Text(""), *_bars(screen), *([] if "outside" in left_out else _outside_steps(report))]
             parts += _other_opportunities(
                 screen, 0 if "others" in left_out else 1 if "second" in left_out else MAX_OTHERS
             )
         elif screen.today is not None:
             parts.append(_line(_one_line(screen.today, width)))
-        parts += [Text(""), *_answer(screen, width)]
-        return [*parts, *_places(report, self.folder, self.where, explained="explain" not in left_out)]
+        if screen.severity is None:
+            hints = _hints(screen, 0 if "others" in left_out else MAX_OTHERS)
+            parts += [*([] if hints else [Text("")]), *_answer(screen, width), *hints]
+        else:
+            parts += [Text(""), *_answer(screen, width)]
+        explained = screen.severity is not None and "explain" not in left_out
+        return [*parts, *_places(report, self.folder, self.where, explained=explained)]
 
 
 def _head(screen: FirstScreen, width: int) -> list[RenderableType]:
@@ -214,8 +220,6 @@ def _outside_steps(report: Report) -> list[RenderableType]:
 
 def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]:
     others = list(enumerate(screen.opportunities, 1))[1:]
-    if screen.severity is None:
-        others = list(enumerate(screen.opportunities, 1))
     shown: Sequence[tuple[int, Opportunity]] = others[:most]
     lines: list[RenderableType] = [Text("")] if others else []
     for number, one in shown:
@@ -231,6 +235,13 @@ def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]
     left = len(others) - len(shown)
     words = (f"and {left} more finding{'s' if left > 1 else ''}" if left else "", screen.checks.words)
     return [*lines, _line("; ".join(word for word in words if word))]
+
+
+def _hints(screen: FirstScreen, most: int) -> list[RenderableType]:
+    """What can be changed on a run with nothing to gain."""
+    lines = [labelled("hint:", f"{one.title} (gpuprof explain {one.rule})") for one in screen.opportunities[:most]]
+    left = len(screen.opportunities) - len(lines)
+    return [*lines, *([_line(f"and {left} more hint{'s' if left > 1 else ''}")] if left else [])]
 
 
 def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
@@ -294,6 +305,12 @@ def _line(text: str) -> RenderableType:
 
 
 def _short(text: str, width: int, lines: int = LONGEST_LINES) -> str:
-    """A text of at most so many lines that ends between words."""
+    """A text of at most so many lines that ends between sentences, else between clauses, else between words."""
     most = lines * (width - LABEL_WIDTH)
-    return text if len(text) <= most else f"{text[: most - 4].rsplit(' ', 1)[0].rstrip(',;:')} ..."
+    if len(text) <= most:
+        return text
+    for mark in _ENDS:
+        end = text.rfind(mark, most // 3, most - 1)
+        if end > 0 and text.count("(", 0, end) == text.count(")", 0, end) and text.count("`", 0, end) % 2 == 0:
+            return f"{text[:end]}."
+    return f"{text[: most - 4].rsplit(' ', 1)[0].rstrip(',;:')} ..."

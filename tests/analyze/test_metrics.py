@@ -347,3 +347,14 @@ def test_what_a_callback_does_in_a_step_that_holds_a_checkpoint_is_seen() -> Non
     assert found.outliers.worst_ms == pytest.approx(510.0)
     assert found.callback_shares[0].share.total_ratio > 0.5
     assert found.checkpoint.total_s == pytest.approx(1.8)
+
+
+def test_phases_of_an_ordinary_step_sum_to_it_where_their_medians_do_not() -> None:
+    of = journal()
+    for step in range(20, 100):  # one phase or another is long, each in a third of the steps
+        charge(of, 1 + step % 3, step, 6 * MS)
+    m = build(of)
+    assert m.period_ms is not None
+    assert sum(row.median_ms or 0.0 for row in m.phases) < 0.8 * m.period_ms
+    assert sum(row.ordinary_ms or 0.0 for row in m.phases) == pytest.approx(m.period_ms)
+    assert all(row.ordinary_ms is None for row in build(journal(n=3)).phases)

@@ -71,7 +71,7 @@ def test_the_overview_has_a_sentence_for_each_rule() -> None:
 def test_an_unknown_rule_names_the_closest_and_how_to_list_all() -> None:
     with pytest.raises(GpuProfError, match=r"got 'input-bond'\. Did you mean 'input-bound'\?") as caught:
         explain("input-bond")
-    assert "launch-bound" in str(caught.value)
+    assert "val-input-bound" in str(caught.value)
     assert len(str(caught.value)) < 250
     with pytest.raises(GpuProfError) as far:
         explain("xyz")

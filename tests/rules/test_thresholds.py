@@ -73,9 +73,7 @@ def test_errors_name_argument_value_and_way_out(thresholds: Any, words: str) -> 
         with_thresholds([Limits()], thresholds)
 
 
-@pytest.mark.parametrize(
-    ("given", "near"), [("input-bond", ["input-bound", "val-input-bound", "launch-bound"]), ("xyz", []), (3, [])]
-)
+@pytest.mark.parametrize(("given", "near"), [("input-bond", ["input-bound", "val-input-bound"]), ("xyz", []), (3, [])])
 def test_an_unknown_rule_names_the_closest_few_and_how_to_list_all(given: object, near: list[str]) -> None:
     rules = discover(entry_points=()).rules
     with pytest.raises(ArgumentError) as caught:

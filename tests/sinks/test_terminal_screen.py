@@ -12,11 +12,11 @@ import sample_report
 from rich.cells import cell_len
 
 from lightning_gpuprof.model.finding import Gain
-from lightning_gpuprof.model.report import Checks, Report
+from lightning_gpuprof.model.report import Checks, PhaseRow, Report
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.console import print_to
 from lightning_gpuprof.sinks.first_screen import first_screen
-from lightning_gpuprof.sinks.terminal_screen import render
+from lightning_gpuprof.sinks.terminal_screen import _short, render
 
 DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
 WHERE = {"JSON": "runs/digits/version_0/gpuprof/report.json", "HTML": "runs/digits/version_0/gpuprof/report.html"}
@@ -121,3 +121,36 @@ def test_the_run_has_the_names_that_tell_it_from_others(
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     assert first_screen(sample_report.full_report(), Path(folder)).meta[0] == name
+
+
+def test_a_hint_leaves_a_healthy_run_short_and_its_checks_said_once() -> None:
+    hint = msgspec.structs.replace(digits().findings[0], gain=None, expected=None, explains=None, severity="info")
+    text = drawn(msgspec.structs.replace(healthy(), findings=(hint,)))
+    assert f"hint: {hint.title} (gpuprof explain {hint.rule})" in text
+    assert text.count("checks passed") == 1
+    assert len(text.splitlines()) <= 10
+
+
+def test_a_long_text_ends_where_a_thought_ends() -> None:
+    text = "Make it cheaper: decode once before the run, keep samples in memory, or augment whole batches on the GPU."
+    assert _short(text, 60, 2) == "Make it cheaper: decode once before the run, keep samples in memory."
+    assert _short("One thing is that. Another one (a; b) is long, long, long.", 51, 1) == "One thing is that."
+    assert _short("word " * 30, 40, 1).endswith("word ...")
+
+
+def test_the_segments_of_a_step_sum_to_it_without_a_rest_that_medians_leave() -> None:
+    """Phases that take turns in being long have medians that miss the step; the one of a finding keeps its own."""
+    rows = {"data_wait": (20.0, 20.0), "forward": (10.0, 40.0), "backward": (10.0, 36.0), "optimizer": (4.0, 4.0)}
+    phases = tuple(
+        PhaseRow(phase=phase, median_ms=median, p95_ms=None, total_s=1.0, share=0.25, ordinary_ms=ordinary)
+        for phase, (median, ordinary) in rows.items()
+    )
+    full = sample_report.full_report()
+    assert full.steps.period_ms is not None
+    period = msgspec.structs.replace(full.steps.period_ms, median=100.0)
+    steps = msgspec.structs.replace(full.steps, period_ms=period)
+    bar = first_screen(msgspec.structs.replace(full, steps=steps, phases=phases)).today
+    assert bar is not None
+    times = {segment.key: segment.ms for segment in bar.segments}
+    assert sum(times.values()) == pytest.approx(bar.ms)
+    assert times == pytest.approx({"data_wait": 20.0, "forward": 40.0, "backward": 36.0, "optimizer": 4.0})

@@ -92,7 +92,8 @@ class EpochBoundaryIdle(BaseRule):
             severity=severity(lower_ratio, metrics.steps.steady_count),
             subject=_name(gaps.rows[0][0]) if gaps.rows else "epoch end",
             summary=f"{counted(gaps.count, 'gap')} between epochs took {seconds(gaps.whole_s)} of "
-            f"{seconds(gaps.run_s)} ({percent(ratio)}), {seconds(gaps.each_s)} each{': ' if where else ''}{where}.",
+            f"the {seconds(gaps.run_s)} after set-up ({percent(ratio)}), "
+            f"{seconds(gaps.each_s)} each{': ' if where else ''}{where}.",
             advice=_advice(metrics, gaps),
             evidence=(
                 self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),

@@ -58,7 +58,12 @@ class CheckpointStall(StallRule):
         fires("they take less of it", "info", "Save 7 times less often", checkpoint=(20, 1.3)),
         fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
         fires("weights, in the background", "critical", "Save once", lacks=" Or ", checkpoint=(20, 6.0), run=_CHEAP),
-        fires("one takes most of it", "warning", "1 checkpoint took 3.00 s of 3.41 s (88 %) ... Save less: ", **_ONE),
+        fires(
+            "one takes most of it",
+            "warning",
+            "1 checkpoint took 3.00 s of the 3.41 s after set-up (88 %) ... Save less: ",
+            **_ONE,
+        ),
         fires("4 checkpoints take 1.2 s of 22 s", "info", "4 checkpoints took 1.20 s", checkpoint=(4, 1.2)),
         quiet("they take 1 s of it", checkpoint=(4, 1.0)),
         quiet("there are none", checkpoint=(0, 0.0)),

@@ -39,10 +39,11 @@ class Stall:
         return min(self.part.total_s, self.total_s) * saved_ratio * 1e3 / metrics.steps.count
 
     def words(self, *, each: bool = True) -> str:
-        """Its time as the end of a sentence: ``took 3.00 s of 9.00 s (33 %), median 0.15 s.``, of one of them."""
+        """Its time as the end of a sentence: ``took 3.00 s of the 9.00 s after set-up (33 %), median 0.15 s.``."""
         median_s = self.part.median_s if each else None
         per_one = "" if median_s is None else f", median {seconds(median_s)}"
-        return f"took {seconds(self.part.total_s)} of {seconds(self.total_s)} ({percent(self.ratio)}){per_one}."
+        whole = f"the {seconds(self.total_s)} after set-up"
+        return f"took {seconds(self.part.total_s)} of {whole} ({percent(self.ratio)}){per_one}."
 
 
 class StallRule(BaseRule, ABC):

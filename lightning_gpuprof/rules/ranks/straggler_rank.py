@@ -191,7 +191,7 @@ class StragglerRank(BaseRule):
             summary=(
                 f"Rank {late.rank} on {late.host} takes {seconds(late.total_s)} for its validation batches, "
                 f"{seconds(late.excess_s)} longer than any other rank. The others wait for it in {percent(ratio)} of "
-                f"{seconds(total_s)}."
+                f"the {seconds(total_s)} after set-up."
             ),
             advice=(
                 f"Look at validation_step, on_validation_batch_end and the validation loader of rank {late.rank}: what "
