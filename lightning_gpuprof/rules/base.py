@@ -144,6 +144,8 @@ class BaseRule:
     """The fault in one short line without numbers, the slow thing as the subject: for headlines and lists."""
     specialises: ClassVar[tuple[str, ...]] = ()
     """Ids of more general rules: where both fire on the same time, its gain stays with this one."""
+    is_clue: ClassVar[bool] = False
+    """Its findings say when and where steps are slow, not why: without a change they follow one that has it."""
     certainty: ClassVar[float] = 1.0
     """Confidence of its findings, 0 to 1, unless they have their own."""
     explains: ClassVar[Claim | None] = None

@@ -91,7 +91,8 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
         except Exception as error:  # one rule's mistake must not cost the report
             not_evaluated.append(NotEvaluated(rule=rule.id, why=f"failed: {describe(error)}"))
     specialises = {rule.id: tuple(getattr(rule, "specialises", ())) for rule in rules}
-    settled = with_onset(settle(findings, metrics, specialises), metrics)
+    clues = {rule.id for rule in rules if getattr(rule, "is_clue", False)}
+    settled = with_onset(settle(findings, metrics, specialises, clues), metrics)
     alone = {finding.rule: finding for finding in findings}
     settled = tuple(_with_expected(one, alone[one.rule], metrics) for one in settled)
     return Diagnosis(
@@ -104,7 +105,10 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
 
 
 def settle(
-    findings: Sequence[Finding], metrics: Metrics, specialises: Mapping[str, tuple[str, ...]]
+    findings: Sequence[Finding],
+    metrics: Metrics,
+    specialises: Mapping[str, tuple[str, ...]],
+    clues: Collection[str] = (),
 ) -> tuple[Finding, ...]:
     """Order findings by value, and let no millisecond be gained twice.
 
@@ -122,26 +126,29 @@ def settle(
     time is critical. A finding whose gain is all counted elsewhere is no more severe than the one of the same time that
     has it, and information where there is none. Findings are then told in this order: what is critical and never had a
     gain, as a run that ended out of memory; by severity, and within it by what is saved; alternatives without a gain
-    after the one that has it; a cause whose gain has no bound before the effect that it explains in more detail.
+    after the one that has it; a cause whose gain has no bound before the effect that it explains in more detail; a clue
+    without a change after the first warning that has one.
 
     Args:
         findings: What the rules said.
         metrics: The run.
         specialises: Rule id -> ids of more general rules that it explains in more detail.
+        clues: Ids of rules that say when and where steps are slow, not why.
     """
+    vague = {finding.rule for finding in findings if finding.rule in clues and finding.change is None}
     pace, faster = workers_pace(metrics), _makes_workers_faster(findings, metrics)
     groups: dict[Claim, list[Finding]] = {}
     for finding in findings:
         finding = _bounded(finding, metrics)
         finding = finding if pace is None else _at_the_pace(finding, pace, faster=faster, metrics=metrics)
         groups.setdefault(claim_of(finding), []).append(finding)
-    settled = [_one_gain(_specific_first(group, specialises)) for group in groups.values()]
+    settled = [_one_gain(_specific_first(group, specialises, vague)) for group in groups.values()]
     settled.sort(key=lambda group: (bool(claim_of(group[0]).within), min(_order(f) for f in group)))
     disasters = {finding.rule for group in settled if _is_disaster(group) for finding in group}
     left_of_pace_ms = math.inf if pace is None or faster else pace.room_ms
     held = _within_the_period([f for group in settled for f in group], metrics, left_of_pace_ms)
     told = _at_their_severity(held, {f.rule for f in findings if f.gain is not None}, metrics)
-    return tuple(_in_told_order(told, specialises, disasters))
+    return tuple(_clues_after_a_change(_in_told_order(told, specialises, disasters), vague))
 
 
 def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain | None:
@@ -246,11 +253,14 @@ def _is_disaster(group: list[Finding]) -> bool:
     return all(f.gain is None for f in group) and any(f.severity == "critical" for f in group)
 
 
-def _specific_first(group: list[Finding], specialises: Mapping[str, tuple[str, ...]]) -> list[Finding]:
+def _specific_first(
+    group: list[Finding], specialises: Mapping[str, tuple[str, ...]], vague: Collection[str]
+) -> list[Finding]:
     present = {finding.rule for finding in group}
+    acts = any(_acts(finding) for finding in group)
 
-    def generality(finding: Finding) -> int:
-        return sum(finding.rule in specialises.get(other, ()) for other in present)
+    def generality(finding: Finding) -> tuple[bool, int]:
+        return acts and finding.rule in vague, sum(finding.rule in specialises.get(other, ()) for other in present)
 
     return sorted(sorted(group, key=_order), key=generality)
 
@@ -354,6 +364,18 @@ def _in_told_order(
             told.remove(cause)
             told.insert(first, cause)
     return told
+
+
+def _acts(finding: Finding) -> bool:
+    """Whether a finding says what to change, and that this is worth more than a note."""
+    return finding.change is not None and finding.gain is not None and finding.severity != "info"
+
+
+def _clues_after_a_change(told: list[Finding], vague: Collection[str]) -> list[Finding]:
+    """Findings of which the first that says what to change stands before all that only say where to look."""
+    first = next((place for place, finding in enumerate(told) if _acts(finding)), 0)
+    before = [finding for finding in told[:first] if finding.rule not in vague]
+    return [*before, *told[first : first + 1], *(f for f in told[:first] if f.rule in vague), *told[first + 1 :]]
 
 
 def _makes_workers_faster(findings: Sequence[Finding], metrics: Metrics) -> bool:

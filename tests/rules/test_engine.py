@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ from findings_builder import finding
 from metrics_builder import build, distribution, replace, scaled
 from trusted import assert_can_be_trusted
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
@@ -69,6 +70,35 @@ def test_a_rule_that_fails_is_reported_and_stops_no_other() -> None:
         "blind": "nobody has looked",
         "wrong": "failed: TypeError: check() must return a Finding or None, got 'a finding'",
     }
+
+
+def acting(rule: str, **more: Any) -> Finding:
+    """A finding that says what to change."""
+    return msgspec.structs.replace(finding(rule, **more), change=Change(call="Trainer", arguments={"benchmark": True}))
+
+
+def with_a_clue(*findings: Finding) -> list[tuple[str, bool]]:
+    return [(f.rule, f.gain is not None) for f in settle(findings, build(), {}, {"clue"})]
+
+
+def test_a_clue_follows_the_first_warning_that_says_what_to_change() -> None:
+    clue = finding("clue", saved_ms=30.0, severity="critical")
+    assert with_a_clue(clue, acting("acts", saved_ms=5.0)) == [("acts", True), ("clue", True)]
+    assert with_a_clue(clue, acting("acts", saved_ms=20.0), finding("other", saved_ms=4.0))[0][0] == "acts"
+
+
+def test_a_clue_leads_beside_notes_and_what_has_no_change_either() -> None:
+    clue = finding("clue", saved_ms=30.0, severity="critical")
+    assert with_a_clue(clue, finding("other", saved_ms=15.0))[0][0] == "clue"
+    assert with_a_clue(clue, acting("note", saved_ms=2.0, severity="info"))[0][0] == "clue"
+    assert with_a_clue(acting("clue", saved_ms=30.0, severity="critical"), acting("acts", saved_ms=5.0))[0][0] == "clue"
+
+
+def test_of_the_same_time_the_gain_stays_with_what_says_what_to_change() -> None:
+    clue = finding("clue", saved_ms=20.0, explains=claims.BACKWARD)
+    acts = acting("acts", saved_ms=15.0, explains=claims.BACKWARD)
+    assert with_a_clue(clue, acts)[:2] == [("acts", True), ("clue", True)]  # what is beyond the other's gain
+    assert with_a_clue(clue, acting("acts", saved_ms=20.0, explains=claims.BACKWARD))[1] == ("clue", False)
 
 
 NOT_IN_A_BUILT_RUN = {

@@ -144,3 +144,11 @@ def test_noise_in_the_rest_of_the_step_is_no_slower_machine(factor: float) -> No
     noisy = part(18.0 / factor, start=121, count=280, factor=factor, from_s=1.2)
     parts = (metrics.evenness.speed_levels[0], noisy)
     assert PhaseChange().check(replace(metrics, evenness=Evenness(speed_levels=parts))) is not None
+
+
+def test_the_cause_that_has_a_change_leads_and_the_change_of_speed_follows() -> None:
+    found = diagnose(slower_from_121()).findings
+    rules = [finding.rule for finding in found]
+    assert rules[0] == "single-process-loading"
+    assert found[0].gain is not None
+    assert "phase-change" in rules

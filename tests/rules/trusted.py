@@ -7,17 +7,23 @@ from typing import Any
 
 from lightning_gpuprof.model.finding import SEVERITIES, CombinedGain, Finding, Verdict
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.rules.discovery import installed
 
 LEAST_SPEEDUP = {"critical": 1.25, "warning": 1.03, "info": 1.0}
 """20 % and 3 % of a step, from the lower bound of a share: the gain is told from its median."""
+
+CLUES = {rule.id for rule in installed().rules if getattr(rule, "is_clue", False)}
 
 
 def assert_can_be_trusted(
     findings: tuple[Finding, ...], combined: CombinedGain | None, verdict: Verdict, run: dict[str, Any]
 ) -> None:
     gains = [(f, f.gain) for f in findings if f.gain is not None]
-    order = [(SEVERITIES.index(f.severity), -gain.saved_ms_per_step) for f, gain in gains]
+    vague = [f for f in findings if f.rule in CLUES and f.change is None]
+    order = [(SEVERITIES.index(f.severity), -gain.saved_ms_per_step) for f, gain in gains if f not in vague]
     assert order == sorted(order)
+    if findings and findings[0] in vague:
+        assert not any(f.change is not None and f.severity != "info" for f, _ in gains), findings[0]
     for found, gain in gains:
         assert gain.speedup_max >= LEAST_SPEEDUP[found.severity], found
     if combined is not None:

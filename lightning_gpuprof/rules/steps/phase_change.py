@@ -59,6 +59,7 @@ class PhaseChange(BaseRule):
     id = "phase-change"
     title = "One part of the run is slower than the rest"
     specialises = ("step-outliers",)
+    is_clue = True
 
     least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
     most_levels: int = threshold(4, source="heuristic: more mean an unsteady machine")

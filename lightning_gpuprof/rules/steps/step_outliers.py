@@ -62,6 +62,7 @@ _SHORT = {"count": 4, "stall_ms": 100.0, "phases": "forward"}
 class StepOutliers(BaseRule):
     id = "step-outliers"
     title = "A few steps take many times as long as the rest"
+    is_clue = True
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the time of the checked steps")
     least_count: int = threshold(3, source="heuristic: fewer can be an accident (SageMaker Debugger asks for 10)")
