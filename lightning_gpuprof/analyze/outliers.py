@@ -91,8 +91,9 @@ def _delayed_ratio(journal: Journal, far: Ints, steady: Mask) -> float | None:
         steady: Which of all steps are steady.
 
     Returns:
-        Of the outliers in which it was read, beyond that of an ordinary step; where it was in none, of all steps' time.
-        None if the kernel does not say, or if fewer than ten steady steps were sampled.
+        Of the outliers in which it was read, beyond that of an ordinary step; where it was in none, of the seconds in
+        which they lie; where these were not sampled either, of all steps' time. None if the kernel does not say, or if
+        fewer than ten steady steps were sampled.
     """
     rows, indices = cpu_time.sampled(journal, steady)
     delay, period = journal.cpu.run_delay_ns, journal.steps.period_ns[indices]
@@ -100,10 +101,46 @@ def _delayed_ratio(journal: Journal, far: Ints, steady: Mask) -> float | None:
         return None
     read = np.isin(indices, far)
     if not read.any():
-        return float(delay[rows].sum() / max(1, period.sum()))
+        usual_ratio = float(delay[rows].sum() / max(1, period.sum()))
+        of_seconds = _delayed_ratio_of_seconds(journal, far, float(np.median(period)), usual_ratio)
+        return usual_ratio if of_seconds is None else of_seconds
     excess = np.maximum(period[read] - np.median(period), 1)
     delayed = np.maximum(delay[rows][read] - np.median(delay[rows]), 0)
     return float(np.minimum(delayed, excess).sum() / excess.sum())
+
+
+def _delayed_ratio_of_seconds(journal: Journal, far: Ints, median_ns: float, usual_ratio: float) -> float | None:
+    """The same of the seconds that hold the outliers, beyond what the rest of these seconds usually waits.
+
+    Args:
+        journal: Its host samples, one a second, say how long the main thread waited since the one before.
+        far: Indices of the outliers among all steps.
+        median_ns: An ordinary step.
+        usual_ratio: Share of ordinary steps in which the main thread has no CPU.
+
+    Returns:
+        None if no second with an outlier in it was sampled.
+    """
+    samples = [
+        (sample.t_ns, sample.values.get("run_delay_ratio"))
+        for sample in journal.samples
+        if sample.source == "host" and sample.subject == "process"
+    ]
+    if not len(far):
+        return None
+    at = np.sort(far)
+    start, period = journal.steps.start_ns[at], journal.steps.period_ns[at]
+    edges = np.stack([start, start + period], axis=1).ravel()
+    passed = np.cumsum(np.stack([np.zeros(len(at)), period], axis=1).ravel())
+    times = np.array([t_ns for t_ns, _ in samples], np.float64)
+    seconds, stalled = np.diff(times), np.diff(np.interp(times, edges, passed))
+    ratio = np.array([np.nan if waited is None else waited for _, waited in samples[1:]], np.float64)
+    known = (stalled > 0) & np.isfinite(ratio)
+    excess = stalled[known].sum() * max(0.0, 1.0 - median_ns * len(at) / max(1, period.sum()))
+    if excess <= 0:
+        return None
+    delayed = np.maximum(ratio * seconds - usual_ratio * (seconds - stalled), 0)[known].sum()
+    return float(min(1.0, delayed / excess))
 
 
 def _limits(period: Ints, kinds: list[Mask]) -> list[float]:

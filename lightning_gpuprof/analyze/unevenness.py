@@ -201,10 +201,13 @@ def _crowded(slow: Stretch, fast: Stretch) -> bool | None:
         known = True
         if slow.taken_cpus - (fast.taken_cpus or 0.0) >= TAKEN_CPUS and slow.cpu_busy_ratio >= BUSY_RATIO:
             return True
-    if slow.run_delay_ratio is not None and fast.run_delay_ratio is not None:
-        known = True
-        if slow.run_delay_ratio - fast.run_delay_ratio >= DELAY_RATIO:
-            return True
+    if slow.run_delay_ratio is not None:
+        if slow.run_delay_ratio < DELAY_RATIO:  # whatever it was in the fast part, which may be too short to say
+            known = True
+        elif fast.run_delay_ratio is not None:
+            known = True
+            if slow.run_delay_ratio - fast.run_delay_ratio >= DELAY_RATIO:
+                return True
     return False if known else None
 
 

@@ -114,6 +114,37 @@ def test_stalls_are_held_against_waiting_for_a_cpu(waits_ms: int, sampled: int, 
     assert found.delayed_ratio == pytest.approx(ratio, abs=0.02)
 
 
+def test_without_stalls_the_seconds_of_the_host_say_nothing() -> None:
+    of = journal(200)
+    of.cpu = CpuColumns(batch=np.arange(19, 200, 20), charged={}, run_delay_ns=np.full(10, 1 * MS))
+    of.samples += [Sample(source="host", subject="process", t_ns=t * MS, values={}) for t in (0, 700, 1400)]
+    found = build(of).outliers
+    assert found is not None
+    assert (found.count, found.delayed_ratio) == (0, pytest.approx(0.1))
+
+
+@pytest.mark.parametrize("waits_ratio", [0.0, 0.5, 1.0])
+def test_stalls_that_were_not_read_are_held_against_the_seconds_in_which_they_lie(waits_ratio: float) -> None:
+    """Ordinary steps wait 1 of 10 ms; a stall that sleeps does not become shorter for that."""
+    of = journal(200)
+    stalls = range(20, 200, 40)
+    for index in stalls:
+        charge(of, 1, index, 400 * MS)
+    begins = [int(of.steps.start_ns[index]) for index in stalls]
+    of.cpu = CpuColumns(batch=np.arange(19, 200, 20), charged={}, run_delay_ns=np.full(10, 1 * MS))
+
+    def waited_ms(at_ms: int) -> float:
+        return waits_ratio if any(begin <= at_ms * MS < begin + 410 * MS for begin in begins) else 0.1
+
+    for until in range(0, 5000, 700):
+        ratio = sum(map(waited_ms, range(until - 700, until))) / 700
+        values = {"run_delay_ratio": ratio} if until else {}
+        of.samples.append(Sample(source="host", subject="process", t_ns=until * MS, values=values))
+    found = build(of).outliers
+    assert found is not None
+    assert found.delayed_ratio == pytest.approx(waits_ratio, abs=0.03)
+
+
 def accumulating(n: int, every: int) -> Journal:
     """Micro-steps of 10 ms, of which each so many-th ends with an update of 8 ms."""
     of = journal(n)

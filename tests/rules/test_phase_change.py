@@ -143,6 +143,16 @@ def test_without_a_look_at_the_machine_there_is_no_warning() -> None:
     assert "was not measured" in finding.summary
 
 
+@pytest.mark.parametrize(("delay_ratio", "severity"), [(0.01, "critical"), (0.2, "info")])
+def test_a_fast_part_too_short_to_be_sampled_leaves_a_slow_part_that_did_not_wait_for_a_cpu(
+    delay_ratio: float, severity: str
+) -> None:
+    unknown = {"taken_cpus": None, "cpu_busy_ratio": None}
+    slow = stretch({"forward": 50.0}, run_delay_ratio=delay_ratio, **unknown)
+    fast = stretch(start=100, run_delay_ratio=None, **unknown)
+    assert fired(RULE, of_speed_levels(slow, fast)).severity == severity
+
+
 def test_a_run_that_changes_all_the_time_is_unsteady() -> None:
     parts = [stretch({"data_wait": 40.0 * (i % 2)}, start=100 * i) for i in range(5)]
     assert fired(RULE, of_speed_levels(*parts)).severity == "info"
