@@ -121,6 +121,7 @@ def _process(series: Series, *, single: bool) -> ProcessUse | None:
         cpu_cpus=cpu,
         cpu_user_cpus=_mean(series, "cpu_user_cpus"),
         cpu_system_cpus=_mean(series, "cpu_system_cpus"),
+        main_thread_cpus=_mean(series, "main_thread_cpus"),
         run_delay_ratio=delay,
         io_wait_ratio=io,
         disk_sleep_ratio=_mean(series, "disk_sleep_ratio"),

@@ -30,6 +30,8 @@ class ProcessUse(msgspec.Struct, kw_only=True, frozen=True):
     """Of that, in programs."""
     cpu_system_cpus: float | None = None
     """Of that, in the kernel."""
+    main_thread_cpus: float | None = None
+    """Of that, by the main thread."""
     run_delay_ratio: Level | None = None
     """Share of the time in which the main thread was ready to run but had no CPU."""
     io_wait_ratio: Level | None = None

@@ -13,6 +13,7 @@ from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.input.worker_thread_oversub import WorkerThreadOversub
 from lightning_gpuprof.rules.steps.cpu_contention import CpuContention
 from lightning_gpuprof.rules.steps.cpu_oversubscription import CpuOversubscription
 
@@ -111,6 +112,25 @@ def test_fewer_workers_are_not_advised_where_they_would_not_keep_pace() -> None:
     assert "No setting helps" in finding.advice
     assert finding.change is None
     assert fired(RULE, replace(needed, input=input_with(4))).change.added == ("DataLoader(..., num_workers=3)",)
+
+
+@pytest.mark.parametrize("main_thread_cpus", [0.1, 0.38])
+def test_where_workers_compute_on_several_threads_that_is_what_to_set(main_thread_cpus: float) -> None:
+    """Beside other programs: a worker gets 0.4 CPUs, of which its main thread uses a quarter, or nearly all."""
+    metrics = starved(
+        each_worker={"cpu": 0.4, "delay": 0.5, "threads": 6.0, "main_thread_cpus": main_thread_cpus},
+        usable_cpus=2.0,
+        process_cpus=0.5,
+        worker_cpus=0.8,
+        others_cpus=0.7,
+        run={"torch.num_threads": 1, "device.type": "cpu"},
+    )
+    cpu = replace(metrics.cpu, run_delay_ratio=0.2, run_delay=share(8.0, 40.0), run_delay_samples=40)
+    found = {f.rule: f for f in diagnose(replace(metrics, cpu=cpu), [RULE, WorkerThreadOversub()]).findings}
+    pools = main_thread_cpus < 0.2
+    assert list(found) == (["worker-thread-oversub", "cpu-contention"] if pools else ["cpu-contention"])
+    assert ("on one thread instead of 4" in found["cpu-contention"].advice) is pools
+    assert ("num_workers=1" in found["cpu-contention"].advice) is not pools
 
 
 @pytest.mark.parametrize(("ms", "fires"), [(2.5, False), (2.6, True)])

@@ -34,8 +34,9 @@ class ProcessReading:
     started_s: float
     """Seconds from the machine's start."""
     counters: dict[str, float]
-    """Named for their growth per second. Context switches, run-queue delay and waiting for disks are of the main thread
-    alone, everything else is of the whole process. What children read and wrote is added when they have ended."""
+    """Named for their growth per second. ``main_thread_cpus``, context switches, run-queue delay and waiting for disks
+    are of the main thread alone, everything else is of the whole process. What children read and wrote is added when
+    they have ended."""
     levels: dict[str, float]
     ended_children_s: float
     """CPU time of the processes that it started, in turn with theirs, as far as they ended and were waited for."""
@@ -80,9 +81,9 @@ def read_process(folder: str, *, io_wait: bool = False) -> ProcessReading:
     for key, value in proc_file.keyed(status[max(0, status.rfind(b"\nvoluntary_ctxt")) :]).items():
         if key in _SWITCHES:
             counters[_SWITCHES[key]] = float(value)
-    delay_s = run_delay_s(folder)
-    if delay_s is not None:
-        counters["run_delay_ratio"] = delay_s
+    with contextlib.suppress(OSError, ValueError):  # no ``CONFIG_SCHED_INFO``
+        cpu_ns, delay_ns = map(int, proc_file.read(f"{folder}/schedstat").split()[:2])
+        counters |= {"main_thread_cpus": cpu_ns / 1e9, "run_delay_ratio": delay_ns / 1e9}
     return ProcessReading(
         name=name,
         state=state,

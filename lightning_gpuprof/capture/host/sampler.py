@@ -48,8 +48,9 @@ class HostSampler:
     subject             values
     ==================  ===========================================================================================
     ``process``         ``cpu_cpus`` (CPU seconds per second) and of it ``cpu_user_cpus``, ``cpu_system_cpus``;
-                        ``run_delay_ratio`` and ``voluntary_switches_per_s``, ``involuntary_switches_per_s`` of the
-                        main thread; ``io_wait_ratio``; ``disk_sleep_ratio`` (1: waited for a disk when looked at);
+                        ``main_thread_cpus``, ``run_delay_ratio``, ``voluntary_switches_per_s`` and
+                        ``involuntary_switches_per_s`` of the main thread; ``io_wait_ratio``; ``disk_sleep_ratio``
+                        (1: waited for a disk when looked at);
                         ``rss_bytes``, ``shared_bytes``, now and then ``pss_bytes``, ``uss_bytes``;
                         ``minor_faults_per_s``, ``major_faults_per_s``; ``read_bytes_per_s``, ``write_bytes_per_s``
                         (disk), ``read_call_bytes_per_s``, ``write_call_bytes_per_s`` (disk, page cache and all else

@@ -8,12 +8,14 @@ with each other and with the main thread.
 ## How it is measured
 The most threads of the typical worker, less the two that every worker has beside its main one, times the number of
 workers, must pass 1.5 times the usable CPUs. That a pool exists does not show that it works: a worker's CPU time and
-its main thread's time in the run queue add up to at most 1 with one thread, and their sum must pass 1.2. And it must
-matter: steps wait for batches that are made too slowly, or the main thread is without a CPU for 5 % of the step. What
-fewer threads gain cannot be bounded: measure it (`gpuprof compare`).
+its main thread's time in the run queue add up to at most 1 with one thread, and their sum must pass 1.2. If other
+programs hold the CPUs, that sum stays small: then threads other than the main one must use two fifths of the worker's
+CPU time. And it must matter: steps wait for batches that are made too slowly, or the main thread is without a CPU for
+5 % of the step. What fewer threads gain cannot be bounded: measure it (`gpuprof compare`).
 
 ## When it is wrong
-- If other processes hold the CPUs, the sum stays small and the rule is silent, although pools are there.
+- Beside other programs, a worker that computes little and hands over large batches: the thread that hands them over
+  may have two fifths of its CPU time. It is not named unless the worker also has a pool of threads.
 - On CPUs that idle, threads in workers make batches faster: the run queue must show that CPUs are short.
 - Fewer than three samples of a worker (one a second), no `/proc`: not evaluated.
 
@@ -24,21 +26,13 @@ In the dataset or in `worker_init_fn`: `torch.set_num_threads(1)`, `cv2.setNumTh
 
 from __future__ import annotations
 
-from statistics import median
-
-from lightning_gpuprof.model.missing import MissingSignal, measured
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, cpus
-from lightning_gpuprof.model.worker_time import sampled_rows
+from lightning_gpuprof.model.worker_time import BESIDE_RATIO, THREAD_SAMPLES, WANTED_CPUS, worker_threads
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, condition, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, condition, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-
-_OWN_THREADS = 2
-"""Threads of a worker that do not compute: one that feeds the queue, one of multiprocessing. Heuristic: workers that
-only index tensors have three with their main thread."""
-
-
-_ONE_THREAD = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
+from lightning_gpuprof.rules.steps.contention import ONE_THREAD_PER_WORKER
 
 
 def _each(**worker: float | None) -> dict[str, object]:
@@ -50,6 +44,7 @@ def _each(**worker: float | None) -> dict[str, object]:
 
 
 _POOLS = _each()
+_BESIDE_OTHERS = _each(cpu=0.4, delay=0.4, main_thread_cpus=0.1)
 
 
 class WorkerThreadOversub(BaseRule):
@@ -58,10 +53,11 @@ class WorkerThreadOversub(BaseRule):
     specialises = ("input-bound", "loader-cpu-bound", "step-outliers", "cpu-contention", "cpu-oversubscription")
 
     most_threads_ratio: float = threshold(1.5, source="catalogue, heuristic: threads of all workers over usable CPUs")
-    least_sum_ratio: float = threshold(1.2, source="heuristic: one thread computes and queues for 1.0 together")
+    least_sum_ratio: float = threshold(WANTED_CPUS, source="heuristic: one thread computes and queues for 1.0 together")
+    least_beside_ratio: float = threshold(BESIDE_RATIO, source="heuristic: four threads share the work in equal parts")
     least_queued_ratio: float = threshold(0.10, source="heuristic: below it CPUs are not short")
     least_delay_ratio: float = threshold(0.05, source="catalogue: run-queue time of the main thread")
-    least_samples: int = threshold(3, source="heuristic: without this rule cpu-contention says that no setting helps")
+    least_samples: int = threshold(THREAD_SAMPLES, source="heuristic: cpu-contention, its effect, needs no more")
 
     examples = (
         fires(
@@ -70,10 +66,12 @@ class WorkerThreadOversub(BaseRule):
         fires("one thread could do 99 % of it", "warning", "compute on 4 threads", **_each(cpu=0.61)),
         fires("they were sampled three times", "warning", "compute on 4 threads", **_each(samples=3)),
         fires("three halves of the CPUs", "warning", "for 2 CPUs", **_each(threads=3.6)),
+        fires("other programs hold the CPUs", "warning", "compute on 4 threads", **_BESIDE_OTHERS),
         quiet("little more than one thread can do", **_each(cpu=0.59)),
         quiet("fewer threads", **_each(threads=3.5)),
         quiet("no step waits", **_POOLS, items_ms=12.0),
         quiet("there are no workers", **{**_POOLS, "workers": 0}),
+        quiet("others hold the CPUs, and one thread works", **_each(cpu=0.4, delay=0.4, main_thread_cpus=0.25)),
         looks_alike("the pools do nothing", **_each(cpu=0.5, delay=0.1)),
         looks_alike("one thread waits for a CPU", **_each(cpu=0.4, threads=3.0)),
         looks_alike("there are CPUs enough", **{**_each(cpu=3.0, delay=0.02), "usable_cpus": 16.0}),
@@ -87,20 +85,15 @@ class WorkerThreadOversub(BaseRule):
         state = measured(metrics.loading)
         if not state.num_workers or not self._matters(metrics):
             return None
-        rows = sampled_rows(metrics.host.worker_rows, self.least_samples)
-        threads = [row.use.threads_count for row in rows if row.use.threads_count is not None]
-        spent = [
-            (row.use.cpu_cpus.mean, row.use.run_delay_ratio.mean)
-            for row in rows
-            if row.use.cpu_cpus is not None and row.use.run_delay_ratio is not None
-        ]
-        if not threads or not spent:
-            raise MissingSignal("threads, CPU time or run-queue time of the DataLoader workers were not measured")
-        each = max(1.0, median(threads) - _OWN_THREADS)
+        found = worker_threads(metrics.host.worker_rows, self.least_samples)
+        each, queued = found.computing, found.queued_ratio
         ratio = each * state.num_workers / state.usable_cpus if state.usable_cpus > 0 else 0.0
-        working, queued = median(cpu + delay for cpu, delay in spent), median(delay for _, delay in spent)
-        if ratio <= self.most_threads_ratio or working < self.least_sum_ratio or queued < self.least_queued_ratio:
+        working = found.share_the_work(
+            least_wanted_cpus=self.least_sum_ratio, least_beside_ratio=self.least_beside_ratio
+        )
+        if ratio <= self.most_threads_ratio or not working or queued < self.least_queued_ratio:
             return None
+        beside = found.beside_ratio
         return self.finding(
             severity="warning",
             subject=state.dataset or "DataLoader",
@@ -108,17 +101,22 @@ class WorkerThreadOversub(BaseRule):
             f"{each * state.num_workers:.0f} for {cpus(state.usable_cpus)}. A worker's main thread waits for a CPU "
             f"{percent(queued)} of the time.",
             advice=_advice(metrics, each=each),
-            change=_ONE_THREAD,
+            change=ONE_THREAD_PER_WORKER,
             evidence=(
                 self.evidence("most_threads_ratio", ratio, "threads of all workers over usable CPUs", ""),
                 self.evidence(
                     "least_sum_ratio",
-                    working,
+                    found.wanted_cpus,
                     "CPU time of a worker with its main thread's time in the run queue",
                     "CPUs",
                 ),
+                *(
+                    ()
+                    if beside is None
+                    else (self.evidence("least_beside_ratio", beside, "CPU time of a worker beside its main thread"),)
+                ),
                 self.evidence("least_queued_ratio", queued, "a worker's main thread without a CPU"),
-                Evidence(name="threads of a worker, at most", value=median(threads)),
+                Evidence(name="threads of a worker, at most", value=found.threads),
                 Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
             ),
             confidence=0.8,
@@ -136,7 +134,7 @@ def _advice(metrics: Metrics, *, each: float) -> str:
     given = condition(metrics, "host.omp_num_threads")
     libraries = "" if given == 1 else " Set OMP_NUM_THREADS=1 for OpenMP libraries."
     return (
-        f"Let each worker compute on one thread instead of {each:.0f}: {_ONE_THREAD.added[0]}. Take "
+        f"Let each worker compute on one thread instead of {each:.0f}: {ONE_THREAD_PER_WORKER.added[0]}. Take "
         f"torch.set_num_threads out of the dataset, and call cv2.setNumThreads(0) for OpenCV.{libraries} Compare "
         "two runs: the gain cannot be bounded in advance."
     )

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 
 from lightning_gpuprof.model.finding import worthwhile
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import cpus
+from lightning_gpuprof.model.worker_time import worker_threads
 from lightning_gpuprof.rules.base import Change, Metrics, condition, measured, of_each_step, possible, steady_period_ms
 from lightning_gpuprof.rules.steps.host_time import HostTime
+
+ONE_THREAD_PER_WORKER = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
 
 
 def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> HostTime | None:
@@ -45,7 +49,10 @@ def waiting_words(time: HostTime, what: str) -> str:
 
 
 def fitting_advice(metrics: Metrics) -> tuple[str, Change | None]:
-    """How the run fits into its CPUs: fewer torch threads first, then fewer workers where these keep up with the step.
+    """How the run fits into its CPUs.
+
+    One thread in each worker, where these compute on more than there are CPUs; else fewer torch threads, then fewer
+    workers where these keep up with the step.
 
     Args:
         metrics: A run that takes its main thread's CPU.
@@ -55,6 +62,10 @@ def fitting_advice(metrics: Metrics) -> tuple[str, Change | None]:
     """
     found, usable_cpus = metrics.contention, metrics.cpu.usable_cpus
     room, workers = usable_cpus if possible(usable_cpus) else 1.0, found.workers
+    on_each = _threads_per_worker(metrics)
+    if on_each * workers > max(room, workers):
+        advice = f"Let each worker compute on one thread instead of {on_each:.0f}: {ONE_THREAD_PER_WORKER.added[0]}."
+        return advice, ONE_THREAD_PER_WORKER
     computing = found.computing_workers > 0
     left = max(1, math.floor(room - (workers if computing else metrics.cpu.worker_cpus or 0.0)))
     fewer = max(1, math.floor(room) - left)  # not 0: then nothing is made while a device computes
@@ -72,6 +83,15 @@ def fitting_advice(metrics: Metrics) -> tuple[str, Change | None]:
         return f"Use at least {more}, or find the other threads that compute: top -H.", None
     cheaper = "make the batch cheaper. Fewer workers could not keep up with the step"
     return f"No setting helps: use at least {more} or {cheaper}.", None
+
+
+def _threads_per_worker(metrics: Metrics) -> float:
+    """Threads on which a typical worker computes; 1 where that is not known."""
+    try:
+        found = worker_threads(metrics.host.worker_rows)
+    except MissingSignal:
+        return 1.0
+    return found.computing if found.share_the_work() else 1.0
 
 
 def fitting_change(*, workers: int | None, kept: int, threads: int | None, left: int | None) -> Change:

@@ -27,6 +27,7 @@ class FakeProcess:
     shared_bytes: int = 0
     io_wait_s: float = 0.0
     delay_s: float = 0.0
+    main_thread_s: float = 0.0
     disk_read_bytes: int = 0
     call_read_bytes: int = 0
     voluntary: int = 0
@@ -88,7 +89,7 @@ class FakeMachine:
             f"voluntary_ctxt_switches:\t{process.voluntary}\nnonvoluntary_ctxt_switches:\t{process.involuntary}\n"
         )
         self.put(f"{base}/status", f"Name:\t{process.name}\n{switches}")
-        self.put(f"{base}/schedstat", f"0 {round(process.delay_s * 1e9)} 5\n")
+        self.put(f"{base}/schedstat", f"{round(process.main_thread_s * 1e9)} {round(process.delay_s * 1e9)} 5\n")
         self.put(f"{base}/cmdline", process.command.decode())
         self.thread(pid, pid, process)
         return process

@@ -27,6 +27,7 @@ def test_a_process_is_read_whole(tmp_path: Path) -> None:
             shared_bytes=8192,
             io_wait_s=2.0,
             delay_s=0.125,
+            main_thread_s=1.25,
             disk_read_bytes=512,
             call_read_bytes=4096,
             voluntary=20,
@@ -46,6 +47,7 @@ def test_a_process_is_read_whole(tmp_path: Path) -> None:
         "read_bytes_per_s": 512,
         "voluntary_switches_per_s": 20,
         "involuntary_switches_per_s": 5,
+        "main_thread_cpus": 1.25,
         "run_delay_ratio": 0.125,
     }
     assert found.levels == {
