@@ -57,6 +57,7 @@ CAUSE_WORDS: Mapping[str, str] = {
     "waits of the code": "host waits for the GPU",
     "waits of the gradient scaler": "gradient scaler waits for the GPU",
     "waits of the progress bar": "progress bar waits for the GPU",
+    "communication": "waiting in collectives",
     "clocks": "held-down clocks",
 }
 """What people call the part of a step that a finding claims, where its own name does not say it."""

@@ -105,7 +105,8 @@ class CallbackSlow(BaseRule):
         shown_ratio = taken_ms / period_ms
         others = [f"{c.owner} {percent(c.ratio)}" for c in worth[1:4]]
         also = f" Also above {percent(self.least_ratio)}: {listed(others)}." if others else ""
-        name = owner if _is_module(metrics, owner) else f"Callback {owner}"
+        own = _is_module(metrics, owner)
+        name = owner if own else f"Callback {owner}"
         what = f"{name} takes" if hook else f"Hooks of {owner} itself take"
         where = f", mostly in {hook}" if hook else ""
         on_cpu = bool(is_cpu_only(metrics))
@@ -114,6 +115,7 @@ class CallbackSlow(BaseRule):
         advice, change = own_setting(metrics, owner, every) or _rarer(metrics, slowest, every)
         return self.finding(
             severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
+            title="A hook of the module slows down every step" if own else self.title,
             subject=f"{owner}.{hook}" if hook else owner,
             summary=f"{what} {of_each_step(taken_ms, period_ms)}{where}.{also}",
             advice=advice,

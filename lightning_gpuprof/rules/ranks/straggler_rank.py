@@ -52,7 +52,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
 
 _LOOK: dict[Phase, str] = {
-    "data_wait": "the loader: storage and CPUs of the host, num_workers there, a shard with larger samples",
+    "data_wait": "storage and CPUs of its host, num_workers there, a shard with larger samples",
     "h2d": "what is moved to the device, and the link of its slot",
     "forward": "what training_step does there only, and how the samples differ",
     "backward": "backward hooks and autograd functions of its own, how the samples differ, and the clock of its CPU",
@@ -132,11 +132,12 @@ class StragglerRank(BaseRule):
         name, waiting = times.late_name, len(times.ranks) - len(late.ranks)
         return self.finding(
             severity=severity(lost.lower_ratio, times.steps),
+            title=f"Rank {late.ranks[0]} is slower than the other{'s' if waiting > 1 else ''}" if one else self.title,
             subject=numbered("rank", late.ranks),
             summary=(
                 f"{name.replace('rank', 'Rank', 1)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
-                f"the others in each {millis(period_ms)} step, most of it in {late.phase}. {whose.capitalize()} is "
-                f"the slowest in {percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and "
+                f"the others in each {millis(period_ms)} step, most of it {_spent(late.phase)}. {whose.capitalize()} "
+                f"is the slowest in {percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and "
                 f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it.{_without_a_cpu(late)}"
             ),
             advice=_advice(late),
@@ -162,11 +163,11 @@ class StragglerRank(BaseRule):
             subject=f"rank {rare.rank}",
             summary=(
                 f"Rank {rare.rank} on {rare.host} takes {millis(rare.excess_ms)} longer than any other in "
-                f"{percent(rare.steps_ratio)} of {counted(times.steps, 'step')}, most of it in {rare.phase}. The "
+                f"{percent(rare.steps_ratio)} of {counted(times.steps, 'step')}, most of it {_spent(rare.phase)}. The "
                 f"others wait for it in {percent(rare.lost.total_ratio)} of the steps' time."
             ),
             advice=(
-                f"Look at {rare.phase} of rank {rare.rank} in these steps: "
+                f"Look at {_place(rare.phase)} of rank {rare.rank} in these steps: "
                 f"{_LOOK.get(rare.phase, 'what is done there that the others do not do')}."
             ),
             evidence=(
@@ -217,6 +218,14 @@ def _without_a_cpu(late: LateRanks) -> str:
     return f" In {millis(own_ms)} of each step {has} no CPU to run on, the others in {millis(others_ms)}."
 
 
+def _spent(phase: Phase) -> str:
+    return "waiting for data" if phase == "data_wait" else f"in {phase}"
+
+
+def _place(phase: Phase) -> str:
+    return "the DataLoader" if phase == "data_wait" else phase
+
+
 def _advice(late: LateRanks) -> str:
     if late.is_starved:
         return (
@@ -225,6 +234,6 @@ def _advice(late: LateRanks) -> str:
         )
     look = _LOOK.get(late.phase, "what is done there that the others do not do")
     return (
-        f"Look at {late.phase} of {numbered('rank', late.ranks)}: {look}. "
+        f"Look at {_place(late.phase)} of {numbered('rank', late.ranks)}: {look}. "
         f"The journal is rank{late.ranks[0]}.jsonl in the run's folder."
     )
