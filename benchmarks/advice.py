@@ -4,15 +4,17 @@ Run it from anywhere, with nothing else running; an hour::
 
     python benchmarks/advice.py
     python benchmarks/advice.py --minutes 30             # one of each kind of change first
-    python benchmarks/advice.py --resume                 # what is left
+    python benchmarks/advice.py --resume                 # what is left, if the profiler is still the same
     python benchmarks/advice.py --only anomaly "num_workers 0"
 
 Each setting: whole runs as it is, twice with the change and as it is again, and a trial of the same fit. Each truth
 case with advice that can be applied: a whole run as it is, and one with the advice. Each search of loader settings: a
-whole run with every setting, and ``gpuprof try --input``.
+whole run with every setting, and ``gpuprof try --input``. Each run has a fresh process, because the second fit of a
+process finds other caches and another heap than the first.
 """
 
 import argparse
+import hashlib
 import math
 import sys
 import time
@@ -32,8 +34,11 @@ from truths.cases import CASES
 from truths.running import Job, JobResult, in_turn, run_all
 from truths.settings import SETTINGS, Found, Measured, jobs, searches
 
+import lightning_gpuprof
 from lightning_gpuprof.model.finding import Expected
 
+SOURCES = Path(lightning_gpuprof.__file__).parent, Path(cures.__file__).parent
+"""The profiler and the cases: what results depend on."""
 console = wide_console()
 
 
@@ -132,6 +137,10 @@ class Results(msgspec.Struct):
     searches: list[Found] = []
     done: list[str] = []
     """Names of jobs, once for each repetition, those that failed among them."""
+    source: str = ""
+    """Of the profiler, see :func:`source_digest`; results of another one are not kept."""
+    minutes: float = 0.0
+    """That all jobs took."""
     failed: dict[str, str] = {}
     left: int = 0
     """Jobs for which there was no time."""
@@ -139,6 +148,7 @@ class Results(msgspec.Struct):
     def add(self, done: JobResult) -> str:
         """Take what a job found, and say it in a line."""
         self.done.append(done.name)
+        self.minutes += done.seconds / 60
         if done.told is None:
             self.failed[done.name] = done.error.strip().rpartition("\n")[2]
             return f"{done.name}: {done.error}"
@@ -153,6 +163,26 @@ class Results(msgspec.Struct):
         """For the docs, and for a later call with ``--resume``."""
         self.summary = summary(self.changes)
         write_json(path, "advice", **msgspec.to_builtins(self))
+
+
+def source_digest() -> str:
+    """First digits of a hash over :data:`SOURCES`."""
+    found = hashlib.sha256()
+    for folder in SOURCES:
+        for path in sorted(folder.rglob("*.py")):
+            found.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def earlier(path: Path) -> Results:
+    """Results to go on with; none if they were made with another profiler."""
+    source = source_digest()
+    if path.is_file():
+        found = msgspec.json.decode(path.read_bytes(), type=Results)
+        if found.source == source:
+            return found
+        console.print(f"{path.name} was measured with other code ({found.source or 'unknown'}): all is measured anew")
+    return Results(source=source)
 
 
 def judged(results: Results) -> Table:
@@ -181,16 +211,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=(), help="parts of names")
     parser.add_argument("--repetitions", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing that would probably end later")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin nothing later; what has begun ends")
     parser.add_argument("--resume", action="store_true", help="keep what --json has already, and measure the rest")
     parser.add_argument("--json", type=Path, default=RESULTS / "advice.json")
     parser.add_argument("--keep", type=Path, help="folder in which the files of all runs stay")
     options = parser.parse_args(arguments)
     if not chosen(options.only, 0):
         parser.error(f"--only {' '.join(options.only)} names no setting and no case")
-    results = Results()
-    if options.resume and options.json.is_file():
-        results = msgspec.json.decode(options.json.read_bytes(), type=Results)
+    results = earlier(options.json) if options.resume else Results(source=source_digest())
     wanted = [
         job
         for repetition in range(options.repetitions)
@@ -199,13 +227,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     results.left = len(wanted)
     begin = time.monotonic()
-    for number, job in enumerate(wanted):
-        taken_s = time.monotonic() - begin
-        if taken_s + taken_s / max(1, number) > 60 * options.minutes:
+    for job in wanted:
+        if time.monotonic() - begin >= 60 * options.minutes:
             break
         for done in run_all([job], keep=options.keep):
             results.left -= 1
-            console.print(results.add(done), highlight=False, markup=False)
+            console.print(f"{done.seconds:.0f} s  {results.add(done)}", highlight=False, markup=False)
             results.write(options.json)
     table = Table(
         *("change", "before ms", "after ms", "achieved", "expected", "90 %", "off by", "tried", "off by", "said")

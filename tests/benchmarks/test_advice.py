@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import advice
 import msgspec
@@ -83,3 +84,30 @@ def test_what_is_cut_leaves_results_that_a_later_call_goes_on_with(
     assert (kept.done, kept.failed, kept.left) == (["a 0", "a 1"], {"a 0": "ValueError: planted"}, 1)
     advice.main(["--json", str(target), "--resume"])
     assert ran == ["a 0", "a 1", "cut", "a 2"]
+
+
+def test_results_of_another_profiler_are_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, target = tmp_path / "code", tmp_path / "advice.json"
+    code.mkdir()
+    (code / "rule.py").write_text("limit = 1")
+    monkeypatch.setattr(advice, "SOURCES", (code,))
+    advice.Results(done=["a"], source=advice.source_digest()).write(target)
+    assert advice.earlier(target).done == ["a"]
+    (code / "rule.py").write_text("limit = 2")
+    assert advice.earlier(target) == advice.Results(source=advice.source_digest())
+
+
+def test_a_job_begins_if_any_time_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "time", SimpleNamespace(monotonic=iter([0.0, 0.0, 59.0, 61.0]).__next__))
+    monkeypatch.setattr(advice, "chosen", lambda only, repetition: [job_of("a", number) for number in range(3)])
+    monkeypatch.setattr(
+        advice,
+        "run_all",
+        lambda jobs, **_: [
+            JobResult(name=jobs[0].name, seconds=59.0, told=tried(jobs[0].name, after_ms=10.0, outcome="faster"))
+        ],
+    )
+    assert advice.main(["--json", str(tmp_path / "advice.json"), "--minutes", "1"]) == 0
+    kept = msgspec.json.decode((tmp_path / "advice.json").read_bytes(), type=advice.Results)
+    assert (kept.done, kept.left) == (["a 0", "a 1"], 1)
+    assert kept.minutes == pytest.approx(118 / 60)

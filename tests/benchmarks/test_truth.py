@@ -1,12 +1,16 @@
 """The truth matrix counts right; a few of its cases are run for real."""
 
 import dataclasses
+import functools
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import truth
 from traceml_verdicts import conclusion
@@ -15,7 +19,7 @@ from truths.cases import CASES
 from truths.cures import CURES, NoCureError, advised
 from truths.fits import Fit
 from truths.judging import judge, summarise
-from truths.running import Job, JudgedFinding, RunOutcome, run_all
+from truths.running import Job, JudgedFinding, RunOutcome, in_own_process, run_all
 
 from lightning_gpuprof.model.change import Change
 
@@ -137,6 +141,28 @@ def test_a_job_that_fails_or_dies_stops_no_other() -> None:
     assert done["dies"].error == "the process died"
     assert "no such luck" in done["fails"].error
     assert (done["tells"].told, done["tells"].error) == ("truth-", "")
+
+
+def fails_inside(folder: Path) -> None:
+    in_own_process(functools.partial(fails, folder))
+
+
+def hangs_inside(folder: Path) -> None:
+    def hang() -> None:
+        (folder.parent / "pid").write_text(str(os.getpid()))
+        time.sleep(600)
+
+    in_own_process(hang)
+
+
+def test_a_run_in_a_process_of_its_own_fails_with_its_job_and_ends_with_it(tmp_path: Path) -> None:
+    jobs = [Job(name="fails", do=fails_inside), Job(name="hangs", do=hangs_inside, limit_s=5.0)]
+    done = {one.name: one for one in run_all(jobs, keep=tmp_path)}
+    assert "no such luck" in done["fails"].error
+    assert done["hangs"].error == "not done after 5 s"
+    pid = int((tmp_path / "pid").read_text())
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.05)  # the kernel ends it a moment after it is told to
 
 
 def test_a_name_that_no_case_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

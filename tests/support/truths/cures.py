@@ -13,7 +13,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from truths.case import Case
 from truths.fits import Fit
-from truths.running import Job, JudgedFinding, RunOutcome, read_outcome
+from truths.running import Job, JudgedFinding, RunOutcome, outcome_of
 from truths.setup import Setup
 
 Measure = Literal["median step", "mean step", "run"]
@@ -115,7 +115,7 @@ def jobs(cases: Sequence[Case], repetition: int = 0) -> list[Job]:
 
 
 def take_advice(case: Case, seed: int, folder: Path) -> Effect:
-    """Run a case, do what the report says, run it again; in a process of its own.
+    """Run a case, do what the report says, run it again; each in a fresh process.
 
     Raises:
         NoCureError: No finding of the expected rule, or nothing that could be applied.
@@ -123,11 +123,11 @@ def take_advice(case: Case, seed: int, folder: Path) -> Effect:
     cure = CURES[case.cure]
     fit = case.source
     assert isinstance(fit, Fit)
-    before = read_outcome(fit(_made(folder / "before"), seed))
+    before = outcome_of(fit, folder / "before", seed)
     finding = advised(cure, before)
     change, apply = finding.change or Change(), cure.apply or as_advised
     longer = fit.longer(change.arguments.get("num_workers"))
-    after = read_outcome(longer(_made(folder / "after"), seed, change=lambda setup: apply(setup, change)))
+    after = outcome_of(longer, folder / "after", seed, lambda setup: apply(setup, change))
     return Effect(
         case=case.name,
         rule=finding.rule,
@@ -154,11 +154,6 @@ def advised(cure: Cure, told: RunOutcome) -> JudgedFinding:
                 raise NoCureError(f"{finding.rule} advises nothing to apply: {finding.advice}")
             return finding
     raise NoCureError(f"none of {', '.join(cure.rules)} is among the findings")
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def _time_ms(told: RunOutcome, measure: Measure) -> float:

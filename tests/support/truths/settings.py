@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import torch
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.analyze.metrics import build
 from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
-from lightning_gpuprof.cli.try_ import SECONDS
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.loading import Loading
@@ -28,9 +28,11 @@ from truths.faults_of_data import rare_slow_items, slow_batch, slow_items, worke
 from truths.faults_of_loops import csv_logger, many_values, trainer
 from truths.fits import Fit
 from truths.models import Kind
-from truths.running import Job, RunOutcome, read_outcome
+from truths.running import Job, RunOutcome, in_own_process, outcome_of
 from truths.setup import Fault, Setup
 
+TRIAL_S = 30.0
+"""Of a trial: less than a user's, so that all changes take an hour."""
 LIMIT_S = 600.0
 """Of two runs and a trial, or of a run with each setting of a search and a trial."""
 
@@ -252,7 +254,7 @@ SEARCHES: tuple[Search, ...] = (
 
 
 def search(one: Search, seed: int, folder: Path) -> Found:
-    """Run the fit with every setting, then let ``gpuprof try --input`` choose; in a process of its own."""
+    """Run the fit with every setting, then let ``gpuprof try --input`` choose; each in a fresh process."""
     cpus = max(1, int(usable_cpus(affinity=len(affinity() or (0,)))))
     settings: list[dict[str, Any]] = [{"num_workers": 0}]
     for number in range(1, cpus + 1):
@@ -260,10 +262,9 @@ def search(one: Search, seed: int, folder: Path) -> Found:
             settings.append({"num_workers": number, "persistent_workers": True, "prefetch_factor": depth})
     steps: dict[tuple[int, int], float] = {}
     for index, setting in enumerate(settings):
-        run = one.fit(_made(folder / str(index)), seed, change=_with(loader(**setting)))
-        steps[_loads_with(setting)] = _mean_step_ms(run)
-    plan = Plan(arms=loader_arms(cpus), seconds=SECONDS, seed=seed, loader=True)
-    row = best(result(plan, tried(plan, _made(folder / "trial"), lambda: one.fit.run(folder / "trial", seed))))
+        steps[_loads_with(setting)] = _mean_ms(outcome_of(one.fit, folder / str(index), seed, _with(loader(**setting))))
+    plan = Plan(arms=loader_arms(cpus), seconds=TRIAL_S, seed=seed, loader=True)
+    row = best(result(plan, tried(plan, one.fit, folder / "trial", seed)))
     chosen = _loads_with({} if row is None else row.arm.changes[0].arguments)
     fastest = min(steps, key=steps.__getitem__)
     return Found(
@@ -298,24 +299,22 @@ def jobs(settings: Sequence[Setting], repetition: int = 0) -> list[Job]:
 
 
 def measure(setting: Setting, seed: int, folder: Path) -> Measured:
-    """Run a fit as it is, twice with the change and as it is again, then try the change; in a process of its own."""
-    longer = setting.fit.longer(setting.change.arguments.get("num_workers"))
-    before = read_outcome(setting.fit(_made(folder / "before"), seed))
-    after = [
-        _mean_step_ms(longer(_made(folder / name), seed, change=_with(setting.change))) for name in ("after", "after 2")
-    ]  # between two runs without it, so that a machine that drifts favours neither
-    again_ms = _mean_step_ms(setting.fit(_made(folder / "before 2"), seed))
-    plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=SECONDS, seed=seed)
-    trial = result(plan, tried(plan, _made(folder / "trial"), lambda: setting.fit.run(folder / "trial", seed)))
+    """Run a fit as it is, twice with the change and as it is again, then try the change; each in a fresh process."""
+    longer, change = setting.fit.longer(setting.change.arguments.get("num_workers")), _with(setting.change)
+    before = outcome_of(setting.fit, folder / "before", seed)
+    after = [_mean_ms(outcome_of(longer, folder / name, seed, change)) for name in ("after", "after 2")]
+    again_ms = _mean_ms(outcome_of(setting.fit, folder / "before 2", seed))  # a machine that drifts favours neither
+    before_ms = _mean_ms(before)
+    plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=TRIAL_S, seed=seed)
+    trial = result(plan, tried(plan, setting.fit, folder / "trial", seed))
     row = next((one for one in trial.tried if not one.arm.ceiling), None)
     base = trial.base_step_ms
-    assert before.period_mean_ms is not None
     return Measured(
         name=setting.name,
         no_gain=setting.no_gain,
-        before_ms=(before.period_mean_ms + again_ms) / 2,
+        before_ms=(before_ms + again_ms) / 2,
         after_ms=sum(after) / 2,
-        unsure=abs(before.period_mean_ms - again_ms) / (before.period_mean_ms + again_ms),
+        unsure=abs(before_ms - again_ms) / (before_ms + again_ms),
         expected=_expected(folder / "before", before, setting.change),
         base_ms=base,
         tried_ms=None if row is None else row.step_ms,
@@ -325,23 +324,25 @@ def measure(setting: Setting, seed: int, folder: Path) -> Measured:
     )
 
 
-def tried(plan: Plan, folder: Path, fit: Callable[[], Any]) -> list[Event]:
-    """Run a fit as a trial, in this process, whose later fits are trials, too.
+def tried(plan: Plan, fit: Fit, folder: Path, seed: int) -> list[Event]:
+    """Run a fit as a trial, in a process of its own.
 
     Args:
         plan: What to try.
-        folder: For its files.
-        fit: Trains.
+        fit: What to run.
+        folder: For its files; made here.
+        seed: Of the fit.
     """
+    folder.mkdir()
     (folder / PLAN_FILE).write_bytes(msgspec.json.encode(plan))
-    os.environ[TRIAL] = str(folder)
-    attach(folder)
-    try:
-        fit()
-    except SystemExit:
-        pass
-    finally:
-        del os.environ[TRIAL]
+
+    def run() -> None:
+        os.environ[TRIAL] = str(folder)
+        attach(folder)
+        with suppress(SystemExit):
+            fit.run(folder, seed)
+
+    in_own_process(run)
     lines = (folder / EVENTS_FILE).read_bytes().splitlines()
     return [msgspec.json.decode(line, type=Event) for line in lines]
 
@@ -366,13 +367,7 @@ def _expected(folder: Path, told: RunOutcome, change: Change) -> Expected | None
     return next((finding.expected for finding in advised), None)
 
 
-def _mean_step_ms(report: Path) -> float:
-    """Of a run, from its report."""
-    mean_ms = read_outcome(report).period_mean_ms
-    assert mean_ms is not None
-    return mean_ms
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
+def _mean_ms(told: RunOutcome) -> float:
+    """Mean step of a run."""
+    assert told.period_mean_ms is not None
+    return told.period_mean_ms
