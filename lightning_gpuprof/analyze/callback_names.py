@@ -16,9 +16,7 @@ def callback_names(slots: Iterable[Slot]) -> dict[str, str]:
     """A name for each state key: the class, and where a class occurs with several keys, what tells them apart.
 
     Lightning's state keys are the class, or the class with its arguments behind it: ``ModelCheckpoint{'monitor': …}``.
-
-    Args:
-        slots: Slots of one journal, in the order of first use, which is that of the numbers.
+    Numbers follow the order of the slots, which is that of first use.
 
     Returns:
         State key to ``EarlyStopping``, ``ModelCheckpoint (monitor=val_loss)`` or ``Nap #1``; also of the

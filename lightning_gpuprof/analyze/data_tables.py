@@ -37,9 +37,6 @@ Item = TypeVar("Item")
 def journal_tables(journals: Sequence[Journal]) -> list[DataTable]:
     """What was measured, of all ranks: ``steps``, and the samples as ``devices``, ``host``, ``memory`` and ``input``.
 
-    Args:
-        journals: One of each rank.
-
     Returns:
         Tables with a column ``rank``. Times are since the start of the run, in seconds; a value that a sample does not
         have is None.

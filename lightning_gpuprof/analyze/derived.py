@@ -50,11 +50,7 @@ def with_derived(metrics: Metrics) -> Metrics:
 
 
 def contention(metrics: Metrics) -> Contention:
-    """Who takes the CPUs.
-
-    Args:
-        metrics: The run; its ``loading`` is read.
-    """
+    """Who takes the CPUs; the run's ``loading`` is read."""
     threads, machine, state = condition(metrics, "torch.num_threads"), metrics.host.machine, metrics.loading
     workers = max(0, metrics.loader.num_workers or 0) if metrics.loader is not None else 0
     waits = isinstance(state, Loading) and state.made is not None and state.cpu_bound is False
@@ -84,11 +80,7 @@ def _mean(level: Level | None) -> float | None:
 
 
 def host_limit(metrics: Metrics) -> HostLimit:
-    """What time of the host costs.
-
-    Args:
-        metrics: The run; its ``device_step`` is read.
-    """
+    """What time of the host costs; the run's ``device_step`` is read."""
     cpu_only = is_cpu_only(metrics)
     step = metrics.device_step if isinstance(metrics.device_step, DeviceStep) else None
     if cpu_only:

@@ -21,10 +21,7 @@ _POINTWISE = ("elementwise", "norm/reduction")
 
 
 def device_run(metrics: Metrics) -> DeviceRun | Unmeasured | None:
-    """The windows of a run that rules on kernels can look at.
-
-    Args:
-        metrics: The run; its ``device_step`` and ``fetch`` are read.
+    """The windows of a run that rules on kernels can look at; its ``device_step`` and ``fetch`` are read.
 
     Returns:
         None if the model is known to run on the CPU: then there are no kernels that could be at fault. Unmeasured: too

@@ -60,9 +60,6 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
     that was launched before it, the work of a step is not known, but the busy share of the window is, and so that of as
     much untraced time. Without a usable window NVML's utilization gives the idle share alone, if its samples are many
     and the run has little beside its steps.
-
-    Args:
-        metrics: The run; its own ``device_step`` is not read.
     """
     if metrics.run.get("device.type") == "cpu":
         return Unmeasured(why="the model runs on the CPU")
@@ -362,9 +359,6 @@ def clock_loss(devices: Iterable[Device]) -> ClockLoss | None:
 
     A reason counts if the 5 % lower bound (Wilson) of its share of the busy samples is :data:`REASON_RATIO`. A power
     cap counts only if the limit was lowered: at its default limit a board under dense load is where it is built to be.
-
-    Args:
-        devices: The run's GPUs.
 
     Returns:
         None if there is no reason, or no GPU has :data:`MIN_SAMPLES` busy samples.

@@ -50,11 +50,7 @@ to 1.9 where two workers hand over at once and every other step waits for both."
 
 
 def fetch(metrics: Metrics) -> Fetch:
-    """What the wait for batches costs.
-
-    Args:
-        metrics: The run; its ``device_step`` and ``interpreter_wait`` are read.
-    """
+    """What the wait for batches costs; the run's ``device_step`` and ``interpreter_wait`` are read."""
     order, step = _slowest_order(metrics), device_step(metrics)
     idle_ratio, period_ms = _idle_ratio(metrics), metrics.period_ms
     less = 0.0 if order is None or not period_ms else (order.order_ms or 0.0) / period_ms
@@ -74,10 +70,7 @@ def fetch(metrics: Metrics) -> Fetch:
 
 
 def loading(metrics: Metrics) -> Loading | Unmeasured:
-    """How the training loop is fed.
-
-    Args:
-        metrics: The run; its ``fetch`` is read.
+    """How the training loop is fed; the run's ``fetch`` is read.
 
     Returns:
         Unmeasured: too few steady steps, or the loader is not a ``torch`` DataLoader, so that its workers are not
@@ -91,10 +84,7 @@ def loading(metrics: Metrics) -> Loading | Unmeasured:
 
 
 def starving(metrics: Metrics) -> Starving | Unmeasured | None:
-    """Whether steps wait because batches are made too slowly, whatever the reason.
-
-    Args:
-        metrics: The run; its ``loading`` is read.
+    """Whether steps wait because batches are made too slowly, whatever the reason; the run's ``loading`` is read.
 
     Returns:
         None if they do not wait, or not for certain longer than a fetch may take, or for another reason (batches are

@@ -28,11 +28,7 @@ _SEED = 20_240_229
 
 
 def median(values: npt.NDArray[np.number]) -> float:
-    """What ``numpy.median`` gives, to the last bit; see :func:`quantiles`.
-
-    Args:
-        values: Shape (n,), n at least 1, no NaN.
-    """
+    """What ``numpy.median`` gives for n >= 1 values without NaN, to the last bit; see :func:`quantiles`."""
     left = values.copy()
     middle = len(left) // 2
     left.partition(middle)
@@ -164,11 +160,7 @@ def median_interval(values: Floats) -> tuple[float, float] | None:
 
 
 def mean_interval(values: Floats) -> tuple[float, float] | None:
-    """95 % interval of the mean; None if there are fewer than 20 values.
-
-    Args:
-        values: Shape (n,), in order of time.
-    """
+    """95 % interval of the mean of values in order of time; None if there are fewer than 20 values."""
     return _interval_of_mean(values) if len(values) >= MIN_INTERVAL_STEPS else None
 
 

@@ -49,12 +49,7 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
                 samples_per_s=None,
             ),
             phases=(),
-            shares={
-                phase: Share(
-                    median_ratio=ms / period_ms, lower_ratio=ms / period_ms, median_ms=ms, total_ratio=ms / period_ms
-                )
-                for phase, ms in _phases_ms(window, period_ms).items()
-            },
+            shares={phase: _share(ms, period_ms) for phase, ms in _phases_ms(window, period_ms).items()},
             callbacks=(),
             callback_shares=(),
             loader=None,

@@ -49,10 +49,7 @@ _IMPOSSIBLE = Unmeasured(why="the times of the parts of the run are impossible n
 
 
 def level_change(metrics: Metrics) -> LevelChange | Unmeasured | None:
-    """Hold the slow speed level that costs most against the fastest that lasts.
-
-    Args:
-        metrics: The run; its ``device_step`` is read.
+    """Hold the slow speed level that costs most against the fastest that lasts; the run's ``device_step`` is read.
 
     Returns:
         None if the run has one level only, or no phase is longer in the slow one.

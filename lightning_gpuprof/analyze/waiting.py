@@ -49,11 +49,7 @@ def waiting(metrics: Metrics) -> Waiting | Unmeasured:
 
 
 def interpreter_wait(metrics: Metrics) -> InterpreterWait | Unmeasured:
-    """How the main thread waits for the interpreter, by the busiest other thread.
-
-    Args:
-        metrics: The run; its ``waiting`` is read.
-    """
+    """How the main thread waits for the interpreter, by the busiest other thread; the run's ``waiting`` is read."""
     found, lock = metrics.waiting, metrics.interpreter_lock
     if isinstance(found, Unmeasured):
         return found

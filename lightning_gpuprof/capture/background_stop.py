@@ -93,11 +93,7 @@ class BackgroundStop:
 
     @classmethod
     def for_current_torch(cls, version: str = torch.__version__) -> BackgroundStop | None:
-        """What this process can use; None if torch, the machine or the build is not one that it was tried with.
-
-        Args:
-            version: Of torch.
-        """
+        """What this process can use; None if torch, the machine or the build is not one that it was tried with."""
         known = TESTED_VERSIONS.fullmatch(version) and sys.platform == "linux" and platform.machine() in TESTED_MACHINES
         if not known or _memory_is_limited() or not hasattr(torch_profiler, "_run_on_profiler_stop"):
             return None
@@ -108,10 +104,7 @@ class BackgroundStop:
             return None
 
     def begin(self, path: Path) -> Future[Path] | None:
-        """End the profiler of this thread on another.
-
-        Args:
-            path: The file to write.
+        """End the profiler of this thread on another, which writes the file.
 
         Returns:
             The file once it is there, or an ``OSError``; None if the profiler was not ended.

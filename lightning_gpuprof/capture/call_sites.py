@@ -124,11 +124,7 @@ class UserCode:
 
 
 def is_in_collective(frame: FrameType | None) -> bool:
-    """Whether the innermost frame, but for the call of an operator, is one that waits for other ranks.
-
-    Args:
-        frame: The innermost one; None if the thread has none.
-    """
+    """Whether the innermost frame, but for the call of an operator, is one that waits for other ranks."""
     file = ""
     while frame is not None and (not file or file.endswith(_OPERATOR_CALL)):
         file = frame.f_code.co_filename.replace(os.sep, "/")

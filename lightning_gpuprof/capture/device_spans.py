@@ -89,9 +89,6 @@ def backend_for(device: torch.device) -> DeviceEvents | None:
     """Events of the trainer's device, or None where there are none that can be read without waiting.
 
     Never initialises a device: one that is not in use yet has no events.
-
-    Args:
-        device: The trainer's root device.
     """
     if device.type not in TIMED_DEVICES or not hasattr(torch, "Event"):
         return None

@@ -35,11 +35,7 @@ class GradientWait:
         self._call_at_end: Callable[[Callable[[], None]], None] | None = getattr(engine, "queue_callback", None)
 
     def begins(self, loss: torch.Tensor) -> None:
-        """The backward of this loss is about to run.
-
-        Args:
-            loss: Nothing of it is kept.
-        """
+        """The backward of this loss is about to run; nothing of the loss is kept."""
         if self._call_at_end is None or loss.grad_fn is None or self._fence.failed(_PART) or _is_compiled():
             return
         handle: RemovableHandle = loss.register_hook(lambda _: self._runs(handle))  # type: ignore[no-untyped-call]

@@ -27,11 +27,7 @@ _SIGNS: tuple[tuple[str, Tool], ...] = (
 
 
 def active_tool(environ: Mapping[str, str]) -> Tool | None:
-    """The tool under which this process was started, or None.
-
-    Args:
-        environ: Environment variables of the process.
-    """
+    """The tool under which this process was started, or None."""
     return next((tool for name, tool in _SIGNS if environ.get(name)), None)
 
 

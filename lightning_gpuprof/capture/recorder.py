@@ -183,8 +183,7 @@ class Recorder:
     def stop(self, timeout_s: float = 1.0) -> None:
         """End all threads; one that hangs in a call is left behind as a daemon, with a notice.
 
-        Args:
-            timeout_s: At most so many seconds are waited, for all samplers together.
+        All together are waited for no longer than ``timeout_s``.
         """
         if self._sealed:
             return

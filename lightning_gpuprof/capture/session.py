@@ -320,8 +320,7 @@ class Session:
     def settle(self, timeout_s: float | None) -> None:
         """Have everything measured so far in the folder, for a report before the end.
 
-        Args:
-            timeout_s: How long traces are waited for at most; None: not at all.
+        Traces are waited for no longer than ``timeout_s``; None: not at all.
         """
         self.steps_end()
         self._steps.stop_samplers()

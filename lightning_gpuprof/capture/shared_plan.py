@@ -48,10 +48,7 @@ class SharedPlan:
         self._wishes.append(reason)
 
     def look(self, steps: Sequence[ClosedStep]) -> tuple[int, str] | None:
-        """Pass on what was wished for, and see what is planned; called now and then, in a thread that may wait.
-
-        Args:
-            steps: Those that ended since the last call.
+        """Pass on what was wished for, and see what is planned; called with the steps that ended since the last call.
 
         Returns:
             First step and reason of a window that was planned since the last call.

@@ -255,9 +255,6 @@ def ends_at(trainer: Any) -> tuple[int, str] | None:
     Never too low: with manual optimization, loaders without a length or that are made anew, and accumulation that
     changes on the way, only ``max_steps`` counts.
 
-    Args:
-        trainer: With its loaders, at the start of training.
-
     Returns:
         The limit and its cause, e.g. ``(500, "max_steps=500")``, or None if nothing is known.
     """

@@ -54,11 +54,7 @@ class Watchdog:
         self._due_ns = 0
 
     def look(self, steps: Sequence[ClosedStep]) -> None:
-        """Called now and then, from another thread than the training's.
-
-        Args:
-            steps: Those that ended since the last call.
-        """
+        """Called now and then with the steps that ended since, from another thread than the training's."""
         self._periods.extend(step.end_ns - step.start_ns for step in steps)
         since_ns, slot, now_ns = self.clock.charged_since_ns(), self.clock.current_slot(), self.now()
         if since_ns != self._since_ns:

@@ -183,9 +183,6 @@ class TorchTracer:
 
         What fails on the way may be called again.
 
-        Args:
-            keep: Whether the trace is written.
-
         Returns:
             The file that is kept, perhaps still being written, or an ``OSError`` if it cannot be.
 

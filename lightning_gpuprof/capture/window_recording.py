@@ -134,11 +134,7 @@ class WindowRecording:
         return self._wake
 
     def watch(self, steps: Sequence[ClosedStep]) -> None:
-        """Look for slow steps and for requests; called now and then from another thread than the training's.
-
-        Args:
-            steps: Those that ended since the last call.
-        """
+        """Look for slow steps, in those that ended since the last call, and for requests; on a background thread."""
         if self._fence.failed(ON_REQUEST):
             return
         with self._fence.around(ON_REQUEST):

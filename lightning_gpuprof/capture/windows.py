@@ -263,11 +263,7 @@ class WindowController:
             self.collect_finished_trace(wait=True)
 
     def collect_finished_trace(self, *, wait: bool) -> None:
-        """Pass on the trace that was being written, if it is there.
-
-        Args:
-            wait: Until it is there.
-        """
+        """Pass on the trace that was being written, if it is there, or once it is."""
         if self._being_written is None or not (wait or self._being_written[1].done()):
             return
         record, written = self._being_written

@@ -22,11 +22,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
     """
 
     def add_argument(self, action: argparse.Action) -> None:
-        """Make room for names of commands, whose indentation argparse does not count.
-
-        Args:
-            action: An argument, or all commands.
-        """
+        """Make room for names of commands, whose indentation argparse does not count."""
         super().add_argument(action)
         if isinstance(action, argparse._SubParsersAction):
             self._action_max_length += self._indent_increment
@@ -47,9 +43,6 @@ class CommandParser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and end with exit code 2.
-
-        Args:
-            message: In the words of argparse.
 
         Raises:
             SystemExit: Always, with code 2.
@@ -90,9 +83,6 @@ class Command:
     def describe(self, parser: ArgumentParser) -> ArgumentParser:
         """Give a parser the command's words and arguments.
 
-        Args:
-            parser: A new one.
-
         Returns:
             The same.
         """
@@ -103,11 +93,7 @@ class Command:
 
 
 def print_json(value: object) -> None:
-    """Print a value for a program.
-
-    Args:
-        value: Whatever msgspec encodes.
-    """
+    """Print a value for a program."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
 
 

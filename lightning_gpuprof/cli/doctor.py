@@ -58,11 +58,7 @@ def _run(options: Namespace) -> int:
 
 
 def examine(look_at_gpus: Callable[[], MachineGpus] = inspect_in_child) -> list[Check]:
-    """All checks in order; one that fails is a finding of its own.
-
-    Args:
-        look_at_gpus: Asks the driver, and comes back also if that hangs.
-    """
+    """All checks in order; one that fails is a finding of its own."""
     gpus = look_at_gpus() if _version("nvidia-ml-py") is not None else None
     groups: tuple[tuple[str, Callable[[], list[Check]]], ...] = (
         ("python", _python),
@@ -171,11 +167,7 @@ def _switch(name: str) -> Check:
 
 
 def conclusion(checks: Sequence[Check]) -> list[str]:
-    """What can be measured here, what cannot, and what to repair, each in a line.
-
-    Args:
-        checks: All of :func:`examine`.
-    """
+    """What can be measured here, what cannot, and what to repair, each in a line."""
     by_name = {check.name: check for check in checks}
 
     def there(*names: str) -> bool:

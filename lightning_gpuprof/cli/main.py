@@ -49,11 +49,7 @@ environment:
 
 
 def make_parser(name: str | None = None) -> ArgumentParser:
-    """The parser of all commands.
-
-    Args:
-        name: The only one that has its arguments, as importing a command takes its time; default: all have.
-    """
+    """The parser of all commands; of one that is named, only that has its arguments, as importing takes its time."""
     parser = CommandParser(
         prog="gpuprof",
         description="Where the training time of a PyTorch Lightning run goes, what is wrong and what to change.",
@@ -104,11 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def split_program(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words of ours, and those after ``--`` where the command runs another program.
-
-    Args:
-        words: Of the shell, without ``gpuprof``.
-    """
+    """The words of ours, and those after ``--`` where the command runs another program."""
     takes = {entry.name for entry in ENTRIES if entry.takes_program}
     if "--" not in words or not takes & set(words[: words.index("--")]):
         return words, []

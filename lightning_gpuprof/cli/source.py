@@ -31,9 +31,6 @@ def run_folder(path: Path) -> Path:
 
     Of several runs it is the newest ``fit``, or the newest of any stage; stderr says so.
 
-    Args:
-        path: A folder.
-
     Raises:
         ReportError: There is no such folder, or no run in it.
     """
@@ -99,9 +96,6 @@ def remake(folder: Path, rank: int | None = None) -> Report:
 
 def load_run(path: Path) -> Run:
     """The run that a path stands for: a report's file alone, or a run's folder, in which the journal counts.
-
-    Args:
-        path: A ``report.json`` or the folder of a run.
 
     Raises:
         GpuProfError: There is neither, or it cannot be read.

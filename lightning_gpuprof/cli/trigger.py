@@ -57,9 +57,6 @@ def _run(options: Namespace) -> int:
 def running_folder(directory: Path) -> Path:
     """The folder of a run that goes on: the directory itself, ``gpuprof`` in it or beside it, or one below it.
 
-    Args:
-        directory: A folder.
-
     Raises:
         ReportError: There is no journal, all have ended, or more than one run goes on.
     """

@@ -354,14 +354,11 @@ class Starving:
         return self.made.make_ms or 0.0
 
     def saved_ms(self, part: float) -> float:
-        """The most that is gained per step if a part of the making of batches went away.
+        """The most that is gained per step if a part (0 to 1) of the making of batches went away.
 
         With n processes that make batches in P ms each, a batch comes P / n ms after the one before; without the part
         p ms of it that is p / n less. So R = min(W, p / n), without workers p itself, and no more than the device
         idles.
-
-        Args:
-            part: 0 to 1.
         """
         whole_ms = self.make_ms / max(1, self.state.num_workers)
         return min(self.state.wait.median_ms, part * whole_ms, self.state.idle_ms)

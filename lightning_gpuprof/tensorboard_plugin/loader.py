@@ -11,11 +11,7 @@ class GpuProfLoader(base_plugin.TBLoader):  # type: ignore[misc]
     """Makes the plugin; what fails in here TensorBoard logs, and starts without the tab."""
 
     def load(self, context: Any) -> Any:
-        """The plugin for a TensorBoard.
-
-        Args:
-            context: TensorBoard's ``TBContext``.
-        """
+        """The plugin for a TensorBoard."""
         from lightning_gpuprof.tensorboard_plugin.plugin import GpuProfPlugin
 
         return GpuProfPlugin(context)

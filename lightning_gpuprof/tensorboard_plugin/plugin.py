@@ -177,11 +177,7 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
 
 def log_directory(context: Any) -> tuple[Path | None, str]:
-    """The folder in which runs are looked for, or None and why there is none.
-
-    Args:
-        context: TensorBoard's ``TBContext``.
-    """
+    """The folder in which runs are looked for, or None and why there is none."""
     given = str(getattr(context, "logdir", None) or "")
     if "://" in given:
         return (

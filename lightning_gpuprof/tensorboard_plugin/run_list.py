@@ -103,11 +103,7 @@ def row(name: str, run: Summary) -> Row:
 
 
 def _with_trends(ordered: list[Row]) -> list[Row]:
-    """The list with the step times of the last runs of the same folder, this run's last.
-
-    Args:
-        ordered: Latest first.
-    """
+    """The list, latest run first, with the step times of the last runs of the same folder, this run's last."""
     earlier: dict[str, list[float]] = {}
     done: list[Row] = []
     for one in reversed(ordered):

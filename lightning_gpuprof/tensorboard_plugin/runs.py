@@ -80,11 +80,7 @@ class RunFolders:
 
 
 def search(root: Path) -> Found:
-    """Find the folders of runs; links to folders are not followed: what they name inside is found anyway.
-
-    Args:
-        root: The log directory, resolved.
-    """
+    """Find the folders of runs below a resolved one; links are not followed: what they name in it is found anyway."""
     runs: dict[str, Run] = {}
     for number, (folder, names) in enumerate(_folders(root)):
         if number >= MAX_FOLDERS:

@@ -77,11 +77,7 @@ class Summaries:
         self._kept: OrderedDict[str, Summary] = OrderedDict()
 
     def of(self, files: RunFiles) -> Summary:
-        """The summary of a run.
-
-        Args:
-            files: Of the run, as they are now.
-        """
+        """The summary of a run, of its files as they are now."""
         key = f"{files.folder}|{files.version}"
         with self._lock:
             kept = self._kept.get(key)

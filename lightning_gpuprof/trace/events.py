@@ -223,10 +223,7 @@ class EventDecoder:
         """Read times from the text at once: set where float64 has not enough digits for them."""
 
     def decode(self, text: bytes | bytearray) -> AnyDocument:
-        """Decode a list of events or a document that holds one.
-
-        Args:
-            text: JSON. A bare list is a valid document: the oldest traces are such.
+        """Decode a document that holds a list of events, or a bare list: the oldest traces are such.
 
         Raises:
             msgspec.DecodeError: The text is not JSON or an event has another shape.

@@ -21,14 +21,11 @@ def encoding_of(text: bytes) -> Literal["utf-8", "latin-1"]:
 
 
 def repaired(text: bytes) -> bytes:
-    r"""Make a trace readable that breaks the rules of JSON.
+    r"""Make a trace, given as a whole document, readable that breaks the rules of JSON.
 
     - Bare words such as ``N/A``, ``nan`` and ``-inf`` become ``null``.
     - Raw control characters inside strings are escaped, and so are backslashes that escape nothing (``C:\Users``).
     - Bytes that are not UTF-8 are taken as latin-1, which never fails.
-
-    Args:
-        text: The whole document.
 
     Returns:
         UTF-8. A document that is cut off stays so.

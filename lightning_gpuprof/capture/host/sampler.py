@@ -315,9 +315,6 @@ def thread_settings(environ: Mapping[str, str]) -> dict[str, Value]:
     """Threads between operators of torch, and the variables that size pools, where they hold a number.
 
     ``torch.get_num_threads()`` is not asked here: OMP answers for the thread that asks.
-
-    Args:
-        environ: The environment.
     """
     found: dict[str, Value] = {"host.torch_interop_threads": torch.get_num_interop_threads()}
     for name in _VARIABLES:

@@ -29,11 +29,7 @@ class OrderSource:
 
 
 def find_order_source(makers: Iterable[Any]) -> OrderSource:
-    """The first sampler that is not of a framework, else the innermost.
-
-    Args:
-        makers: Batch sampler and samplers in it, outermost first; at least one.
-    """
+    """The first of nested samplers, outermost first, that is no framework's, else the innermost."""
     found = list(makers)
     own = [one for one in found if type(one).__module__.partition(".")[0] not in FRAMEWORKS]
     chosen = type((own or found[-1:])[0])

@@ -181,9 +181,6 @@ class Probe:
     def fail(self, error: Exception) -> None:
         """Measure nothing any more; what has to end the run is raised again.
 
-        Args:
-            error: What was raised.
-
         Raises:
             BaseException: The error, if it has to end the run.
         """

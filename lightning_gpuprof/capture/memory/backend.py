@@ -64,9 +64,6 @@ def allocator_for(device: torch.device) -> Allocator | None:
 
     Never initialises a device. With ``backend:cudaMallocAsync`` and with pluggable allocators there are no such
     counters.
-
-    Args:
-        device: The trainer's root device.
     """
     cuda: Any = torch.cuda
     if device.type != "cuda" or not cuda.is_initialized():

@@ -74,11 +74,7 @@ class MachineGpus(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def inspect_in_child(timeout_s: float = 20.0) -> MachineGpus:
-    """Read the GPUs in a child process.
-
-    Args:
-        timeout_s: A driver that takes longer hangs.
-    """
+    """Read the GPUs in a child process: a driver that takes longer than ``timeout_s`` hangs."""
     child = subprocess.Popen(
         [sys.executable, "-m", MODULE], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -98,11 +94,7 @@ def inspect_in_child(timeout_s: float = 20.0) -> MachineGpus:
 
 
 def inspect(environ: Mapping[str, str]) -> MachineGpus:
-    """Read the GPUs in this process.
-
-    Args:
-        environ: Says which of them processes see.
-    """
+    """Read the GPUs in this process; the environment says which of them processes see."""
     try:
         backend = PynvmlBackend()
     except NvmlError as error:

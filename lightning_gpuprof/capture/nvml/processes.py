@@ -38,11 +38,7 @@ class Family:
 
     @classmethod
     def of_this_process(cls, proc_root: Path = Path("/proc")) -> Family:
-        """The main process, with its DataLoader workers.
-
-        Args:
-            proc_root: Where the process table is mounted.
-        """
+        """The main process, with its DataLoader workers."""
         try:
             sees_all = str((proc_root / "self" / "ns" / "pid").readlink()) == _FIRST_PID_NAMESPACE
         except OSError:

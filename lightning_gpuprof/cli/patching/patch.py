@@ -106,9 +106,6 @@ def patch(changes: Sequence[Change], *, sources: Sequence[Path], config: Path | 
 def apply(patched: Patch) -> None:
     """Write the files of a patch, each in one step; links stay links.
 
-    Args:
-        patched: From :func:`patch`.
-
     Raises:
         PatchError: A file has changed since; none is written.
         OSError: A file cannot be written; those before it are.

@@ -93,11 +93,7 @@ Piece = Arguments | LeftOut | Statement | Compiled | Removed | ByHand
 
 
 def pieces(change: Change) -> tuple[Piece, ...]:
-    """What a change consists of, arguments first.
-
-    Args:
-        change: Of a finding.
-    """
+    """What a change consists of, arguments first."""
     found: list[Piece] = []
     if change.arguments:
         values, before = _code(change.arguments), _code(change.before)

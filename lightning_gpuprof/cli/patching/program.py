@@ -217,11 +217,7 @@ class Program:
         return found
 
     def cli_classes(self, section: str) -> list[str]:
-        """The classes that a LightningCLI is made with.
-
-        Args:
-            section: ``model`` or ``data``.
-        """
+        """The classes that a LightningCLI is made with, of ``model`` or of ``data``."""
         names, position = _SECTIONS[section]
         given = (_argument(site.node, names, position) for site in self.command_lines())
         return [dotted(one).rpartition(".")[2] for one in given if one is not None]
@@ -230,11 +226,7 @@ class Program:
         return [node for _, node in self._classes.get(dotted(site.node.func).rpartition(".")[2], ())]
 
     def bases(self, name: str) -> Iterator[tuple[Source, ast.ClassDef]]:
-        """A class and those that it inherits from, as far as the files have them.
-
-        Args:
-            name: Of the class.
-        """
+        """A class and those that it inherits from, as far as the files have them."""
         waiting, seen = [name], set[str]()
         while waiting:
             name = waiting.pop(0)

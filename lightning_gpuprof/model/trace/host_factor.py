@@ -27,9 +27,6 @@ def host_factor(operators: Sequence[Change]) -> float | None:
 
     The median, so that one operator that really became slower, however long it is, does not count as all of them.
 
-    Args:
-        operators: Host time before and after.
-
     Returns:
         None if it is about the same, or too few operators are there in both.
     """

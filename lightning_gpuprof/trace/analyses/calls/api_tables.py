@@ -29,9 +29,6 @@ _NS_PER_S = 1_000_000_000
 def api_tables(linked: LinkedTrace) -> ApiTables:
     """The tables of Nsight Systems, of everything in a trace.
 
-    Args:
-        linked: The trace.
-
     Returns:
         Tables without rows, and None, where the trace holds nothing of the kind.
     """

@@ -30,9 +30,6 @@ def attribution(linked: LinkedTrace) -> Attribution:
     What a backward pass launched belongs to the forward operator that made the autograd node, and so to that
     operator's line and module.
 
-    Args:
-        linked: The trace.
-
     Returns:
         The attribution; its tables are empty where the trace has no stacks, modules or phases.
     """

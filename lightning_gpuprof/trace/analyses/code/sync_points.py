@@ -20,9 +20,6 @@ from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 def sync_points(linked: LinkedTrace) -> SyncPoints:
     """Find where the host waited for the device, and what it cost.
 
-    Args:
-        linked: The trace.
-
     Returns:
         All sync points; empty without a GPU or without waits.
     """

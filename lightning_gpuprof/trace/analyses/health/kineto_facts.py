@@ -28,11 +28,7 @@ _DISTRIBUTED = ("rank", "world_size", "backend", "nccl_version")
 
 
 def facts_of_file(path: Path) -> KinetoFacts:
-    """The plain facts of a file.
-
-    Args:
-        path: A trace.
-    """
+    """The plain facts of a file."""
     linked = LinkedTrace(Trace.read(path, frames=False))
     digest = hashlib.sha256()
     with path.open("rb") as file:

@@ -71,11 +71,7 @@ class Groups:
 
 
 def groups_of(*columns: Int32 | Int64 | Rows) -> Groups:
-    """Put together the rows that are equal in all columns.
-
-    Args:
-        columns: At least one column of whole numbers; all are equally long.
-    """
+    """Put together the rows that are equal in all columns, at least one, of whole numbers and equal length."""
     rows = len(columns[0])
     if not rows:
         return Groups(of_row=np.zeros(0, np.int64), first=np.zeros(0, np.intp))

@@ -223,9 +223,6 @@ def uses_tensor_cores(name: str) -> bool | None:
 
     Ask only about kernels for which :func:`does_matrix_work` is True: the name of any other says nothing.
 
-    Args:
-        name: The kernel's name.
-
     Returns:
         True if the name contains a tensor-core instruction, or a family that has no other variant (nvjet, Hopper's and
         Blackwell's cuBLAS and cuDNN, FlashAttention); False if it names the CUDA cores (sgemm, SIMT, FFMA, gemv,
@@ -276,9 +273,6 @@ def kernel_dtype(name: str) -> KernelDtype | None:
 
     For a matrix multiplication this is the type that the multiplication is done in: one that reads fp32 and rounds
     it to TF32 is ``tf32``. A pointwise kernel that converts is named by its narrower type.
-
-    Args:
-        name: The kernel's name.
 
     Returns:
         None if the name does not say, or says a type that is none of these (int64, bool).

@@ -68,11 +68,7 @@ class KernelTraits:
 
 
 def kernel_traits(linked: LinkedTrace) -> KernelTraits:
-    """Look at each distinct pair of kernel and operator once.
-
-    Args:
-        linked: The trace.
-    """
+    """Look at each distinct pair of kernel and operator once."""
     trace = linked.trace
     count = len(trace.kernel)
     operator = linked.operator[:count]

@@ -33,11 +33,7 @@ class LaunchShapes:
 
 
 def launch_shapes(linked: LinkedTrace) -> LaunchShapes:
-    """The launches of all kernels.
-
-    Args:
-        linked: The trace.
-    """
+    """The launches of all kernels."""
     trace, kernel = linked.trace, linked.trace.kernel
     in_work_items = _in_work_items(linked)
     groups = groups_of(kernel.geometry, kernel.device, in_work_items.astype(np.int64))

@@ -35,10 +35,7 @@ class Multiprocessor:
 
 
 def multiprocessor_of(properties: Mapping[str, object]) -> Multiprocessor | None:
-    """The multiprocessor of a device.
-
-    Args:
-        properties: An entry of a trace's ``deviceProperties``.
+    """The multiprocessor of a device, by an entry of a trace's ``deviceProperties``.
 
     Returns:
         None for devices of AMD, whose rules are others, and where a property is missing or the device is newer than

@@ -77,9 +77,6 @@ def launch_gaps_ns(linked: LinkedTrace) -> Int64:
     before the device had ended all earlier work; 0 for work whose launch is not in the trace, for the first of a
     device, and for gaps too long to be a launch. The gaps are disjoint.
 
-    Args:
-        linked: The trace.
-
     Returns:
         One value for each row of :attr:`Trace.kernel`.
     """

@@ -18,9 +18,6 @@ from lightning_gpuprof.trace.tables import Int64
 def step_trace(linked: LinkedTrace) -> StepTrace:
     """Where the time of each step went.
 
-    Args:
-        linked: The trace.
-
     Returns:
         One row per ``ProfilerStep#`` range, also the first and the last, and their mean; one row for the whole window
         if there are none, from the begin of the first to the end of the last event.

@@ -57,10 +57,7 @@ class Operands:
         return len(self.shapes)
 
     def shape(self, position: int) -> Shape:
-        """Shape of a tensor; raises UnknownError if the argument is no tensor or its shape was not recorded.
-
-        Args:
-            position: Of the argument.
+        """Shape of the tensor at a position among the arguments.
 
         Raises:
             UnknownError: The argument is no tensor, or its shape was not recorded.

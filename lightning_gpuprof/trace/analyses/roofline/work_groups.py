@@ -72,9 +72,6 @@ class WorkGroups:
 def work_groups(linked: LinkedTrace) -> WorkGroups | None:
     """Groups of the calls that count; see :class:`~lightning_gpuprof.trace.analyses.roofline.counted_work.CountedWork`.
 
-    Args:
-        linked: The trace.
-
     Returns:
         None if there is no group: no operator with known work launched device work.
     """
