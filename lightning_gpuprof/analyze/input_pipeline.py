@@ -13,6 +13,7 @@ from lightning_gpuprof.model.input_pipeline import (
     InputQueue,
     InputVerdictKind,
     InputWorker,
+    Padding,
     PartKind,
     enough_workers,
 )
@@ -202,6 +203,7 @@ def _loaders(
                 cpu_ms=_mean([(w.cpu_ms, w.batches) for w in own]),
                 order_ms=order_ms,
                 order_of=order_of,
+                padding=_padding(last, loader),
             )
         )
     return tuple(found)
@@ -214,6 +216,28 @@ def _order(last: Mapping[str, Sample], loader: int) -> tuple[str, float | None]:
     if found is None or _count(found[1], "calls_count") < MIN_BATCHES:
         return "", None
     return found[0].removeprefix(head), _ms(found[1], "median_s")
+
+
+def _padding(last: Mapping[str, Sample], loader: int) -> Padding | None:
+    """The last sums are those with the name of a tensor, if any batch had rows of tokens."""
+    head = f"loader{loader}.padding:"
+    found = [(subject.removeprefix(head), sample) for subject, sample in last.items() if subject.startswith(head)]
+    if not found:
+        return None
+    name, sample = max(found, key=lambda pair: _count(pair[1], "looks_count"))
+    looks, cells = _count(sample, "looks_count"), _count(sample, "cells_count")
+    if not cells:
+        return Padding(name="", looks=looks)
+    width = _count(sample, "width_max_count")
+    real, to_longest = _count(sample, "real_count"), _count(sample, "to_longest_count")
+    return Padding(
+        name=name,
+        looks=looks,
+        width=width,
+        fixed=_count(sample, "width_min_count") == width,
+        real_ratio=min(1.0, real / cells),
+        to_longest_ratio=min(1.0, max(real, to_longest) / cells),
+    )
 
 
 def _mean(weighted: Sequence[tuple[float | None, int]]) -> float | None:

@@ -91,6 +91,23 @@ class InputQueue(msgspec.Struct, kw_only=True, frozen=True):
     """Mean number of those that the thread that pins memory had not taken yet; None without such a thread."""
 
 
+class Padding(msgspec.Struct, kw_only=True, frozen=True):
+    """How much of the rows of tokens in a loader's batches is padding, from a look at a few of them."""
+
+    name: str
+    """Of the tensor: ``input_ids``; empty: the batches have no such rows."""
+    looks: int
+    """Batches that were looked at."""
+    width: int = 0
+    """Length of the longest row, with its padding."""
+    fixed: bool = False
+    """Whether all batches have that length."""
+    real_ratio: float = 1.0
+    """Share of all rows that is not padding."""
+    to_longest_ratio: float = 1.0
+    """Share that would be left if each batch ended with its longest row."""
+
+
 class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     """One loader as a producer of batches."""
 
@@ -114,6 +131,8 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     """Median time in which its sampler and batch sampler give the indices of a batch, in the main process."""
     order_of: str = ""
     """Who does: ``ByLength (data.py:31)``."""
+    padding: Padding | None = None
+    """None: no batch was looked at."""
 
 
 class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):

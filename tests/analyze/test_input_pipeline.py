@@ -5,7 +5,7 @@ from built_journals import MS, build, charge, journal
 
 from lightning_gpuprof.analyze.input_pipeline import input_pipeline
 from lightning_gpuprof.analyze.journal import Journal
-from lightning_gpuprof.model.input_pipeline import InputPipeline
+from lightning_gpuprof.model.input_pipeline import InputPipeline, Padding
 from lightning_gpuprof.model.journal import Sample, Slot
 from lightning_gpuprof.model.metrics import Share
 
@@ -221,3 +221,18 @@ def test_a_sampler_that_was_asked_a_few_times_has_no_time() -> None:
     order = sample("loader0.order:RandomSampler", calls_count=9, sum_s=0.4, max_s=0.1, median_s=0.005)
     found = found_in(fed(making("process", items_ms=2.0), order))
     assert [one.order_ms for one in found.loaders] == [None]
+
+
+def test_the_padding_of_the_batches_that_were_looked_at_is_of_the_loader() -> None:
+    seen = {"cells_count": 5120, "real_count": 1024, "to_longest_count": 1280}
+    width = {"width_min_count": 512, "width_max_count": 512}
+    before = sample("loader0.padding:", looks_count=1, cells_count=0)
+    padding = sample("loader0.padding:input_ids", looks_count=9, **seen, **width)
+    (found,) = found_in(fed(making("process", items_ms=2.0), before, padding)).loaders
+    assert found.padding == Padding(
+        name="input_ids", looks=9, width=512, fixed=True, real_ratio=0.2, to_longest_ratio=0.25
+    )
+    (found,) = found_in(fed(making("process", items_ms=2.0), before)).loaders
+    assert found.padding == Padding(name="", looks=1)
+    (found,) = found_in(fed(making("process", items_ms=2.0))).loaders
+    assert found.padding is None

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from compile_builder import compiled, graph_break, recompile
 from device_builder import collective, distributed
-from feeding_builder import starved
+from feeding_builder import looked_at, starved
 from gpu_builder import copying_window, gpu, held
 from gpu_builder import errors as all_errors
 from host_builder import beside_thread, collecting, growing, short_quota, swapping
@@ -22,6 +22,7 @@ from uneven_builder import of_fifths, stretch
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.evenness import Evenness
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
+from lightning_gpuprof.model.input_pipeline import Padding
 from lightning_gpuprof.model.metrics import HookShare, Metrics
 from lightning_gpuprof.model.report import Device, LedgerRow, Wall
 
@@ -55,6 +56,7 @@ def example_run(**changes: Any) -> Metrics:
     - ``gaps_s``: the time between its epochs of 5 s; ``gap_ledger`` says where it went: name, seconds and hook.
     - ``compiled``: torch.compile was at work, with these keywords of ``compiled``.
     - ``growing``, ``collecting``, ``beside``, ``quota``, ``swapping``: the host does this, by ``host_builder``.
+    - ``padding``: its batches were looked at, with these fields of ``Padding``; None: they were not.
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
@@ -158,5 +160,6 @@ _PARTS: dict[str, Callable[[Metrics, Any], Metrics]] = {
     "growing": lambda metrics, part: replace(metrics, host=growing(**part)),
     "collecting": lambda metrics, part: replace(metrics, host=collecting(**part)),
     "beside": lambda metrics, part: replace(metrics, interpreter_lock=beside_thread(**part)),
+    "padding": lambda metrics, part: replace(metrics, input=looked_at(None if part is None else Padding(**part))),
     "metrics": lambda metrics, part: replace(metrics, **part),
 }

@@ -15,6 +15,7 @@ from lightning_gpuprof.model.input_pipeline import (
     InputPipeline,
     InputVerdictKind,
     InputWorker,
+    Padding,
 )
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.phases import Phase
@@ -174,6 +175,23 @@ def starved(
         slowest=0,
     )
     return replace(metrics, input=found)
+
+
+def looked_at(padding: Padding | None) -> InputPipeline:
+    """A loader that keeps pace, and what was seen of the padding in its batches."""
+    made = InputLoader(
+        loader=0, workers=2, make_ms=1.0, items_ms=0.9, collate_ms=0.1, deliver_ms=0.5, idle_ratio=0.9, padding=padding
+    )
+    return InputPipeline(
+        verdict="compute",
+        summary="",
+        step_ms=49.0,
+        wait_ms=0.1,
+        waited_ratio=0.0,
+        enough_workers=2,
+        loaders=(made,),
+        slowest=0,
+    )
 
 
 def _worker(mean_ms: float, max_ms: float | None) -> InputWorker:

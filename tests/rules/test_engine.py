@@ -106,6 +106,7 @@ NOT_IN_A_BUILT_RUN = {
     "cpu-contention",
     "gc-pauses",
     "host-leak",
+    "padding-waste",
     "phase-change",
     "precision-16-on-ampere",
     "python-overhead",

@@ -194,6 +194,7 @@ class InputMeasurement:
             order = torch_private.TimedOrder(iterator, self._failed)
             self._own.append(order)
             made.order, made.order_source = order.times_ns, find_order_source(makers)
+            made.rows = order.rows
         made.ended = torch_private.shutdown_check(iterator)
         self.iterators.append(made)
         self._next = None

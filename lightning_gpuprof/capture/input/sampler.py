@@ -13,6 +13,10 @@ subject                values
 ``loader0.order:Shuffled (train.py:12)``
                        who gives the indices of each batch, in the main process, since the start:
                        ``calls_count``, ``sum_s``, ``max_s``, and ``median_s`` of the newest thousand
+``loader0.padding:input_ids``
+                       rows of tokens in the few batches that were looked at: ``looks_count``; over these, with padding
+                       ``cells_count``, without ``real_count``, if each batch ended with its longest row
+                       ``to_longest_count``; ``width_min_count`` and ``width_max_count`` of a row
 ``loader0.transform:Crop``, ``loader0.region:decode``
                        since the start, over all workers: ``calls_count``, ``sum_s``, ``max_s``
 =====================  ============================================================================================
@@ -30,6 +34,7 @@ from typing import Any
 from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.capture.input import slots
 from lightning_gpuprof.capture.input.order import OrderSource, OrderTimes
+from lightning_gpuprof.capture.input.padding import PaddingSums, Rows
 from lightning_gpuprof.capture.input.slots import Reading
 from lightning_gpuprof.capture.input.table import Table
 from lightning_gpuprof.capture.recorder import Reading as RecordedReading
@@ -76,6 +81,8 @@ class LiveIterator:
     order: deque[int] | None = None
     """Times in ns that its sampler took for the indices of a batch, until somebody takes them out."""
     order_source: OrderSource | None = None
+    rows: deque[Rows] | None = None
+    """Looks at the padding of its batches, likewise."""
     last: list[Reading | None] = field(default_factory=list)
 
     def read(self) -> None:
@@ -109,6 +116,7 @@ class InputSampler:
         """The sums that were handed over last, by subject."""
         self._past: dict[tuple[int, str], Reading] = {}
         self._orders: dict[int, OrderTimes] = {}
+        self._paddings: dict[int, PaddingSums] = {}
         self._user_code: UserCode | None = None
         self._ticks = 0
         self._reported = False
@@ -147,6 +155,8 @@ class InputSampler:
         ]
 
     def _read_order(self, one: LiveIterator) -> None:
+        while one.rows:
+            self._paddings.setdefault(one.loader, PaddingSums()).take(one.rows.popleft())
         if one.order is None or one.order_source is None:
             return
         found = self._orders.get(one.loader)
@@ -183,6 +193,9 @@ class InputSampler:
         for loader, order in self._orders.items():
             subject = f"loader{loader}.order:{order.name}"
             readings.append(Sample(source=SOURCE, subject=subject, t_ns=t_ns, values=order.values()))
+        for loader, padding in self._paddings.items():
+            subject = f"loader{loader}.padding:{padding.name}"
+            readings.append(Sample(source=SOURCE, subject=subject, t_ns=t_ns, values=padding.values()))
         for loader, reading in parts.items():
             for part in reading.parts.values():
                 kind = "transform" if part.kind == slots.TRANSFORM else "region"

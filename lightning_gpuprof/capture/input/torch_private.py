@@ -5,8 +5,9 @@ Read and tested with torch 2.13. Used are: ``torch.utils.data._utils.worker._wor
 ``base_seed`` and ``worker_id``, which takes its fetcher from ``torch.utils.data._utils.fetch`` and gives each batch to
 ``data_queue.put``; ``_MapDatasetFetcher`` and ``_IterableDatasetFetcher`` with ``fetch``, ``dataset``,
 ``dataset_iter``, ``collate_fn``, ``auto_collation``; ``DataLoader._get_iterator``; of iterators ``_workers``,
-``_base_seed``, ``_worker_result_queue``, ``_data_queue``, ``_dataset_fetcher``, ``_shutdown``, ``_index_sampler`` and
-``_next_index``, which asks the sampler or batch sampler for the indices of a batch, in the main process.
+``_base_seed``, ``_worker_result_queue``, ``_data_queue``, ``_dataset_fetcher``, ``_shutdown``, ``_index_sampler``,
+``_next_index``, which asks the sampler or batch sampler for the indices of a batch, in the main process, and
+``_next_data``, which hands over the batch.
 
 Moments are noted when torch *looks up* an attribute (``fetcher.fetch``, ``fetcher.dataset``, ``fetcher.collate_fn``,
 ``data_queue.put``) and never by a function around a call: no frame of ours is in the traceback that a worker sends.
@@ -23,9 +24,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_gpuprof.capture.input.probe import Probe
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.capture.input.padding import Rows
 
 _REQUIRED = ("dataset", "data_queue", "base_seed", "worker_id")
 MAX_TIMES = 4096
@@ -109,7 +113,8 @@ def uses_torch_sampling(iterator: Any) -> bool:
 class TimedOrder:
     """Times how long an iterator waits for the indices of a batch; its class is exchanged, and given back.
 
-    In each batch, for two looks at the clock and an append cost less than to decide when to leave them out.
+    In each batch, for two looks at the clock and an append cost less than to decide when to leave them out. Of a few
+    batches, ever more seldom, the padding is looked at when they are handed over: before they go to a device.
 
     Args:
         iterator: Of a DataLoader. It is not kept alive.
@@ -126,11 +131,15 @@ class TimedOrder:
         base = type(iterator)
         self.times_ns: deque[int] = deque(maxlen=MAX_TIMES)
         """Taken out by another thread; of too many the newest."""
+        self.rows: deque[Rows] = deque(maxlen=MAX_TIMES)
+        """Likewise."""
         self._iterator = weakref.ref(iterator)
         self._base = base
         note, own_next = self.times_ns.append, base._next_index
+        number, due = 0, 1
 
         def _next_index(self: Any) -> Any:
+            nonlocal number, due
             begin = -1
             try:
                 begin = now()
@@ -140,12 +149,17 @@ class TimedOrder:
             try:
                 if begin >= 0:
                     note(now() - begin)
+                number += 1
+                if number >= due and looking is not None:
+                    due = number + max(1, number // 2)
+                    self.__class__ = looking
             except Exception as error:
                 on_failure(error)
             return index
 
         shown = {"__module__": base.__module__, "__doc__": base.__doc__, "__qualname__": base.__qualname__}
-        self._timing = type(base.__name__, (base,), {**shown, "_next_index": _next_index})
+        timing = self._timing = type(base.__name__, (base,), {**shown, "_next_index": _next_index})
+        looking = self._looking = self._looking_class(timing, shown, on_failure)
         iterator.__class__ = self._timing
 
     @property
@@ -156,8 +170,29 @@ class TimedOrder:
     def give_back(self) -> None:
         """The iterator is its own again."""
         iterator = self._iterator()
-        if type(iterator) is self._timing:
+        if iterator is not None and type(iterator) in (self._timing, self._looking):
             iterator.__class__ = self._base
+
+    def _looking_class(
+        self, timing: Any, shown: dict[str, Any], on_failure: Callable[[Exception], None]
+    ) -> type | None:
+        """Of an iterator that looks at the next batch it hands over, and at no other."""
+        from lightning_gpuprof.capture.input.padding import rows_of
+
+        own_data, note = getattr(timing, "_next_data", None), self.rows.append
+        if own_data is None:
+            return None
+
+        def _next_data(self: Any) -> Any:
+            self.__class__ = timing
+            batch = own_data(self)
+            try:
+                note(rows_of(batch))
+            except Exception as error:
+                on_failure(error)
+            return batch
+
+        return type(timing.__name__, (timing,), {**shown, "_next_data": _next_data})
 
 
 class FetcherClasses:

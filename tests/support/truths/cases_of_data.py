@@ -8,6 +8,7 @@ from truths.faults_of_data import (
     lengths,
     moved_slowly,
     of_objects,
+    padded,
     prepared_after_the_move,
     rare_slow_items,
     single_samples,
@@ -215,6 +216,12 @@ DATA: tuple[Case, ...] = (
         expected=(("worker-thread-oversub",),),
         verdicts=("input-bound",),
         allowed=(*INPUT, *WORK_OF_ITEMS, *FEW, "cpu-contention", "cpu-oversubscription", "step-outliers"),
+    ),
+    Case(
+        name="rows of 25 to 50 tokens, padded to 256",
+        source=Fit(kind="transformer", faults=(padded(256, 50),), steps=100),
+        expected=(("padding-waste",),),
+        verdicts=("compute-bound",),
     ),
     Case(
         name="sequences of 12 lengths",

@@ -7,6 +7,7 @@ from truths.faults_of_data import (
     chosen_slowly,
     fewer_epoch_steps,
     lengths,
+    padded,
     prepared_after_the_move,
     rare_slow_items,
     slow_items,
@@ -138,6 +139,12 @@ DECOYS: tuple[Case, ...] = (
     Case(
         name="slow items that workers hide behind a long step",
         source=Fit(kind="recurrent", faults=(slow_items(1), workers(2), lengths(160)), steps=80),
+        group="decoy",
+        verdicts=_COMPUTES,
+    ),
+    Case(
+        name="rows of 25 to 50 tokens, padded to the longest of each batch",
+        source=Fit(kind="transformer", faults=(padded(0, 50),), steps=200),
         group="decoy",
         verdicts=_COMPUTES,
     ),

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Sampler, default_collate
 
 from truths.costs import Cost, burn
-from truths.models import Items
+from truths.models import SHAPES, Items
 from truths.setup import Fault, Setup
 
 
@@ -230,6 +230,34 @@ class _Cut:
         self.made += 1
         times = -(-length // batch.shape[1])
         return batch.repeat(1, times, 1)[:, :length], labels
+
+
+def padded(width: int, longest: int) -> Fault:
+    """Rows of tokens of up to ``longest``, all of them padded to ``width``; a cure pads to the longest of the batch."""
+
+    def plant(setup: Setup) -> None:
+        step, size = setup.model.training_step, SHAPES[setup.kind][-1]
+        setup.model.embedding = torch.nn.Embedding(100, size)
+        setup.loader["collate_fn"] = Padded(width, longest)
+        setup.model.training_step = lambda batch, batch_idx: step(  # type: ignore[method-assign]
+            (setup.model.embedding(batch["input_ids"]), batch["labels"]), batch_idx
+        )
+
+    return plant
+
+
+class Padded:
+    """Makes rows of tokens, of half to all of the longest, and pads them."""
+
+    def __init__(self, width: int, longest: int) -> None:
+        self.width, self.longest = width, longest
+
+    def __call__(self, samples: list[Any]) -> dict[str, Tensor]:
+        lengths = torch.randint(self.longest // 2, self.longest + 1, (len(samples),)).tolist()
+        ids = torch.zeros(len(samples), self.width or max(lengths), dtype=torch.long)
+        for row, length in zip(ids, lengths, strict=True):
+            row[:length] = torch.randint(1, 100, (length,))
+        return {"input_ids": ids, "labels": torch.stack([label for _, label in samples])}
 
 
 def moved_slowly(ms: float) -> Fault:

@@ -1,0 +1,126 @@
+"""The model computes on padding: rows of tokens are much longer than what is in them.
+
+## What it means
+Rows of a batch need one length. If that is a fixed one (`padding="max_length"`), the model computes on every position
+of it, in forward and in backward, whatever the real lengths are. Attention grows even with the square.
+
+## How it is measured
+A few batches, ever more seldom (about 20 of 1,000), are looked at as the DataLoader hands them over, before they go to
+a device: `attention_mask`, or else two-dimensional tensors of whole numbers whose rows share a constant end or
+beginning that is not in the rest. The time of forward and backward (on a GPU: in which it computes) times the share of
+padding beyond the longest row of each batch is the gain; if there is little of that, beyond the length of each row. Its
+lower bound is half of it.
+
+## When it is wrong
+- Layers whose cost does not grow with the length (a large embedding table) save less, attention saves more.
+- Padded tensors of floats, as of sound or features, are not looked at.
+- A model that was exported, compiled or captured for one length needs it: pad to a few lengths then.
+
+## What to do
+Pad in `collate_fn`, to the longest row of the batch. If rows of one batch differ much, put rows of similar length into
+one batch (Hugging Face: `group_by_length`, a batch sampler that sorts within chunks).
+"""
+
+from __future__ import annotations
+
+from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.input_pipeline import Padding
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
+from lightning_gpuprof.model.numbers import percent
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.signals import device_step, is_cpu_only, steady_period_ms, step_share
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, severity, threshold
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+
+_MODEL: tuple[Phase, ...] = ("forward", "backward")
+_TO_512 = {"name": "input_ids", "looks": 12, "width": 512, "fixed": True, "real_ratio": 0.2, "to_longest_ratio": 0.3}
+_MIXED = {**_TO_512, "fixed": False, "to_longest_ratio": 0.95}
+
+
+class PaddingWaste(BaseRule):
+    id = "padding-waste"
+    title = "The model computes on padding"
+    certainty = 0.7
+
+    least_ratio: float = threshold(0.20, source="heuristic: share of padding that a fix takes away")
+    least_mixed_ratio: float = threshold(0.35, source="heuristic: rows in random order differ by as much")
+    least_looks: int = threshold(5, source="heuristic: batches that were looked at")
+
+    examples = (
+        fires(
+            "all rows are padded to 512", "critical", "to its longest row, not to 512", saves_ms=29.4, padding=_TO_512
+        ),
+        fires("rows of one batch differ", "critical", "rows of similar length", saves_ms=33.6, padding=_MIXED),
+        quiet("a tenth of it is padding", padding={**_TO_512, "real_ratio": 0.85, "to_longest_ratio": 0.9}),
+        quiet("rows of one batch differ a little", padding={**_MIXED, "real_ratio": 0.7}),
+        looks_alike("the model hardly computes", padding=_TO_512, times_ms={"data_wait": 2e3}),
+        not_evaluated("two batches were looked at", "2 batches", padding={**_TO_512, "looks": 2}),
+        not_evaluated("no batch was looked at", "no batch was looked at", padding=None),
+    )
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        period_ms = steady_period_ms(metrics)
+        found = self.padding(metrics)
+        beyond, within = 1 - found.to_longest_ratio, 1 - found.real_ratio
+        mixed = beyond < self.least_ratio
+        ratio, limit = (within, "least_mixed_ratio") if mixed else (beyond, "least_ratio")
+        saved_ms = ratio * _computing_ms(metrics, period_ms)
+        if (mixed and within < self.least_mixed_ratio) or not worthwhile(saved_ms, period_ms):
+            return None
+        return self.finding(
+            severity=severity(0.5 * saved_ms / period_ms, metrics.steps.steady_count),
+            subject=found.name,
+            summary=f"{percent(within)} of the tokens in {found.name} are padding: "
+            + (
+                f"all rows have {found.width} positions."
+                if found.fixed
+                else f"rows have up to {found.width} positions."
+            )
+            + ("" if mixed else f" {percent(beyond)} lie beyond the longest row of each batch."),
+            advice=_MIX if mixed else f"Pad each batch to its longest row, not to {found.width}{_HOW}",
+            change=None if mixed else Change(add=(_PAD,)),
+            evidence=(
+                self.evidence(limit, ratio, "padding that the fix takes away"),
+                self.evidence("least_looks", found.looks, "batches that were looked at"),
+                Evidence(name="tokens that are no padding", value=found.real_ratio, unit="ratio"),
+            ),
+            gain=gain(saved_ms, 0.5 * saved_ms, period_ms),
+            explains=claims.PADDING if is_cpu_only(metrics) else claims.PADDING_ON_DEVICE,
+        )
+
+    def padding(self, metrics: Metrics) -> Padding:
+        """What the looks at the batches found.
+
+        Raises:
+            MissingSignal: There were none, or too few.
+            NotApplicable: The batches have no rows of tokens.
+        """
+        found = [one.padding for one in metrics.input.loaders if one.padding] if metrics.input is not None else []
+        if not found:
+            raise MissingSignal("no batch was looked at before it was used")
+        most = max(found, key=lambda one: (bool(one.name), one.looks))
+        if not most.name:
+            raise NotApplicable("the batches have no rows of tokens")
+        if most.looks < self.least_looks:
+            raise MissingSignal(f"{most.looks} batches were looked at, {self.least_looks} are needed")
+        return most
+
+
+_PAD = "torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # in collate_fn"
+_HOW = f': {_PAD.partition("  #")[0]} in collate_fn, or padding="longest" in a tokenizer that makes whole batches.'
+_MIX = (
+    "Put rows of similar length into one batch: a batch sampler that sorts the indices by length within chunks of some "
+    "100 batches."
+)
+
+
+def _computing_ms(metrics: Metrics, period_ms: float) -> float:
+    """Of a step: on a CPU the model's own phases, on a device the time in which it computes."""
+    if is_cpu_only(metrics):
+        return sum(step_share(metrics, phase).median_ms for phase in _MODEL)
+    step = device_step(metrics)
+    if not isinstance(step, DeviceStep):
+        raise MissingSignal("how long the device computes was not measured")
+    return step.computing_ratio * period_ms
