@@ -41,7 +41,7 @@ def write(comparison: Comparison, target: Path) -> None:
 
 
 def render_html(comparison: Comparison) -> str:
-    """The page; it has no script.
+    """The page.
 
     Args:
         comparison: The comparison.

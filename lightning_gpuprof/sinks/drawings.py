@@ -1,5 +1,6 @@
 """Figures as small SVG that needs no script: what a page from disk, a print and a notebook show.
 
+Shapes are stretched to the width that there is, of a telephone or a sheet; letters, marks and heights stay as they are.
 The tab draws the same numbers with Plotly, where they can be zoomed.
 """
 
@@ -18,11 +19,15 @@ from lightning_gpuprof.sinks.html_page import scrolling, term
 from lightning_gpuprof.sinks.rank_tables import HeatFigure
 
 WIDTH = 1000
+"""Units of a plot's width."""
+_NARROW_RATIO = 0.27
+"""Pixels to a unit on a telephone: what has no room there is marked, and not shown there."""
 MAX_COLUMNS = 320
 """Of more steps the mean of each stretch is drawn, and its longest step as a line above."""
-_LEFT, _RIGHT = 84, 10
+_LEFT = 84
+"""Pixels for the labels before a plot."""
 _CHARACTER = 8
-"""Width of a digit."""
+"""Pixels of a digit."""
 _MIN_DRAWN_RATIO = 0.004
 """Phases with less of all steps would be no line thick; the table has them."""
 _PENS = ("backward", "data_wait", "zero_grad", "callbacks", "forward", "logging")
@@ -48,41 +53,41 @@ def steps_svg(figure: StepFigure) -> str:
     top = min(times[-1], max(2 * times[len(times) // 2], 1.15 * times[int(0.95 * (len(times) - 1))])) * 1.05 or 1.0
     height, lanes = 210, [row for row in figure.marks if row.kind in _MARKS]
     first, last = figure.batch[0], figure.batch[-1] + 1
-    x = _scale(first, max(last, first + 1), _LEFT, WIDTH - _RIGHT)
+    x = _scale(first, max(last, first + 1))
     y = _scale(0.0, top, height, 8.0)
-    parts = [_grid(y, _ticks(0.0, top), "ms")]
+    shapes, marks = _grid(y, _ticks(0.0, top), "ms")
     base = [0.0] * len(columns)
     all_ms = math.fsum(times)
     phases = [curve for curve in figure.phases if math.fsum(v or 0.0 for v in curve.ms) > _MIN_DRAWN_RATIO * all_ms]
     for curve in phases:
         upper = [low + (_mean(curve.ms[a:b]) or 0.0) for low, (a, b) in zip(base, columns, strict=True)]
         total = sum(upper) - sum(base)
-        parts.append(_area(figure.batch, columns, base, upper, x, y, curve.phase, total / len(columns)))
+        shapes.append(_area(figure.batch, columns, base, upper, x, y, curve.phase, total / len(columns)))
         base = upper
     longest = [max((p for p in figure.period_ms[a:b] if p is not None), default=0.0) for a, b in columns]
     line = " ".join(
         f"{x(figure.batch[a]):.0f},{y(min(p, top)):.0f}" for p, (a, _) in zip(longest, columns, strict=True)
     )
-    parts.append(f'<polyline points="{line}" fill="none" stroke="var(--faint)" stroke-width=".6"/>')
+    shapes.append(f'<polyline points="{line}" fill="none" stroke="var(--faint)" stroke-width=".6"/>')
     for row in figure.marks:
         if row.kind == "outlier":
-            parts += (
-                f'<path d="M{x(batch):.0f} {y(min(ms or top, top)) + 3:.0f}l-4 -7h8z" fill="var(--critical)">'
-                f"<title>batch {batch}: {significant(ms)} ms</title></path>"
+            marks += (
+                f'<svg x="{_percent(x(batch))}" y="{y(min(ms or top, top)):.0f}"><path d="M0 3l-4 -7h8z" '
+                f'fill="var(--critical)"><title>batch {batch}: {significant(ms)} ms</title></path></svg>'
                 for batch, ms in zip(row.first, row.ms, strict=True)
             )
     for number, row in enumerate(lanes):
         level, colour = height + 16 + 16 * number, _MARKS[row.kind]
-        parts.append(_text(_LEFT - 6, level + 4, row.kind, "end"))
-        parts += (
+        marks.append(_label(level + 4, row.kind))
+        shapes += (
             f'<rect x="{x(a):.1f}" y="{level - 5}" width="{max(3.0, x(b + 1) - x(a)):.1f}" height="9" '
             f'fill="var(--{colour})"><title>{row.kind}, batch {a} to {b}</title></rect>'
             for a, b in zip(row.first, row.last, strict=True)
         )
     bottom = height + 16 * len(lanes) + 8
-    parts.append(_across(x, _ticks(first, last), bottom, "batch"))
+    marks += _across(x, _ticks(first, last), bottom, "batch")
     legend = _legend([(curve.phase, curve.phase) for curve in phases])
-    return _svg(bottom + 26, parts) + legend
+    return _svg(bottom + 26, shapes, marks) + legend
 
 
 def _area(
@@ -106,23 +111,18 @@ def _area(
 def curves_svg(figure: CurveFigure) -> str:
     """Panels of samples over the time since the start."""
     low, high = figure.limits_s
-    x = _scale(low, high if high > low else low + 1, _LEFT, WIDTH - _RIGHT)
-    parts: list[str] = []
-    top = 0
-    for panel in figure.panels:
-        parts += _panel(panel, x, top)
-        top += 96
-    parts.append(_across(x, _ticks(low, high), top - 6, "s since the start"))
-    return _svg(top + 22, parts)
+    x = _scale(low, high if high > low else low + 1)
+    axis = _across(x, _ticks(low, high), 72, "s")
+    return "".join(_panel(panel, x, axis if panel is figure.panels[-1] else []) for panel in figure.panels)
 
 
-def _panel(panel: Panel, x: Callable[[float], float], top: int) -> Iterable[str]:
+def _panel(panel: Panel, x: Callable[[float], float], axis: Sequence[str]) -> str:
     values = [v for line in panel.lines for v in line.values if v is not None]
     most = max([*values, 0.0]) * 1.05 or 1.0
-    y = _scale(0.0, most, top + 84.0, top + 22.0)
+    y = _scale(0.0, most, 68.0, 6.0)
     names = " · ".join(line.name for line in panel.lines)
-    yield _text(_LEFT, top + 13, f"{panel.title}, {panel.unit}: {names}", "start")
-    yield _grid(y, _ticks(0.0, most, 2), "")
+    title = escape(f"{panel.title}, {panel.unit}: {names}")
+    shapes, marks = _grid(y, _ticks(0.0, most, 2), "")
     for number, line in enumerate(panel.lines):
         runs: list[list[str]] = [[]]
         for moment, value in zip(line.t_s, line.values, strict=True):
@@ -133,10 +133,11 @@ def _panel(panel: Panel, x: Callable[[float], float], top: int) -> Iterable[str]
         dash = f' stroke-dasharray="{_DASHES[number % 6]}"' if number % 6 else ""
         for run in runs:
             if run:
-                yield (
+                shapes.append(
                     f'<polyline points="{" ".join(_thinned(run))}" fill="none" stroke="var(--{_PENS[number % 6]})" '
                     f'stroke-width="1.4"{dash}><title>{escape(line.name)}</title></polyline>'
                 )
+    return f'<p class="panel">{title}</p>\n{_svg(94 if axis else 74, shapes, [*marks, *axis])}'
 
 
 def _thinned(points: Sequence[str]) -> list[str]:
@@ -147,19 +148,19 @@ def _thinned(points: Sequence[str]) -> list[str]:
 def spread_svg(figure: SpreadFigure) -> str:
     """For each phase a bar from p05 to p95 with a line at the median."""
     most = max(row.p95 for row in figure.rows) * 1.03
-    x = _scale(0.0, most, 110, WIDTH - _RIGHT)
-    parts = []
+    x = _scale(0.0, most)
+    shapes, marks = [], []
     for number, row in enumerate(figure.rows):
         level = 6 + 24 * number
         ends = f"p05 {significant(row.p05)} ms, median {significant(row.median)}, p95 {significant(row.p95)}"
-        parts.append(_text(104, level + 13, row.phase, "end"))
-        parts.append(
+        marks.append(_label(level + 13, row.phase))
+        shapes.append(
             f'<rect x="{x(row.p05):.1f}" y="{level}" width="{max(1.0, x(row.p95) - x(row.p05)):.1f}" height="16" '
             f'fill="var(--{row.phase})"><title>{row.phase}: {ends}</title></rect>'
             f'<path d="M{x(row.median):.1f} {level - 2}v20" stroke="var(--ink)" stroke-width="2"/>'
         )
     bottom = 6 + 24 * len(figure.rows)
-    return _svg(bottom + 24, [*parts, _across(x, _ticks(0.0, most), bottom, "ms")])
+    return _svg(bottom + 24, shapes, [*marks, *_across(x, _ticks(0.0, most), bottom, "ms")])
 
 
 def heat_html(figure: HeatFigure) -> str:
@@ -191,32 +192,32 @@ def roofline_svg(figure: Any) -> str:
         return ""
     logs = [[math.log10(v) for v in axis] for axis in zip(*points, strict=True)]
     height = 360.0
-    x = _scale(min(logs[0]) - 0.1, max(logs[0]) + 0.1, _LEFT, WIDTH - _RIGHT)
+    x = _scale(min(logs[0]) - 0.1, max(logs[0]) + 0.1)
     y = _scale(min(logs[1]) - 0.1, max(logs[1]) + 0.2, height, 8.0)
-    parts = []
+    shapes, marks = [], []
     for power in range(math.ceil(min(logs[1])), math.floor(max(logs[1])) + 1):
-        parts.append(f'<path d="M{_LEFT} {y(power):.0f}H{WIDTH - _RIGHT}" stroke="var(--line)"/>')
-        parts.append(_text(_LEFT - 6, y(power) + 4, f"1e{power}", "end"))
+        shapes.append(_line(y(power)))
+        marks.append(_label(y(power) + 4, f"1e{power}"))
     for power in range(math.ceil(min(logs[0])), math.floor(max(logs[0])) + 1):
-        parts.append(_text(x(power), height + 16, significant(10.0**power), "middle"))
+        marks.append(_text(x(power), height + 16, significant(10.0**power), "middle"))
     for trace, pairs in found:
         drawn = [(x(math.log10(a)), y(math.log10(b))) for a, b in pairs if a and b]
         if "lines" in trace["mode"]:
             path = " ".join(f"{a:.0f},{b:.0f}" for a, b in drawn)
-            parts.append(f'<polyline points="{path}" fill="none" stroke="var(--faint)" stroke-width="1.6"/>')
-            parts.append(_text(drawn[-1][0], drawn[-1][1] - 5, trace["text"][-1], "end"))
+            shapes.append(f'<polyline points="{path}" fill="none" stroke="var(--faint)" stroke-width="1.6"/>')
+            marks.append(_text(drawn[-1][0], drawn[-1][1] - 5, trace["text"][-1], "end"))
             continue
         sizes = trace["marker"]["size"]
         for (a, b), size, said in zip(drawn, sizes, trace["text"], strict=True):
             title = said.replace("<br>", "\n").replace("<b>", "").replace("</b>", "")
-            parts.append(
-                f'<circle cx="{a:.0f}" cy="{b:.0f}" r="{size / 2:.1f}" fill="{escape(trace["marker"]["color"])}" '
+            marks.append(
+                f'<circle cx="{_percent(a)}" cy="{b:.0f}" r="{size / 2:.1f}" fill="{escape(trace["marker"]["color"])}" '
                 f'fill-opacity=".65"><title>{title}</title></circle>'
             )
-    parts.append(_text(WIDTH / 2, height + 34, "arithmetic intensity, FLOP per byte (up: FLOP/s)", "middle"))
+    marks.append(_text(WIDTH / 2, height + 34, "arithmetic intensity, FLOP per byte (up: FLOP/s)", "middle"))
     kinds = [(trace["name"], trace["marker"]["color"]) for trace, _ in found if "lines" not in trace["mode"]]
     items = "".join(f'<li><i style="background:{escape(colour)}"></i>{escape(name)}</li>' for name, colour in kinds)
-    return _svg(height + 44, parts) + f'<ul class="colours">{items}</ul>\n'
+    return _svg(height + 44, shapes, marks) + f'<ul class="colours">{items}</ul>\n'
 
 
 def _columns(count: int) -> list[tuple[int, int]]:
@@ -229,7 +230,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+def _scale(low: float, high: float, start: float = 0.0, end: float = WIDTH) -> Callable[[float], float]:
     factor = (end - start) / (high - low) if high > low else 0.0
     return lambda value: start + (value - low) * factor
 
@@ -244,27 +245,42 @@ def _ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _grid(y: Callable[[float], float], ticks: Sequence[float], unit: str) -> str:
-    return "".join(
-        f'<path d="M{_LEFT} {y(tick):.0f}H{WIDTH - _RIGHT}" stroke="var(--line)"/>'
-        + _text(_LEFT - 6, y(tick) + 4, f"{significant(tick)} {unit}".rstrip(), "end")
-        for tick in ticks
-    )
+def _line(y: float) -> str:
+    return f'<path d="M0 {y:.0f}H{WIDTH}" stroke="var(--line)"/>'
 
 
-def _across(x: Callable[[float], float], ticks: Sequence[float], top: float, unit: str) -> str:
+def _grid(y: Callable[[float], float], ticks: Sequence[float], unit: str) -> tuple[list[str], list[str]]:
+    """Lines, and their values before the plot."""
+    labels = [_label(y(tick) + 4, f"{significant(tick)} {unit}".rstrip()) for tick in ticks]
+    return [_line(y(tick)) for tick in ticks], labels
+
+
+def _across(x: Callable[[float], float], ticks: Sequence[float], top: float, unit: str) -> list[str]:
     """Ticks at their places and the unit at the right end, where it stands instead of a tick."""
-    free = WIDTH - _RIGHT - _CHARACTER * (len(unit) + 2)
-    shown = [
-        _text(x(tick), top + 16, label, "middle")
-        for tick in ticks
-        if x(tick) + _CHARACTER * len(label := significant(tick)) / 2 < free
-    ]
-    return "".join(shown) + _text(WIDTH - _RIGHT, top + 16, unit, "end")
+    shown, narrow_end = [], -math.inf
+    for tick in ticks:
+        half = _CHARACTER * len(label := significant(tick)) / 2
+        free = _CHARACTER * (len(unit) + 2) + half
+        narrow = _NARROW_RATIO * x(tick)
+        has_room = narrow < _NARROW_RATIO * WIDTH - free and narrow - half > narrow_end
+        narrow_end = narrow + half if has_room else narrow_end
+        if x(tick) < WIDTH - free:
+            shown.append(_text(x(tick), top + 16, label, "middle", wide=not has_room))
+    return [*shown, _text(WIDTH, top + 16, unit, "end")]
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _percent(x: float) -> str:
+    return f"{100 * x / WIDTH:.2f}%"
+
+
+def _text(x: float, y: float, text: str, anchor: str, *, wide: bool = False) -> str:
+    only = ' class="wide"' if wide else ""
+    return f'<text x="{_percent(x)}" y="{y:.0f}" text-anchor="{anchor}"{only}>{escape(text)}</text>'
+
+
+def _label(y: float, text: str) -> str:
+    """Before the plot."""
+    return f'<text x="-6" y="{y:.0f}" text-anchor="end">{escape(text)}</text>'
 
 
 def _legend(named: Sequence[tuple[str, str]]) -> str:
@@ -272,5 +288,23 @@ def _legend(named: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="colours">\n{items}</ul>\n'
 
 
-def _svg(height: float, parts: Iterable[str]) -> str:
-    return f'<svg class="drawn" viewBox="0 0 {WIDTH} {height:.0f}" aria-hidden="true">{"".join(parts)}</svg>\n'
+def _svg(height: float, shapes: Iterable[str], marks: Iterable[str]) -> str:
+    return stretched(WIDTH, height, "".join(shapes), "".join(marks), left=_LEFT)
+
+
+def stretched(width: float, height: float, shapes: str, marks: str, *, left: float = 0.0, kind: str = "") -> str:
+    """A picture as wide as there is room.
+
+    Args:
+        width: Units of the shapes.
+        height: Pixels.
+        shapes: Are stretched.
+        marks: Letters and marks, which are not; they stand at percents of the width.
+        left: Pixels before the plot.
+        kind: A further class.
+    """
+    return (
+        f'<svg class="drawn{kind and f" {kind}"}" style="--left:{left:.0f}px;height:{height:.0f}px" aria-hidden="true">'
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" preserveAspectRatio="none" width="100%" height="{height:.0f}">'
+        f"{shapes}</svg>{marks}</svg>\n"
+    )

@@ -93,14 +93,14 @@ def without_plotly(html: str) -> str:
 
 
 def scripts(body: Iterable[str]) -> tuple[bytes, ...]:
-    """The scripts that draw the figures of a page and make its large tables sortable; nothing if it has neither.
+    """The scripts that draw the figures of a page, sort its large tables and fold wide ones; nothing if it has neither.
 
     Args:
         body: The parts of the page.
     """
     parts = tuple(body)
     kinds = sorted({kind for part in parts for _, kind in _FIGURE.findall(part)} & DRAWN_WITHOUT_PLOTLY)
-    if not kinds and not any(_LARGE in part or "data-copy" in part for part in parts):
+    if not kinds and not any("<table" in part or "data-copy" in part for part in parts):
         return ()
     drawing = "\n".join(
         packaged_text(f"{name}.js") for name in (*SHARED_SCRIPTS, *(f"figure_{kind}" for kind in kinds))

@@ -16,7 +16,7 @@ def test_each_tick_of_the_spread_stands_at_its_own_value(most: float) -> None:
     drawn = spread_svg(SpreadFigure(rows=[row]))
     (bar,) = re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', drawn)
     left, width = (float(value) for value in bar)
-    ticks = re.findall(r'<text x="(\d+)" y="\d+" text-anchor="\w+">([\d.,]+)', drawn)
+    ticks = re.findall(r'<text x="([\d.]+)%" y="\d+" text-anchor="\w+"(?: class="wide")?>([\d.,]+)', drawn)
     assert len(ticks) >= 2
     for x, label in ticks:
-        assert left + (float(label.replace(",", "")) / most - 0.5) * 2 * width == pytest.approx(float(x), abs=1.0)
+        assert left + (float(label.replace(",", "")) / most - 0.5) * 2 * width == pytest.approx(10 * float(x), abs=1.0)

@@ -107,6 +107,29 @@ def test_nothing_clips_or_breaks_inside_of_words(sized) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_scrolled_sideways_on_a_telephone(browser, tmp_path: Path, scheme: str) -> None:
+    """All parts unfolded: tables become labelled values, drawings keep their letters, both within the width."""
+    (tmp_path / "report.html").write_text(render_html(REPORT))
+    opened = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    opened.goto((tmp_path / "report.html").as_uri())
+    opened.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    opened.wait_for_selector(".folded", state="attached")
+    opened.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    wide = opened.evaluate(
+        "[...document.querySelectorAll('main :is(.scroll, .figure, pre, code, p, table)')]"
+        ".filter((one) => one.checkVisibility() && getComputedStyle(one).display !== 'inline')"
+        ".filter((one) => one.scrollWidth > one.clientWidth + 1)"
+        ".map((one) => one.className + ' ' + one.innerText.slice(0, 60))"
+    )
+    assert wide == []
+    assert opened.evaluate("document.documentElement.scrollWidth") <= 390
+    shown = opened.locator(".folded td[data-label='CPU ms']").first
+    assert "CPU ms" in shown.evaluate("(cell) => getComputedStyle(cell, '::before').content")
+    assert opened.locator(".drawn text").first.evaluate("(text) => text.getBoundingClientRect().height") >= 10
+    opened.close()
+
+
 def test_bars_are_as_wide_as_what_they_stand_for(sized) -> None:
     for rows in (".row2 .stack", ".all .saving"):
         per_ms = sized.evaluate(

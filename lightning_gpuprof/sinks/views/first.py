@@ -37,7 +37,7 @@ def render(screen: FirstScreen) -> str:
     return (
         f'<section id="verdict" class="first {severity}">\n{_meta(screen)}'
         f"<h1>{_headline(screen.headline)}</h1>\n"
-        + (f'<p class="lead">{bdi(screen.sentence)}</p>\n' if screen.sentence else "")
+        + (f'<p class="lead">{bdi(_held(screen.sentence))}</p>\n' if screen.sentence else "")
         + _bars(screen)
         + (_fix(screen.fix, screen.proof, screen.tried) if screen.fix is not None else "")
         + f'<div class="card">\n{_opportunities(screen.opportunities)}{_checks(screen.checks)}</div>\n</section>\n'
@@ -46,8 +46,13 @@ def render(screen: FirstScreen) -> str:
 
 def _headline(text: str) -> str:
     """The headline, which has its break at the colon where it needs one."""
-    fault, colon, gain = text.replace(" %", "\xa0%").partition(": ")
+    fault, colon, gain = _held(text).partition(": ")
     return f"{bdi(fault + colon.rstrip())} <span>{bdi(gain)}</span>" if gain else bdi(text)
+
+
+def _held(text: str) -> str:
+    """No percent sign stands at the start of a line."""
+    return text.replace(" %", "\xa0%")
 
 
 def _meta(screen: FirstScreen) -> str:

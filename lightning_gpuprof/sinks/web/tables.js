@@ -1,5 +1,5 @@
 // Large tables (data-large) get headings that sort and, from some rows on, a field that filters; both are made here, so
-// that a page without script shows nothing that does not work.
+// that a page without script shows nothing that does not work. Tables that are wider than a telephone are folded.
 "use strict";
 gpuprof.finishers.push((root) => {
   const FILTERED_FROM = 12;
@@ -71,6 +71,22 @@ gpuprof.finishers.push((root) => {
       told.textContent = wanted ? `${kept} of ${rows.length} rows` : "";
     });
   }
+
+  // On a narrow screen a table that would have to be scrolled sideways has a row of labelled values for each of its rows.
+  const NARROW = 640;
+  const folding = new ResizeObserver((areas) => areas.forEach(({ target: area }) => {
+    const table = area.querySelector("table");
+    if (!area.clientWidth || area.clientWidth === Number(area.dataset.width)) return;
+    area.dataset.width = area.clientWidth;
+    area.classList.remove("folded");
+    if (area.clientWidth > NARROW || table.scrollWidth <= area.clientWidth) return;
+    const headings = [...table.tHead.rows[0].cells].map((one) => (one.classList.contains("b") ? "" : one.textContent.trim()));
+    for (const row of table.querySelectorAll("tbody tr, tfoot tr")) {
+      [...row.cells].forEach((cell, column) => { cell.dataset.label = headings[column]; });
+    }
+    area.classList.add("folded");
+  }));
+  for (const table of root.querySelectorAll(".scroll > table")) folding.observe(table.parentElement);
 
   for (const table of root.querySelectorAll("table[data-large]")) {
     table.removeAttribute("data-large");

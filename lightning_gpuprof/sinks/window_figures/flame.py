@@ -15,9 +15,12 @@ from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.drawings import stretched
 
 WIDTH, ROW, LETTER = 1000.0, 22.0, 7.4
 """Units of the picture; a letter is taken for wider than it mostly is, so that no name is cut."""
+NARROW_RATIO = 0.34
+"""Of the width on a telephone: a name that has no room there is not shown there."""
 MIN_RATIO = 0.002
 """Of the whole; narrower ones are no line."""
 MAX_DEPTH = 12
@@ -77,12 +80,12 @@ def flame_html(flame: Flame | None) -> str:
     drawn = list(_bars(flame, (), 0.0))
     depth = max((bar[0] for bar in drawn), default=0) + 1
     whole = numbers.seconds(flame.total_us / 1e6)
-    parts = "".join(_bar(flame, *bar) for bar in drawn)
+    shapes, names = ("".join(parts) for parts in zip(*(_bar(flame, *bar) for bar in drawn), strict=True))
+    picture = stretched(WIDTH, depth * ROW, shapes, names, kind="flame")
     label = escape(f"Flame graph: {flame.what}, {whole} in all")
     return (
         f"<h4>Flame graph <small>{flame.what}, {whole} in all</small></h4>\n"
-        f'<div class="figure" role="img" aria-label="{label}">'
-        f'<svg class="drawn flame" viewBox="0 0 {WIDTH:.0f} {depth * ROW:.0f}" aria-hidden="true">{parts}</svg></div>\n'
+        f'<div class="figure" role="img" aria-label="{label}">{picture}</div>\n'
     )
 
 
@@ -97,16 +100,19 @@ def _bars(flame: Flame, parent: Path, left_us: float) -> Iterator[tuple[int, Pat
             left_us += us
 
 
-def _bar(flame: Flame, depth: int, path: Path, left_us: float, us: float) -> str:
+def _bar(flame: Flame, depth: int, path: Path, left_us: float, us: float) -> tuple[str, str]:
+    """A bar, and its name if that has room in it."""
     x, width, y = WIDTH * left_us / flame.total_us, WIDTH * us / flame.total_us, depth * ROW
     name = plain.name(path[-1])
     said = f"{' > '.join(map(plain.name, path))}: {numbers.seconds(us / 1e6)}, {numbers.percent(us / flame.total_us)}"
     colour = path[0] if path[0] in PHASES and depth == 0 else "operator"
     fitting = (written for written in (name, name.rpartition(" ")[2]) if len(written) * LETTER + 8 < width)
     written = next(fitting, "")
-    text = f'<text x="{x + 4:.1f}" y="{y + 15:.0f}">{escape(written)}</text>' if written else ""
+    wide = ' class="wide"' if len(written) * LETTER + 8 > NARROW_RATIO * width else ""
+    text = f'<svg x="{100 * x / WIDTH:.2f}%"{wide}><text x="4" y="{y + 15:.0f}">{escape(written)}</text></svg>'
     fill = f"fill:color-mix(in srgb, var(--{colour}) 45%, var(--paper))"
-    return (
-        f'<g><title>{escape(said)}</title><rect x="{x:.1f}" y="{y:.0f}" width="{max(width - 1, 0.5):.1f}" '
-        f'height="{ROW - 2:.0f}" rx="2" data-us="{us:.6g}" style="{fill}"/>{text}</g>'
+    shape = (
+        f'<rect x="{x:.1f}" y="{y:.0f}" width="{max(width - 1, 0.5):.1f}" height="{ROW - 2:.0f}" data-us="{us:.6g}" '
+        f'style="{fill}"><title>{escape(said)}</title></rect>'
     )
+    return shape, text if written else ""
