@@ -22,6 +22,8 @@ from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.model.journal import CALLS, CallSites
 
 _PUBLISH_EVERY_NS = 10_000_000_000
+_EARLY_NS = 1_000_000_000
+"""In the first second looks come twice as often, so that a fit of a second has enough of them."""
 MAX_DEPTH = 12
 """Frames of a stack that are kept, the innermost: recursion has no end."""
 _MAX_PAUSE_S = 0.02
@@ -145,8 +147,8 @@ class CallSiteSampler:
     current_slot: Callable[[], int]
     """Id of the slot that time is charged to at this moment; negative if there is none, and then nothing is counted."""
     interval_s: float = 0.1
-    """Mean seconds between two looks. Each interval is drawn from half to one and a half of it, so that looks do not
-    keep step with the training steps."""
+    """Mean seconds between two looks, after the first second. Each interval is drawn from half to one and a half of it,
+    so that looks do not keep step with the training steps."""
     _: KW_ONLY
     charged_since_ns: Callable[[], int] = lambda: 0
     """When time began to be charged to that slot, ``time.perf_counter_ns()``."""
@@ -164,7 +166,8 @@ class CallSiteSampler:
         self._lock: dict[int, tuple[int, int]] = {}
         self._others: OtherThreads | None = None
         self._delay_file = ""
-        self._handed_over_ns: int | None = None
+        self._first_ns: int | None = None
+        self._handed_over_ns = 0
 
     def open(self) -> None:
         """Learn which files are the user's; it takes a millisecond, which is not for the main thread."""
@@ -175,11 +178,12 @@ class CallSiteSampler:
 
     def sample(self, t_ns: int) -> Sequence[CallSites]:
         """Look once; every 10 s hand over the counts since the record before."""
-        self.interval_s = self._mean_interval_s * self._random.uniform(0.5, 1.5)
+        if self._first_ns is None:
+            self._first_ns = self._handed_over_ns = t_ns
+        mean_s = self._mean_interval_s * (0.5 if t_ns - self._first_ns < _EARLY_NS else 1.0)
+        self.interval_s = mean_s * self._random.uniform(0.5, 1.5)
         self._time_interpreter_lock()
         self._look(t_ns)
-        if self._handed_over_ns is None:
-            self._handed_over_ns = t_ns
         if t_ns - self._handed_over_ns < _PUBLISH_EVERY_NS:
             return ()
         self._handed_over_ns = t_ns

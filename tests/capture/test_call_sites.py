@@ -223,18 +223,22 @@ def test_records_hold_the_looks_since_the_one_before_and_sum_to_all(blocked: Sta
     assert list(sampler.close()) == []
 
 
-def test_intervals_vary_around_the_mean_and_leave_the_user_s_generator_alone(blocked: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("begin_ns", "mean_s"), [(0, 0.05), (SECOND, 0.1)])
+def test_intervals_vary_around_the_mean_and_leave_the_user_s_generator_alone(
+    blocked: Start, tmp_path: Path, begin_ns: int, mean_s: float
+) -> None:
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
     sampler = CallSiteSampler(thread, lambda: 1, 0.1, user_code=user_code(tmp_path))
     before = random.getstate()
     intervals: list[float] = []
+    sampler.sample(0)
     for _ in range(1000):
-        sampler.sample(0)
+        sampler.sample(begin_ns)
         intervals.append(sampler.interval_s)
     assert random.getstate() == before
-    assert min(intervals) >= 0.05
-    assert max(intervals) <= 0.15
-    assert sum(intervals) / len(intervals) == pytest.approx(0.1, rel=0.05)
+    assert min(intervals) >= mean_s / 2
+    assert max(intervals) <= mean_s * 3 / 2
+    assert sum(intervals) / len(intervals) == pytest.approx(mean_s, rel=0.05)
     assert len(set(intervals)) > 900
 
 

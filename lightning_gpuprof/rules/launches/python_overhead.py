@@ -14,11 +14,11 @@ a trace window. Tracing makes operators longer, so this is a lower bound. It has
 and backward, 15 % of the step without waiting for a CPU, and 1 ms. With several ranks, which wait for each other in
 backward, only forward counts.
 
-CPU without a window: a thread of the profiler asks for the interpreter at random moments, ten times a second. A torch
-operator releases it at once; Python keeps it for up to 5 ms. The share of requests that wait 1 ms or more, with its 5 %
-lower bound, is the share of Python, also where other programs take the CPU: a thread that loses it keeps the
-interpreter if it was in Python. Loops with operators in them need a window, and so do runs with other busy Python
-threads.
+CPU without a window: a thread of the profiler asks for the interpreter at random moments, ten times a second, in the
+first second twenty times. A torch operator releases it at once; Python keeps it for up to 5 ms. The share of requests
+that wait 1 ms or more, with its 5 % lower bound (Wilson's; at least ten requests), is the share of Python, also where
+other programs take the CPU: a thread that loses it keeps the interpreter if it was in Python. Loops with operators in
+them need a window, and so do runs with other busy Python threads.
 
 ## When it is wrong
 - Stacks in a window make each Python call slower, so the share is too large.

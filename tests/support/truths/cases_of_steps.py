@@ -153,6 +153,12 @@ STEPS: tuple[Case, ...] = (
         verdicts=("compute-bound",),
     ),
     Case(
+        name="forward computes 15 ms in Python, for a second, not traced",
+        source=Fit(kind="mlp", faults=(burn_in_network(15),), steps=70),
+        expected=(("python-overhead",),),
+        verdicts=("compute-bound",),
+    ),
+    Case(
         name="another thread counts in Python",
         source=Fit(kind="mlp", faults=(busy_thread(),), steps=300),
         expected=(("interpreter-lock",),),
