@@ -19,13 +19,16 @@ from lightning_gpuprof.capture.input.slots import SlotWriter, bucket_index
 from lightning_gpuprof.capture.input.transforms import TransformList, transform_lists
 
 MAX_COST_RATIO = 0.01
-"""Of the time to make a batch: after a measured one so many go unmeasured that its cost stays below this."""
+"""Of the time to make a batch: after a measured one so many go unmeasured that its cost stays below this, but no more
+than ``MAX_SKIPPED_RATIO`` allows."""
 _MOMENT_NS = 400
 """What noting one moment costs at most; its handling is measured."""
 _CALL_NS = 2000
 """Likewise for a timed transform or region."""
 _BATCH_NS = 5000
 MAX_SKIPPED = 10_000
+MAX_SKIPPED_RATIO = 0.5
+"""Of the batches so far: of the first hundred quick ones ten are measured, which a statement about them needs."""
 MAX_REGIONS = 1000
 """Names of regions that are kept in memory."""
 
@@ -276,4 +279,5 @@ class Probe:
         cost_ns = self._searched_ns + self.now() - end_ns + noting_ns
         words[slots.OWN_NS] += cost_ns
         words[slots.SEQUENCE] += 1
-        self._skip = min(MAX_SKIPPED, int(cost_ns / (MAX_COST_RATIO * max(1, end_ns - first_ns))))
+        cheap = int(cost_ns / (MAX_COST_RATIO * max(1, end_ns - first_ns)))
+        self._skip = min(MAX_SKIPPED, int(MAX_SKIPPED_RATIO * self._batches), cheap)

@@ -42,6 +42,7 @@ from torch.utils.data import (
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils import worker as torch_worker
 
+from lightning_gpuprof.analyze.input_pipeline import MIN_BATCHES
 from lightning_gpuprof.capture.input import slots
 from lightning_gpuprof.capture.input.probe import Probe
 from lightning_gpuprof.capture.input.sampler import TICKS_PER_SUM, InputSampler
@@ -796,7 +797,8 @@ def test_batches_that_take_long_are_all_measured(item_us: float, collate_us: flo
 
 
 def test_quick_batches_are_sampled() -> None:
-    assert 1 <= measured_of(200, item_us=2.0, collate_us=10.0) <= 20
+    assert MIN_BATCHES <= measured_of(100, item_us=0.1, collate_us=2.0) <= 20
+    assert measured_of(1000, item_us=2.0, collate_us=10.0) <= 50
 
 
 def test_of_every_batch_the_time_is_known_although_few_are_measured() -> None:
