@@ -14,7 +14,7 @@ from left_behind import files_of_ours, what_is_left
 from planted_loops.check import disagreements
 from planted_loops.disturbance import Disturbance
 from planted_loops.run import Measured
-from unusual_loops import BATCHES, LOOPS, Loop, Model, fitted, loader
+from unusual_loops import BATCHES, LOOPS, Loop, Model, combined, fitted, loader
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import Journal, read_journal
@@ -136,6 +136,13 @@ def test_two_trainers_in_two_threads_are_measured_each_by_itself(tmp_path: Path)
     for thread in threads:
         thread.join()
     assert problems == []
+
+
+def test_a_mode_of_combined_loaders_that_training_does_not_have_is_refused_as_without_us(tmp_path: Path) -> None:
+    files, profiler = files_of_ours(), profiler_in(tmp_path)
+    with pytest.raises(ValueError, match="sequential"):
+        fitted(tmp_path, [profiler], data=lambda: combined("sequential"))
+    assert (profiler._session, files_of_ours()) == (None, files)
 
 
 def test_an_error_after_the_trainer_went_to_another_stage_comes_through(
