@@ -1,31 +1,78 @@
-"""CPU time of the main thread by phase of the steady steps."""
+"""The steady steps in which the CPU time of the main thread was read, and what it did in them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
 from lightning_gpuprof.analyze.steady import Mask
+from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.phases import PHASES, Phase
 
 MIN_SAMPLES = 10
 """Fewer sampled steps say nothing about the others."""
 
 
-def sampled(journal: Journal, steady: Mask) -> tuple[Ints, Ints]:
-    """Steady steps whose CPU time was read: their rows among the sampled, and among all steps.
+class SampledSteps:
+    """Steady steps whose CPU time was read; arrays have shape (m,) for m of them.
 
     Args:
-        journal: The journal of one stage.
-        steady: Which steps are steady, shape (n,) for n steps.
-
-    Returns:
-        Two arrays of indices of equal length: into the sampled steps and into all steps.
+        journal: One rank's journal.
+        steady: Which of all steps are steady, shape (n,).
     """
-    return rows_of(journal.cpu.batch, journal, steady)
+
+    def __init__(self, journal: Journal, steady: Mask) -> None:
+        self.journal = journal
+        self._steady = steady
+        self._rows, self.indices = rows_of(journal.cpu.batch, journal, steady)
+        """Their places among all steps."""
+        self.period_ns = journal.steps.period_ns[self.indices]
+        delay = journal.cpu.run_delay_ns
+        self.delay_ns = None if delay is None else delay[self._rows]
+        """How long the thread was ready to run but had no CPU; None if not known."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def few(self) -> bool:
+        """Whether there are fewer than ten."""
+        return len(self) < MIN_SAMPLES
+
+    @cached_property
+    def cpu_ns(self) -> dict[Phase, Ints]:
+        """CPU time by phase."""
+        found = {phase: np.zeros(len(self), np.int64) for phase in PHASES}
+        for slot, column in self.journal.cpu.charged.items():
+            found[self.journal.slots[slot].step_phase] += column[self._rows]
+        return found
+
+    def cpu_ms(self, phases: Iterable[Phase] = PHASES) -> dict[Phase, float]:
+        """Median CPU time of phases; empty of few steps."""
+        return {} if self.few else {phase: statistics.median(self.cpu_ns[phase]) / 1e6 for phase in phases}
+
+    def delay_ratio(self) -> float | None:
+        """Median share of the step time without a CPU; None if not known, or of few steps."""
+        if self.delay_ns is None or self.few:
+            return None
+        return float(np.median(self.delay_ns / np.maximum(self.period_ns, 1)))
+
+    def delay(self) -> Share | None:
+        """The same with its lower bound."""
+        return None if self.delay_ns is None or self.few else self.share(self.delay_ns)
+
+    @cached_property
+    def ordinary_ns(self) -> float:
+        """Median step time of all steady steps."""
+        return statistics.median(self.journal.steps.period_ns[self._steady])
+
+    def share(self, part_ns: Ints) -> Share | None:
+        """Share of a part in these steps, in ms of the step time of all steady ones."""
+        return statistics.share(part_ns, self.period_ns, ordinary_ns=self.ordinary_ns)
 
 
 def rows_of(sampled_batch: Ints, journal: Journal, steady: Mask) -> tuple[Ints, Ints]:
@@ -45,30 +92,3 @@ def rows_of(sampled_batch: Ints, journal: Journal, steady: Mask) -> tuple[Ints, 
         place = order[place]
     rows = np.flatnonzero((batch[place] == sampled_batch) & steady[place])
     return rows, place[rows]
-
-
-def phase_ns(journal: Journal, phase: Phase) -> Ints:
-    """CPU time in ns of one phase in each sampled step, shape (m,).
-
-    Args:
-        journal: The journal of one stage.
-        phase: Which phase.
-    """
-    total = np.zeros(len(journal.cpu.batch), np.int64)
-    for slot, column in journal.cpu.charged.items():
-        if journal.slots[slot].step_phase == phase:
-            total += column
-    return total
-
-
-def medians_ms(journal: Journal, steady: Mask) -> Mapping[Phase, float]:
-    """Median CPU time of each phase over the sampled steady steps; empty if there are fewer than ten.
-
-    Args:
-        journal: The journal of one stage.
-        steady: Which steps are steady, shape (n,) for n steps.
-    """
-    rows, _ = sampled(journal, steady)
-    if len(rows) < MIN_SAMPLES:
-        return {}
-    return {phase: statistics.median(phase_ns(journal, phase)[rows]) / 1e6 for phase in PHASES}

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lightning_gpuprof.analyze import cpu_time, during_steps, statistics
+from lightning_gpuprof.analyze import during_steps, statistics
+from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns, narrow
 from lightning_gpuprof.analyze.speed_levels import change_points
 from lightning_gpuprof.analyze.steady import Selection
@@ -116,17 +117,10 @@ class _StretchBuilder:
         )
 
     def _thread_times(self, chosen: Ints) -> tuple[dict[Phase, float], float | None]:
-        journal = self._journal
-        mask = np.zeros(len(journal.steps), np.bool_)
+        mask = np.zeros(len(self._journal.steps), np.bool_)
         mask[chosen] = True
-        rows, indices = cpu_time.sampled(journal, mask)
-        if len(rows) < cpu_time.MIN_SAMPLES:
-            return {}, None
-        delay = journal.cpu.run_delay_ns
-        period = np.maximum(journal.steps.period_ns[indices], 1)
-        ratio = None if delay is None else float(np.median(delay[rows] / period))
-        times = {phase: cpu_time.phase_ns(journal, phase)[rows] for phase in self._phases.timed}
-        return {phase: statistics.median(ns) / 1e6 for phase, ns in times.items()}, ratio
+        sampled = SampledSteps(self._journal, mask)
+        return sampled.cpu_ms(self._phases.timed), sampled.delay_ratio()
 
     def _machine_load(self, first: int, last: int) -> tuple[float | None, float | None]:
         """CPUs that others took, and the use of all: of the samples that lie whole in the stretch."""

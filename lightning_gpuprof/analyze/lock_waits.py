@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lightning_gpuprof.analyze import cpu_time, statistics
 from lightning_gpuprof.analyze.call_sites import MAX_SITES
-from lightning_gpuprof.analyze.journal import Ints, Journal
-from lightning_gpuprof.analyze.steady import Mask
-from lightning_gpuprof.model.metrics import InterpreterLock, PythonThread, Share
+from lightning_gpuprof.analyze.cpu_time import SampledSteps
+from lightning_gpuprof.analyze.journal import Ints
+from lightning_gpuprof.model.metrics import InterpreterLock, PythonThread
 from lightning_gpuprof.model.phases import PHASES, Phase
 
 MAX_THREADS = 8
@@ -20,17 +19,17 @@ _WAITS: frozenset[Phase] = frozenset({"data_wait", "sync", "validation", "checkp
 """Phases in which the main thread may wait for something else."""
 
 
-def interpreter_lock(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> InterpreterLock | None:
+def interpreter_lock(sampled: SampledSteps, phases: Mapping[Phase, Ints]) -> InterpreterLock | None:
     """The interpreter's lock in the phases in which the main thread works, and the other Python threads.
 
     Args:
-        journal: One rank's journal.
+        sampled: The steady steps with CPU times.
         phases: Exclusive time in ns, arrays of shape (n,).
-        steady: Which of all steps are steady, shape (n,).
 
     Returns:
         None if CPU times of threads were not read.
     """
+    journal = sampled.journal
     if journal.threads_ns <= 0:
         return None
     by_phase: dict[Phase, tuple[int, int]] = {}
@@ -47,27 +46,20 @@ def interpreter_lock(journal: Journal, phases: Mapping[Phase, Ints], steady: Mas
         for name, seen in journal.threads.items()
         if seen.cpu_ns > 0
     ]
-    waited, samples = _waited(journal, phases, steady)
     return InterpreterLock(
         asked=sum(times for times, _ in by_phase.values()),
         late=sum(times for _, times in by_phase.values()),
         by_phase=by_phase,
-        waited=waited,
-        samples=samples,
+        waited=None if sampled.few else sampled.share(_idle_ns(sampled, phases)),
+        samples=len(sampled),
         threads=tuple(sorted(threads, key=lambda thread: -thread.cpus)[:MAX_THREADS]),
     )
 
 
-def _waited(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> tuple[Share | None, int]:
-    rows, indices = cpu_time.sampled(journal, steady)
-    if len(rows) < cpu_time.MIN_SAMPLES:
-        return None, len(rows)
-    idle_ns = np.zeros(len(rows), np.int64)
-    for phase in PHASES:
-        if phase not in _WAITS:
-            idle_ns += phases[phase][indices] - cpu_time.phase_ns(journal, phase)[rows]
-    delay = journal.cpu.run_delay_ns
-    idle_ns -= 0 if delay is None else delay[rows]
-    ordinary_ns = statistics.median(journal.steps.period_ns[steady])
-    period_ns = journal.steps.period_ns[indices]
-    return statistics.share(np.maximum(idle_ns, 0), period_ns, ordinary_ns=ordinary_ns), len(rows)
+def _idle_ns(sampled: SampledSteps, phases: Mapping[Phase, Ints]) -> Ints:
+    """Time of each step in which the main thread had work but did not compute, though it could have had a CPU."""
+    working = [phase for phase in PHASES if phase not in _WAITS]
+    idle_ns = np.zeros(len(sampled), np.int64)
+    for phase in working:
+        idle_ns += phases[phase][sampled.indices] - sampled.cpu_ns[phase]
+    return np.maximum(idle_ns if sampled.delay_ns is None else idle_ns - sampled.delay_ns, 0)

@@ -16,7 +16,6 @@ from lightning_gpuprof.analyze import (
     budget,
     call_sites,
     compilation,
-    cpu_time,
     device_time,
     devices,
     epochs,
@@ -28,6 +27,7 @@ from lightning_gpuprof.analyze import (
 )
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.conditions import conditions_hash
+from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.curves import curves
 from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.analyze.evenness import evenness
@@ -92,12 +92,13 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     undisturbed = ordinary & ((steps.flags & DISTURBED) == 0)
     far = outliers.outlier_indices(unsaved.steps, undisturbed)
     waited_ratio = _fetch_waited(phases["data_wait"][chosen.steady], period)
-    run_delay, run_delay_samples = blocked.run_delay(journal, chosen.steady)
+    sampled = SampledSteps(journal, chosen.steady)
+    run_delay = sampled.delay()
     cpu = dataclasses.replace(
         signals.cpus(journal, host),
-        run_delay_ratio=blocked.run_delay_ratio(journal, chosen.steady),
+        run_delay_ratio=sampled.delay_ratio(),
         run_delay=run_delay,
-        run_delay_samples=run_delay_samples,
+        run_delay_samples=len(sampled) if run_delay is not None else 0,
     )
     crowd = signals.caveats(cpu, host, journal.header.world_size)
     metrics = Metrics(
@@ -106,7 +107,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         phases=budget.phase_rows(
             phases,
             chosen.steady,
-            cpu_time.medians_ms(journal, chosen.steady),
+            sampled.cpu_ms(),
             device_time.medians_ms(journal, chosen.steady),
         ),
         shares=shares,
@@ -119,7 +120,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         checkpoint=epochs.recurring(journal, "checkpoint"),
         lines=call_sites.lines(journal, phases),
         stacks=call_sites.stacks(journal, phases),
-        blocked=blocked.blocked(journal, phases, chosen.steady),
+        blocked=blocked.blocked(sampled, phases),
         outliers=outliers.outliers(unsaved, unsaved_phases, undisturbed),
         devices=devices.devices(journal),
         host=host,
@@ -140,10 +141,10 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             waited_ratio=waited_ratio,
         ),
         evenness=evenness(journal, phases, chosen),
-        logging_without_delay=blocked.without_delay(journal, phases, chosen.steady, "logging"),
+        logging_without_delay=blocked.without_delay(sampled, phases, "logging"),
         log_calls=hook_share(journal, chosen.steady, "self.log"),
         lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),
-        interpreter_lock=interpreter_lock(journal, phases, chosen.steady),
+        interpreter_lock=interpreter_lock(sampled, phases),
         transfer_hooks=transfer_hooks(journal, chosen.steady),
     )
     return with_derived(metrics)

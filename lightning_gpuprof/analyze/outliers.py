@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.analyze import cpu_time, statistics
+from lightning_gpuprof.analyze import statistics
+from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.metrics import Outliers
@@ -78,34 +79,32 @@ def outliers(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> Ou
         excess_by_phase_ms=excess,
         batches=tuple(int(b) for b in steps.batch[longest]),
         rest_excess_ms=float(excess_ns[:-ACCIDENTS].sum()) / 1e6,
-        delayed_ratio=_delayed_ratio(journal, indices, steady),
+        delayed_ratio=_delayed_ratio(SampledSteps(journal, steady), indices),
     )
 
 
-def _delayed_ratio(journal: Journal, far: Ints, steady: Mask) -> float | None:
+def _delayed_ratio(sampled: SampledSteps, far: Ints) -> float | None:
     """Share of the excess of outlying steps for which the main thread was ready to run but had no CPU.
 
     Args:
-        journal: The journal of one stage.
+        sampled: The steady steps with CPU times.
         far: Indices of the outliers among all steps.
-        steady: Which of all steps are steady.
 
     Returns:
         Of the outliers in which it was read, beyond that of an ordinary step; where it was in none, of the seconds in
         which they lie; where these were not sampled either, of all steps' time. None if the kernel does not say, or if
         fewer than ten steady steps were sampled.
     """
-    rows, indices = cpu_time.sampled(journal, steady)
-    delay, period = journal.cpu.run_delay_ns, journal.steps.period_ns[indices]
-    if delay is None or len(rows) < cpu_time.MIN_SAMPLES:
+    delay, period = sampled.delay_ns, sampled.period_ns
+    if delay is None or sampled.few:
         return None
-    read = np.isin(indices, far)
+    read = np.isin(sampled.indices, far)
     if not read.any():
-        usual_ratio = float(delay[rows].sum() / max(1, period.sum()))
-        of_seconds = _delayed_ratio_of_seconds(journal, far, float(np.median(period)), usual_ratio)
+        usual_ratio = float(delay.sum() / max(1, period.sum()))
+        of_seconds = _delayed_ratio_of_seconds(sampled.journal, far, float(np.median(period)), usual_ratio)
         return usual_ratio if of_seconds is None else of_seconds
     excess = np.maximum(period[read] - np.median(period), 1)
-    delayed = np.maximum(delay[rows][read] - np.median(delay[rows]), 0)
+    delayed = np.maximum(delay[read] - np.median(delay), 0)
     return float(np.minimum(delayed, excess).sum() / excess.sum())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze import blocked, cpu_time, rank_waits, steady
+from lightning_gpuprof.analyze import cpu_time, rank_waits, steady
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.phases import PHASES, Phase
@@ -78,7 +78,7 @@ def summarise(journal: Journal) -> RankSummary:
         steps=StepTable.of(steps.batch[rows], steps.period_ns[rows], chosen),
         validation_s=_validation_s(journal),
         own_phases=_own_phases(journal, waits),
-        run_delay_ratio=blocked.run_delay_ratio(journal, steady_steps),
+        run_delay_ratio=cpu_time.SampledSteps(journal, steady_steps).delay_ratio(),
         strategy=_text(journal, "trainer.strategy"),
         device_steps=_device_steps(journal, steady_steps),
         **_standing(journal),
