@@ -102,6 +102,8 @@ class Column(Generic[_R]):
     """The same of a cell."""
     key: Callable[[_R], str] | str = ""
     """Phase or part whose colour a bar has."""
+    word_cells: int = 0
+    """A column of text keeps words of so many letters whole on a narrow terminal, before columns of numbers."""
 
     @property
     def unit(self) -> str:

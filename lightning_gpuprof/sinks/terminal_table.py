@@ -102,7 +102,8 @@ def _min_width(table: tables.Table, index: int) -> int:
     word = max(map(cell_len, _heading(column).split(" ")))
     if column.numeric:
         return max(word, *(cell_len(row[index].text) for row in table.rows))
-    return max(word, min(_longest(table, index), NAME_CELLS))
+    longest_word = max(cell_len(word) for row in table.rows for word in row[index].text.split(" "))
+    return max(word, min(_longest(table, index), NAME_CELLS), min(longest_word, column.word_cells))
 
 
 def _longest(table: tables.Table, index: int) -> int:

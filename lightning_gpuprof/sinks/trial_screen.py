@@ -13,7 +13,7 @@ from lightning_gpuprof.model.trial import Trial
 from lightning_gpuprof.sinks import plain, trial_tables
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import draw
-from lightning_gpuprof.sinks.terminal_text import indented, labelled, sentence_text
+from lightning_gpuprof.sinks.terminal_text import command, indented, labelled, sentence_text
 
 MOST_LEFT = 3
 """Lines of advice that was not tried; all of it is in the file."""
@@ -42,14 +42,15 @@ def render(trial: Trial, *, apply: str = "", width: int = MAX_WIDTH) -> Renderab
     head = "FASTER" if found is not None else "UNDECIDED" if trial_tables.is_undecided(trial) else "NO GAIN"
     style = "bold white on green" if found is not None else "bold black on cyan"
     base = "" if trial.base_step_ms is None else f"{numbers.significant(trial.base_step_ms)} ms a step as it is"
-    meta = [" ".join(trial.command), trial.device, base, f"{numbers.seconds(trial.seconds)} in all"]
+    meta = [" ".join(trial.command), trial.device, base, f"took {numbers.seconds(trial.seconds)}"]
     parts: list[RenderableType] = [
         Text.assemble(("gpuprof try", "bold"), "  ", " · ".join(plain.visible(one) for one in meta if one)),
         Text(""),
         indented(draw(trial_tables.tried_table(trial), width - 2)),
     ]
-    if trial.not_tried:
-        parts.append(Text(""))
+    if said := trial_tables.ceilings(trial):
+        parts += [Text(""), indented(sentence_text(said))]
+    parts += [labelled(f"{label}:", text) for label, text in trial_tables.notes(trial)]
     for one in trial.not_tried[:MOST_LEFT]:
         why = ", ".join(plain.sentence(word) for word in (one.why, trial_tables.bound(one)) if word)
         parts.append(labelled("not tried:", f"{plain.sentence(one.advice)} ({why})"))
@@ -60,5 +61,5 @@ def render(trial: Trial, *, apply: str = "", width: int = MAX_WIDTH) -> Renderab
         Text.assemble((f" {head} ", style), "  ").append_text(sentence_text(trial_tables.headline(trial), "bold")),
     ]
     if apply:
-        parts.append(labelled("apply:", apply))
+        parts.append(command("apply:", apply))
     return Constrain(Group(*parts), width)

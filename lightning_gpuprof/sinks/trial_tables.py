@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trial import NotTried, Outcome, Trial, Tried
-from lightning_gpuprof.sinks import plain, wording
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import FIGURE, SENTENCE, Column, Format, Table
 
 TITLE = "Tried"
@@ -12,36 +12,74 @@ _WORDS: dict[Outcome, str] = {
     "faster": "worth it",
     "no gain": "no gain",
     "slower": "slower",
-    "undecided": "not decided",
+    "undecided": "unclear",
     "failed": "failed",
 }
-_CEILINGS = {"input": "ceiling: a perfect loader", "around the model": "ceiling: no callbacks, logging, progress bar"}
+_CEILINGS = {"input": "with a perfect loader", "around the model": "without callbacks, logging and progress bar"}
 SAME_RATIO = 0.02
 """Speed-ups that lie closer than this are the same. Heuristic: the width of a narrow interval."""
+_NAME_CELLS = 25
+"""``enable_progress_bar=False`` stays whole on a terminal of 80 columns."""
 _NAME = Format(plain.sentence, numeric=False)
 _FACTOR = Format(numbers.factor)
 
 
 def tried_table(trial: Trial) -> Table:
-    """A row for each arm, the fastest first; all that is worth it together comes last.
+    """A row for each change, the fastest first; all that is worth it together comes last.
 
     Args:
         trial: The result.
     """
-    rows = trial.tried if trial.together is None else (*trial.tried, trial.together)
-    expected = Column("expected", _expected, help="what the finding expects, or the most that it can gain")
+    rows = [row for row in (*trial.tried, trial.together) if row is not None and not row.arm.ceiling]
+    expected = Column("expected", _expected, FIGURE, help="what the finding expects, or the most that it can gain")
     device = "the CPU" if trial.device == "cpu" else plain.name(trial.device)
     return Table.of(
         f"{TITLE} on {device}" if device else TITLE,
         rows,
-        Column("change", lambda row: _name(trial, row), _NAME, help="what was set while these steps ran"),
+        Column(
+            "change",
+            lambda row: _name(trial, row),
+            _NAME,
+            help="what was set while these steps ran",
+            word_cells=_NAME_CELLS,
+        ),
+        Column("measured", _measured, FIGURE, help="speed-up of the step, and its 90 % interval over rounds"),
         *((expected,) if any(map(_expected, rows)) else ()),
-        Column("measured", lambda row: row.speedup, _FACTOR, help="speed-up of the step, paired by rounds"),
-        Column("90 % interval", _interval, FIGURE, help="Student's interval of the mean log ratio over rounds"),
         Column("step", lambda row: row.step_ms, Format(numbers.significant, "ms"), help="mean step with the change"),
-        Column("worth it?", lambda row: verdict(trial, row), help="worth it from 3 % on"),
-        absent="Nothing could be tried.",
+        Column("worth it?", lambda row: _WORDS[row.outcome], help="worth it from 3 % on"),
+        absent="There was no setting to try.",
     )
+
+
+def ceilings(trial: Trial) -> str:
+    """What no advice on the input, or around the model, can pass; empty where that was not measured.
+
+    Args:
+        trial: The result.
+    """
+    found = [
+        f"{numbers.factor(max(1.0, row.speedup))} {_CEILINGS[row.arm.ceiling]}"
+        for row in trial.tried
+        if row.arm.ceiling and row.speedup is not None
+    ]
+    return f"At most {', '.join(found)}." if found else ""
+
+
+def notes(trial: Trial) -> list[tuple[str, str]]:
+    """What must be known of some rows: a label, and a sentence.
+
+    Args:
+        trial: The result.
+    """
+    rows = [row for row in (*trial.tried, trial.together) if row is not None and not row.arm.ceiling]
+    found = [("failed", f"{row.arm.name} ({plain.sentence(row.why)})") for row in rows if row.outcome == "failed"]
+    if unclear := [
+        f"{row.arm.name} ({row.why})" if row.why else row.arm.name for row in rows if row.outcome == "undecided"
+    ]:
+        found.append(("unclear", f"{numbers.listed(unclear)}: more --seconds decide it"))
+    if other := [row.arm.name for row in trial.tried if row.changes_numbers and row.outcome in ("faster", "undecided")]:
+        found.append(("weights", f"{numbers.listed(other)} changes them: compare the loss, too"))
+    return found
 
 
 def left_table(trial: Trial) -> Table:
@@ -61,15 +99,13 @@ def left_table(trial: Trial) -> Table:
 
 
 def _name(trial: Trial, row: Tried) -> str:
-    if row.arm.ceiling:
-        return f"{row.arm.name} ({_CEILINGS[row.arm.ceiling]})"
     name = f"{row.arm.name} (per sample)" if row.per_sample else row.arm.name
     return f"together: {name}" if row is trial.together else name
 
 
 def _expected(row: Tried) -> str | None:
     if row.arm.expected is not None:
-        return wording.about(row.arm.expected)
+        return _estimate(row.arm.expected.speedup, *row.arm.expected.speedup_range)
     return None if row.arm.promised_speedup is None else f"at most {numbers.factor(row.arm.promised_speedup)}"
 
 
@@ -78,24 +114,17 @@ def bound(row: NotTried) -> str | None:
     return None if row.promised_speedup is None else f"at most {numbers.factor(row.promised_speedup)}"
 
 
-def _interval(row: Tried) -> str | None:
-    if row.speedup_lower is None or row.speedup_upper is None:
+def _measured(row: Tried) -> str | None:
+    if row.speedup is None:
         return None
-    return f"{numbers.factor(row.speedup_lower)} to {numbers.factor(row.speedup_upper)}"
+    if row.speedup_lower is None or row.speedup_upper is None:
+        return numbers.factor(row.speedup)
+    return _estimate(row.speedup, row.speedup_lower, row.speedup_upper)
 
 
-def verdict(trial: Trial, row: Tried) -> str:
-    """Whether a change is worth making, in words.
-
-    Args:
-        trial: That it is part of.
-        row: It.
-    """
-    if row.arm.ceiling:
-        return "not a change"
-    joined = " " if row.outcome == "undecided" else ": "
-    words = f"{_WORDS[row.outcome]}{joined}{plain.sentence(row.why)}" if row.why else _WORDS[row.outcome]
-    return f"{words}; the weights come out differently" if row.changes_numbers and row.outcome != "failed" else words
+def _estimate(speedup: float, lower: float, upper: float) -> str:
+    """``1.94x (1.90 to 1.98)``."""
+    return f"{numbers.factor(speedup)} ({' to '.join(numbers.factor(end).rstrip('x') for end in (lower, upper))})"
 
 
 def best(trial: Trial) -> Tried | None:
@@ -120,8 +149,7 @@ def outcome_of(trial: Trial, rule: str) -> str:
     row = next((one for one in trial.tried if rule in one.arm.rules), None)
     if row is None or row.speedup is None:
         return ""
-    interval = _interval(row)
-    words = f"{numbers.factor(row.speedup)} measured" + (f" ({interval})" if interval else "")
+    words = f"{_measured(row)} measured"
     return words if row.outcome == "faster" else f"{words}: {_WORDS[row.outcome]}"
 
 
@@ -151,7 +179,9 @@ def headline(trial: Trial) -> str:
         return "Nothing was measured in this time: try longer, with --seconds."
     if found is None or found.step_ms is None or found.speedup is None:
         if is_undecided(trial):
-            return "Nothing is decided yet: try longer, with --seconds."
+            return "Nothing is clear yet: try longer, with --seconds."
+        if not any(not row.arm.ceiling for row in trial.tried):
+            return "There is no advice that is a setting to try."
         return "Nothing that was tried is faster."
     per = "for as many samples" if found.per_sample else "a step"
     return (

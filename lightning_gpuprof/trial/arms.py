@@ -249,7 +249,5 @@ def loader_arms(cpus: int) -> tuple[Arm, ...]:
     counts = sorted({count for count in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if count < cpus} | {cpus})
     settings: list[dict[str, Value]] = [{"num_workers": 0}]
     settings += [{"num_workers": count, "persistent_workers": True} for count in counts]
-    return tuple(
-        Arm(name=f"num_workers={one['num_workers']}", changes=(Change(call="DataLoader", arguments=one),))
-        for one in settings
-    )
+    changes = [Change(call="DataLoader", arguments=one) for one in settings]
+    return tuple(Arm(name=title(change), changes=(change,)) for change in changes)

@@ -11,6 +11,7 @@ import msgspec
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import AROUND, BASE, INPUT, Added, Arm, Block, Plan, Skipped
+from lightning_gpuprof.trial.arms import title
 from lightning_gpuprof.trial.at_start import variables
 from lightning_gpuprof.trial.judging import LEAST_ROUNDS, Paired, faster_arms, paired
 
@@ -136,15 +137,9 @@ class Schedule:
         if best is None or not best.changes[0].arguments.get("num_workers"):
             return ()
         change = best.changes[0]
-        return [
-            Arm(
-                name=f"{best.name}, prefetch_factor={depth}",
-                changes=(_with(change, prefetch_factor=depth),),
-                rules=best.rules,
-            )
-            for depth in (4, 8)
-            if change.arguments.get("prefetch_factor") != depth
-        ]
+        depths = [depth for depth in (4, 8) if change.arguments.get("prefetch_factor") != depth]
+        finer = [_with(change, prefetch_factor=depth) for depth in depths]
+        return [Arm(name=title(change), changes=(change,), rules=best.rules) for change in finer]
 
 
 def combined(arms: Sequence[Arm]) -> Arm | None:

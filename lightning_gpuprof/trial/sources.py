@@ -196,6 +196,18 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()  # of its own: what a step asks of it (a gradient) does not last
 
 
+def has_already(combined: Any, arguments: Mapping[str, Value]) -> bool:
+    """Whether all DataLoaders of a CombinedLoader have these arguments.
+
+    Args:
+        combined: With all loaders of the training.
+        arguments: Of ``DataLoader``.
+    """
+    loaders = [loader for loader in combined.flattened if isinstance(loader, DataLoader)]
+    absent = object()
+    return all(getattr(loader, name, absent) == value for loader in loaders for name, value in arguments.items())
+
+
 def changed(combined: Any, arguments: Mapping[str, Value]) -> Any:
     """A CombinedLoader whose DataLoaders have other arguments, and workers of their own.
 

@@ -20,7 +20,7 @@ from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, S
 from lightning_gpuprof.trial.at_start import needs_process, runtime_part
 from lightning_gpuprof.trial.harmless import LeftOut, do_nothing, keep_learning_rates
 from lightning_gpuprof.trial.schedule import Schedule
-from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed, mean_samples
+from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed, has_already, mean_samples
 from lightning_gpuprof.trial.switches import Switched, switched
 
 LEAST_STEPS = 4
@@ -334,6 +334,8 @@ class InterleavedTrial:
             assert self._first is not None
             return ReplaySource(self._first)
         if settings.loader:
+            if not settings.switches and has_already(self._combined, settings.loader):
+                raise TrialError("the program has it already")
             return LoaderSource(changed(self._combined, settings.loader))
         return self._sources[BASE]
 

@@ -2,21 +2,82 @@
 
 from __future__ import annotations
 
+import io
+from typing import Any
+
 import pytest
+from rich.console import Console
 
-from lightning_gpuprof.model.trial import Arm, Outcome, Trial, Tried
-from lightning_gpuprof.sinks.trial_tables import verdict
+from lightning_gpuprof.model.finding import Expected
+from lightning_gpuprof.model.trial import Arm, Ceiling, Outcome, Trial, Tried
+from lightning_gpuprof.sinks.trial_screen import render
+from lightning_gpuprof.sinks.trial_tables import headline, notes, tried_table
 
 
-@pytest.mark.parametrize(
-    ("outcome", "said"),
-    [
-        ("faster", "worth it; the weights come out differently"),
-        ("no gain", "no gain; the weights come out differently"),
-        ("failed", "failed: out of memory"),
-    ],
+def test_a_change_of_the_numbers_is_said_unless_it_could_not_be_made() -> None:
+    rows = [
+        tried("precision=bf16-mixed", "faster", changes_numbers=True),
+        tried("precision=16-mixed", "slower", changes_numbers=True),
+        tried("batch_size=64", "failed", changes_numbers=True, why="OutOfMemoryError: CUDA out of memory."),
+        tried("benchmark=True", "undecided", why="in 2 rounds"),
+    ]
+    assert notes(Trial(tried=tuple(rows))) == [
+        ("failed", "batch_size=64 (OutOfMemoryError: CUDA out of memory.)"),
+        ("unclear", "benchmark=True (in 2 rounds): more --seconds decide it"),
+        ("weights", "precision=bf16-mixed changes them: compare the loss, too"),
+    ]
+
+
+def tried(name: str, outcome: Outcome = "faster", **facts: Any) -> Tried:
+    """A row."""
+    return Tried(arm=Arm(name=name), outcome=outcome, **facts)
+
+
+def ceiling(kind: Ceiling, speedup: float) -> Tried:
+    """A row of a ceiling."""
+    return Tried(arm=Arm(name=kind, ceiling=kind), outcome="faster", speedup=speedup, step_ms=10.0)
+
+
+TRIAL = Trial(
+    command=("python", "-m", "examples.digits", "fit", "--config", "configs/digits.yaml"),
+    device="NVIDIA H100 80GB HBM3",
+    base_step_ms=227.0,
+    tried=(
+        ceiling("input", 3.02),
+        Tried(
+            arm=Arm(
+                name="num_workers=2, persistent_workers=True",
+                expected=Expected(whole_ms=227.0, step_ms=119.0, lower_ms=113.0, upper_ms=133.0),
+            ),
+            outcome="faster",
+            step_ms=117.0,
+            speedup=1.94,
+            speedup_lower=1.9,
+            speedup_upper=1.98,
+        ),
+        tried("log_every_n_steps=50", "no gain", speedup=1.0, step_ms=227.0),
+        ceiling("around the model", 1.01),
+        tried("batch_size=4096", "failed", why="OutOfMemoryError: CUDA out of memory."),
+        tried("enable_progress_bar=False", "undecided", speedup=1.04, rounds=1),
+    ),
+    seconds=58.0,
 )
-def test_a_change_of_the_numbers_is_said_unless_it_could_not_be_made(outcome: Outcome, said: str) -> None:
-    why = "out of memory" if outcome == "failed" else ""
-    row = Tried(arm=Arm(name="precision=bf16-mixed"), outcome=outcome, changes_numbers=True, why=why)
-    assert verdict(Trial(tried=(row,)), row) == said
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_names_and_numbers_of_a_trial_are_whole_on_a_terminal(width: int) -> None:
+    out = io.StringIO()
+    Console(file=out, width=width).print(render(TRIAL, width=width))
+    assert max(map(len, out.getvalue().splitlines())) <= width
+    text = " ".join(out.getvalue().split())
+    assert "…" not in text
+    for word in ("persistent_workers=True", "log_every_n_steps=50", "enable_progress_bar=False", "1.94x", "(1.90"):
+        assert word in text
+    assert "At most 3.02x with a perfect loader, 1.01x without callbacks, logging and progress bar." in text
+    assert "failed: batch_size=4096 (OutOfMemoryError: CUDA out of memory.)" in text
+
+
+def test_ceilings_are_no_changes() -> None:
+    names = [row[0].text for row in tried_table(TRIAL).rows]
+    assert not {"input", "around the model"} & set(names)
+    assert headline(Trial(tried=TRIAL.tried[:1], base_step_ms=1.0)) == "There is no advice that is a setting to try."

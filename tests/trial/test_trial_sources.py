@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, changed
+from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, changed, has_already
 
 LENGTH = 24
 
@@ -111,6 +111,12 @@ def test_other_arguments_are_those_of_a_copy() -> None:
         assert taken(source, 3) == [0, 2, 4]
     finally:
         source.close()
+
+
+def test_what_all_loaders_have_is_no_change() -> None:
+    own = combined(plain(num_workers=2), plain(num_workers=2, prefetch_factor=4))
+    assert has_already(own, {"num_workers": 2, "pin_memory": False})
+    assert not has_already(own, {"num_workers": 2, "prefetch_factor": 4})
 
 
 def test_without_workers_nothing_of_theirs_stays() -> None:

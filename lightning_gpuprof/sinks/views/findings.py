@@ -73,7 +73,9 @@ def tried(report: Report) -> str:
     trial = report.trial
     if trial is None:
         return ""
-    lead = f"<p>{bdi(trial_tables.headline(trial))}</p>\n"
+    notes = [f"{label.capitalize()}: {text}." for label, text in trial_tables.notes(trial)]
+    said = (trial_tables.headline(trial), trial_tables.ceilings(trial), *notes)
+    lead = "".join(f"<p>{bdi(text)}</p>\n" for text in said if text)
     return section("tried", trial_tables.tried_table(trial), lead, unfolded_on_click((trial_tables.left_table(trial),)))
 
 
