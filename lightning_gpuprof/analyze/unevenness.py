@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.evenness import Drift, Growth, LevelChange, SpeedChange, Stretch
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
@@ -68,14 +69,16 @@ def level_change(metrics: Metrics) -> LevelChange | Unmeasured | None:
     change = None if slow is fast else speed_change(slow, fast)
     if change is None:
         return None
-    recoverable_ms = sum(max(0.0, level.period_ms - fast.period_ms) * level.count for level in levels) / steps
+    excess_ms = sum(max(0.0, level.period_ms - fast.period_ms) * level.count for level in levels) / steps
     return LevelChange(
         change=change,
         levels=levels,
-        steps=steps,
-        mean_ms=sum(level.period_ms * level.count for level in levels) / steps,
-        recoverable_ms=recoverable_ms,
-        lower_ms=min(recoverable_ms, change.lower_ms * slow.count / steps),
+        cost=Cost(
+            ms=excess_ms,
+            lower_ms=min(excess_ms, change.lower_ms * slow.count / steps),
+            step_ms=sum(level.period_ms * level.count for level in levels) / steps,
+            steps=steps,
+        ),
         queued=_queued_meanwhile(metrics, change, levels),
         by_design=_by_design(levels, change),
         fills_a_cache=_fills_a_cache(metrics, levels, change),

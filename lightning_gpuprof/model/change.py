@@ -38,14 +38,15 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
         return (*((_call(self.call, self.arguments),) if self.arguments else ()), *self.add)
 
 
-def batch_size(now: int, new: int) -> Change:
-    """Another batch size of the DataLoader.
+def setting(call: str, **values: tuple[Value, Value]) -> Change:
+    """Arguments of one call.
 
     Args:
-        now: That of the run.
-        new: The one to set.
+        call: What is called, as users write it.
+        **values: By name, the value of the run (None: not known) and the one to set.
     """
-    return Change(call="DataLoader", arguments={"batch_size": new}, before={"batch_size": now})
+    before: dict[str, Value] = {name: now for name, (now, _) in values.items() if now is not None}
+    return Change(call=call, arguments={name: new for name, (_, new) in values.items()}, before=before)
 
 
 def _call(name: str, arguments: dict[str, Value]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.attention import AttentionOperators
+from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.device_step import STARVED_RATIO
 from lightning_gpuprof.model.matrix_kernels import MisalignedProduct, OffTensorCores, ProductKind
 from lightning_gpuprof.model.measured_time import Measured
@@ -103,8 +104,12 @@ class DeviceRun:
                 found.append((window, mfu))
         return found
 
-    def per_step(self, of_window_us: Callable[[DeviceWindow], float]) -> Measured:
-        """A time per step over all windows.
+    def cost(self, time: Measured) -> Cost:
+        """What kernels cost a step."""
+        return Cost(ms=time.ms, lower_ms=time.lower_ms, step_ms=self.period_ms, steps=self.steady_steps)
+
+    def per_step(self, of_window_us: Callable[[DeviceWindow], float]) -> Cost:
+        """What kernels cost a step, over all windows.
 
         Args:
             of_window_us: Durations of kernels of a window, in microseconds.
@@ -112,7 +117,7 @@ class DeviceRun:
         Raises:
             MissingSignal: It is no possible number.
         """
-        return Measured.over([window.per_step_ms(of_window_us(window)) for window in self.windows])
+        return self.cost(Measured.over([window.per_step_ms(of_window_us(window)) for window in self.windows]))
 
 
 @dataclass(frozen=True, kw_only=True)

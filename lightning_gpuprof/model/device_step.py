@@ -206,6 +206,11 @@ class ExplainedStep(DeviceStep):
         return (self.window.kernels or 0) / self.steps
 
     @property
+    def us_per_kernel(self) -> float:
+        """Time from one kernel to the next, if they were spread over the step."""
+        return self.period_ms * 1e3 / self.kernels_per_step
+
+    @property
     def mean_kernel_us(self) -> float:
         """Of the window; 0 where it holds none."""
         facts = self.analysis.kernels

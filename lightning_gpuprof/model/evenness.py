@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.phases import Phase
 
 _COMPUTING_RATIO = 0.7
@@ -151,11 +152,8 @@ class LevelChange:
 
     change: SpeedChange
     levels: tuple[Stretch, ...]
-    steps: int
-    mean_ms: float
-    recoverable_ms: float
+    cost: Cost
     """Excess of all slower levels over the fastest."""
-    lower_ms: float
     queued: float | None
     """Launches by which the host was ahead at the end of the fast part, if the slow one is the device's own pace; inf
     where that is no explanation. None: no window tells how much is launched in a step."""
@@ -185,11 +183,8 @@ class Growth:
     mean_ms: float
 
     @property
-    def excess_ms(self) -> float:
-        """Of the mean step over one of the first fifth."""
-        return self.mean_ms - self.first_ms
-
-    @property
-    def lower_ms(self) -> float:
-        """Lower bound of the excess, as far as the change is certain."""
-        return 0.0 if self.change is None else self.excess_ms * self.change.lower_ms / self.whole_ms
+    def cost(self) -> Cost:
+        """The excess of the mean step over one of the first fifth, as far as the change is certain."""
+        excess_ms = self.mean_ms - self.first_ms
+        lower_ms = 0.0 if self.change is None else excess_ms * self.change.lower_ms / self.whole_ms
+        return Cost(ms=excess_ms, lower_ms=lower_ms, step_ms=self.mean_ms, steps=self.steps)

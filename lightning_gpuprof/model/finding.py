@@ -183,6 +183,31 @@ def worthwhile(recoverable_ms: float, period_ms: float) -> bool:
     return recoverable_ms >= MIN_COST_MS and recoverable_ms >= MIN_GAIN_RATIO * period_ms
 
 
+CRITICAL_STEPS = 20
+"""Steady steps that a critical finding needs. TraceML."""
+
+MIN_STEPS = 10
+"""Steady steps that a warning needs. Heuristic, after TraceML (2 to warn)."""
+
+WARNING_RATIO = 0.10
+"""Lower bound of the share from which a finding is a warning. TraceML."""
+
+CRITICAL_RATIO = 0.20
+"""Lower bound of the share from which a finding is critical. TraceML."""
+
+
+def severity(lower_ratio: float, steps: int) -> Severity:
+    """Severity by the lower bound of the share and the number of steps that it rests on.
+
+    Args:
+        lower_ratio: Lower bound of the share, 0 to 1.
+        steps: Number of steady steps.
+    """
+    if lower_ratio >= CRITICAL_RATIO and steps >= CRITICAL_STEPS:
+        return "critical"
+    return "warning" if lower_ratio >= WARNING_RATIO and steps >= MIN_STEPS else "info"
+
+
 def speedup(recoverable_ms: float, period_ms: float) -> float:
     """Amdahl's bound ``T / (T - R)``.
 

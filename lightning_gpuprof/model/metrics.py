@@ -5,17 +5,20 @@ Built by ``analyze``; rules only compare and put into words.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.contention import Contention
+from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.curves import Curve, Marks
 from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.evenness import Evenness, Growth, LevelChange
+from lightning_gpuprof.model.finding import MIN_STEPS
 from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.host_limit import HostLimit
@@ -24,10 +27,10 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Fetch, Loading, Starving
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.memory_use import MemoryHolders
-from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured, require_possible
 from lightning_gpuprof.model.numbers import listed, numbered
 from lightning_gpuprof.model.outliers import Outliers, Stalls
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.python_time import PythonTime
 from lightning_gpuprof.model.report import (
     CallbackRow,
@@ -41,9 +44,18 @@ from lightning_gpuprof.model.report import (
     Validity,
     Wall,
 )
-from lightning_gpuprof.model.share import Share
+from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, PythonThread, Waiting
 from lightning_gpuprof.model.window import WindowFacts
+
+OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
+"""Parts of the wall time outside the steps that a run can do less of."""
+
+MIN_OUTSIDE_S = 1.0
+"""Seconds outside the steps from which a run of few steps is judged by them. Heuristic."""
+
+MOSTLY_OUTSIDE_RATIO = 0.5
+"""Their share of the run, likewise. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,10 +364,160 @@ class Metrics:
     transfer_hooks: tuple[HookShare, ...] = ()
     """Hooks of the user's own around the move of the batch, largest first."""
 
+    def condition(self, name: str) -> Value:
+        """A fact about the run by its dotted name, such as ``loader.num_workers``; None if it is not known."""
+        return self.run.get(name)
+
+    def positive(self, name: str) -> int | None:
+        """A fact that is a size or a count above 0; None if it is not known, or none."""
+        value = self.run.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+    @property
+    def is_cpu_only(self) -> bool | None:
+        """Whether the model runs on the CPU, so that host time is the model's own time; None: not known."""
+        device = self.run.get("device.type")
+        return None if device is None else device == "cpu"
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether several ranks train together, so that a rank may wait for another inside its backward pass."""
+        return (self.positive("trainer.world_size") or 1) > 1
+
+    @property
+    def step_ms(self) -> float:
+        """Median step time of the steady unprofiled steps in ms.
+
+        Raises:
+            MissingSignal: There are fewer than :data:`MIN_STEPS` such steps, or their step time is no positive number.
+        """
+        return self.require_steady()
+
+    def require_steady(self) -> float:
+        """:attr:`step_ms`, for rules that need steady steps and not their time.
+
+        Raises:
+            MissingSignal: As :attr:`step_ms`.
+        """
+        steady, period_ms = self.steps.steady_count, self.period_ms
+        if steady < MIN_STEPS:
+            raise MissingSignal(f"{steady} steady steps were measured, {MIN_STEPS} are needed")
+        if period_ms is None or not math.isfinite(period_ms) or period_ms <= 0:
+            raise MissingSignal("the step time was not measured")
+        return period_ms
+
+    def share_of(self, phase: Phase) -> Share:
+        """Share of a phase in steady steps.
+
+        Raises:
+            MissingSignal: The phase was not measured.
+        """
+        share = self.share(phase)
+        if share is None or not usable(share):
+            raise MissingSignal(f"the share of {phase} in the steps was not measured")
+        return share
+
+    def cost(
+        self, ms: float, lower_ms: float, *, step_ms: float | None = None, most_ratio: float | None = math.inf
+    ) -> Cost:
+        """What something costs an ordinary step.
+
+        Args:
+            ms: Per step.
+            lower_ms: The part of it that is certain.
+            step_ms: Of a mean step, for instance; default: :attr:`step_ms`.
+            most_ratio: As :attr:`Cost.most_ratio`.
+
+        Raises:
+            MissingSignal: As :attr:`step_ms`.
+        """
+        step_ms = self.step_ms if step_ms is None else step_ms
+        steps = self.steps.steady_count
+        return Cost(ms=ms, lower_ms=lower_ms, step_ms=step_ms, steps=steps, most_ratio=most_ratio)
+
+    def cost_of(self, share: Share) -> Cost:
+        """What something costs an ordinary step, by its share.
+
+        Raises:
+            MissingSignal: As :attr:`step_ms`.
+        """
+        return self.cost(share.median_ms, share.lower_ratio * self.step_ms)
+
+    def run_cost(self, seconds: float, lower_s: float | None = None) -> Cost:
+        """What something costs outside of the ordinary steps, spread over all steps of the run.
+
+        Args:
+            seconds: In all.
+            lower_s: The part of it that is certain; default: all.
+
+        Raises:
+            MissingSignal: As :attr:`run_s`.
+        """
+        per_step = 1e3 / self.steps.count
+        return Cost(
+            ms=seconds * per_step,
+            lower_ms=(seconds if lower_s is None else lower_s) * per_step,
+            step_ms=self.run_ms_per_step,
+            steps=max(MIN_STEPS if self.is_mostly_outside else 0, self.steps.steady_count),
+        )
+
+    @property
+    def run_s(self) -> float:
+        """Wall time without set-up and tear-down, in seconds: what shares outside the steps refer to.
+
+        Raises:
+            MissingSignal: The run has fewer than :data:`MIN_STEPS` steps, and is not mostly outside of them; or no wall
+                time was measured.
+        """
+        if self.steps.count < MIN_STEPS and not self.is_mostly_outside:
+            raise MissingSignal(f"{self.steps.count} steps were run, {MIN_STEPS} are needed")
+        return self._run_s
+
+    @property
+    def run_ms_per_step(self) -> float:
+        """:attr:`run_s` spread over all steps, in ms: with everything that happens between and beside steps."""
+        return self.run_s * 1e3 / self.steps.count
+
+    @property
+    def outside_s(self) -> Mapping[Part, float]:
+        """Seconds of the run outside its steps: validation, checkpoints and gaps between epochs."""
+        return {part: self.wall.parts.get(part, 0.0) for part in OUTSIDE_PARTS}
+
+    @property
+    def is_mostly_outside(self) -> bool:
+        """Whether most of the run, and no moment, is outside the steps: then it needs no number of steps to say so."""
+        try:
+            total_s = self._run_s
+        except MissingSignal:
+            return False
+        spent_s = sum(self.outside_s.values())
+        return self.steps.count >= 1 and spent_s >= max(MIN_OUTSIDE_S, MOSTLY_OUTSIDE_RATIO * total_s)
+
+    @property
+    def _run_s(self) -> float:
+        parts = self.wall.parts
+        # What no record accounts for is a difference and may be a little below 0.
+        measured_s = (part_s for part, part_s in parts.items() if part != "unexplained")
+        require_possible("a part of the wall time", *measured_s)
+        left_s = self.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
+        if not math.isfinite(left_s) or left_s <= 0:
+            raise MissingSignal("the wall time of the run was not measured")
+        return left_s
+
     @property
     def period_ms(self) -> float | None:
         """Median step time of steady unprofiled steps in ms; None if there are none."""
         return self.steps.period_ms.median if self.steps.period_ms else None
+
+    @property
+    def batch_size(self) -> int | None:
+        """Of the training loader; None: not known, or the dataset makes its batches itself."""
+        return self.loader.batch_size if self.loader is not None else None
+
+    @property
+    def num_workers(self) -> int | None:
+        """Of the training loader; None: not known."""
+        return self.loader.num_workers if self.loader is not None else None
 
     @property
     def interpreter_is_held(self) -> bool:

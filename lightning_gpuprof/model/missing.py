@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lightning_gpuprof.errors import GpuProfError
+from lightning_gpuprof.model.numbers import possible
 
 _Measured = TypeVar("_Measured")
 
@@ -41,3 +42,13 @@ def measured(value: _Measured | Unmeasured) -> _Measured:
     if isinstance(value, Unmeasured):
         raise MissingSignal(value.why)
     return value
+
+
+def require_possible(what: str, *values: float) -> None:
+    """Take impossible numbers for what they are: not measured.
+
+    Raises:
+        MissingSignal: One of the values is negative or not finite.
+    """
+    if not all(possible(value) for value in values):
+        raise MissingSignal(f"{what} is no possible number")

@@ -241,6 +241,16 @@ def cpus(value: float) -> str:
     return f"{text} CPU" if text == "1" else f"{text} CPUs"
 
 
+def of_each_step(ms: float, step_ms: float) -> str:
+    """``20.0 ms of each 50.0 ms step (40 %)``; kernels that overlap may add up to more than the step.
+
+    Args:
+        ms: Time per step in ms.
+        step_ms: The step time in ms.
+    """
+    return f"{millis(ms)} of each {millis(step_ms)} step ({percent(min(1.0, ms / step_ms))})"
+
+
 def counted(number: int, noun: str) -> str:
     """A count with its noun in the right number: ``1 step``, ``12 steps``.
 

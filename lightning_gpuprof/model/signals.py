@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping
 
 from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.finding import MIN_STEPS as MIN_STEPS
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import MOSTLY_OUTSIDE_RATIO as MOSTLY_OUTSIDE_RATIO
+from lightning_gpuprof.model.metrics import OUTSIDE_PARTS as OUTSIDE_PARTS
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.missing import require_possible as require_possible
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.share import usable
-
-MIN_STEPS = 10
-"""Steady steps that a warning needs. Heuristic, after TraceML (2 to warn)."""
-
 
 _PERIODIC_FACTOR = 1.5
 """Total over median from which something happens only every few steps. Heuristic."""
@@ -23,77 +23,60 @@ _PERIODIC_FACTOR = 1.5
 _MAX_DELAYED_RATIO = 0.95
 """Waiting for a CPU beyond which nothing can be told. Heuristic."""
 
-OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
-"""Parts of the wall time outside the steps that a run can do less of."""
 
-MIN_OUTSIDE_S = 1.0
-"""Seconds outside the steps from which a run of few steps is judged by them. Heuristic."""
+def condition(metrics: Metrics, name: str) -> Value:
+    """As :meth:`Metrics.condition`.
 
-MOSTLY_OUTSIDE_RATIO = 0.5
-"""Their share of the run, likewise. Heuristic."""
-
-
-def require_possible(what: str, *values: float) -> None:
-    """Take impossible numbers for what they are: not measured.
-
-    Raises:
-        MissingSignal: One of the values is negative or not finite.
+    Args:
+        metrics: The run.
+        name: Of the fact.
     """
-    if not all(possible(value) for value in values):
-        raise MissingSignal(f"{what} is no possible number")
+    return metrics.condition(name)
 
 
 def steady_period_ms(metrics: Metrics) -> float:
-    """Median step time of the steady unprofiled steps in ms.
-
-    Raises:
-        MissingSignal: There are fewer than :data:`MIN_STEPS` such steps, or their step time is no positive number.
-    """
-    steady = metrics.steps.steady_count
-    if steady < MIN_STEPS:
-        raise MissingSignal(f"{steady} steady steps were measured, {MIN_STEPS} are needed")
-    period_ms = metrics.period_ms
-    if period_ms is None or not math.isfinite(period_ms) or period_ms <= 0:
-        raise MissingSignal("the step time was not measured")
-    return period_ms
+    """As :attr:`Metrics.step_ms`."""
+    return metrics.step_ms
 
 
 def step_share(metrics: Metrics, phase: Phase) -> Share:
-    """Share of a phase in steady steps.
+    """As :meth:`Metrics.share_of`.
 
     Args:
         metrics: The run.
         phase: Which phase.
-
-    Raises:
-        MissingSignal: The phase was not measured.
     """
-    share = metrics.share(phase)
-    if share is None or not usable(share):
-        raise MissingSignal(f"the share of {phase} in the steps was not measured")
-    return share
-
-
-def condition(metrics: Metrics, name: str) -> Value:
-    """A fact about the run by its dotted name; None if it is not known.
-
-    Args:
-        metrics: The run.
-        name: Such as ``loader.num_workers``.
-    """
-    return metrics.run.get(name)
+    return metrics.share_of(phase)
 
 
 def is_cpu_only(metrics: Metrics) -> bool | None:
-    """Whether the model runs on the CPU, so that host time is the model's own time; None: not known."""
-    device = condition(metrics, "device.type")
-    return None if device is None else device == "cpu"
+    """As :attr:`Metrics.is_cpu_only`."""
+    return metrics.is_cpu_only
 
 
 def is_distributed(metrics: Metrics) -> bool:
-    """Whether several ranks train together, so that a rank may wait for another inside its backward pass."""
-    ranks = condition(metrics, "trainer.world_size")
-    return isinstance(ranks, int) and ranks > 1
+    """As :attr:`Metrics.is_distributed`."""
+    return metrics.is_distributed
+
+
+def run_s(metrics: Metrics) -> float:
+    """As :attr:`Metrics.run_s`."""
+    return metrics.run_s
+
+
+def run_ms_per_step(metrics: Metrics) -> float:
+    """As :attr:`Metrics.run_ms_per_step`."""
+    return metrics.run_ms_per_step
+
+
+def is_mostly_outside(metrics: Metrics) -> bool:
+    """As :attr:`Metrics.is_mostly_outside`."""
+    return metrics.is_mostly_outside
+
+
+def outside_s(metrics: Metrics) -> Mapping[Part, float]:
+    """As :attr:`Metrics.outside_s`."""
+    return metrics.outside_s
 
 
 def machine_busy_ratio(metrics: Metrics) -> float | None:
@@ -171,52 +154,6 @@ def delayed_ratio(metrics: Metrics) -> float:
     """Share of the step time in which the main thread had no CPU, at most 0.95; 0 if that was not measured."""
     delay = metrics.cpu.run_delay_ratio
     return min(delay, _MAX_DELAYED_RATIO) if delay is not None and possible(delay) else 0.0
-
-
-def run_s(metrics: Metrics) -> float:
-    """Wall time without set-up and tear-down, in seconds: what shares outside the steps refer to.
-
-    Raises:
-        MissingSignal: The run has fewer than :data:`MIN_STEPS` steps, and is not mostly outside of them; or no wall
-            time was measured.
-    """
-    if metrics.steps.count < MIN_STEPS and not is_mostly_outside(metrics):
-        raise MissingSignal(f"{metrics.steps.count} steps were run, {MIN_STEPS} are needed")
-    return _run_s(metrics)
-
-
-def outside_s(metrics: Metrics) -> Mapping[Part, float]:
-    """Seconds of the run outside its steps: validation, checkpoints and gaps between epochs."""
-    return {part: metrics.wall.parts.get(part, 0.0) for part in OUTSIDE_PARTS}
-
-
-def is_mostly_outside(metrics: Metrics) -> bool:
-    """Whether most of the run, and no moment, is outside the steps: then it needs no number of steps to say so."""
-    try:
-        total_s = _run_s(metrics)
-    except MissingSignal:
-        return False
-    spent_s = sum(outside_s(metrics).values())
-    return metrics.steps.count >= 1 and spent_s >= max(MIN_OUTSIDE_S, MOSTLY_OUTSIDE_RATIO * total_s)
-
-
-def _run_s(metrics: Metrics) -> float:
-    parts = metrics.wall.parts
-    # What no record accounts for is a difference and may be a little below 0.
-    require_possible("a part of the wall time", *(part_s for part, part_s in parts.items() if part != "unexplained"))
-    left_s = metrics.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
-    if not math.isfinite(left_s) or left_s <= 0:
-        raise MissingSignal("the wall time of the run was not measured")
-    return left_s
-
-
-def run_ms_per_step(metrics: Metrics) -> float:
-    """:func:`run_s` spread over all steps, in ms: the step time with everything that happens between and beside steps.
-
-    Raises:
-        MissingSignal: As :func:`run_s`.
-    """
-    return run_s(metrics) * 1e3 / metrics.steps.count
 
 
 def validation_loader(metrics: Metrics) -> tuple[int, int]:

@@ -9,25 +9,31 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar
 
-from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.change import Change, setting
 from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.finding import (
+    CRITICAL_RATIO,
+    CRITICAL_STEPS,
     MIN_COST_MS,
     MIN_GAIN_RATIO,
+    WARNING_RATIO,
     Evidence,
     Finding,
     Gain,
     Severity,
+    severity,
     speedup,
     worthwhile,
 )
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.model.numbers import millis, percent, possible
+from lightning_gpuprof.model.numbers import millis, of_each_step, percent, possible
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import (
@@ -61,16 +67,8 @@ else:
         return lambda cls: cls
 
 
-CRITICAL_STEPS = 20
-"""Steady steps that a critical finding needs. TraceML."""
-
-WARNING_RATIO = 0.10
-"""Lower bound of the share from which a finding is a warning. TraceML."""
-
-CRITICAL_RATIO = 0.20
-"""Lower bound of the share from which a finding is critical. TraceML."""
-
 Number = TypeVar("Number", int, float)
+Signal = TypeVar("Signal")
 
 
 class Rule(Protocol):
@@ -125,7 +123,7 @@ class Words(TypedDict):
     subject: str
     summary: str
     advice: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Evidence | None, ...]
     confidence: NotRequired[float]
     explains: NotRequired[Claim | None]
     change: NotRequired[Change | None]
@@ -156,6 +154,7 @@ class BaseRule:
     """Where each threshold comes from; a rule that is decorated by hand as well loses it from its fields."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "id" in vars(cls):
             cls.__doc__ = cls.__doc__ or sys.modules[cls.__module__].__doc__
             dataclasses.dataclass(frozen=True, kw_only=True)(cls)
@@ -190,14 +189,26 @@ class BaseRule:
         source = source_of(type(self), threshold)
         return Evidence(name=name, value=value, unit=unit, limit=at if limit is None else limit, source=source)
 
+    @staticmethod
+    def fact(name: str, value: float | str | None, unit: str = "") -> Evidence | None:
+        """A number that is only shown, not held against a threshold; None where it was not measured.
+
+        Args:
+            name: What was measured.
+            value: In ``unit``.
+            unit: Empty where there is none.
+        """
+        return None if value is None else Evidence(name=name, value=value, unit=unit)
+
     def finding(
         self,
         *,
         subject: str,
         summary: str,
         advice: str,
-        evidence: tuple[Evidence, ...],
-        severity: Severity = "info",
+        evidence: tuple[Evidence | None, ...],
+        cost: Cost | None = None,
+        severity: Severity | None = None,
         gain: Gain | None = None,
         confidence: float | None = None,
         explains: Claim | None = None,
@@ -210,39 +221,61 @@ class BaseRule:
             subject: What is slow: a class, a device, a setting.
             summary: What was found, in sentences with numbers.
             advice: What to do, in sentences.
-            evidence: The numbers that it rests on.
-            severity: How bad it is.
-            gain: What a fix saves at most; None: not known, or nothing.
+            evidence: The numbers that it rests on; None among them was not measured.
+            cost: What it costs a step.
+            severity: How bad it is; default: by the cost, without one information.
+            gain: What a fix saves at most; default: the cost, if that is worthwhile.
             confidence: 0 to 1; default: :attr:`certainty`.
             explains: The time that it accounts for; default: :attr:`explains`.
             change: The advice as data.
             title: The fault in one short line; default: :attr:`title`.
         """
+        if cost is not None:
+            severity, gain = severity or cost.severity, gain or (cost.gain if cost.is_worth() else None)
         return Finding(
             rule=self.id,
             title=title or self.title,
             change=change,
-            severity=severity,
+            severity=severity or "info",
             subject=subject,
             summary=summary,
             advice=advice,
-            evidence=evidence,
+            evidence=tuple(one for one in evidence if one is not None),
             gain=gain,
             confidence=self.certainty if confidence is None else confidence,
             explains=explains or self.explains,
         )
 
 
-def severity(lower_ratio: float, steps: int) -> Severity:
-    """Severity by the lower bound of the share and the number of steps that it rests on.
+class FamilyRule(BaseRule, ABC, Generic[Signal]):
+    """A rule of a family whose rules judge the same signal."""
 
-    Args:
-        lower_ratio: Lower bound of the share, 0 to 1.
-        steps: Number of steady steps.
-    """
-    if lower_ratio >= CRITICAL_RATIO and steps >= CRITICAL_STEPS:
-        return "critical"
-    return "warning" if lower_ratio >= WARNING_RATIO and steps >= MIN_STEPS else "info"
+    def check(self, metrics: Metrics) -> Finding | None:
+        """Judge what the family looks at."""
+        found = self.look(metrics)
+        return None if found is None else self.judge(metrics, found)
+
+    @abstractmethod
+    def look(self, metrics: Metrics) -> Signal | None:
+        """What the family looks at; None: there is nothing to find.
+
+        Raises:
+            MissingSignal: It was not measured.
+            NotApplicable: It cannot be in this run.
+        """
+
+    @abstractmethod
+    def judge(self, metrics: Metrics, found: Signal) -> Finding | None:
+        """Judge it.
+
+        Args:
+            metrics: The run.
+            found: What the family looks at.
+
+        Raises:
+            MissingSignal: What the rule needs beside it was not measured.
+            NotApplicable: It cannot be in this run.
+        """
 
 
 def outside_severity(metrics: Metrics, ratio: float) -> Severity:
@@ -256,60 +289,18 @@ def outside_severity(metrics: Metrics, ratio: float) -> Severity:
     return severity(ratio, max(least, metrics.steps.steady_count))
 
 
-def gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain:
-    """Bound of what a fix gains.
-
-    Args:
-        recoverable_ms: R, recoverable time per step.
-        lower_ms: The same from the lower bound of the share; held within 0 and R.
-        period_ms: T, the step time that R is part of.
-    """
-    return Gain(
-        saved_ms_per_step=recoverable_ms,
-        speedup_max=speedup(recoverable_ms, period_ms),
-        saved_lower_ms_per_step=min(max(0.0, lower_ms), recoverable_ms),
-    )
-
-
-def worthwhile_gain(recoverable_ms: float, lower_ms: float, period_ms: float) -> Gain | None:
-    """:func:`gain`; None if R is not worthwhile.
-
-    Args:
-        recoverable_ms: R, recoverable time per step in ms.
-        lower_ms: Lower bound of R in ms.
-        period_ms: T, the step time in ms.
-    """
-    return gain(recoverable_ms, lower_ms, period_ms) if worthwhile(recoverable_ms, period_ms) else None
-
-
-def worthwhile_evidence(name: str, recoverable_ms: float, period_ms: float) -> Evidence:
-    """R's share of T, beside the least gain that makes any rule speak.
+def worthwhile_evidence(name: str, cost: Cost) -> Evidence:
+    """A cost beside the least gain that makes any rule speak.
 
     Args:
         name: What takes the time.
-        recoverable_ms: R, recoverable time per step in ms.
-        period_ms: T, the step time in ms.
+        cost: Its cost.
     """
-    return Evidence(
-        name=name,
-        value=recoverable_ms / period_ms,
-        unit="ratio",
-        limit=MIN_GAIN_RATIO,
-        source="the least worthwhile gain",
-    )
+    source = "the least worthwhile gain"
+    return Evidence(name=name, value=cost.ratio, unit="ratio", limit=MIN_GAIN_RATIO, source=source)
 
 
 def at_least(share: Share) -> str:
     """A share with its lower bound, where that is another number: ``83 % (at least 81 %)``."""
     median, lower = percent(share.median_ratio), percent(share.lower_ratio)
     return median if median == lower else f"{median} (at least {lower})"
-
-
-def of_each_step(ms: float, period_ms: float) -> str:
-    """``20.0 ms of each 50.0 ms step (40 %)``; kernels that overlap may add up to more than the step.
-
-    Args:
-        ms: Time per step in ms.
-        period_ms: T, the step time in ms.
-    """
-    return f"{millis(ms)} of each {millis(period_ms)} step ({percent(min(1.0, ms / period_ms))})"

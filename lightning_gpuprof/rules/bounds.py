@@ -10,7 +10,7 @@ from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline
 from lightning_gpuprof.model.numbers import counted, millis, possible
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Claim, Metrics, MissingSignal, measured, steady_period_ms, usable, worthwhile
+from lightning_gpuprof.rules.base import Claim, Metrics, MissingSignal, measured, usable, worthwhile
 
 
 def most_ms(claim: Claim, whole_ms: float, metrics: Metrics) -> float:
@@ -95,7 +95,7 @@ def workers_pace(metrics: Metrics) -> Pace | None:
         None without workers, or if the making of batches was not measured in them.
     """
     try:
-        state, period_ms = measured(metrics.loading), steady_period_ms(metrics)
+        state, period_ms = measured(metrics.loading), metrics.step_ms
     except MissingSignal:
         return None
     if not state.num_workers or state.made is None or metrics.input is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.rules.base import Change, Metrics, Value, condition, possible
+from lightning_gpuprof.rules.base import Change, Metrics, Value, possible
 
 LOG_EVERY = 50
 """Lightning's default of ``log_every_n_steps``."""
@@ -46,7 +46,7 @@ def own_setting(metrics: Metrics, owner: str, every: int) -> tuple[str, Change] 
         every: How many times less often.
     """
     name = owner.partition(" ")[0].partition(".")[0]
-    if name in str(condition(metrics, "trainer.callbacks_not_of_lightning") or "").split(", "):
+    if name in str(metrics.condition("trainer.callbacks_not_of_lightning") or "").split(", "):
         return None
     if name in _TO_LEAVE_OUT:
         why = "the profiler samples devices already" if name == "DeviceStatsMonitor" else "it has no setting for less"
@@ -86,7 +86,7 @@ def logging_change(metrics: Metrics, rarer: int) -> Change | None:
     Returns:
         None if the run is too short for values to be written less often and more than once.
     """
-    now = condition(metrics, "trainer.log_every_n_steps")
+    now = metrics.condition("trainer.log_every_n_steps")
     known = isinstance(now, int) and now > 0
     every = now if isinstance(now, int) and known else LOG_EVERY
     before: dict[str, Value] = {"log_every_n_steps": every} if known else {}
@@ -104,11 +104,11 @@ def checkpoint_change(metrics: Metrics, rarer: int, *, otherwise: int) -> Change
     """
     length = {"every_n_epochs": len(metrics.epoch_starts), "every_n_train_steps": metrics.steps.optimizer_steps}
     for name, most in length.items():
-        now = condition(metrics, f"trainer.checkpoint_{name}")
+        now = metrics.condition(f"trainer.checkpoint_{name}")
         if isinstance(now, int) and now > 0:
             then = min(now * rarer, max(2 * now, most))
             return Change(call="ModelCheckpoint", arguments={name: then}, before={name: now})
-    interval_s = condition(metrics, "trainer.checkpoint_train_time_interval_s")
+    interval_s = metrics.condition("trainer.checkpoint_train_time_interval_s")
     if isinstance(interval_s, (int, float)) and possible(interval_s) and interval_s > 0:  # it excludes the others
         then_s = math.ceil(min(interval_s * rarer, max(2 * interval_s, metrics.wall.total_s)))
         delta = f"minutes={math.ceil(then_s / 60)}" if then_s >= 120 else f"seconds={then_s}"

@@ -13,7 +13,7 @@ from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part
-from lightning_gpuprof.model.signals import condition, is_cpu_only, ordinary_ratio, outside_s, run_s
+from lightning_gpuprof.model.signals import ordinary_ratio
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, Phase, Share, measured, millis, percent, usable
 from lightning_gpuprof.rules.device_limit import device_limit
@@ -117,7 +117,7 @@ def causes_of(metrics: Metrics, period_ms: float, step: DeviceStep | None) -> It
         in_steps = max(0.0, in_steps - outliers.ratio)
     if step is None:
         around = _around_the_model(metrics, period_ms, dict.fromkeys(HOST_SLICES, 1.0), in_steps=in_steps)
-        yield from _without_waits(around) if is_cpu_only(metrics) is False else around
+        yield from _without_waits(around) if metrics.is_cpu_only is False else around
         host, blocked_ratio = _blocked_host(metrics, period_ms, in_steps=in_steps)
         yield from host
         for cause in _waiting_for_ranks(metrics, period_ms, in_steps=in_steps):
@@ -219,10 +219,10 @@ def _share(metrics: Metrics, phase: Phase) -> Share | None:
 def outside_steps(metrics: Metrics) -> Cause:
     """Validation, checkpoints and gaps between epochs, whatever the number of steps if most of the run is there."""
     try:
-        total_s = run_s(metrics)
+        total_s = metrics.run_s
     except MissingSignal:
         return Cause(kind="outside-steps", ratio=0.0, passes=False, words="")
-    parts_s = sorted(((part_s, _OUTSIDE_WORDS[part]) for part, part_s in outside_s(metrics).items()), reverse=True)
+    parts_s = sorted(((part_s, _OUTSIDE_WORDS[part]) for part, part_s in metrics.outside_s.items()), reverse=True)
     ratio = min(1.0, max(0.0, sum(part_s for part_s, _ in parts_s) / total_s))
     shown = [f"{name} {seconds(part_s)}" for part_s, name in parts_s if part_s >= MIN_NAMED_RATIO * total_s]
     return Cause(
@@ -414,7 +414,7 @@ def _without_a_cpu(metrics: Metrics, *, most: float) -> float:
     In which phase it has none is known of few steps only: what the model's phases have room for is taken off them.
     """
     delay = metrics.cpu.run_delay
-    if delay is None or not usable(delay) or is_cpu_only(metrics) is False:
+    if delay is None or not usable(delay) or metrics.is_cpu_only is False:
         return 0.0
     return max(0.0, min(delay.lower_ratio, most))
 
@@ -498,7 +498,7 @@ def _host_compute(
 
 
 def _whose_work(metrics: Metrics) -> str:
-    if is_cpu_only(metrics):
+    if metrics.is_cpu_only:
         return "on the CPU, compute is the host's work"
-    device = condition(metrics, "device.type") or "device"
+    device = metrics.condition("device.type") or "device"
     return f"whether the host or the {device} sets the pace in it was not measured"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lightning_gpuprof.rules.base import Metrics, condition
+from lightning_gpuprof.rules.base import Metrics
 
 _NO_LOG = (2, 13)
 """From this torch on, compiling a ``training_step`` that calls ``self.log`` ends training with InternalTorchDynamoError
@@ -18,7 +18,7 @@ def compile_line(metrics: Metrics, options: str = "") -> tuple[str, str]:
         metrics: The run.
         options: Further arguments of ``torch.compile``, after a comma.
     """
-    version = re.match(r"(\d+)\.(\d+)", str(condition(metrics, "version.torch") or ""))
+    version = re.match(r"(\d+)\.(\d+)", str(metrics.condition("version.torch") or ""))
     if metrics.log_calls is None or version is None or (int(version[1]), int(version[2])) < _NO_LOG:
         return f"model = torch.compile(model{options})", ""
     why = f"in torch {version[0]} a compiled training_step that calls self.log fails"
@@ -34,11 +34,11 @@ FOREACH = frozenset({"NAdam", "RAdam", "RMSprop", "Adadelta", "Adamax", "ASGD", 
 
 def can_fuse(metrics: Metrics) -> bool | None:
     """Whether the optimizer takes `fused=True`; None: which it is is not known."""
-    kind = condition(metrics, "model.optimizer")
+    kind = metrics.condition("model.optimizer")
     return None if kind is None else kind in FUSED and not clipping_excludes_fused(metrics)
 
 
 def clipping_excludes_fused(metrics: Metrics) -> bool:
     """Whether Lightning would refuse to clip the gradients of a fused optimizer, which unscales them itself."""
-    scaled = str(condition(metrics, "trainer.precision") or "").startswith("16")
-    return scaled and bool(condition(metrics, "trainer.gradient_clip_val"))
+    scaled = str(metrics.condition("trainer.precision") or "").startswith("16")
+    return scaled and bool(metrics.condition("trainer.gradient_clip_val"))

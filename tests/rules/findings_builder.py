@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.finding import Finding, Gain, Severity, speedup
 from lightning_gpuprof.model.metrics import Metrics
+
+
+def gain(saved_ms: float, lower_ms: float, step_ms: float) -> Gain:
+    return Cost(ms=saved_ms, lower_ms=lower_ms, step_ms=step_ms, steps=100).gain
 
 
 def finding(

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from findings_builder import fired
+from findings_builder import fired, gain
 from gpu_builder import idle_window
 from memory_builder import allocator, on_gpu
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.engine import diagnose, settle
 from lightning_gpuprof.rules.memory.alloc_retries import AllocRetries

@@ -9,15 +9,16 @@ from dataclasses import FrozenInstanceError, dataclass, fields
 
 import msgspec
 import pytest
+from findings_builder import gain
 from metrics_builder import build, distribution, replace
 
+from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.finding import Evidence
 from lightning_gpuprof.model.report import Wall
 from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     device_idle_ratio,
-    gain,
     run_ms_per_step,
     run_s,
     severity,
@@ -57,6 +58,24 @@ def test_gain_is_amdahls_bound_with_a_lower_bound_within() -> None:
     assert found.speedup_max == pytest.approx(50 / 30)
     assert found.saved_lower_ms_per_step == 20.0
     assert gain(20.0, -3.0, 50.0).saved_lower_ms_per_step == 0.0
+
+
+@pytest.mark.parametrize(
+    ("most_ratio", "saved_ms", "certain_ms", "severity"),
+    [(1.0, 20.0, 15.0, "critical"), (0.12, 6.0, 6.0, "warning"), (None, 20.0, 0.0, "info")],
+)
+def test_a_cost_gives_back_what_holds_the_step_up(
+    most_ratio: float | None, saved_ms: float, certain_ms: float, severity: str
+) -> None:
+    cost = Cost(ms=20.0, lower_ms=15.0, step_ms=50.0, steps=100, most_ratio=most_ratio)
+    assert cost.gain.saved_ms_per_step == saved_ms == cost.held.ms
+    assert cost.gain.saved_lower_ms_per_step == pytest.approx(certain_ms)
+    assert cost.severity == severity
+    assert str(cost) == "20.0 ms of each 50.0 ms step (40 %)"
+    assert cost.part(0.5).gain.saved_ms_per_step == saved_ms / 2
+    assert cost.is_worth(0.12)
+    assert not cost.is_worth(0.12, fixed_ms=15.0)
+    assert cost.uncertain.gain.saved_lower_ms_per_step == 0.0
 
 
 @pytest.mark.parametrize("period_ms", [math.nan, math.inf, 0.0, -1.0])

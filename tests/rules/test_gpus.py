@@ -19,7 +19,7 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.hardware.gpu_rule import judged
+from lightning_gpuprof.rules.hardware.gpu_rule import GpuRule
 
 IDS = frozenset(
     {
@@ -100,13 +100,16 @@ def test_everything_is_found_at_once_and_gains_fit_into_the_run() -> None:
     assert sum(f.explains == claims.CLOCKS and f.gain is not None for f in findings) == 1
 
 
-def test_a_reason_that_several_gpus_share_is_told_once() -> None:
-    def judge(gpu: Gpu) -> Finding | None:
-        raise MissingSignal("no clocks" if gpu.device.subject != "gpu1" else "no power")
+def test_a_reason_that_several_gpus_share_is_given_once() -> None:
+    class NotEnough(GpuRule):
+        id = "not-enough"
+
+        def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
+            raise MissingSignal("no clocks" if gpu.device.subject != "gpu1" else "no power")
 
     metrics = on(*(replace_struct(gpu(), subject=f"gpu{i}") for i in range(3)))
     with pytest.raises(MissingSignal, match=r"^gpu0, gpu2: no clocks; gpu1: no power$"):
-        judged(metrics, judge)
+        NotEnough().check(metrics)
 
 
 @pytest.mark.parametrize("chance", [0.02, 0.1, 0.5, 1.0])

@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 from feeding_builder import starved, worker_row
-from findings_builder import finding
+from findings_builder import finding, gain
 from metrics_builder import replace
 
 from lightning_gpuprof.model.finding import Finding, Gain
 from lightning_gpuprof.model.input_pipeline import InputWorker
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain
 from lightning_gpuprof.rules.bounds import workers_pace
 from lightning_gpuprof.rules.engine import combined_gain, diagnose, settle
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from feeding_builder import starved
+from findings_builder import gain
 from metrics_builder import build, replace
 from msgspec.structs import replace as stored
 
@@ -18,7 +19,6 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import gain
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.prediction import WARM_MS, expected, with_workers
 from lightning_gpuprof.sinks import wording

@@ -26,7 +26,6 @@ from collections.abc import Mapping
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
-from lightning_gpuprof.model.signals import run_s, steady_period_ms
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, millis, percent, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -56,7 +55,7 @@ class GpuUtilLow(GpuRule):
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
         name, distinct = gpu.device.title, require_distinct(gpu.device)
-        period_ms = steady_period_ms(metrics)
+        period_ms = metrics.step_ms
         found = known(gpu.device, "utilization_ratio", "the utilization")
         upper = found.upper_mean(distinct)
         if upper >= self.low_ratio:
@@ -80,7 +79,7 @@ class GpuUtilLow(GpuRule):
     def _of_phases(self, metrics: Metrics) -> list[str]:
         """Parts of the run and phases of the step in which the host is at something else than the model."""
         try:
-            total_s = run_s(metrics)
+            total_s = metrics.run_s
         except MissingSignal:
             total_s = math.inf
         parts = ((min(1.0, metrics.wall.parts.get(part, 0.0) / total_s), part) for part in _RULE_OF_PART)

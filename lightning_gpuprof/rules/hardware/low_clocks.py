@@ -22,10 +22,9 @@ from __future__ import annotations
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import mhz
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, at_most_warning, clock_gain
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, at_most_warning, clock_cost
 
 _SET = {
     "app_clocks": "application clocks are set (nvidia-smi -ac)",
@@ -61,9 +60,9 @@ class LowClocks(ClockRule):
         NO_REASONS,
     )
 
-    def judge_clocks(self, metrics: Metrics, gpu: Gpu, clocks: GpuClocks) -> Finding | None:
-        """Judge the median clock."""
-        period_ms, device = steady_period_ms(metrics), gpu.device
+    def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
+        clocks, device = measured(gpu.clocks), gpu.device
+        metrics.require_steady()
         ratio, held = clocks.of_highest(clocks.median_mhz), clocks.held
         if ratio is None:
             raise MissingSignal("the SM clock or its maximum was not measured")
@@ -76,22 +75,21 @@ class LowClocks(ClockRule):
             return None
         why = _SET[named.reason] if named is not None else _UNNAMED
         now, highest = clocks.median_mhz or 0.0, clocks.highest_mhz or 0.0
-        gain = clock_gain(metrics, clocks, lost=1.0 - ratio, lower=1.0 - ratio)
-        cost = 0.0 if gain is None else gain.saved_ms_per_step / period_ms
+        cost = clock_cost(metrics, clocks, 1.0 - ratio, 1.0 - ratio)
+        lost = 0.0 if cost is None else cost.ratio
         return self.finding(
-            severity=at_most_warning(severity(cost, metrics.steps.steady_count)),
+            severity=at_most_warning(severity(lost, metrics.steps.steady_count)),
             subject=device.title,
             summary=f"The SM clock of {device.title} is {mhz(now)} of {mhz(highest)} ({percent(ratio)}) while "
             f"busy: {why}.",
             advice=f"Have the administrator reset the clocks (root): nvidia-smi -i {device.place} -rac, then -rgc",
             evidence=(
                 self.evidence("low_ratio", ratio, "SM clock over the highest"),
-                Evidence(name="median SM clock while busy", value=now, unit="MHz"),
+                self.fact("median SM clock while busy", now, "MHz"),
                 Evidence(name="busy samples", value=clocks.samples, limit=MIN_SAMPLES),
             ),
-            gain=gain,
+            cost=cost,
             confidence=0.8 if named is not None else 0.6,
-            explains=claims.CLOCKS,
         )
 
     def _is_free_and_full(self, gpu: Gpu, clocks: GpuClocks) -> bool:

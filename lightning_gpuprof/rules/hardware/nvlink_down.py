@@ -21,7 +21,7 @@ Have the links checked by whoever runs the server; use another node until then.
 from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, NotApplicable, is_distributed, possible, threshold
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, NotApplicable, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
@@ -54,7 +54,7 @@ class NvlinkDown(GpuRule):
         risen = {counter.name: max(0.0, counter.last - counter.first) for counter in known}
         recoveries, broken = risen.get("nvlink_recovery_count"), risen.get("nvlink_crc_count")
         train_s = metrics.wall.parts.get("train", 0.0)
-        if (recoveries is None or broken is None) and not is_distributed(metrics):
+        if (recoveries is None or broken is None) and not metrics.is_distributed:
             raise NotApplicable("no NVLink errors were counted, and a single rank hardly uses the links")
         if recoveries is None or broken is None or not (possible(train_s) and train_s > 0):
             raise MissingSignal("no NVLink errors were counted")
@@ -65,7 +65,7 @@ class NvlinkDown(GpuRule):
         if recoveries < self.least_recoveries:
             many = f"{crc_per_s:,.0f} broken NVLink packets a second"
         return self.finding(
-            severity="warning" if is_distributed(metrics) else "info",
+            severity="warning" if metrics.is_distributed else "info",
             subject=device.title,
             summary=f"{many} on {device.title} during this run.",
             advice=f"Have the links of {device.place} checked, and train on another node until then: "

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.signals import require_possible, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import require_possible
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, measured, millis, percent, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import MissingSignal, measured, millis, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, at_most_warning
 
@@ -58,26 +58,25 @@ class PcieDegraded(GpuRule):
         speed = link.gigatransfers / max(best.gigatransfers, 1e-9)
         if not 0 < speed < 1:
             raise MissingSignal("the speed of the PCIe link is an impossible number")
-        period_ms = steady_period_ms(metrics)
+        metrics.require_steady()
         copies_ms, words = metrics.copies_to_device_ms, "Copies to the device take"
         if copies_ms is None:
-            copies_ms, words = step_share(metrics, "h2d").median_ms, "Moving the batch takes"
-        saved_ms = copies_ms * (1 - speed)
-        gain = worthwhile_gain(saved_ms, 0.0, period_ms)
-        effect = f"The copies of a step would take {millis(saved_ms)} less." if gain else _LITTLE
+            copies_ms, words = metrics.share_of("h2d").median_ms, "Moving the batch takes"
+        cost = metrics.cost(copies_ms * (1 - speed), 0.0)
+        effect = f"The copies of a step would take {millis(cost.ms)} less." if cost.is_worth() else _LITTLE
         return self.finding(
-            severity=at_most_warning(severity(saved_ms / period_ms, metrics.steps.steady_count)),
+            severity=at_most_warning(severity(cost.ratio, cost.steps)),
             subject=device.title,
             summary=f"The PCIe link of {device.title} reached generation {link}, {percent(speed)} of the bandwidth of "
-            f"{best} that GPU and slot support. {words} {millis(copies_ms)} of each {millis(period_ms)} step.",
+            f"{best} that GPU and slot support. {words} {millis(copies_ms)} of each {millis(cost.step_ms)} step.",
             advice=f"Have slot, riser and seat of {device.place} checked, and its lanes in the firmware. {effect}",
             evidence=(
                 Evidence(name="PCIe generation", value=link.generation, limit=best.generation, source=_MOST),
                 Evidence(name="PCIe lanes", value=link.lanes, limit=best.lanes, source=_MOST),
                 self.evidence("least_readings", gpu.slow_readings, "readings"),
-                Evidence(name="copies to the device per step", value=copies_ms, unit="ms"),
+                self.fact("copies to the device per step", copies_ms, "ms"),
             ),
-            gain=gain,
+            cost=cost,
             confidence=0.6,
             explains=claims.BATCH_COPIES,
         )

@@ -19,9 +19,9 @@ Have the administrator check power supplies, cables and the limit of the rack. U
 
 from __future__ import annotations
 
-from lightning_gpuprof.rules.base import Finding, Metrics, percent, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain, held_severity
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_cost, held_severity, slow_words
 
 
 def _held(*reasons: str) -> dict[str, object]:
@@ -45,9 +45,9 @@ class PowerBrake(ClockRule):
         NO_REASONS,
     )
 
-    def judge_clocks(self, metrics: Metrics, gpu: Gpu, clocks: GpuClocks) -> Finding | None:
-        """Judge brake and slowdown."""
-        steady_period_ms(metrics)
+    def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
+        clocks = measured(gpu.clocks)
+        metrics.require_steady()
         brake, slowdown = clocks.held.get("hw_power_brake"), clocks.unnamed_slowdown
         if brake is not None and brake.ratio * clocks.samples >= self.least_samples - 0.5:
             held, who = brake, "The power supply"
@@ -58,16 +58,14 @@ class PowerBrake(ClockRule):
             judged = self.evidence("least_slowdown_ratio", held.ratio, "busy samples")
         else:
             return None
-        gain = held_gain(metrics, clocks, held)
-        return self.of_clocks(
-            gpu,
-            clocks,
-            held,
+        cost = held_cost(metrics, clocks, held)
+        return self.finding(
             subject=gpu.device.title,
-            severity="critical" if held_severity(metrics, held, gain) == "critical" else "warning",
-            summary=f"{who} slowed {gpu.device.title} down in {percent(held.ratio)} of {clocks.samples:,} busy samples",
+            severity="critical" if held_severity(metrics, held, cost) == "critical" else "warning",
+            summary=f"{who} slowed {gpu.device.title} down in {percent(held.ratio)} of {clocks.samples:,} busy samples"
+            f"{slow_words(clocks, held)}",
             advice=f"Have the administrator check the power of {gpu.device.place}: supplies, cables, the limit of the "
             "rack. Train on another node until then.",
-            evidence=(judged,),
-            gain=gain,
+            evidence=(judged, *self.clock_facts(gpu, clocks, held)),
+            cost=cost,
         )

@@ -22,9 +22,9 @@ precision, no work thrown away.
 from __future__ import annotations
 
 from lightning_gpuprof.model.device import LOWERED_RATIO
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_cost, slow_words
 
 _BUILT_SO = """Nothing to repair: the board runs at the limit it is built for. Lower precision, fewer bytes moved and \
 less padding need less energy and run faster."""
@@ -56,9 +56,9 @@ class PowerThrottle(ClockRule):
         NO_REASONS,
     )
 
-    def judge_clocks(self, metrics: Metrics, gpu: Gpu, clocks: GpuClocks) -> Finding | None:
-        """Judge the power limit."""
-        held, device = clocks.held.get("sw_power_cap"), gpu.device
+    def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
+        clocks, device = measured(gpu.clocks), gpu.device
+        held = clocks.held.get("sw_power_cap")
         if held is None or held.lower_ratio < self.least_ratio:
             return None
         limit, default = device.median("power_limit_w"), device.facts.power_limit_default_w
@@ -76,18 +76,17 @@ class PowerThrottle(ClockRule):
         elif idle:
             advice = _FIND.format(at=at, active=percent(tensor or 0.0))
         draws = None if device.busy is None else device.busy.power_median_w
-        watts = (("median power while busy", draws), ("power limit", limit), ("default power limit", default))
-        return self.of_clocks(
-            gpu,
-            clocks,
-            held,
-            subject=gpu.device.title,
+        return self.finding(
+            subject=device.title,
             severity="warning" if fault else "info",
-            summary=summary,
+            summary=f"{summary}{slow_words(clocks, held)}",
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", held.lower_ratio, "busy samples at the power limit"),
-                *(Evidence(name=name, value=value, unit="W") for name, value in watts if value is not None),
+                self.fact("median power while busy", draws, "W"),
+                self.fact("power limit", limit, "W"),
+                self.fact("default power limit", default, "W"),
+                *self.clock_facts(gpu, clocks, held),
             ),
-            gain=held_gain(metrics, clocks, held) if lowered else None,
+            cost=held_cost(metrics, clocks, held) if lowered else None,
         )

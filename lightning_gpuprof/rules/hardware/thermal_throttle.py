@@ -23,9 +23,9 @@ compare times with runs on a cool GPU.
 
 from __future__ import annotations
 
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, millis, percent, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, held_gain, held_severity
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_cost, held_severity, slow_words
 
 _WORDS = {"sw_thermal": "the driver", "hw_thermal": "the hardware"}
 
@@ -50,32 +50,30 @@ class ThermalThrottle(ClockRule):
         NO_REASONS,
     )
 
-    def judge_clocks(self, metrics: Metrics, gpu: Gpu, clocks: GpuClocks) -> Finding | None:
-        """Judge the thermal reasons."""
-        period_ms = steady_period_ms(metrics)
+    def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
+        clocks, period_ms = measured(gpu.clocks), metrics.step_ms
         hot = [clocks.held[reason] for reason in _WORDS if reason in clocks.held]
         held = max(hot, key=lambda one: one.ratio, default=None)
         if held is None or held.lower_ratio < self.least_ratio:
             return None
-        gain = held_gain(metrics, clocks, held)
-        level, stopped = held_severity(metrics, held, gain), clocks.held.get("hw_thermal")
+        cost = held_cost(metrics, clocks, held)
+        level, stopped = held_severity(metrics, held, cost), clocks.held.get("hw_thermal")
         if held.lost_ratio is None or (stopped is not None and stopped.lower_ratio >= self.least_ratio):
             level = "warning" if level == "info" else level
-        bound = f" At its full clock a step takes {millis(period_ms - gain.saved_ms_per_step)} at best." if gain else ""
+        bound = f" At its full clock a step takes {millis(period_ms - cost.saved_ms)} at best." if cost else ""
         hottest = gpu.device.largest("temperature_c")
-        return self.of_clocks(
-            gpu,
-            clocks,
-            held,
+        return self.finding(
             subject=gpu.device.title,
             severity=level,
             summary=f"{gpu.device.title} was too hot in {percent(held.ratio)} of {clocks.samples:,} busy samples (at "
-            f"least {percent(held.lower_ratio)}){'' if hottest is None else f', up to {hottest:.0f} °C'}",
+            f"least {percent(held.lower_ratio)}){'' if hottest is None else f', up to {hottest:.0f} °C'}"
+            f"{slow_words(clocks, held)}",
             advice=f"Have the cooling of {gpu.device.place} checked: fans, dust, inlet air, neighbours in the chassis. "
             f"Train on another GPU until then.{bound}",
             evidence=(
                 self.evidence("least_ratio", held.lower_ratio, "busy samples too hot"),
-                *(Evidence(name=f"by {_WORDS[one.reason]}", value=one.ratio, unit="ratio") for one in hot),
+                *(self.fact(f"by {_WORDS[one.reason]}", one.ratio, "ratio") for one in hot),
+                *self.clock_facts(gpu, clocks, held),
             ),
-            gain=gain,
+            cost=cost,
         )

@@ -18,11 +18,10 @@ Give each kernel more work: a larger batch, fused kernels (`torch.compile`), few
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.change import batch_size
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, condition, percent, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, percent, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 
@@ -45,7 +44,7 @@ class UtilMisleading(GpuRule):
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
         device = gpu.device
         require_distinct(device)
-        steady_period_ms(metrics)
+        metrics.require_steady()
         if not metrics.wall.parts.get("train", 0.0) >= self.least_s:
             raise MissingSignal(f"the run took less than {self.least_s:.0f} s")
         utilization = known(device, "utilization_ratio", "the utilization").median
@@ -70,12 +69,12 @@ class UtilMisleading(GpuRule):
 
 
 def _advice(metrics: Metrics, device: Device) -> tuple[str, Change | None]:
-    size = metrics.loader.batch_size if metrics.loader is not None else None
+    size = metrics.batch_size
     total, used = device.facts.memory_total_bytes, device.largest("memory_used_bytes")
     batch, change = "Try a larger batch if it suits the model", None
     if size and total is not None and used is not None and used <= 0.5 * total:
         batch = f"Try batch_size={2 * size}: batch_size is {size}, and {gib(total - used)} of memory are free"
-        change = batch_size(size, 2 * size)
-    eager = condition(metrics, "compile.state") in (None, "none")
+        change = setting("DataLoader", batch_size=(size, 2 * size))
+    eager = metrics.condition("compile.state") in (None, "none")
     fused = " Or fuse small kernels: torch.compile(model)." if eager else ""
     return f"{batch}.{fused} A trace window shows which kernels are too small: GpuProfiler(windows=[...]).", change

@@ -22,9 +22,9 @@ pad with `torch.nn.utils.rnn.pad_sequence`; sort by length, so that there is les
 from __future__ import annotations
 
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, millis, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
+from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, pace_words
 
 _DEFAULT_COLLATE = "default_collate"
 
@@ -62,33 +62,32 @@ class CollateHotspot(StarvingRule):
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         collate_ms = found.made.collate_ms or 0.0
         ratio = collate_ms / found.make_ms
-        saved = gain_without(found, ratio)
-        if ratio < self.least_part_ratio or saved is None:
+        cost = cost_of_part(metrics, found, ratio)
+        if ratio < self.least_part_ratio or not cost.is_worth():
             return None
-        function, size = condition(metrics, "loader.collate_fn"), _batch_bytes(metrics)
-        name = function if isinstance(function, str) else "collate_fn"
+        name = str(metrics.condition("loader.collate_fn") or "collate_fn")
         return self.of_starving(
             metrics,
             found,
+            cost,
             subject=name,
             summary=f"{name}{'' if name == 'collate_fn' else ' (collate_fn)'} takes {millis(collate_ms)} of the "
             f"{millis(found.make_ms)} to make a batch: {percent(ratio)}.",
             advice=f"{_fix(metrics, name, collate_ms)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, "collate_fn, share of making a batch"),
-                Evidence(name="collate_fn, mean of a batch", value=collate_ms, unit="ms"),
-                Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
+                self.fact("collate_fn, mean of a batch", collate_ms, "ms"),
+                self.fact("time to make a batch", found.make_ms, "ms"),
                 self.waiting(found),
-                *(() if size is None else (Evidence(name="first batch", value=size, unit="bytes"),)),
-                Evidence(name="num_workers", value=found.state.num_workers),
+                self.fact("first batch", _batch_bytes(metrics), "bytes"),
+                self.fact("num_workers", found.state.num_workers),
             ),
-            gain=saved,
             confidence=0.9,
         )
 
 
 def _batch_bytes(metrics: Metrics) -> float | None:
-    found = condition(metrics, "batch.bytes")
+    found = metrics.condition("batch.bytes")
     return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) and found > 0 else None
 
 

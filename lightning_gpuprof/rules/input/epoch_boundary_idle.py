@@ -22,13 +22,12 @@ Do it every n epochs, make it cheaper, or hand it to a thread; use fewer and lon
 from __future__ import annotations
 
 from lightning_gpuprof.model.epochs import EpochGaps
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import STREAM_SAMPLER
 from lightning_gpuprof.model.numbers import counted, seconds
 from lightning_gpuprof.model.report import LedgerRow
-from lightning_gpuprof.model.signals import condition, run_ms_per_step
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, gain, measured, percent, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, measured, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _FIRST_FETCH = "fetch of the first batch"
@@ -84,8 +83,8 @@ class EpochBoundaryIdle(BaseRule):
             return None
         if gaps.count < self.least_boundaries:
             raise MissingSignal(f"{counted(gaps.count, 'epoch boundary')}, {self.least_boundaries} are needed")
-        run_step_ms, per_s = run_ms_per_step(metrics), 1e3 / metrics.steps.count
-        if lower_ratio < self.least_ratio or not worthwhile(gaps.lower_s * per_s, run_step_ms):
+        cost = metrics.run_cost(gaps.whole_s, gaps.lower_s)
+        if lower_ratio < self.least_ratio or not cost.certain.is_worth():
             return None
         where = ", ".join(f"{_name(row)} {percent(part)}" for row, part in gaps.rows)
         return self.finding(
@@ -97,11 +96,11 @@ class EpochBoundaryIdle(BaseRule):
             advice=_advice(metrics, gaps),
             evidence=(
                 self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),
-                Evidence(name="median gap", value=gaps.each_s, unit="s"),
+                self.fact("median gap", gaps.each_s, "s"),
                 self.evidence("least_boundaries", gaps.count, "gaps"),
-                *(Evidence(name=f"{_name(row)}, all epochs", value=row.total_s, unit="s") for row, _ in gaps.rows),
+                *(self.fact(f"{_name(row)}, all epochs", row.total_s, "s") for row, _ in gaps.rows),
             ),
-            gain=gain(gaps.whole_s * per_s, gaps.lower_s * per_s, run_step_ms),
+            cost=cost,
             confidence=0.9,
             explains=claims.EPOCH_GAP,
         )
@@ -112,7 +111,7 @@ def _name(row: LedgerRow) -> str:
 
 
 def _advice(metrics: Metrics, gaps: EpochGaps) -> str:
-    iterable = condition(metrics, "loader.sampler") == STREAM_SAMPLER
+    iterable = metrics.condition("loader.sampler") == STREAM_SAMPLER
     longer = "more samples in each pass over the dataset" if iterable else "a sampler with replacement and more samples"
     also = f"use fewer, longer epochs ({longer}): now one takes {seconds(gaps.epoch_s)}"
     if not gaps.rows:
@@ -120,7 +119,7 @@ def _advice(metrics: Metrics, gaps: EpochGaps) -> str:
     row = gaps.rows[0][0]
     if row.hook:
         # a hook of a callback is handed the trainer; a module has it
-        epoch = "self.current_epoch" if row.name == condition(metrics, "model.class") else "trainer.current_epoch"
+        epoch = "self.current_epoch" if row.name == metrics.condition("model.class") else "trainer.current_epoch"
         return (
             f"Run {_name(row)} every n-th epoch: begin it with `if {epoch} % n: return`. Or make it cheaper, or hand "
             f"its work to a thread: it takes {seconds(row.total_s / max(1, row.count or 1))} each time. Or {also}."

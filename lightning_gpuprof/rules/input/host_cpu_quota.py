@@ -22,11 +22,11 @@ Ask for a larger quota; or use fewer threads and workers than it allows: `torch.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, cpus
-from lightning_gpuprof.model.signals import condition, is_cpu_only, require_possible, steady_period_ms
+from lightning_gpuprof.model.signals import require_possible
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, percent, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_change
 
@@ -64,7 +64,7 @@ class HostCpuQuota(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
+        step_ms = metrics.step_ms
         group = metrics.host.cgroup
         if group is None or group.quota_cpus is None:
             if metrics.host.samples == 0:
@@ -78,16 +78,14 @@ class HostCpuQuota(BaseRule):
                 f"{group.periods_count:.0f} intervals of the quota, {self.least_periods:.0f} are needed"
             )
         held_ratio = min(1.0, group.throttled_ratio, group.throttled_cpus)
-        if group.throttled_ratio < self.least_ratio or not worthwhile(held_ratio * period_ms, period_ms):
+        machine_cpus = metrics.positive("cpu.count")
+        certain_ratio = min(held_ratio, group.throttled_cpus / machine_cpus) if machine_cpus else 0.0
+        cost = metrics.cost(held_ratio * step_ms, certain_ratio * step_ms)
+        if group.throttled_ratio < self.least_ratio or not cost.is_worth():
             return None
         quota = cpus(group.quota_cpus)
-        machine_cpus = condition(metrics, "cpu.count")
-        least_ratio = 0.0
-        if isinstance(machine_cpus, int) and machine_cpus > 0:
-            least_ratio = min(held_ratio, group.throttled_cpus / machine_cpus)
         advice, change = _fit(metrics, group.quota_cpus, group.throttled_cpus)
         return self.finding(
-            severity=severity(least_ratio, metrics.steps.steady_count),
             subject="control group",
             summary=f"The quota of {quota} was used up in {percent(group.throttled_ratio)} of "
             f"{group.periods_count:,.0f} intervals, which held this run back by {cpus(group.throttled_cpus)}.",
@@ -96,10 +94,10 @@ class HostCpuQuota(BaseRule):
             evidence=(
                 self.evidence("least_ratio", group.throttled_ratio, "intervals in which the quota was used up"),
                 self.evidence("least_periods", group.periods_count, "intervals of the quota"),
-                Evidence(name="held back", value=group.throttled_cpus, unit="CPUs"),
-                Evidence(name="quota", value=group.quota_cpus, unit="CPUs"),
+                self.fact("held back", group.throttled_cpus, "CPUs"),
+                self.fact("quota", group.quota_cpus, "CPUs"),
             ),
-            gain=gain(held_ratio * period_ms, least_ratio * period_ms, period_ms),
+            cost=cost,
             confidence=0.7,
             explains=claims.NO_CPU,
         )
@@ -107,10 +105,8 @@ class HostCpuQuota(BaseRule):
 
 def _fit(metrics: Metrics, quota_cpus: float, held_cpus: float) -> tuple[str, Change | None]:
     """Raise the quota, or fit into it: a model on a CPU needs the threads, one on a device does not."""
-    room, on_cpu = int(quota_cpus), is_cpu_only(metrics)
-    workers = metrics.loader.num_workers if metrics.loader is not None else None
-    threads = condition(metrics, "torch.num_threads")
-    threads = threads if isinstance(threads, int) else None
+    room, on_cpu = int(quota_cpus), metrics.is_cpu_only
+    workers, threads = metrics.num_workers, metrics.positive("torch.num_threads")
     fewer = max(1, room - 1)
     kept = min(workers or 0, fewer) if on_cpu or workers is not None else fewer
     change = fitting_change(workers=workers, kept=kept, threads=threads, left=max(1, room - kept) if on_cpu else 1)

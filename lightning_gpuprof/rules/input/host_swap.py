@@ -25,12 +25,12 @@ which each worker copies as it touches them. Make `/dev/shm` larger (`docker run
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.host import MachineUse
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, gain, percent, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _STALLED, _ONE = {"faults": 0.0, "full": 0.2}, {"num_workers": 1, "prefetch_factor": 1}
@@ -64,13 +64,13 @@ class HostSwap(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
+        step_ms = metrics.step_ms
         machine = metrics.host.machine
         if machine is None or metrics.host.samples < self.least_samples:
             sampled = counted(metrics.host.samples, "sample")
             raise MissingSignal(f"{sampled} of the host, {self.least_samples} are needed")
-        workers, shm = metrics.loader.num_workers if metrics.loader is not None else None, machine.shm_used_ratio
-        swap = self._swap(metrics, machine, period_ms)
+        workers, shm = metrics.num_workers, machine.shm_used_ratio
+        swap = self._swap(metrics, machine, step_ms)
         if swap is not None:
             return swap
         if shm is not None and workers and shm.max >= self.most_shm_ratio:
@@ -79,24 +79,18 @@ class HostSwap(BaseRule):
             raise MissingSignal("neither swap traffic nor /dev/shm was readable")
         return None
 
-    def _swap(self, metrics: Metrics, machine: MachineUse, period_ms: float) -> Finding | None:
+    def _swap(self, metrics: Metrics, machine: MachineUse, step_ms: float) -> Finding | None:
         samples = metrics.host.samples
         if machine.swapping_samples is None or machine.swap_in_bytes_per_s is None:
             return None
         swapping, read = machine.swapping_samples, machine.swap_in_bytes_per_s.mean
         if swapping < max(self.least_samples, self.least_samples_ratio * samples) or not read > 0:
             return None
+        waits = "all tasks of the group wait for memory"
         faults, full = metrics.host.major_faults_per_s, metrics.host.memory_stall_ratio
         stalled = full is not None and full >= self.least_full_ratio
         if faults < self.least_faults_per_s and not stalled:
             return None
-        evidence = [
-            self.evidence("least_samples", swapping, "samples with swap traffic"),
-            Evidence(name="read back from swap", value=read, unit="bytes/s"),
-            self.evidence("least_faults_per_s", faults, "major faults of this run", "1/s"),
-        ]
-        if full is not None:
-            evidence.append(self.evidence("least_full_ratio", full, "all tasks of the group wait for memory"))
         change, least = _fewer_batches(metrics), machine.memory_available_min_bytes
         free = "not measured" if least is None else f"{least / 1e9:.3g} GB at the least"
         return self.finding(
@@ -109,8 +103,13 @@ class HostSwap(BaseRule):
             ),
             advice=f"{_less_memory(metrics, change)} Free memory was {free}.",
             change=change,
-            evidence=tuple(evidence),
-            gain=gain(full * period_ms, full * period_ms, period_ms) if stalled and full is not None else None,
+            evidence=(
+                self.evidence("least_samples", swapping, "samples with swap traffic"),
+                self.fact("read back from swap", read, "bytes/s"),
+                self.evidence("least_faults_per_s", faults, "major faults of this run", "1/s"),
+                None if full is None else self.evidence("least_full_ratio", full, waits),
+            ),
+            cost=metrics.cost(full * step_ms, full * step_ms) if stalled and full is not None else None,
             confidence=0.7,
             explains=claims.SWAPPING,
         )
@@ -130,7 +129,7 @@ class HostSwap(BaseRule):
             change=change,
             evidence=(
                 self.evidence("most_shm_ratio", used_ratio, "/dev/shm used, at most"),
-                Evidence(name="num_workers", value=workers),
+                self.fact("num_workers", workers),
             ),
             confidence=0.7,
         )

@@ -27,13 +27,14 @@ once, keep decoded samples in memory, read larger pieces, augment on the device 
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+import math
+
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, STREAM_SAMPLER, Loading
 from lightning_gpuprof.model.metrics import LoaderFacts
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
-from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, at_least, gain, measured, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, at_least, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER, more_workers, wait_severity, why_workers
 
@@ -88,56 +89,49 @@ class InputBound(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
+        step_ms = metrics.step_ms
         wait = measured(metrics.fetch.making)
         if wait.lower_ratio < self.least_ratio:
             return None
-        idle_ratio = None if is_cpu_only(metrics) else metrics.fetch.making_idle_ratio
+        idle_ratio = None if metrics.is_cpu_only else metrics.fetch.making_idle_ratio
         if idle_ratio is not None and idle_ratio < self.least_idle_ratio:
             return None
         state = metrics.loading if isinstance(metrics.loading, Loading) else None  # else it is not torch's
-        certain = max(0.0, wait.lower_ratio - SINGLE_GUARD_MS / period_ms) if state is None else state.certain_ratio
+        certain = max(0.0, wait.lower_ratio - SINGLE_GUARD_MS / step_ms) if state is None else state.certain_ratio
         if certain < self.least_ratio and wait.lower_ratio < self.least_uncertain_ratio:
             return None
         bursts = None if state is None else state.bursts
         if bursts is not None:
             if certain < self.least_ratio:
                 return None  # that wait is part of the bursts, which rules of the workers report
-            wait, period_ms, state, certain = bursts.wait, bursts.period_ms, bursts, bursts.certain_ratio
+            wait, step_ms, state, certain = bursts.wait, bursts.period_ms, bursts, bursts.certain_ratio
         seen = metrics.fetch.is_seen
         if certain < self.least_ratio and metrics.windows and not seen:
             unseen = "no window shows the device during a fetch: trace several steps, TraceConfig(active=3)"
             raise MissingSignal(f"a fetch of {millis(wait.median_ms)} may be normal, and {unseen}")
-        recoverable_ms, lower_ms = (wait.median_ms, wait.lower_ratio * period_ms) if state is None else state.saves_ms
-        if idle_ratio is not None:
-            recoverable_ms = min(recoverable_ms, idle_ratio * period_ms)
-        if not worthwhile(recoverable_ms, period_ms):
+        saves_ms = (wait.median_ms, wait.lower_ratio * step_ms) if state is None else state.saves_ms
+        cost = metrics.cost(*saves_ms, step_ms=step_ms, most_ratio=math.inf if idle_ratio is None else idle_ratio)
+        if not cost.is_worth():
             return None
         level = wait_severity((idle_ratio or 1.0) if seen else None, certain, metrics.steps.steady_count)
         delay_ratio = metrics.cpu.run_delay_ratio or 0.0
         lacks_cpu = state is not None and state.made_in_time and delay_ratio >= self.least_delay_ratio
-        if lacks_cpu:
-            level = "info"
-        evidence = [
-            self.evidence("least_ratio", wait.median_ratio, "waiting for data, share of the step"),
-            Evidence(name="waiting for data", value=wait.median_ms, unit="ms"),
-            Evidence(name="step time", value=period_ms, unit="ms"),
-        ]
-        if state is not None:
-            evidence.append(Evidence(name="num_workers", value=state.num_workers))
-        if idle_ratio is not None:
-            name = f"device idle{' during the wait' if seen else ''}, share of the step"
-            evidence.append(Evidence(name=name, value=idle_ratio, unit="ratio"))
         plan = None if state is None else state.helpful_plan
         change = None if state is None or plan is None else more_workers(metrics, state, plan.num_workers)
         return self.finding(
-            severity=level,
+            severity="info" if lacks_cpu else level,
             subject="DataLoader" if metrics.loader is None else metrics.loader.dataset or metrics.loader.kind,
-            summary=f"Waiting for the next batch takes {millis(wait.median_ms)} of each {millis(period_ms)} step: "
+            summary=f"Waiting for the next batch takes {millis(wait.median_ms)} of each {millis(step_ms)} step: "
             f"{at_least(wait)}.",
             advice=_for_a_cpu(delay_ratio) if lacks_cpu else _advice(metrics, state, change, wait_ms=wait.median_ms),
-            evidence=tuple(evidence),
-            gain=gain(recoverable_ms, lower_ms, period_ms),
+            evidence=(
+                self.evidence("least_ratio", wait.median_ratio, "waiting for data, share of the step"),
+                self.fact("waiting for data", wait.median_ms, "ms"),
+                self.fact("step time", step_ms, "ms"),
+                self.fact("num_workers", state.num_workers if state is not None else None),
+                self.fact(f"device idle{' during the wait' if seen else ''}, share of the step", idle_ratio, "ratio"),
+            ),
+            cost=cost,
             confidence=0.5 if certain < MIN_WAIT_RATIO else 0.95 if seen else 0.6,
             explains=claims.WAIT_FOR_BATCHES if bursts is None else claims.OUTLIERS,
             change=change,
@@ -175,7 +169,7 @@ def _advice(metrics: Metrics, state: Loading | None, change: Change | None, *, w
 
 
 def _cheaper_receipt(metrics: Metrics, state: Loading, wait_ms: float) -> str:
-    tensors = condition(metrics, "batch.tensors")
+    tensors = metrics.condition("batch.tensors")
     fewer = not isinstance(tensors, int) or tensors > _FEW_TENSORS
     if state.certain_ratio >= MIN_WAIT_RATIO:
         what = "Send fewer bytes to the main process, uint8 in place of float32 for example"

@@ -30,14 +30,14 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.loading import MAX_PREFETCH, MIN_IDLE_RATIO, Loading
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, millis, percent, possible
 from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, step_idle_ratio, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, setting, step_idle_ratio, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -100,15 +100,15 @@ class InputJitter(BaseRule):
         if found.verdict == "processing" or state.made is None:
             return None
         mean_ms, max_ms = slowest.item_mean_ms or 0.0, slowest.item_max_ms or 0.0
-        period_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))  # exact if steps differ in their wait only
+        step_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))  # exact if steps differ in their wait only
         excess_ratio = wait.total_ratio - wait.median_ratio
         idle_ratio = step_idle_ratio(metrics)
         if idle_ratio is not None and idle_ratio < MIN_IDLE_RATIO:
             return None
-        excess_ms = excess_ratio * period_ms
-        recoverable_ms = excess_ms if idle_ratio is None else min(excess_ms, idle_ratio * period_ms)
+        most_ratio = math.inf if idle_ratio is None else idle_ratio
+        cost = metrics.cost(excess_ratio * step_ms, lower_ratio * step_ms, step_ms=step_ms, most_ratio=most_ratio)
         slow = max_ms >= self.least_factor * mean_ms and max_ms > state.compute_ms
-        if not slow or state.batch_ms < excess_ms or not worthwhile(recoverable_ms, period_ms) or _queued(state):
+        if not slow or state.batch_ms < cost.ms or not cost.is_worth() or _queued(state):
             return None
         crowded = state.is_crowded
         if crowded and max_ms < self.least_crowded_ms:
@@ -118,18 +118,18 @@ class InputJitter(BaseRule):
             severity="info" if crowded else wait_severity(idle_ratio, lower_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples "
-            f"takes {millis(excess_ms)} of the mean step: {percent(excess_ratio)} (at least {percent(lower_ratio)}). "
+            f"takes {millis(cost.ms)} of the mean step: {percent(excess_ratio)} (at least {percent(lower_ratio)}). "
             f"{counted(state.num_workers, 'worker')} would be fast enough on average.",
             advice=advice,
             change=change,
             evidence=(
                 self.evidence("least_ratio", excess_ratio, "wait beyond the median step's, share of all steps"),
                 self.evidence("least_factor", max_ms, "slowest sample", "ms", limit=self.least_factor * mean_ms),
-                Evidence(name="mean sample", value=mean_ms, unit="ms"),
-                Evidence(name="median wait", value=wait.median_ms, unit="ms"),
-                Evidence(name="num_workers", value=state.num_workers),
+                self.fact("mean sample", mean_ms, "ms"),
+                self.fact("median wait", wait.median_ms, "ms"),
+                self.fact("num_workers", state.num_workers),
             ),
-            gain=gain(recoverable_ms, lower_ratio * period_ms, period_ms),
+            cost=cost,
             confidence=0.5 if crowded else 0.8,
             explains=claims.OUTLIERS,
         )
@@ -154,11 +154,11 @@ def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> tuple[str
     now = 2 if metrics.loader is None else metrics.loader.queued_per_worker
     wanted = min(MAX_PREFETCH, math.ceil((slowest_ms / state.compute_ms + 1) / state.num_workers))
     alike = "make slow samples like the others (large files, long sequences)"
-    in_order = condition(metrics, "loader.in_order") is True
+    in_order = metrics.condition("loader.in_order") is True
     order = " If the order of batches does not matter: DataLoader(..., in_order=False)." if in_order else ""
     if wanted <= now:
         hides = f"prefetch_factor={now} should hide a batch of {millis(slowest_ms)}"
         return f"{alike[0].upper()}{alike[1:]}: {hides}.{order}", None
-    change = Change(call="DataLoader", arguments={"prefetch_factor": wanted}, before={"prefetch_factor": now})
+    change = setting("DataLoader", prefetch_factor=(now, wanted))
     why = f"Why {wanted}: {wanted * state.num_workers} batches hide one of {millis(slowest_ms)}."
     return f"Queue more batches: {change.added[0]}. {why} Or {alike}.{order}", change

@@ -27,10 +27,10 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.numbers import counted, cpus
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, millis, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER
-from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
+from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part
 
 _NAMED_PART_RATIO = 0.10
 
@@ -63,8 +63,9 @@ class LoaderCpuBound(StarvingRule):
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         state, time = found.state, measured(found.state.worker_time)
         busy_ratio = time.cpu_ratio + time.queued_ratio
-        saved = gain_without(found, busy_ratio, state.cheaper_saves_ms)
-        if busy_ratio < self.least_cpu_ratio or state.plan.num_workers >= state.recommended_workers or not saved:
+        cost = cost_of_part(metrics, found, busy_ratio, state.cheaper_saves_ms)
+        are_short = state.plan.num_workers < state.recommended_workers  # CPUs
+        if busy_ratio < self.least_cpu_ratio or not are_short or not cost.is_worth():
             return None
         others = state.others_cpus or 0.0
         crowded = state.is_crowded
@@ -84,6 +85,7 @@ class LoaderCpuBound(StarvingRule):
         return self.of_starving(
             metrics,
             found,
+            cost,
             level="info" if crowded and need < state.usable_cpus else None,
             subject=found.dataset,
             summary=f"{counted(state.num_workers, 'worker')} {spend} {percent(time.cpu_ratio)} of the time for a "
@@ -94,15 +96,14 @@ class LoaderCpuBound(StarvingRule):
                 self.evidence(
                     "least_cpu_ratio", busy_ratio, "workers compute or wait for a CPU, share of making batches"
                 ),
-                Evidence(name="workers wait for a CPU, share of making batches", value=time.queued_ratio, unit="ratio"),
+                self.fact("workers wait for a CPU, share of making batches", time.queued_ratio, "ratio"),
                 self.waiting(found),
-                Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
-                Evidence(name="CPU time to make a batch", value=cpu_ms, unit="ms"),
-                Evidence(name="num_workers", value=state.num_workers),
-                Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
-                Evidence(name="samples of a worker", value=time.samples),
+                self.fact("time to make a batch", found.make_ms, "ms"),
+                self.fact("CPU time to make a batch", cpu_ms, "ms"),
+                self.fact("num_workers", state.num_workers),
+                self.fact("usable CPUs", state.usable_cpus, "CPUs"),
+                self.fact("samples of a worker", time.samples),
             ),
-            gain=saved,
             confidence=0.6 if crowded else 0.85,
         )
 

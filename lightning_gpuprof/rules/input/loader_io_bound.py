@@ -25,10 +25,10 @@ from __future__ import annotations
 from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.worker_time import WorkerTime
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
-from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
+from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part
 
 _LITTLE_READING_BYTES_PER_S = 100e3
 """Reading by system calls that no dataset of files does with. Heuristic: workers that only slept read 3 kB/s."""
@@ -65,25 +65,12 @@ class LoaderIoBound(StarvingRule):
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
         time = measured(found.state.worker_time)
-        saved = gain_without(found, time.waiting_ratio)
-        if time.waiting_ratio < self.least_waiting_ratio or saved is None:
+        cost = cost_of_part(metrics, found, time.waiting_ratio)
+        if time.waiting_ratio < self.least_waiting_ratio or not cost.is_worth():
             return None
         disk = time.disk_ratio is not None and time.disk_ratio >= self.least_disk_ratio
         workers = found.state.num_workers
-        evidence = [
-            self.evidence(
-                "least_waiting_ratio", time.waiting_ratio, "workers wait for no CPU, share of making batches"
-            ),
-            Evidence(name="workers compute, share of making batches", value=time.cpu_ratio, unit="ratio"),
-            self.waiting(found),
-            Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
-            Evidence(name="num_workers", value=workers),
-            Evidence(name="samples of a worker", value=time.samples),
-        ]
-        if time.disk_ratio is not None:
-            evidence.append(self.evidence("least_disk_ratio", time.disk_ratio, "samples of a worker in state D"))
-        if time.read_bytes_per_s is not None:
-            evidence.append(Evidence(name="read by a worker", value=time.read_bytes_per_s, unit="bytes/s"))
+        waits, in_disk = "workers wait for no CPU, share of making batches", "samples of a worker in state D"
         spend = "spends" if workers == 1 else "spend"
         plan = found.state.better_plan if found.state.cpu_bound is False else None
         change = None if plan is None else loader_change(metrics, plan.num_workers)
@@ -91,12 +78,21 @@ class LoaderIoBound(StarvingRule):
         return self.of_starving(
             metrics,
             found,
+            cost,
             subject=found.dataset,
             summary=f"{counted(workers, 'worker')} {spend} {percent(time.waiting_ratio)} of the time for a batch "
             f"waiting {_for_what(time, disk=disk)}.",
             advice=f"{_advice(found.state.dataset or 'DataLoader', time, disk=disk)}{until}",
-            evidence=tuple(evidence),
-            gain=saved,
+            evidence=(
+                self.evidence("least_waiting_ratio", time.waiting_ratio, waits),
+                self.fact("workers compute, share of making batches", time.cpu_ratio, "ratio"),
+                self.waiting(found),
+                self.fact("time to make a batch", found.make_ms, "ms"),
+                self.fact("num_workers", workers),
+                self.fact("samples of a worker", time.samples),
+                None if time.disk_ratio is None else self.evidence("least_disk_ratio", time.disk_ratio, in_disk),
+                self.fact("read by a worker", time.read_bytes_per_s, "bytes/s"),
+            ),
             confidence=0.85 if disk else 0.7,
             change=change,
         )

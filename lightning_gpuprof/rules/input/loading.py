@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
 from lightning_gpuprof.model.numbers import cpus
-from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, condition, millis, severity
+from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, millis, severity
 
 CHEAPER = (
     "decode and resize once before the run, keep decoded samples in memory, or augment whole batches in "
@@ -40,7 +40,7 @@ def loader_change(metrics: Metrics, workers: int, **more: Value) -> Change:
     """
     facts = metrics.loader
     arguments: dict[str, Value] = {"num_workers": workers, **more}
-    if condition(metrics, "device.type") == "cuda" and not (facts and facts.pin_memory):
+    if metrics.condition("device.type") == "cuda" and not (facts and facts.pin_memory):
         arguments["pin_memory"] = True
     if not (facts and facts.num_workers and facts.persistent_workers):
         arguments["persistent_workers"] = True

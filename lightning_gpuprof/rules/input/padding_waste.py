@@ -24,14 +24,14 @@ one batch (Hugging Face: `group_by_length`, a batch sampler that sorts within ch
 from __future__ import annotations
 
 from lightning_gpuprof.model.device_step import DeviceStep
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.input_pipeline import Padding
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.signals import device_step, is_cpu_only, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import device_step
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _MODEL: tuple[Phase, ...] = ("forward", "backward")
@@ -61,33 +61,31 @@ class PaddingWaste(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
+        metrics.require_steady()
         found = self.padding(metrics)
         beyond, within = 1 - found.to_longest_ratio, 1 - found.real_ratio
         mixed = beyond < self.least_ratio
-        ratio, limit = (within, "least_mixed_ratio") if mixed else (beyond, "least_ratio")
-        saved_ms = ratio * _computing_ms(metrics, period_ms)
-        if (mixed and within < self.least_mixed_ratio) or not worthwhile(saved_ms, period_ms):
+        ratio = within if mixed else beyond
+        saved_ms = ratio * _computing_ms(metrics)
+        cost = metrics.cost(saved_ms, 0.5 * saved_ms)
+        if (mixed and within < self.least_mixed_ratio) or not cost.is_worth():
             return None
+        rows = f"all rows have {found.width}" if found.fixed else f"rows have up to {found.width}"
         return self.finding(
-            severity=severity(0.5 * saved_ms / period_ms, metrics.steps.steady_count),
             subject=found.name,
-            summary=f"{percent(within)} of the tokens in {found.name} are padding: "
-            + (
-                f"all rows have {found.width} positions."
-                if found.fixed
-                else f"rows have up to {found.width} positions."
-            )
+            summary=f"{percent(within)} of the tokens in {found.name} are padding: {rows} positions."
             + ("" if mixed else f" {percent(beyond)} lie beyond the longest row of each batch."),
             advice=_MIX if mixed else f"Pad each batch to its longest row, not to {found.width}{_HOW}",
             change=None if mixed else Change(add=(_PAD,)),
             evidence=(
-                self.evidence(limit, ratio, "padding that the fix takes away"),
+                self.evidence(
+                    "least_mixed_ratio" if mixed else "least_ratio", ratio, "padding that the fix takes away"
+                ),
                 self.evidence("least_looks", found.looks, "batches that were looked at"),
-                Evidence(name="tokens that are no padding", value=found.real_ratio, unit="ratio"),
+                self.fact("tokens that are no padding", found.real_ratio, "ratio"),
             ),
-            gain=gain(saved_ms, 0.5 * saved_ms, period_ms),
-            explains=claims.PADDING if is_cpu_only(metrics) else claims.PADDING_ON_DEVICE,
+            cost=cost,
+            explains=claims.PADDING if metrics.is_cpu_only else claims.PADDING_ON_DEVICE,
         )
 
     def padding(self, metrics: Metrics) -> Padding:
@@ -116,11 +114,11 @@ _MIX = (
 )
 
 
-def _computing_ms(metrics: Metrics, period_ms: float) -> float:
+def _computing_ms(metrics: Metrics) -> float:
     """Of a step: on a CPU the model's own phases, on a device the time in which it computes."""
-    if is_cpu_only(metrics):
-        return sum(step_share(metrics, phase).median_ms for phase in _MODEL)
+    if metrics.is_cpu_only:
+        return sum(metrics.share_of(phase).median_ms for phase in _MODEL)
     step = device_step(metrics)
     if not isinstance(step, DeviceStep):
         raise MissingSignal("how long the device computes was not measured")
-    return step.computing_ratio * period_ms
+    return step.computing_ratio * step.period_ms

@@ -24,9 +24,9 @@ more memory: the page cache counts towards the container's limit.
 from __future__ import annotations
 
 from lightning_gpuprof.model.loading import Starving
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, measured, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without
+from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part
 
 _WORKER = {"cpu": 0.2, "delay": 0.05, "disk": 0.6}
 _UNKNOWN = {**_WORKER, "disk": None}
@@ -74,14 +74,15 @@ class PageCacheMiss(StarvingRule):
         if time.disk_ratio is None:
             raise MissingSignal("whether workers wait for disks was not measured")
         miss = min(1.0, later.disk_bytes / max(1.0, later.call_bytes))
-        saved = gain_without(found, min(time.waiting_ratio, time.disk_ratio))
+        cost = cost_of_part(metrics, found, min(time.waiting_ratio, time.disk_ratio))
         reads = later.disk_bytes >= self.least_bytes_per_s * later.seconds and miss >= self.least_miss_ratio
-        if not reads or time.disk_ratio < self.least_disk_ratio or saved is None:
+        if not reads or time.disk_ratio < self.least_disk_ratio or not cost.is_worth():
             return None
         epoch_bytes, free = later.disk_bytes / max(1, later.epochs), metrics.host.cacheable_bytes
         return self.of_starving(
             metrics,
             found,
+            cost,
             subject=found.dataset,
             summary=(f"Each later epoch reads {_amount(epoch_bytes)} from disk: {percent(miss)} of its data."),
             advice=_advice(found.dataset, epoch_bytes, free),
@@ -89,11 +90,10 @@ class PageCacheMiss(StarvingRule):
                 self.evidence("least_miss_ratio", miss, "read from disk in later epochs, share of all reads"),
                 self.evidence("least_disk_ratio", time.disk_ratio, "samples of a worker in state D"),
                 self.waiting(found),
-                Evidence(name="read from disk per epoch", value=epoch_bytes, unit="bytes"),
-                Evidence(name="read from disk", value=later.disk_bytes / later.seconds, unit="bytes/s"),
-                *(() if free is None else (Evidence(name="memory free for cached files", value=free, unit="bytes"),)),
+                self.fact("read from disk per epoch", epoch_bytes, "bytes"),
+                self.fact("read from disk", later.disk_bytes / later.seconds, "bytes/s"),
+                self.fact("memory free for cached files", free, "bytes"),
             ),
-            gain=saved,
             confidence=0.8,
         )
 

@@ -21,10 +21,12 @@ Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.arg
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+import math
+
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, gain, steady_period_ms, step_share, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -49,35 +51,32 @@ class SamplerSlow(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms, wait = steady_period_ms(metrics), step_share(metrics, "data_wait")
+        step_ms, wait = metrics.step_ms, metrics.share_of("data_wait")
         if wait.lower_ratio < self.least_ratio:
             return None
         slowest = metrics.fetch.order
         if slowest is None or slowest.order_ms is None:
             raise MissingSignal("the time of the sampler was not measured")
-        order_ms = min(slowest.order_ms, wait.median_ms)
-        lower_ms = min(slowest.order_ms, wait.lower_ratio * period_ms)
-        idle_ratio, name = metrics.fetch.idle_ratio, slowest.order_of or "The sampler"
-        recoverable_ms = order_ms if idle_ratio is None else min(order_ms, idle_ratio * period_ms)
-        if lower_ms < self.least_ratio * period_ms or not worthwhile(recoverable_ms, period_ms):
-            return None
-        if idle_ratio is not None and idle_ratio < self.least_ratio:
+        order_ms, idle_ratio = min(slowest.order_ms, wait.median_ms), metrics.fetch.idle_ratio
+        certain_ms, name = min(slowest.order_ms, wait.lower_ratio * step_ms), slowest.order_of or "The sampler"
+        cost = metrics.cost(order_ms, certain_ms, most_ratio=math.inf if idle_ratio is None else idle_ratio)
+        if not cost.is_worth(self.least_ratio):
             return None
         return self.finding(
-            severity=wait_severity(idle_ratio, lower_ms / period_ms, metrics.steps.steady_count),
+            severity=wait_severity(idle_ratio, cost.lower_ratio, cost.steps),
             subject=slowest.order_of or "sampler",
-            summary=f"{name} takes {millis(slowest.order_ms)} of each {millis(period_ms)} step to choose the samples "
+            summary=f"{name} takes {millis(slowest.order_ms)} of each {millis(step_ms)} step to choose the samples "
             f"of a batch: {percent(order_ms / wait.median_ms)} of the wait for data.",
             advice=f"Compute the order once per epoch in {name}, vectorised with torch.randperm or torch.argsort, and "
             "only walk through it per batch; or use shuffle=True. More workers would not help: the sampler runs in "
             "the main process.",
             evidence=(
-                self.evidence("least_ratio", order_ms / period_ms, "sampler, share of the step"),
-                Evidence(name="sampler per batch, median", value=slowest.order_ms, unit="ms"),
-                Evidence(name="waiting for data", value=wait.median_ms, unit="ms"),
-                Evidence(name="num_workers", value=slowest.workers),
+                self.evidence("least_ratio", cost.ratio, "sampler, share of the step"),
+                self.fact("sampler per batch, median", slowest.order_ms, "ms"),
+                self.fact("waiting for data", wait.median_ms, "ms"),
+                self.fact("num_workers", slowest.workers),
             ),
-            gain=gain(recoverable_ms, lower_ms, period_ms),
+            cost=cost,
             confidence=0.95 if idle_ratio is not None else 0.6,
             explains=claims.SAMPLER,
         )

@@ -31,7 +31,7 @@ from __future__ import annotations
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, at_least, gain, measured, millis, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, at_least, measured, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 
@@ -87,15 +87,6 @@ class SingleProcessLoading(BaseRule):
         plan = state.helpful_plan
         if plan is None:
             return None
-        evidence = [
-            Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the main thread"),
-            self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),
-            *making_evidence(state),
-            Evidence(name="step without the wait", value=state.compute_ms, unit="ms"),
-            Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
-        ]
-        if state.free_cpus is not None:
-            evidence.append(Evidence(name="free CPUs", value=state.free_cpus, unit="CPUs"))
         change = more_workers(metrics, state, plan.num_workers)
         return self.finding(
             severity=wait_severity(state.idle_ratio, state.fixable_ratio, metrics.steps.steady_count),
@@ -105,8 +96,15 @@ class SingleProcessLoading(BaseRule):
                 f"{millis(state.period_ms)} step: {at_least(state.wait)}."
             ),
             advice=f"Load batches in worker processes: {change.added[0]}. {why_workers(state, change)}",
-            evidence=tuple(evidence),
-            gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),
+            evidence=(
+                Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the main thread"),
+                self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),
+                *making_evidence(state),
+                self.fact("step without the wait", state.compute_ms, "ms"),
+                self.fact("usable CPUs", state.usable_cpus, "CPUs"),
+                self.fact("free CPUs", state.free_cpus, "CPUs"),
+            ),
+            cost=metrics.cost(plan.recoverable_ms, plan.lower_ms, step_ms=state.period_ms),
             confidence=0.9 if state.cpu_ms is not None else 0.7,
             explains=claims.WAIT_FOR_BATCHES,
             change=change,

@@ -24,11 +24,11 @@ Raise `batch_size`; or keep the batches of the model and fetch several at a time
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, at_least, condition, gain, millis, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, at_least, millis, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -77,23 +77,24 @@ class SmallBatchLoader(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        if metrics.loader is not None and metrics.loader.batch_size is not None and metrics.loader.batch_size != 1:
+        if metrics.batch_size not in (None, 1):
             return None
         state = measured(metrics.loading)
-        if metrics.loader is None or metrics.loader.batch_size is None:
+        if metrics.batch_size is None:
             return None  # the dataset makes its batches itself
         if state.wait.lower_ratio < self.least_ratio or state.is_free:
             return None
-        price_ms, size = state.fetch_cost_ms, condition(metrics, "batch.bytes")
+        price_ms, size = state.fetch_cost_ms, metrics.condition("batch.bytes")
         if price_ms is None:
             raise MissingSignal("the making of batches was not measured from inside")
         if isinstance(size, (int, float)) and size > self.most_bytes:
             return None
-        recoverable_ms = min(price_ms * (1 - 1 / _PROPOSED), state.idle_ms)
-        if not worthwhile(recoverable_ms, state.period_ms):
+        saved_ms = min(price_ms * (1 - 1 / _PROPOSED), state.idle_ms)
+        certain_ms = saved_ms * state.wait.lower_ratio / state.wait.median_ratio
+        cost = metrics.cost(saved_ms, certain_ms, step_ms=state.period_ms)
+        if not cost.is_worth():
             return None
         certain = state.wait.lower_ratio * price_ms / state.wait.median_ms
-        lower_ms = recoverable_ms * state.wait.lower_ratio / state.wait.median_ratio
         level = wait_severity(state.idle_ratio, certain, metrics.steps.steady_count)
         advice, change = _advice(metrics, price_ms=price_ms)
         return self.finding(
@@ -104,23 +105,23 @@ class SmallBatchLoader(BaseRule):
             advice=advice,
             change=change,
             evidence=(
-                Evidence(name="batch_size", value=1),
+                self.fact("batch_size", 1),
                 self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),
-                Evidence(name="cost of the fetch, share of the step", value=price_ms / state.period_ms, unit="ratio"),
-                Evidence(name="num_workers", value=state.num_workers),
+                self.fact("cost of the fetch, share of the step", price_ms / state.period_ms, "ratio"),
+                self.fact("num_workers", state.num_workers),
             ),
-            gain=gain(recoverable_ms, lower_ms, state.period_ms),
+            cost=cost,
             confidence=0.6,
             explains=claims.WAIT_FOR_BATCHES,
         )
 
 
 def _advice(metrics: Metrics, *, price_ms: float) -> tuple[str, Change]:
-    accumulated = condition(metrics, "trainer.accumulate_grad_batches")
+    accumulated = metrics.positive("trainer.accumulate_grad_batches") or 1
     size, rest = _PROPOSED, "Adapt the learning rate to it."
-    if isinstance(accumulated, int) and accumulated > 1:
+    if accumulated > 1:
         size = accumulated
         rest = f"With accumulate_grad_batches=1 instead of {accumulated} the optimizer sees the same."
-    change = Change(call="DataLoader", arguments={"batch_size": size}, before={"batch_size": 1})
+    change = setting("DataLoader", batch_size=(1, size))
     shared = f"{size} samples then share the cost, {millis(price_ms / size)} each."
     return f"Fetch several samples at a time: {change.added[0]}. {shared} {rest}", change

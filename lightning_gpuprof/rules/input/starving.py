@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABC
 from typing import TYPE_CHECKING, ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import Loading, Starving
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, Words, at_least, gain, measured, millis
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, at_least, measured, millis
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class StarvingRule(BaseRule, ABC):
+class StarvingRule(FamilyRule[Starving], ABC):
     """A rule that says why batches are made too slowly, where steps wait for them."""
 
     needs_workers: ClassVar[bool] = True
@@ -25,34 +25,22 @@ class StarvingRule(BaseRule, ABC):
     least_ratio: float
     """Certain share of the wait from which it speaks; a threshold of each rule."""
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the making of batches where steps wait for it."""
+    def look(self, metrics: Metrics) -> Starving | None:
+        """How steps wait for the making of batches, if they do."""
         found = measured(metrics.starving)
         if found is None or found.state.certain_ratio < self.least_ratio:
             return None
-        return None if self.needs_workers and not found.state.num_workers else self.judge(metrics, found)
-
-    @abstractmethod
-    def judge(self, metrics: Metrics, found: Starving) -> Finding | None:
-        """Judge why.
-
-        Args:
-            metrics: The run.
-            found: How the steps wait.
-
-        Raises:
-            MissingSignal: What the rule needs was not measured.
-        """
+        return None if self.needs_workers and not found.state.num_workers else found
 
     def of_starving(
-        self, metrics: Metrics, found: Starving, gain: Gain, level: Severity | None = None, **words: Unpack[Words]
+        self, metrics: Metrics, found: Starving, cost: Cost, *, level: Severity | None = None, **words: Unpack[Words]
     ) -> Finding:
         """A finding whose summary ends with the wait.
 
         Args:
             metrics: The run.
             found: How the steps wait.
-            gain: As of :func:`gain_without`.
+            cost: As of :func:`cost_of_part`.
             level: Default: by the certain share of the wait and what the device idles.
             **words: Without the wait.
         """
@@ -61,7 +49,7 @@ class StarvingRule(BaseRule, ABC):
         words["summary"] += f" {_wait_words(found)}"
         return self.finding(
             severity=level or wait_severity(state.idle_ratio, state.certain_ratio, metrics.steps.steady_count),
-            gain=gain,
+            cost=cost,
             **words,
         )
 
@@ -71,21 +59,17 @@ class StarvingRule(BaseRule, ABC):
         return self.evidence("least_ratio", found.state.wait.median_ratio, name)
 
 
-def gain_without(found: Starving, part: float, most_ms: float = math.inf) -> Gain | None:
-    """Bound of what is gained if a part of the making of batches went away; its lower bound is that of the wait's own.
+def cost_of_part(metrics: Metrics, found: Starving, part: float, most_ms: float = math.inf) -> Cost:
+    """What a part of the making of batches costs; its lower bound is that of the wait's own.
 
     Args:
+        metrics: The run.
         found: How the steps wait.
         part: 0 to 1.
         most_ms: No more is gained per step.
-
-    Returns:
-        None if it is not worthwhile.
     """
-    state, saved_ms = found.state, min(most_ms, found.saved_ms(part))
-    if not worthwhile(saved_ms, state.period_ms):
-        return None
-    return gain(saved_ms, part * state.wait.lower_ratio * state.period_ms, state.period_ms)
+    step_ms, wait = found.state.period_ms, found.state.wait
+    return metrics.cost(min(most_ms, found.saved_ms(part)), part * wait.lower_ratio * step_ms, step_ms=step_ms)
 
 
 def _wait_words(found: Starving) -> str:

@@ -25,11 +25,11 @@ Set the printed number. If it is above the number of CPUs, ignore DataLoader's w
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO
 from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, at_least, gain, measured, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, at_least, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 
@@ -94,40 +94,35 @@ class TooFewWorkers(BaseRule):
         waited = metrics.fetch_waited_ratio
         if waited is None:
             raise MissingSignal("how many steps had to wait for a batch was not measured")
-        certain = state.certain_ratio if bursts is None else bursts.certain_ratio
-        if (waited < self.least_waited_ratio and bursts is None) or certain < self.least_ratio:
+        if (waited < self.least_waited_ratio and bursts is None) or state.certain_ratio < self.least_ratio:
             return None
         plan = state.helpful_plan if bursts is None else state.better_plan
         if plan is None:
             return None
         steps = "the step" if bursts is None else "all steps"
-        evidence = [
-            self.evidence("least_waited_ratio", waited, "steps that had to wait")
-            if bursts is None
-            else Evidence(name="steps that had to wait", value=waited, unit="ratio"),
-            self.evidence("least_ratio", state.wait.median_ratio, f"waiting for data, share of {steps}"),
-            Evidence(name="num_workers", value=state.num_workers),
-            *making_evidence(state),
-            Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
-        ]
-        if metrics.cpu.worker_cpus is not None:
-            evidence.append(Evidence(name="CPUs used by the workers", value=metrics.cpu.worker_cpus, unit="CPUs"))
+        had_to_wait = "steps that had to wait"
         change = more_workers(metrics, state, plan.num_workers)
         wait = f"{millis(state.wait.median_ms)} of {millis(state.period_ms)}"
+        waiting = f"The wait is {wait} per step"
+        if bursts is not None:
+            waiting = f"Batches come in bursts; the mean step waits {wait}"
         return self.finding(
-            severity=wait_severity(state.idle_ratio, certain, metrics.steps.steady_count),
+            severity=wait_severity(state.idle_ratio, state.certain_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
-            summary=(
-                f"{counted(state.num_workers, 'worker')} cannot keep up: {percent(waited)} of the steps had to wait. "
-                + (
-                    f"The wait is {wait} per step: {at_least(state.wait)}."
-                    if bursts is None
-                    else f"Batches come in bursts; the mean step waits {wait}: {at_least(state.wait)}."
-                )
-            ),
+            summary=f"{counted(state.num_workers, 'worker')} cannot keep up: {percent(waited)} of the steps had to "
+            f"wait. {waiting}: {at_least(state.wait)}.",
             advice=f"Use more workers: {change.added[0]}. {why_workers(state, change)}",
-            evidence=tuple(evidence),
-            gain=gain(plan.recoverable_ms, plan.lower_ms, state.period_ms),
+            evidence=(
+                self.evidence("least_waited_ratio", waited, had_to_wait)
+                if bursts is None
+                else self.fact(had_to_wait, waited, "ratio"),
+                self.evidence("least_ratio", state.wait.median_ratio, f"waiting for data, share of {steps}"),
+                self.fact("num_workers", state.num_workers),
+                *making_evidence(state),
+                self.fact("usable CPUs", state.usable_cpus, "CPUs"),
+                self.fact("CPUs used by the workers", metrics.cpu.worker_cpus, "CPUs"),
+            ),
+            cost=metrics.cost(plan.recoverable_ms, plan.lower_ms, step_ms=state.period_ms),
             confidence=0.9 if metrics.cpu.worker_cpus is not None else 0.6,
             explains=claims.WAIT_FOR_BATCHES if bursts is None else claims.OUTLIERS,
             change=change,

@@ -26,7 +26,7 @@ Set the printed number; if the steps still wait, batches must become cheaper (`l
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.worker_time import median_delay_ratio
@@ -106,8 +106,8 @@ class TooManyWorkers(BaseRule):
             evidence=(
                 self.evidence("least_idle_ratio", idle, "workers without work"),
                 self.evidence("least_freed_gb", freed_gb, "memory of workers that are not needed", "GB"),
-                Evidence(name="workers that keep pace, with one to spare", value=wanted),
-                Evidence(name="time to make a batch", value=state.batch_ms, unit="ms"),
+                self.fact("workers that keep pace, with one to spare", wanted),
+                self.fact("time to make a batch", state.batch_ms, "ms"),
             ),
             confidence=0.7,
         )
@@ -143,9 +143,9 @@ class TooManyWorkers(BaseRule):
             evidence=(
                 self.evidence("most_workers_ratio", per_cpu, "workers over usable CPUs", ""),
                 self.evidence("least_queued_ratio", queued_ratio, "a worker without a CPU"),
-                Evidence(name="CPUs used by this run", value=state.used_cpus, unit="CPUs"),
-                Evidence(name="CPUs used by others", value=state.others_cpus, unit="CPUs"),
-                *(() if delay is None else (Evidence(name="main thread without a CPU", value=delay, unit="ratio"),)),
+                self.fact("CPUs used by this run", state.used_cpus, "CPUs"),
+                self.fact("CPUs used by others", state.others_cpus, "CPUs"),
+                self.fact("main thread without a CPU", delay, "ratio"),
             ),
             confidence=0.7,
         )

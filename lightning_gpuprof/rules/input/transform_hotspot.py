@@ -27,9 +27,9 @@ from collections.abc import Sequence
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, millis, percent, possible, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, millis, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.starving import StarvingRule, gain_without, pace_words
+from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, pace_words
 
 _GPU = {"device.type": "cuda"}
 
@@ -76,30 +76,27 @@ class TransformHotspot(StarvingRule):
         items_ratio = (found.made.items_ms or 0.0) / found.make_ms
         part, around = _innermost(parts, least=self.least_part_ratio / items_ratio if items_ratio > 0 else 2.0)
         ratio = (part.share or 0.0) * items_ratio
-        saved = gain_without(found, ratio)
-        if ratio < self.least_part_ratio or saved is None:
+        cost = cost_of_part(metrics, found, ratio)
+        if ratio < self.least_part_ratio or not cost.is_worth():
             return None
         part_ms = ratio * found.make_ms
-        timed = []
-        if part.mean_ms is not None and part.calls is not None:
-            timed.append(Evidence(name=f"{part.name}, mean of a call", value=part.mean_ms, unit="ms"))
-            timed.append(Evidence(name="calls that were measured", value=part.calls))
         inside = f", inside {listed([one.name for one in around])}," if around else ""
         return self.of_starving(
             metrics,
             found,
+            cost,
             subject=part.name,
             summary=f"{part.name}{inside} takes {millis(part_ms)} of the {millis(found.make_ms)} to make a batch: "
             f"{percent(ratio)}.",
             advice=f"{_fix(metrics, found, part.name)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, f"{part.name}, share of making a batch"),
-                *timed,
-                Evidence(name="time to make a batch", value=found.make_ms, unit="ms"),
+                self.fact(f"{part.name}, mean of a call", part.mean_ms, "ms"),
+                self.fact("calls that were measured", part.calls),
+                self.fact("time to make a batch", found.make_ms, "ms"),
                 self.waiting(found),
-                Evidence(name="num_workers", value=found.state.num_workers),
+                self.fact("num_workers", found.state.num_workers),
             ),
-            gain=saved,
             confidence=0.9,
         )
 
@@ -128,7 +125,7 @@ def _fix(metrics: Metrics, found: Starving, name: str) -> str:
         return (
             f"Keep what {name} reads in memory or on a local disk, or use more workers: it waits rather than computes."
         )
-    size = metrics.loader.batch_size if metrics.loader is not None else None
+    size = metrics.batch_size
     batch = "the whole batch" if size is None else f"the whole batch of {size}"
     where = ", on the GPU" if found.state.on_gpu else ""
     return (

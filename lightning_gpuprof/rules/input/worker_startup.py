@@ -26,11 +26,10 @@ dataset that holds large Python objects is slow to hand over: keep arrays instea
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, percent, seconds
-from lightning_gpuprof.model.signals import condition, run_ms_per_step, run_s
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, measured, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, measured, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _STARTS = {"persistent_workers": False, "iterator_s": 0.3, "first_wait_s": 0.9}
@@ -63,27 +62,26 @@ class WorkerStartup(BaseRule):
         facts = metrics.loader
         if facts is None or facts.num_workers is None or facts.persistent_workers is None:
             raise MissingSignal("the training loader is not a torch DataLoader, its workers are not known")
-        reloaded = condition(metrics, "trainer.reload_dataloaders_every_n_epochs")
-        reloads = isinstance(reloaded, int) and reloaded > 0
+        reloads = metrics.positive("trainer.reload_dataloaders_every_n_epochs") is not None
         if facts.num_workers == 0 or (facts.persistent_workers and not reloads):
             return None
         count = max(0, len(metrics.epoch_starts) - 1)
         if count < self.least_epochs:
             raise MissingSignal(f"{count} epoch starts after the first, {self.least_epochs} are needed")
-        run_step_ms, found = run_ms_per_step(metrics), measured(metrics.worker_starts)
+        run_s, found = metrics.run_s, measured(metrics.worker_starts)
         if found is None:
             return None
         first_s, cost_ratio = found.cost_s + found.wait_s, found.cost_s / found.epoch_s
-        many = first_s > self.many_waits * found.wait_s
+        many, name = first_s > self.many_waits * found.wait_s, "worker start-up share of an epoch"
         least_ratio = self.least_epoch_ratio_if_many if many else self.least_epoch_ratio
-        per_step_ms = found.sum_s * 1e3 / metrics.steps.count
-        if found.lower_s < least_ratio * found.epoch_s or not worthwhile(per_step_ms, run_step_ms):
+        certain = found.lower_s / found.cost_s if found.cost_s > 0 else 0.0
+        cost = metrics.run_cost(found.sum_s, found.sum_s * certain)
+        if found.lower_s < least_ratio * found.epoch_s or not cost.is_worth():
             return None
         workers = facts.num_workers
         change = _alive(facts.persistent_workers, reloads)
-        lower_ms = per_step_ms * found.lower_s / found.cost_s if found.cost_s > 0 else 0.0
         return self.finding(
-            severity=severity(found.lower_s * count / run_s(metrics), metrics.steps.steady_count),
+            severity=severity(found.lower_s * count / run_s, metrics.steps.steady_count),
             subject=facts.dataset or "DataLoader",
             summary=f"Starting {counted(workers, 'worker')} anew takes {seconds(found.cost_s)} of each "
             f"{seconds(found.epoch_s)} epoch ({percent(cost_ratio)}), {counted(count, 'time')} in all.",
@@ -91,18 +89,13 @@ class WorkerStartup(BaseRule):
             f"waited {seconds(found.sum_s)} in total.",
             change=change,
             evidence=(
-                self.evidence(
-                    "least_epoch_ratio_if_many" if many else "least_epoch_ratio",
-                    cost_ratio,
-                    "worker start-up share of an epoch",
-                    "ratio",
-                ),
-                Evidence(name="until the first batch of an epoch", value=first_s, unit="s"),
-                Evidence(name="of which iter(dataloader)", value=found.iterator_s, unit="s"),
-                Evidence(name="ordinary wait for a batch", value=found.wait_s * 1e3, unit="ms"),
+                self.evidence("least_epoch_ratio_if_many" if many else "least_epoch_ratio", cost_ratio, name, "ratio"),
+                self.fact("until the first batch of an epoch", first_s, "s"),
+                self.fact("of which iter(dataloader)", found.iterator_s, "s"),
+                self.fact("ordinary wait for a batch", found.wait_s * 1e3, "ms"),
                 Evidence(name="epoch starts after the first", value=count, limit=self.least_epochs),
             ),
-            gain=gain(per_step_ms, lower_ms, run_step_ms),
+            cost=cost,
             confidence=0.9,
             explains=claims.EPOCH_START,
         )

@@ -30,9 +30,12 @@ from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.worker_time import BESIDE_RATIO, THREAD_SAMPLES, WANTED_CPUS, worker_threads
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, condition, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import ONE_THREAD_PER_WORKER
+
+_WANTED = "CPU time of a worker with its main thread's time in the run queue"
+_BESIDE = "CPU time of a worker beside its main thread"
 
 
 def _each(**worker: float | None) -> dict[str, object]:
@@ -104,20 +107,11 @@ class WorkerThreadOversub(BaseRule):
             change=ONE_THREAD_PER_WORKER,
             evidence=(
                 self.evidence("most_threads_ratio", ratio, "threads of all workers over usable CPUs", ""),
-                self.evidence(
-                    "least_sum_ratio",
-                    found.wanted_cpus,
-                    "CPU time of a worker with its main thread's time in the run queue",
-                    "CPUs",
-                ),
-                *(
-                    ()
-                    if beside is None
-                    else (self.evidence("least_beside_ratio", beside, "CPU time of a worker beside its main thread"),)
-                ),
+                self.evidence("least_sum_ratio", found.wanted_cpus, _WANTED, "CPUs"),
+                None if beside is None else self.evidence("least_beside_ratio", beside, _BESIDE),
                 self.evidence("least_queued_ratio", queued, "a worker's main thread without a CPU"),
-                Evidence(name="threads of a worker, at most", value=found.threads),
-                Evidence(name="usable CPUs", value=state.usable_cpus, unit="CPUs"),
+                self.fact("threads of a worker, at most", found.threads),
+                self.fact("usable CPUs", state.usable_cpus, "CPUs"),
             ),
             confidence=0.8,
             explains=claims.WAIT_FOR_BATCHES,
@@ -131,7 +125,7 @@ class WorkerThreadOversub(BaseRule):
 
 
 def _advice(metrics: Metrics, *, each: float) -> str:
-    given = condition(metrics, "host.omp_num_threads")
+    given = metrics.condition("host.omp_num_threads")
     libraries = "" if given == 1 else " Set OMP_NUM_THREADS=1 for OpenMP libraries."
     return (
         f"Let each worker compute on one thread instead of {each:.0f}: {ONE_THREAD_PER_WORKER.added[0]}. Take "

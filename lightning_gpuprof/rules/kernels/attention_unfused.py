@@ -20,11 +20,12 @@ too. Only the 20 longest rows of the operators are known.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, millis, of_each_step, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
 _FUSED_BACKENDS = ("flash", "mem_efficient", "cudnn")
 
@@ -85,12 +86,12 @@ class AttentionUnfused(KernelRule):
         found = [(w, one) for w, attention in known if (one := attention.unfused(self.least_length)) is not None]
         if len(found) < len(run.windows):
             return None
-        pieces = Measured.over([window.per_step_ms(one.pieces_us) for window, one in found])
-        whole = Measured.over([window.per_step_ms(one.pieces_us + one.products_us) for window, one in found])
-        if not self.is_long(run, whole) or not worthwhile(pieces.ms, run.period_ms):
+        pieces = run.cost(Measured.over([window.per_step_ms(one.pieces_us) for window, one in found]))
+        whole = run.cost(Measured.over([window.per_step_ms(one.pieces_us + one.products_us) for window, one in found]))
+        if not self.is_long(whole) or not pieces.is_worth():
             return None
         scores = "x".join(map(str, found[0][1].scores))
-        backends = condition(metrics, "flags.sdpa_backends")
+        backends = metrics.condition("flags.sdpa_backends")
         change = Change(
             remove=("torch.softmax(q @ k.transpose(-2, -1) * scale + mask, -1) @ v",),
             add=("F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)",),
@@ -105,14 +106,14 @@ class AttentionUnfused(KernelRule):
         return self.of_kernels(
             run,
             subject=f"attention with scores of {scores}",
-            summary=f"Attention without a fused kernel takes {of_each_step(whole.ms, run.period_ms)}. Softmax and "
+            summary=f"Attention without a fused kernel takes {whole}. Softmax and "
             f"pointwise kernels on the {scores} scores take {millis(pieces.ms)} of it.",
             advice=advice,
-            evidence=(
-                Evidence(name="softmax and pointwise kernels on the scores", value=pieces.ms, unit="ms"),
-                Evidence(name="scores", value=scores),
-            ),
             time=whole,
-            saved=pieces,
+            evidence=(
+                self.fact("softmax and pointwise kernels on the scores", pieces.ms, "ms"),
+                self.fact("scores", scores),
+            ),
+            cost=pieces,
             change=change,
         )

@@ -18,9 +18,9 @@ Convert the model in `__init__` or `configure_model`, and the batch in `on_after
 from __future__ import annotations
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, class_us, short_name
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, condition, of_each_step, percent, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
 
@@ -54,17 +54,14 @@ class ChannelsLastMissing(KernelRule):
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         changes = run.per_step(lambda window: sum(row.total_us for row in window.layout_changes))
         convolutions = run.per_step(lambda window: class_us(window, "convolution"))
-        found_ms = changes.ms if 0 < self.least_of_convolutions_ratio * convolutions.ms <= changes.lower_ms else 0.0
-        if not worthwhile(found_ms, run.period_ms):
+        if not 0 < self.least_of_convolutions_ratio * convolutions.ms <= changes.lower_ms or not changes.is_worth():
             return None
         ratio = changes.ms / convolutions.ms
         names = [short_name(row.name) for row in run.windows[0].layout_changes]
-        count, already = (
-            condition(metrics, "model.convolutions"),
-            condition(metrics, "model.channels_last_convolutions"),
-        )
-        now = f" {already or 0} of {count} convolutions are in it now." if count else ""
-        is_last = isinstance(already, int) and isinstance(count, int) and 0 < count <= already
+        count = metrics.positive("model.convolutions")
+        already = metrics.positive("model.channels_last_convolutions") or 0
+        now = f" {already} of {count} convolutions are in it now." if count else ""
+        is_last = count is not None and count <= already
         advice = f"Use channels_last: {_MODEL} in __init__, and {_BATCH} in on_after_batch_transfer.{now}"
         if is_last:
             advice = (
@@ -75,14 +72,14 @@ class ChannelsLastMissing(KernelRule):
         return self.of_kernels(
             run,
             subject=names[0] if names else "convolutions",
-            summary=f"Conversions between NCHW and NHWC take {of_each_step(changes.ms, run.period_ms)}. That is "
-            f"{percent(ratio)} of the time of the convolutions themselves.",
+            summary=f"Conversions between NCHW and NHWC take {changes}. That is {percent(ratio)} of "
+            "the time of the convolutions themselves.",
             advice=advice,
             evidence=(
                 self.evidence("least_of_convolutions_ratio", ratio, "layout conversions over convolutions"),
-                Evidence(name="layout conversions per step", value=changes.ms, unit="ms"),
-                Evidence(name="convolutions per step", value=convolutions.ms, unit="ms"),
+                self.fact("layout conversions per step", changes.ms, "ms"),
+                self.fact("convolutions per step", convolutions.ms, "ms"),
             ),
-            saved=changes,
+            cost=changes,
             change=Change(add=(_BATCH,) if is_last else (_MODEL, _BATCH)),
         )

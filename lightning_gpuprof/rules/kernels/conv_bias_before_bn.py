@@ -19,7 +19,7 @@ what it saves is little and is not measured.
 from __future__ import annotations
 
 from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _COUNT, _ALL = "model.conv_bias_before_norm", "model.convolutions"
@@ -39,15 +39,15 @@ class ConvBiasBeforeBn(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        count = condition(metrics, _COUNT)
+        count = metrics.condition(_COUNT)
         if not isinstance(count, int) or isinstance(count, bool):
             raise MissingSignal("the layers of the model were not inspected")
         if count < self.least_count:
             return None
-        convolutions = condition(metrics, _ALL)
+        convolutions = metrics.condition(_ALL)
         whole = f" of {convolutions}" if isinstance(convolutions, int) and convolutions >= count else ""
         return self.finding(
-            subject=str(condition(metrics, "model.class") or "the model"),
+            subject=str(metrics.condition("model.class") or "the model"),
             summary=f"{counted(count, 'convolution')}{whole} right before a BatchNorm have a bias without effect.",
             advice="Leave the bias out: nn.Conv2d(..., bias=False). The BatchNorm subtracts it again.",
             evidence=(self.evidence("least_count", count, "convolutions with a bias before a BatchNorm"),),

@@ -18,7 +18,7 @@ a run shows what another algorithm gains, so this is information without a gain.
 from __future__ import annotations
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, condition, of_each_step, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, class_us
 
@@ -55,29 +55,28 @@ class CudnnBenchmarkOff(KernelRule):
     )
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
-        if condition(metrics, _BENCHMARK) is None:
+        if metrics.condition(_BENCHMARK) is None:
             raise MissingSignal("the setting of cudnn.benchmark is not known")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        if condition(metrics, _BENCHMARK) is True or True in [condition(metrics, name) for name in _FIXED]:
+        if metrics.condition(_BENCHMARK) is True or True in [metrics.condition(name) for name in _FIXED]:
             return None
         time = run.per_step(lambda window: class_us(window, "convolution"))
-        if not self.is_long(run, time):
+        if not self.is_long(time):
             return None
         equal = [window.has_equal_convolutions for window in run.windows]
         if None in equal:
             raise MissingSignal("the shapes of convolutions were not recorded: TraceConfig(record_shapes=True)")
         if not all(equal):
             return None
-        varies = condition(metrics, _DROP) is False
+        varies = metrics.condition(_DROP) is False
         also = " Set drop_last=True in the DataLoader, too: cuDNN times each new shape again." if varies else ""
         return self.of_kernels(
             run,
             subject="convolutions",
-            summary=f"Convolutions take {of_each_step(time.ms, run.period_ms)}, and cuDNN does not time which of its "
-            "algorithms is the fastest.",
+            summary=f"Convolutions take {time}, and cuDNN does not time which of its algorithms is the fastest.",
             advice=f"Turn cudnn.benchmark on: Trainer(..., benchmark=True). The traced steps have equal shapes.{also}",
-            evidence=(Evidence(name="cudnn.benchmark", value="False"),),
             time=time,
+            evidence=(self.fact("cudnn.benchmark", "False"),),
             change=Change(call="Trainer", arguments={"benchmark": True}),
         )

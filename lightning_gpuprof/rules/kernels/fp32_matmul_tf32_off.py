@@ -19,12 +19,12 @@ with `NVIDIA_TF32_OVERRIDE=0`. Only the 20 longest kernels are known by name, so
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.matrix_kernels import ProductKind
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import capability
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, of_each_step, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
@@ -86,7 +86,8 @@ class Fp32MatmulTf32Off(KernelRule):
         found = measured(run.off_tensor_cores).get(switch[0]) if switch is not None else None
         if switch is None or found is None or found.faster_dtype != "tf32":
             return None
-        if not self.is_long(run, found.time) or not worthwhile(found.saved.ms, run.period_ms):
+        time, saved = run.cost(found.time), run.cost(found.saved)
+        if not self.is_long(time) or not saved.is_worth():
             return None
         products, state, change = switch
         what = "Matrix products and convolutions" if products == "all" else products.capitalize()
@@ -95,15 +96,15 @@ class Fp32MatmulTf32Off(KernelRule):
         return self.of_kernels(
             run,
             subject=what,
-            summary=f"{what} in fp32 without TF32 take {of_each_step(found.time.ms, run.period_ms)}.{longest}",
+            summary=f"{what} in fp32 without TF32 take {time}.{longest}",
             advice=f"Allow TF32 before trainer.fit: {unset}{'; '.join(change.add)}. Now {state}; TF32 multiplies up to "
             f"{found.peak_ratio:.3g} times as fast here.",
+            time=time,
             evidence=(
-                Evidence(name="peak of TF32 over fp32", value=found.peak_ratio),
+                self.fact("peak of TF32 over fp32", found.peak_ratio),
                 self.evidence("least_capability", capability(metrics) or 0.0, "compute capability"),
             ),
-            time=found.time,
-            saved=found.saved,
+            cost=saved,
             change=change,
         )
 
@@ -114,9 +115,9 @@ class Fp32MatmulTf32Off(KernelRule):
             raise MissingSignal("the compute capability of the device is not known")
         if of_device < self.least_capability:
             return None
-        if str(condition(metrics, _OVERRIDE)) == "0":
+        if str(metrics.condition(_OVERRIDE)) == "0":
             return "all", _OVERRIDDEN, Change(remove=("NVIDIA_TF32_OVERRIDE=0",), add=(_SET_MATMUL,))
-        matmul, cudnn = condition(metrics, _MATMUL), condition(metrics, _CUDNN)
+        matmul, cudnn = metrics.condition(_MATMUL), metrics.condition(_CUDNN)
         if matmul is None or cudnn is None:
             raise MissingSignal("the TF32 settings are not known")
         no_matmul, no_cudnn = "float32_matmul_precision is highest", "cudnn.allow_tf32 is False"

@@ -18,15 +18,15 @@ A larger `batch_size` takes about the same time per step. Check the memory and t
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from lightning_gpuprof.model.change import batch_size
 from lightning_gpuprof.model.device_kernels import DeviceRun, short_name
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, condition, of_each_step, percent, threshold
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, Measured
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
 
 
 def _run(ms: float, blocks: int, kernel: str = "tensor core gemm") -> dict[str, object]:
@@ -60,24 +60,28 @@ class LowOccupancy(KernelRule):
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         idle = run.per_step(lambda window: sum(row.saving_us for row in window.unfilled))
-        if not self.is_long(run, idle) or not worthwhile(idle.ms, run.period_ms):
+        if not self.is_long(idle) or not idle.is_worth():
             return None
         window, rows = run.windows[0], run.windows[0].unfilled
         spent_us, idle_us = sum(row.total_us for row in rows), sum(row.saving_us for row in rows)
         filled, named = 1.0 - idle_us / spent_us, [short_name(row.name) for row in rows[:3]]
-        batch = condition(metrics, "loader.batch_size")
-        change = batch_size(batch, math.ceil(batch / filled)) if isinstance(batch, int) and filled > 0 else None
+        batch = metrics.condition("loader.batch_size")
+        change = (
+            setting("DataLoader", batch_size=(batch, math.ceil(batch / filled)))
+            if isinstance(batch, int) and filled > 0
+            else None
+        )
         larger = " per rank" if change is None else f": {change.added[0]}"
         return self.of_kernels(
             run,
             subject=named[0],
             summary="Kernels with fewer blocks than multiprocessors take "
-            f"{of_each_step(window.per_step_ms(spent_us), run.period_ms)}. They use {percent(filled)} of the "
+            f"{replace(idle, ms=window.per_step_ms(spent_us))}. They use {percent(filled)} of the "
             f"multiprocessors (estimated from the launches): {listed(named)}.",
             advice=f"Try a larger batch{larger}. The step takes little longer until the GPU is full, so samples/s "
             "rise. Check the memory and the learning rate.",
-            evidence=(Evidence(name="multiprocessors with a block in these kernels", value=filled, unit="ratio"),),
             time=idle,
-            saved=Measured(ms=idle.ms, lower_ms=0.0),
+            evidence=(self.fact("multiprocessors with a block in these kernels", filled, "ratio"),),
+            cost=idle.uncertain,
             change=change,
         )

@@ -18,12 +18,14 @@ compiler saves is not known beforehand: information, and the gain's lower bound 
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from dataclasses import replace
+
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, of_each_step, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, Measured
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 from lightning_gpuprof.rules.torch_advice import compile_line
 
 
@@ -59,27 +61,28 @@ class MemoryBoundKernels(KernelRule):
     )
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
-        found, compiled = measured(run.pointwise), condition(metrics, "compile.state") not in (None, "none")
-        bandwidth, saved_ms = found.bandwidth_ratio, self.fused_ratio * found.elementwise.ms
-        if compiled or not self.is_long(run, found.time):
+        found, compiled = measured(run.pointwise), metrics.condition("compile.state") not in (None, "none")
+        bandwidth, time = found.bandwidth_ratio, run.cost(found.time)
+        saved = replace(time, ms=self.fused_ratio * found.elementwise.ms, lower_ms=0.0)
+        if compiled or not self.is_long(time):
             return None
         if bandwidth is None:
             raise MissingSignal("the bytes of pointwise operators or the memory bandwidth are not known")
-        if bandwidth < self.least_bandwidth_ratio or not worthwhile(saved_ms, run.period_ms):
+        if bandwidth < self.least_bandwidth_ratio or not saved.is_worth():
             return None
         line, how = compile_line(metrics)
         return self.of_kernels(
             run,
             subject=found.names[0],
-            summary=f"Pointwise kernels and reductions take {of_each_step(found.time.ms, run.period_ms)}. They reach "
+            summary=f"Pointwise kernels and reductions take {time}. They reach "
             f"{percent(bandwidth)} of the memory bandwidth, which limits them. Longest: {listed(found.names)}.",
             advice=f"Compile the model before trainer.fit: {line}.{how} Fused pointwise operators keep "
             "intermediate results out of memory.",
+            time=time,
             evidence=(
                 self.evidence("least_bandwidth_ratio", bandwidth, "share of the memory bandwidth"),
-                Evidence(name="pointwise kernels per step", value=found.elementwise.ms, unit="ms"),
+                self.fact("pointwise kernels per step", found.elementwise.ms, "ms"),
             ),
-            time=found.time,
-            saved=Measured(ms=saved_ms, lower_ms=0.0),
+            cost=saved,
             change=Change(add=(line,)),
         )

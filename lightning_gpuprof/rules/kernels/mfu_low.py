@@ -20,7 +20,7 @@ Begin with the smallest of the three parts, which the advice names.
 
 from __future__ import annotations
 
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
@@ -74,8 +74,8 @@ class MfuLow(KernelRule):
             advice=f"Begin with the smallest part: {min(parts, key=lambda part: part[0])[1]}.",
             evidence=(
                 self.evidence("most_mfu_ratio", mfu, "MFU"),
-                Evidence(name="GPU busy, share of the step", value=busy, unit="ratio"),
-                Evidence(name="products, share of kernel time", value=multiplies, unit="ratio"),
-                Evidence(name="share of the peak while multiplying", value=reaches, unit="ratio"),
+                self.fact("GPU busy, share of the step", busy, "ratio"),
+                self.fact("products, share of kernel time", multiplies, "ratio"),
+                self.fact("share of the peak while multiplying", reaches, "ratio"),
             ),
         )

@@ -18,7 +18,7 @@ trace windows show what the scaler's wait costs (`amp-scaler-sync`).
 
 from __future__ import annotations
 
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SCALED = {"device.type": "cuda", "trainer.precision": "16-mixed", "device.capability": "9.0"}
@@ -44,13 +44,13 @@ class Precision16OnAmpere(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        precision, device = condition(metrics, "trainer.precision"), condition(metrics, "device.type")
+        precision, device = metrics.condition("trainer.precision"), metrics.condition("device.type")
         if precision is None or device is None:
             raise MissingSignal("the precision or the device of the run is not known")
         if device != "cuda" or str(precision) not in ("16-mixed", "16"):
             return None
-        capability = _number(condition(metrics, "device.capability"))
-        if capability is None or condition(metrics, "version.hip") is not None:
+        capability = _number(metrics.condition("device.capability"))
+        if capability is None or metrics.condition("version.hip") is not None:
             raise MissingSignal("the compute capability of the device is not known")
         if capability < self.least_capability:
             return None

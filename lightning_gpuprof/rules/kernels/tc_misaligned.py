@@ -19,9 +19,9 @@ Pad the size: `nn.Linear(…, 50304)` for 50,257 words, a hidden size, a batch w
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, of_each_step, percent, threshold
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
@@ -74,13 +74,13 @@ class TcMisaligned(KernelRule):
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         unfit = run.per_step(lambda window: sum(one.row.device_us for one in window.misaligned or ()))
-        if not self.is_long(run, unfit):
+        if not self.is_long(unfit):
             return None
         if not all(any(one.peer_ratio for one in window.misaligned or ()) for window in run.windows):
             raise MissingSignal("the trace windows hold no aligned products to compare with")
         spent = run.per_step(lambda window: sum(one.row.device_us for one in window.slow_misaligned(self.slower_ratio)))
         saved = run.per_step(lambda window: sum(one.saved_us for one in window.slow_misaligned(self.slower_ratio)))
-        if not self.is_long(run, spent) or not worthwhile(saved.ms, run.period_ms):
+        if not self.is_long(spent) or not saved.is_worth():
             return None
         worst = max(run.windows[0].slow_misaligned(self.slower_ratio), key=lambda one: one.saved_us)
         padded = -(-worst.size // self.best_multiple) * self.best_multiple
@@ -88,16 +88,16 @@ class TcMisaligned(KernelRule):
         return self.of_kernels(
             run,
             subject=f"{row.operator} {row.input_shape}",
-            summary=f"Matrix products with a size of {worst.size} take {of_each_step(spent.ms, run.period_ms)}. They "
+            summary=f"Matrix products with a size of {worst.size} take {spent}. They "
             f"reach {percent(reached)} of the roofline, aligned products reach {percent(peers)}.",
             advice=f"Pad {worst.size} to {padded}, a multiple of {self.best_multiple}: in the layer for a vocabulary "
             f"or a feature size, with drop_last=True for a batch. {row.dtype} needs multiples of {worst.multiple}. It "
             f"is in {row.operator} of {row.input_shape}.",
+            time=spent,
             evidence=(
                 Evidence(name="size", value=worst.size, limit=float(worst.multiple), source="NVIDIA: 16 bytes"),
-                Evidence(name="reached share of the roofline", value=reached, unit="ratio"),
-                Evidence(name="reached by aligned products", value=peers, unit="ratio"),
+                self.fact("reached share of the roofline", reached, "ratio"),
+                self.fact("reached by aligned products", peers, "ratio"),
             ),
-            time=spent,
-            saved=saved,
+            cost=saved,
         )

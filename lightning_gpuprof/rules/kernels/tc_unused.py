@@ -23,11 +23,11 @@ TF32: `fp32-matmul-tf32-off`.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.signals import capability, condition, mixed_precision
+from lightning_gpuprof.model.signals import capability, mixed_precision
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, Value, measured, of_each_step, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, Value, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 
@@ -78,9 +78,12 @@ class TcUnused(KernelRule):
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         found = measured(run.off_tensor_cores).get("all")
-        if found is None or not worthwhile(found.saved.ms, run.period_ms) or not self.is_long(run, found.time):
+        if found is None:
             return None
-        precision, of_device = condition(metrics, "trainer.precision"), capability(metrics)
+        time, saved = run.cost(found.time), run.cost(found.saved)
+        if not saved.is_worth() or not self.is_long(time):
+            return None
+        precision, of_device = metrics.condition("trainer.precision"), capability(metrics)
         bf16 = of_device >= 8 if of_device is not None else found.faster_dtype in ("tf32", "bf16")
         wanted = "bf16-mixed" if bf16 else "16-mixed"
         before: dict[str, Value] = {} if precision is None else {"precision": precision}
@@ -101,14 +104,14 @@ class TcUnused(KernelRule):
         return self.of_kernels(
             run,
             subject=found.names[0] if found.names else "fp32 products",
-            summary=f"fp32 products on CUDA cores take {of_each_step(found.time.ms, run.period_ms)}.{longest}",
+            summary=f"fp32 products on CUDA cores take {time}.{longest}",
             advice=advice,
+            time=time,
             evidence=(
-                Evidence(name="peak of tensor cores over CUDA cores", value=found.peak_ratio),
-                Evidence(name="precision", value=str(precision or "not known")),
+                self.fact("peak of tensor cores over CUDA cores", found.peak_ratio),
+                self.fact("precision", str(precision or "not known")),
             ),
-            time=found.time,
-            saved=found.saved,
+            cost=saved,
             confidence=self.certainty if found.faster_dtype is not None else 0.5,
             change=change,
         )

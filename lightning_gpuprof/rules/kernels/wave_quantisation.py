@@ -20,15 +20,16 @@ batch. Try it: the library may choose another kernel.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, short_name
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.kernels import KernelRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, condition, of_each_step, percent, threshold
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule, Measured
+from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
 
 _WAVE = 864
 """Blocks of the examples' kernels that an A100 runs at a time."""
@@ -71,7 +72,7 @@ class WaveQuantisation(KernelRule):
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         saved = run.per_step(lambda window: sum(map(_empty_us, self._uneven(window, run))))
         found = [self._uneven(window, run) for window in run.windows]
-        if not all(found) or not worthwhile(self.certain_ratio * saved.lower_ms, run.period_ms):
+        if not all(found) or not saved.certain.part(self.certain_ratio).is_worth():
             return None
         window, rows = run.windows[0], found[0]
         worst = max(rows, key=_empty_us)
@@ -80,16 +81,16 @@ class WaveQuantisation(KernelRule):
         return self.of_kernels(
             run,
             subject=name,
-            summary=f"{name} takes {of_each_step(window.per_step_ms(worst.total_us), run.period_ms)}. It runs "
+            summary=f"{name} takes {replace(saved, ms=window.per_step_ms(worst.total_us))}. It runs "
             f"{waves:.2g} waves of blocks and leaves {percent(tail)} of their slots empty (estimated from "
             "the launches)." + (f" Likewise: {listed(others)}." if others else ""),
-            advice=_advice(condition(metrics, "loader.batch_size"), waves),
+            advice=_advice(metrics.condition("loader.batch_size"), waves),
             evidence=(
                 self.evidence("least_tail_ratio", tail, "empty slots of the waves"),
                 self.evidence("most_waves", waves, "waves"),
-                Evidence(name="time that empty slots stand for, per step", value=saved.ms, unit="ms"),
+                self.fact("time that empty slots stand for, per step", saved.ms, "ms"),
             ),
-            saved=Measured(ms=saved.ms, lower_ms=0.0),
+            cost=saved.uncertain,
         )
 
     def _uneven(self, window: DeviceWindow, run: DeviceRun) -> list[KernelRow]:

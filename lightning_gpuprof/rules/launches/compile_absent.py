@@ -16,17 +16,18 @@ hint: the gain is that of `launch-bound`.
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, compile_words, late_launches
+from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, compile_words, late_launches
 from lightning_gpuprof.rules.launches.step_rule import compiled, confidence
 
 _SHORT = {"kernel_us": 3.0}
 _EAGER = {"compile.state": "none"}
 
 
-class CompileAbsent(BaseRule):
+class CompileAbsent(LaunchRule):
     id = "compile-absent"
     title = "The model is not compiled"
 
@@ -42,26 +43,26 @@ class CompileAbsent(BaseRule):
         not_evaluated("the model is on the CPU", "runs on the CPU"),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        found = late_launches(metrics)
-        if not found.passes(self.least_ratio):
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        late = late_launches(metrics, step)
+        if not late.is_worth(self.least_ratio):
             return None
         state = compiled(metrics)
         if state is None:
             raise MissingSignal("whether the model is compiled is not known")
         if state:
             return None
-        line, why = compile_words(metrics, found.step)
+        line, why = compile_words(metrics, step)
         return self.finding(
             subject="torch.compile",
-            summary=f"The model is not compiled, and the GPU waits {found.words}.",
-            advice=f"Compile the model before trainer.fit: {line}.{why} It can fuse {found.kernels:,.0f} launches per "
-            "step. Check the gain with gpuprof compare.",
+            summary=f"The model is not compiled, and the GPU waits {late} for the next launch.",
+            advice=f"Compile the model before trainer.fit: {line}.{why} It can fuse "
+            f"{step.kernels_per_step:,.0f} launches per step. Check the gain with gpuprof compare.",
             evidence=(
-                self.evidence("least_ratio", found.ratio, "waiting for launches, share of the step"),
-                Evidence(name="compiled", value="no"),
+                self.evidence("least_ratio", late.ratio, "waiting for launches, share of the step"),
+                self.fact("compiled", "no"),
             ),
-            confidence=confidence(found.step),
+            confidence=confidence(step),
             explains=claims.LATE_LAUNCHES,
             change=Change(add=(line,)),
         )

@@ -23,14 +23,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.device_step import GapPlace
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.device_step import ExplainedStep, GapPlace
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, millis, of_each_step, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.step_rule import StepRule, explained_step
+from lightning_gpuprof.rules.launches.step_rule import StepRule
 
 _EXPANDABLE = "expandable_segments:True"
 _CAUSES: tuple[IdleCause, ...] = ("host_work", "allocator")
@@ -64,14 +64,13 @@ class GpuGaps(StepRule):
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        step = explained_step(metrics)
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
         least_ms = max(self.least_gap_ms, self.least_gap_ratio * step.period_ms)
         gaps = step.long_gaps(_CAUSES, least_ms)
         owners = [one for one in gaps if one.steps >= max(2.0, self.least_steps_ratio * step.steps)]
         cost_ms = step.estimate_ms(sum(owner.traced_ms for owner in owners))
-        lower_ms = step.lower_ms(cost_ms)
-        if not worthwhile(cost_ms, step.period_ms) or lower_ms < self.least_ratio * step.period_ms:
+        cost = metrics.cost(cost_ms, step.lower_ms(cost_ms))
+        if not cost.is_worth(self.least_ratio):
             if step.steps < 2 and gaps:
                 raise MissingSignal("one traced step does not show whether its gaps come back: trace at least 2")
             return None
@@ -80,19 +79,17 @@ class GpuGaps(StepRule):
         named = [f"{_named(owner)} ({millis(step.estimate_ms(owner.traced_ms))})" for owner in owners[:3]]
         advice, change = _advice(metrics, worst)
         return self.of_step(
-            metrics,
             step,
+            cost,
             subject=worst.place,
-            summary=f"The GPU idles {of_each_step(cost_ms, step.period_ms)} in gaps of up to {millis(longest_ms)} "
+            summary=f"The GPU idles {cost} in gaps of up to {millis(longest_ms)} "
             f"because the host launches nothing: {listed(named)}.",
             advice=advice,
             evidence=(
-                self.evidence("least_ratio", cost_ms / step.period_ms, "long gaps, share of the step"),
-                Evidence(name="gaps per traced step", value=sum(owner.gaps for owner in owners) / step.steps),
+                self.evidence("least_ratio", cost.ratio, "long gaps, share of the step"),
+                self.fact("gaps per traced step", sum(owner.gaps for owner in owners) / step.steps),
                 self.evidence("least_gap_ms", longest_ms, "longest gap", "ms", limit=least_ms),
             ),
-            saved_ms=cost_ms,
-            lower_ms=lower_ms,
             explains=claims.ALLOCATOR if _mostly_allocates(owners) else None,
             change=change,
         )
@@ -115,7 +112,7 @@ def _advice(metrics: Metrics, owner: GapPlace) -> tuple[str, Change | None]:
     text = (
         f"Keep shapes stable and leave torch.cuda.empty_cache() out: {place} asks the driver for memory in every step."
     )
-    if _EXPANDABLE in str(condition(metrics, "allocator.settings")):
+    if _EXPANDABLE in str(metrics.condition("allocator.settings")):
         return text, None
     line = f"PYTORCH_CUDA_ALLOC_CONF={_EXPANDABLE}"
     return f"{text} Also set {line}.", Change(add=(line,))

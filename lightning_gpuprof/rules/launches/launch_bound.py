@@ -22,17 +22,23 @@ model and without what follows a wait. The gain is that idle time.
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, fewer_launches, late_launches
-from lightning_gpuprof.rules.launches.step_rule import StepRule
+from lightning_gpuprof.rules.launches.late_launches import (
+    IDLE_RATIO,
+    LaunchRule,
+    fewer_launches,
+    late_launches,
+    launch_evidence,
+)
 
 _SHORT = {"kernel_us": 3.0}
 _EAGER, _COMPILED = {"compile.state": "none"}, {"compile.state": "module", "compile.mode": "default"}
 
 
-class LaunchBound(StepRule):
+class LaunchBound(LaunchRule):
     id = "launch-bound"
     title = "The host launches kernels too slowly"
     explains = claims.LATE_LAUNCHES
@@ -60,23 +66,21 @@ class LaunchBound(StepRule):
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        found = late_launches(metrics)
-        if not found.passes(self.least_ratio):
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        late = late_launches(metrics, step)
+        if not late.is_worth(self.least_ratio):
             return None
-        advice, change = fewer_launches(metrics, found)
+        advice, change = fewer_launches(metrics, step)
         return self.of_step(
-            metrics,
-            found.step,
+            step,
+            late,
             subject="launches",
-            summary=f"The GPU waits {found.words}. A step has {found.kernels:,.0f} kernels of "
-            f"{found.mean_kernel_us:.1f} us on average, one every {found.every_us:.1f} us.",
+            summary=f"The GPU waits {late} for the next launch. A step has {step.kernels_per_step:,.0f} kernels of "
+            f"{step.mean_kernel_us:.1f} us on average, one every {step.us_per_kernel:.1f} us.",
             advice=advice,
             evidence=(
-                self.evidence("least_ratio", found.ratio, "waiting for launches, share of the step"),
-                *found.evidence(),
+                self.evidence("least_ratio", late.ratio, "waiting for launches, share of the step"),
+                *launch_evidence(step),
             ),
-            saved_ms=found.idle_ms,
-            lower_ms=found.lower_ms,
             change=change,
         )

@@ -30,15 +30,18 @@ Compile, which removes the interpreter; otherwise replace loops by operators on 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.signals import delayed_ratio, is_cpu_only
+from lightning_gpuprof.model.signals import delayed_ratio
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, gain, millis, of_each_step, percent, severity, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, millis, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, late_launches
-from lightning_gpuprof.rules.launches.step_rule import StepRule, compiled
+from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, late_launches, launch_evidence
+from lightning_gpuprof.rules.launches.step_rule import compiled
 from lightning_gpuprof.rules.torch_advice import compile_line
 
 _LINE = "model = torch.compile(model)"
@@ -50,7 +53,7 @@ def _python(us: float, *, op_us: float = 12.0, kernel_us: float = 3.0, fetch_us:
     return {"python_us": us, "op_us": op_us, "kernel_us": kernel_us, "fetch_us": fetch_us}
 
 
-class PythonOverhead(StepRule):
+class PythonOverhead(LaunchRule):
     id = "python-overhead"
     title = "Python between operators is slow"
     explains = claims.LATE_LAUNCHES
@@ -74,33 +77,29 @@ class PythonOverhead(StepRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        if is_cpu_only(metrics):
-            return self._on_cpu(metrics)
-        found = late_launches(metrics)
-        step = found.step
+        return self._on_cpu(metrics) if metrics.is_cpu_only else super().check(metrics)
+
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
         if step.device.host.operators_us is None:
             raise MissingSignal("the trace window holds no operators")
-        idle_ms, lower_ms = found.idle_ms * found.python_ratio, found.lower_ms * found.python_ratio
-        if found.python_ratio < self.least_python_ratio or lower_ms < self.least_ratio * step.period_ms:
-            return None
-        if not worthwhile(idle_ms, step.period_ms):
+        late, ratio = late_launches(metrics, step), step.python_ratio
+        idle = late.part(ratio)
+        if ratio < self.least_python_ratio or not idle.is_worth(self.least_ratio):
             return None
         place = step.place_of_gaps
         advice, change = _advice(metrics, place)
         return self.of_step(
-            metrics,
             step,
+            replace(late, lower_ms=idle.lower_ms),
             subject=place or "Python",
-            summary=f"The GPU waits {of_each_step(idle_ms, step.period_ms)} while the host runs Python between "
-            f"operators{f', mostly in {in_words(place)}' if place else ''}. That is {percent(found.python_ratio)} of "
+            summary=f"The GPU waits {idle} while the host runs Python between "
+            f"operators{f', mostly in {in_words(place)}' if place else ''}. That is {percent(ratio)} of "
             "the time for which it waits for launches.",
             advice=advice,
             evidence=(
-                self.evidence("least_ratio", idle_ms / step.period_ms, "waiting for Python, share of the step"),
-                *found.evidence(),
+                self.evidence("least_ratio", idle.ratio, "waiting for Python, share of the step"),
+                *launch_evidence(step),
             ),
-            saved_ms=found.idle_ms,
-            lower_ms=lower_ms,
             change=change,
         )
 
@@ -109,16 +108,15 @@ class PythonOverhead(StepRule):
         ratio = min(1.0, found.lower_ms / (found.period_ms * (1.0 - delayed_ratio(metrics))))
         if found.python_ratio < self.least_python_ratio or ratio < self.least_ratio:
             return None
-        if found.lower_ms < self.least_cpu_ms or not worthwhile(found.python_ms, found.period_ms):
+        cost = metrics.cost(found.python_ms, found.lower_ms)
+        if found.lower_ms < self.least_cpu_ms or not cost.is_worth():
             return None
         where = f", mostly in {in_words(found.place)}" if found.place else ""
         known = (
             "Without a trace window, this is estimated from how often another thread waited 1 ms for the interpreter."
         )
-        operators: tuple[Evidence, ...] = ()
         if found.operators_ms is not None:
             known = f"Torch's operators take {millis(found.operators_ms)} of a traced step."
-            operators = (Evidence(name="operators per traced step", value=found.operators_ms, unit="ms"),)
         advice, change = _advice(metrics, found.place)
         return self.finding(
             severity=severity(ratio, metrics.steps.steady_count),
@@ -131,9 +129,9 @@ class PythonOverhead(StepRule):
                 self.evidence(
                     "least_python_ratio", found.python_ratio, "Python, share of forward and backward, at least"
                 ),
-                *operators,
+                self.fact("operators per traced step", found.operators_ms, "ms"),
             ),
-            gain=gain(found.python_ms, found.lower_ms, found.period_ms),
+            cost=cost,
             confidence=0.8 if found.operators_ms is not None else 0.7,
             explains=claims.PYTHON,
             change=change,

@@ -19,7 +19,7 @@ Nothing on the host. Look at the kernels: precision, tensor cores, fused operato
 
 from __future__ import annotations
 
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, millis, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import confidence, seen_step, step_evidence
 
@@ -60,7 +60,7 @@ class QueueFull(BaseRule):
             f"the GPU idles only {percent(step.idle_ratio)} of the step.",
             evidence=(
                 self.evidence("least_queue", float(longest), "longest queue"),
-                Evidence(name="host held in launches per traced step", value=held_ms, unit="ms"),
+                self.fact("host held in launches per traced step", held_ms, "ms"),
                 self.evidence("most_idle_ratio", step.idle_ratio, "GPU idle, share of the step"),
                 *step_evidence(step),
             ),

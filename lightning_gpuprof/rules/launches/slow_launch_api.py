@@ -20,12 +20,14 @@ Unset `CUDA_LAUNCH_BLOCKING`, give the training a CPU of its own, look for debug
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.trace.api_tables import TimeRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold, worthwhile
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.late_launches import LateLaunches, late_launches
-from lightning_gpuprof.rules.launches.step_rule import StepRule
+from lightning_gpuprof.rules.launches.late_launches import LaunchRule, late_launches, launch_evidence
 
 _BLOCKING = "env.CUDA_LAUNCH_BLOCKING"
 
@@ -43,7 +45,7 @@ def _calls(call_us: float, *, kernel_us: float = 5.0, op_us: float | None = None
     }
 
 
-class SlowLaunchApi(StepRule):
+class SlowLaunchApi(LaunchRule):
     id = "slow-launch-api"
     title = "Kernel launch calls are slow"
     specialises = ("launch-bound",)
@@ -66,9 +68,8 @@ class SlowLaunchApi(StepRule):
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        found = late_launches(metrics)
-        step, period_ms = found.step, found.step.period_ms
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        late = late_launches(metrics, step)
         tables, attribution = step.analysis.api_tables, step.analysis.attribution
         if tables is None or attribution is None:
             raise MissingSignal("the launch calls of the trace window could not be analysed")
@@ -79,17 +80,17 @@ class SlowLaunchApi(StepRule):
         if attribution.full_queue_us > 0:
             return None
         excess_ms = (call.median_us - self.usual_us) * call.count / 1e3 / step.steps
-        saved_ms, lower_ms = min(excess_ms, found.idle_ms), min(excess_ms, found.lower_ms)
-        if lower_ms < self.least_ratio * period_ms or not worthwhile(saved_ms, period_ms):
+        saved = replace(late, ms=min(excess_ms, late.ms), lower_ms=min(excess_ms, late.lower_ms))
+        if not saved.is_worth(self.least_ratio):
             return None
-        blocking = _waits_for_kernels(found, call) and metrics.run.get(_BLOCKING, "1") not in (None, "", "0")
+        blocking = _waits_for_kernels(step, call) and metrics.run.get(_BLOCKING, "1") not in (None, "", "0")
         change = Change(remove=("CUDA_LAUNCH_BLOCKING=1",), add=("CUDA_LAUNCH_BLOCKING=0",)) if blocking else None
         return self.of_step(
-            metrics,
             step,
+            saved,
             subject=call.name,
             summary=f"{call.name} takes {call.median_us:.1f} us (median of {call.count / step.steps:,.0f} calls per "
-            f"step){', at least as long as a kernel' if blocking else ''}. The GPU waits {found.words}.",
+            f"step){', at least as long as a kernel' if blocking else ''}. The GPU waits {late} for the next launch.",
             advice=(
                 "Unset CUDA_LAUNCH_BLOCKING: each launch waits until its kernel is done."
                 if blocking
@@ -98,16 +99,14 @@ class SlowLaunchApi(StepRule):
             ),
             evidence=(
                 self.evidence("least_median_us", call.median_us, "median launch call", "us"),
-                self.evidence("least_ratio", found.ratio, "waiting for launches, share of the step"),
-                *found.evidence(),
+                self.evidence("least_ratio", late.ratio, "waiting for launches, share of the step"),
+                *launch_evidence(step),
             ),
-            saved_ms=saved_ms,
-            lower_ms=lower_ms,
             change=change,
         )
 
 
-def _waits_for_kernels(found: LateLaunches, call: TimeRow) -> bool:
-    streams = found.step.analysis.streams
+def _waits_for_kernels(step: ExplainedStep, call: TimeRow) -> bool:
+    streams = step.analysis.streams
     longest = max((device.queue.max for device in streams.devices), default=0) if streams is not None else 0
-    return 0 < longest <= 2 and call.average_us >= found.mean_kernel_us
+    return 0 < longest <= 2 and call.average_us >= step.mean_kernel_us

@@ -19,13 +19,15 @@ Fuse: `torch.compile`, `foreach` or `fused` optimizers, operators of torch inste
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.kernels import SavingRow
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, of_each_step, threshold, worthwhile
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.late_launches import fewer_launches, late_launches
-from lightning_gpuprof.rules.launches.step_rule import StepRule
+from lightning_gpuprof.rules.launches.late_launches import LaunchRule, fewer_launches, late_launches, launch_evidence
 
 _LONGEST_NAME = 60
 
@@ -35,7 +37,7 @@ def _run(kernels: int = 1200, kernel_us: float = 3.0) -> dict[str, object]:
     return {"step": {"kernels": kernels, "kernel_us": kernel_us, "python_us": 0.0}, "traced": 3}
 
 
-class SmallKernels(StepRule):
+class SmallKernels(LaunchRule):
     id = "small-kernels"
     title = "Tiny kernels take longer to launch than to run"
     specialises = ("launch-bound",)
@@ -56,39 +58,34 @@ class SmallKernels(StepRule):
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        found = late_launches(metrics)
-        step, facts = found.step, found.step.analysis.kernels
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        late, facts = late_launches(metrics, step), step.analysis.kernels
         if facts is None:
             raise MissingSignal("the kernels of the trace window were not analysed")
         small = facts.small
-        idle_ms = min(step.estimate_ms(small.launch_gap_us / 1e3 / step.steps), found.idle_ms)
-        lower_ms = min(step.lower_ms(idle_ms), found.lower_ms)
-        if found.kernels <= self.least_kernels or (small.count_ratio or 0.0) <= self.least_small_ratio:
+        idle_ms = min(step.estimate_ms(small.launch_gap_us / 1e3 / step.steps), late.ms)
+        idle = replace(late, ms=idle_ms, lower_ms=min(step.lower_ms(idle_ms), late.lower_ms))
+        if step.kernels_per_step <= self.least_kernels or (small.count_ratio or 0.0) <= self.least_small_ratio:
             return None
-        if step.busy_ms >= self.most_busy_ratio * step.period_ms or lower_ms < self.least_ratio * step.period_ms:
-            return None
-        if not worthwhile(idle_ms, step.period_ms):
+        if step.busy_ms >= self.most_busy_ratio * step.period_ms or not idle.is_worth(self.least_ratio):
             return None
         rows = [row for row in facts.savings if row.kind == "launch gap"]
         named = [f"{_name(row)} ({row.count / step.steps:,.0f} per step)" for row in rows[:2]]
         most = f", mostly before {listed(named)}" if named else ""
-        advice, change = fewer_launches(metrics, found)
+        advice, change = fewer_launches(metrics, step)
         return self.of_step(
-            metrics,
             step,
+            idle,
             subject=_name(rows[0]) if rows else "small kernels",
-            summary=f"{small.count / step.steps:,.0f} of {found.kernels:,.0f} kernels per step are shorter than "
-            f"{small.limit_us:.0f} us. The GPU idles {of_each_step(idle_ms, step.period_ms)} right before them{most}.",
+            summary=f"{small.count / step.steps:,.0f} of {step.kernels_per_step:,.0f} kernels per step are shorter "
+            f"than {small.limit_us:.0f} us. The GPU idles {idle} right before them{most}.",
             advice=advice,
             evidence=(
-                self.evidence("least_ratio", idle_ms / step.period_ms, "idle before small kernels, share of the step"),
+                self.evidence("least_ratio", idle.ratio, "idle before small kernels, share of the step"),
                 self.evidence("least_small_ratio", small.count_ratio or 0.0, "share of small kernels"),
-                Evidence(name="small kernels, share of kernel time", value=small.total_ratio or 0.0, unit="ratio"),
-                *found.evidence(),
+                self.fact("small kernels, share of kernel time", small.total_ratio or 0.0, "ratio"),
+                *launch_evidence(step),
             ),
-            saved_ms=idle_ms,
-            lower_ms=lower_ms,
             change=change,
         )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.model.device_step import STARVED_RATIO, DeviceStep, ExplainedStep
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, Unmeasured
-from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, Words, gain, severity
+from lightning_gpuprof.rules.base import Cost, Evidence, FamilyRule, Finding, Metrics, Severity, Words
 
 MAX_INFLATION_RATIO = 1.25
 """Traced over untraced step time from which a window's shares are said to be inflated. The method."""
@@ -40,9 +40,9 @@ def seen_step(metrics: Metrics) -> DeviceStep:
         NotApplicable: The model runs on the CPU.
         MissingSignal: There are too few untraced steps, or no window tells of the device.
     """
-    if is_cpu_only(metrics):
+    if metrics.is_cpu_only:
         raise NotApplicable("the model runs on the CPU")
-    steady_period_ms(metrics)
+    metrics.require_steady()
     step = metrics.device_step
     if isinstance(step, Unmeasured):
         raise MissingSignal(step.why)
@@ -94,7 +94,7 @@ def compiled(metrics: Metrics) -> bool | None:
     """Whether ``torch.compile`` was in use at the first step, or compiled anything; None: not known."""
     if metrics.compile is not None and metrics.compile.graphs > 0:
         return True
-    state = condition(metrics, "compile.state")
+    state = metrics.condition("compile.state")
     return None if state is None else state != "none"
 
 
@@ -112,26 +112,25 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class StepRule(BaseRule):
+class StepRule(FamilyRule[ExplainedStep], ABC):
     """A rule on the device's step, whose causes come from a window and whose times from untraced steps."""
 
+    def look(self, metrics: Metrics) -> ExplainedStep:
+        """The device's step with the causes of its idle time."""
+        return explained_step(metrics)
+
     def of_step(
-        self, metrics: Metrics, step: ExplainedStep, *, saved_ms: float, lower_ms: float, **words: Unpack[Words]
+        self, step: ExplainedStep, cost: Cost, *, severity: Severity | None = None, **words: Unpack[Words]
     ) -> Finding:
-        """A finding whose severity follows from what is saved for certain.
+        """A finding with the times of the step, and what tracing changed.
 
         Args:
-            metrics: The run.
-            step: Its device's step.
-            saved_ms: Per step.
-            lower_ms: Of that, what is certain.
-            **words: Without the times of the step, and what tracing changed.
+            step: Of the device.
+            cost: What a fix saves of it.
+            severity: Default: by the cost.
+            **words: Without these.
         """
         words["summary"] += remark(step)
         words["confidence"] = self.certainty * confidence(step)
         words["evidence"] += step_evidence(step)
-        return self.finding(
-            severity=severity(lower_ms / step.period_ms, metrics.steps.steady_count),
-            gain=gain(saved_ms, lower_ms, step.period_ms),
-            **words,
-        )
+        return self.finding(cost=cost, severity=severity, **words)

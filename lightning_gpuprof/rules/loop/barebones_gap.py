@@ -21,9 +21,8 @@ progress bar: as a test only.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.signals import condition, steady_period_ms, step_share
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, gain, of_each_step, threshold, worthwhile
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _TIMES = 4
@@ -48,31 +47,25 @@ class BarebonesGap(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
-        share = step_share(metrics, "loop")
-        recoverable_ms = share.median_ms * (1 - 1 / _TIMES)
-        if period_ms >= self.most_period_ms or share.lower_ratio < self.least_ratio:
+        metrics.require_steady()
+        cost, batch = metrics.cost_of(metrics.share_of("loop")), metrics.batch_size
+        saved = cost.part(1 - 1 / _TIMES)
+        if cost.step_ms >= self.most_period_ms or cost.lower_ratio < self.least_ratio or not saved.is_worth():
             return None
-        if not worthwhile(recoverable_ms, period_ms):
-            return None
-        batch = metrics.loader.batch_size if metrics.loader is not None else None
         larger = f"Set batch_size={batch * _TIMES}" if batch else f"Use batches {_TIMES} times as large"
-        change = (
-            Change(call="DataLoader", arguments={"batch_size": batch * _TIMES}, before={"batch_size": batch})
-            if batch
-            else None
-        )
+        change = setting("DataLoader", batch_size=(batch, batch * _TIMES)) if batch else None
         return self.finding(
+            severity="info",
             subject="Lightning's loop",
-            summary=f"Lightning's own loop takes {of_each_step(share.median_ms, period_ms)}, whatever the batch size.",
+            summary=f"Lightning's own loop takes {cost}, whatever the batch size.",
             advice=f"{larger}, if the training allows it: {_TIMES} times as many samples share the loop's time. "
             "Trainer(barebones=True) shows what is left without logging, callbacks and progress bar.",
             change=change,
             evidence=(
-                self.evidence("least_ratio", share.median_ratio, "loop, share of the step"),
-                self.evidence("most_period_ms", period_ms, "step time", "ms"),
+                self.evidence("least_ratio", cost.ratio, "loop, share of the step"),
+                self.evidence("most_period_ms", cost.step_ms, "step time", "ms"),
             ),
-            gain=gain(recoverable_ms, share.lower_ratio * period_ms * (1 - 1 / _TIMES), period_ms),
-            confidence=0.5 if condition(metrics, "device.type") == "cpu" else 0.3,
+            cost=saved,
+            confidence=0.5 if metrics.is_cpu_only else 0.3,
             explains=claims.LOOP,
         )

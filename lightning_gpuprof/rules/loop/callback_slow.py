@@ -30,12 +30,11 @@ import math
 
 from lightning_gpuprof.model.metrics import CallbackCost
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, of_each_step, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.callbacks import most_every, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HostTime, idle_evidence
+from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
 _HOOKS_WITH_BATCH_IDX = frozenset(
     f"on_{loop}_batch_{edge}" for loop in ("train", "validation", "test", "predict") for edge in ("start", "end")
@@ -92,41 +91,39 @@ class CallbackSlow(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
+        step_ms = metrics.step_ms
         worth = [cost for cost in metrics.callback_costs if cost.ratio >= self.least_ratio]
         if not worth:
             return None
         slowest, owner, hook = worth[0], worth[0].owner, worth[0].hook
-        taken_ms = max(slowest.median_ms, slowest.ratio * period_ms)
-        most_ratio = metrics.host_limit.by_phase.get("callbacks")
-        time = HostTime(period_ms=period_ms, ratio=slowest.ratio, taken_ms=taken_ms, most_ratio=most_ratio)
-        if not time.is_worth(self.least_ratio):
+        certain_ms, most_ratio = slowest.ratio * step_ms, metrics.host_limit.by_phase.get("callbacks")
+        cost = metrics.cost(max(slowest.median_ms, certain_ms), certain_ms, most_ratio=most_ratio)
+        if not cost.is_worth(self.least_ratio):
             return None
-        shown_ratio = taken_ms / period_ms
         others = [f"{c.owner} {percent(c.ratio)}" for c in worth[1:4]]
         also = f" Also above {percent(self.least_ratio)}: {listed(others)}." if others else ""
         own = _is_module(metrics, owner)
         name = owner if own else f"Callback {owner}"
         what = f"{name} takes" if hook else f"Hooks of {owner} itself take"
         where = f", mostly in {hook}" if hook else ""
-        on_cpu = bool(is_cpu_only(metrics))
+        on_cpu = bool(metrics.is_cpu_only)
         waits = not on_cpu and "ProgressBar" in owner  # for the device, which progress-bar-sync explains
         every = most_every(metrics, math.ceil(slowest.ratio / self.wanted_ratio))
         advice, change = own_setting(metrics, owner, every) or _rarer(metrics, slowest, every)
         return self.finding(
-            severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
+            severity=cost.severity_beyond(self.fixed_ms),
             title="A hook of the module slows down every step" if own else self.title,
             subject=f"{owner}.{hook}" if hook else owner,
-            summary=f"{what} {of_each_step(taken_ms, period_ms)}{where}.{also}",
+            summary=f"{what} {cost}{where}.{also}",
             advice=advice,
             change=change,
             evidence=(
-                self.evidence("least_ratio", shown_ratio, f"{owner}, share of the step"),
-                Evidence(name=f"{owner} per step", value=taken_ms, unit="ms"),
-                Evidence(name="step time", value=period_ms, unit="ms"),
-                *idle_evidence(metrics, "callbacks"),
+                self.evidence("least_ratio", cost.ratio, f"{owner}, share of the step"),
+                self.fact(f"{owner} per step", cost.ms, "ms"),
+                self.fact("step time", step_ms, "ms"),
+                idle_evidence(metrics, "callbacks"),
             ),
-            gain=time.gain,
+            cost=cost,
             confidence=(0.95 if hook else 0.7) * (1.0 if on_cpu else 0.85),
             explains=claims.WAITS_OF_THE_PROGRESS_BAR if waits else claims.CALLBACKS,
         )
@@ -134,12 +131,12 @@ class CallbackSlow(BaseRule):
 
 def _is_module(metrics: Metrics, owner: str) -> bool:
     """Whether it is the LightningModule, whose hooks get no ``trainer``."""
-    return owner == condition(metrics, "model.class")
+    return owner == metrics.condition("model.class")
 
 
 def _rarer(metrics: Metrics, slowest: CallbackCost, every: int) -> tuple[str, Change]:
     """How the user's own code works every so many batches."""
-    loop = _LOOPS.get(str(condition(metrics, "stage")), "train")
+    loop = _LOOPS.get(str(metrics.condition("stage")), "train")
     if slowest.hook:
         where = f"{slowest.owner}.{slowest.hook}"
         step = "self.global_step" if _is_module(metrics, slowest.owner) else "trainer.global_step"

@@ -24,9 +24,9 @@ import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import counted, percent
-from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO, condition, is_mostly_outside, run_ms_per_step
+from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, MissingSignal, gain, outside_severity, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, MissingSignal, threshold
 from lightning_gpuprof.rules.callbacks import checkpoint_change
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
@@ -78,15 +78,15 @@ class CheckpointStall(StallRule):
 
     def judge(self, metrics: Metrics, stall: Stall) -> Finding | None:
         checkpoint, ratio = stall.part, stall.ratio
-        most_of_it = is_mostly_outside(metrics) and ratio >= MOSTLY_OUTSIDE_RATIO
+        most_of_it = metrics.is_mostly_outside and ratio >= MOSTLY_OUTSIDE_RATIO
         if checkpoint.count < self.least_count and not most_of_it:
             raise MissingSignal(
                 f"{counted(checkpoint.count, 'checkpoint')} took {percent(ratio)} of the wall time, but "
                 f"{self.least_count} are needed to tell a slow write from a first one"
             )
         single = checkpoint.count == 1
-        recoverable_ms = stall.saved_ms(metrics, 1.0 if single else 1 - 1 / stall.rarer)
-        if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
+        saved = stall.cost.part(1.0 if single else 1 - 1 / stall.rarer)
+        if not saved.is_worth():
             return None
         steps = math.ceil(metrics.steps.optimizer_steps * stall.rarer / checkpoint.count)
         rarer = None if single else checkpoint_change(metrics, stall.rarer, otherwise=steps)
@@ -97,18 +97,18 @@ class CheckpointStall(StallRule):
         if single:
             ways.append("none in a trial run: Trainer(..., enable_checkpointing=False)")
         return self.finding(
-            severity=outside_severity(metrics, ratio),
+            severity=stall.cost.severity,
             subject=checkpoint.subject or "ModelCheckpoint",
             summary=f"{counted(checkpoint.count, 'checkpoint')} {stall.words(each=not single)}",
             advice=f"Save {'. Or '.join(ways)}.",
             change=rarer,
             evidence=(
                 self.evidence("least_ratio", ratio, "checkpoints, share of the wall time"),
-                Evidence(name="checkpoints", value=checkpoint.total_s, unit="s"),
-                Evidence(name="wall time without set-up and tear-down", value=stall.total_s, unit="s"),
+                self.fact("checkpoints", checkpoint.total_s, "s"),
+                self.fact("wall time without set-up and tear-down", stall.total_s, "s"),
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),
             ),
-            gain=gain(recoverable_ms, 0.0 if single else recoverable_ms, run_ms_per_step(metrics)),
+            cost=saved.uncertain if single else saved,
             confidence=0.9,
             explains=claims.CHECKPOINT,
         )
@@ -117,8 +117,8 @@ class CheckpointStall(StallRule):
 def _cheaper(metrics: Metrics) -> list[str]:
     """What makes a checkpoint cheaper and is not on already."""
     ways = []
-    if condition(metrics, "trainer.checkpoint_save_weights_only") is not True:
+    if metrics.condition("trainer.checkpoint_save_weights_only") is not True:
         ways.append("less: ModelCheckpoint(..., save_weights_only=True)")
-    if "Async" not in str(condition(metrics, "trainer.checkpoint_io") or ""):
+    if "Async" not in str(metrics.condition("trainer.checkpoint_io") or ""):
         ways.append("in the background: Trainer(..., plugins=[AsyncCheckpointIO()]) from lightning.pytorch.plugins.io")
     return ways

@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, Share, condition, of_each_step, percent, step_share, threshold
+from lightning_gpuprof.rules.base import Change, Cost, Metrics, Share, percent, threshold
 from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule, idle_evidence
+from lightning_gpuprof.rules.steps.host_time import PhaseRule, idle_evidence
 
 _CALLS_COST = (
     "Raising log_every_n_steps would not help: self.log itself is slow, and so are self.log_dict and on_epoch=True. "
@@ -84,47 +84,40 @@ class LoggingOverhead(PhaseRule):
 
     def part(self, metrics: Metrics) -> Share | None:
         """The phase; where other programs use the CPUs, without the time that it waits for one."""
-        return metrics.logging_without_delay or step_share(metrics, "logging")
+        return metrics.logging_without_delay or metrics.share_of("logging")
 
-    def judge(self, metrics: Metrics, time: HostTime) -> Finding:
-        taken_ms, period_ms = time.taken_ms, time.period_ms
-        shown_ratio = taken_ms / period_ms
-        loggers = condition(metrics, "trainer.loggers")
-        evidence = [
-            self.evidence("least_ratio", shown_ratio, "logging, share of the step"),
-            Evidence(name="logging per step", value=taken_ms, unit="ms"),
-            Evidence(name="step time", value=period_ms, unit="ms"),
-            *idle_evidence(metrics, "logging"),
-        ]
-        every = condition(metrics, "trainer.log_every_n_steps")
-        if isinstance(every, int):
-            evidence.append(Evidence(name="log_every_n_steps", value=every))
-        now = every if isinstance(every, int) and every > 0 else LOG_EVERY
+    def judge(self, metrics: Metrics, found: Cost) -> Finding:
+        every, ratio = metrics.positive("trainer.log_every_n_steps"), found.lower_ms / found.step_ms
+        now = every or LOG_EVERY
         calls_ms = 0.0 if metrics.log_calls is None else metrics.log_calls.median_ms
-        written = max(0.0, 1.0 - calls_ms / taken_ms)
-        in_each_step = (
-            isinstance(every, int) and every > 1 and metrics.shares["logging"].lower_ratio >= self.least_ratio
-        )
-        rarer = max(2, math.ceil(written * time.ratio / self.wanted_ratio))
+        written = max(0.0, 1.0 - calls_ms / found.ms)
+        in_each_step = (every or 0) > 1 and metrics.shares["logging"].lower_ratio >= self.least_ratio
+        rarer = max(2, math.ceil(written * ratio / self.wanted_ratio))
         change = None if written < 0.5 or in_each_step else logging_change(metrics, rarer)
         if change is not None:
             then = most_every(metrics, now * rarer)
             part = written * (1.0 - now / then)
-            why = f"that leaves {percent(time.ratio * (1.0 - part))} of the step"
+            why = f"that leaves {percent(ratio * (1.0 - part))} of the step"
             advice = f"Log less often: {change.added[0]}. Why {then}: {why}."
         else:
             then = most_every(metrics, now if now > 1 else LOG_EVERY)
-            part = (calls_ms / taken_ms if calls_ms else 1.0) * (1.0 - 1.0 / then)
+            part = (calls_ms / found.ms if calls_ms else 1.0) * (1.0 - 1.0 / then)
             change = Change(add=(f"if (batch_idx + 1) % {then} == 0:", "    self.log(...)"))
             advice = f"Call self.log every {then} steps: {' '.join(map(str.strip, change.add))}. {_CALLS_COST}"
         return self.finding(
-            severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
-            subject=loggers if isinstance(loggers, str) and loggers else "logging",
-            summary=f"Logging takes {of_each_step(taken_ms, period_ms)}.",
+            severity=found.severity_beyond(self.fixed_ms),
+            subject=str(metrics.condition("trainer.loggers") or "logging"),
+            summary=f"Logging takes {found}.",
             advice=advice,
             change=change,
-            evidence=tuple(evidence),
-            gain=time.gain_of(part),
-            confidence=0.9 if metrics.run.get("device.type") == "cpu" else 0.7,
+            evidence=(
+                self.evidence("least_ratio", found.ratio, "logging, share of the step"),
+                self.fact("logging per step", found.ms, "ms"),
+                self.fact("step time", found.step_ms, "ms"),
+                idle_evidence(metrics, "logging"),
+                self.fact("log_every_n_steps", every),
+            ),
+            gain=found.part(part).gain,
+            confidence=0.9 if metrics.is_cpu_only else 0.7,
             explains=claims.LOGGING,
         )

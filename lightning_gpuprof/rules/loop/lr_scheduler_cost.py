@@ -19,11 +19,11 @@ Step it every N steps or once per epoch, merge parameter groups, keep other work
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, Share, condition, of_each_step, threshold, usable
+from lightning_gpuprof.rules.base import Cost, Metrics, MissingSignal, Share, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
+from lightning_gpuprof.rules.steps.host_time import PhaseRule
 
 _SLOW = {"metrics": {"lr_scheduler": Share(median_ratio=0.2, lower_ratio=0.196, median_ms=10.0, total_ratio=0.2)}}
 
@@ -53,24 +53,21 @@ class LrSchedulerCost(PhaseRule):
             raise MissingSignal("the time of the learning rate scheduler is no possible number")
         return share
 
-    def judge(self, metrics: Metrics, time: HostTime) -> Finding:
-        groups = condition(metrics, "model.optimizer_param_groups")
-        many = isinstance(groups, int) and groups > 1
-        merge = f" Merge those of the {groups:,} parameter groups that have the same settings." if many else ""
-        ratio = time.recoverable_ms / time.period_ms
+    def judge(self, metrics: Metrics, found: Cost) -> Finding:
+        groups = metrics.positive("model.optimizer_param_groups") or 1
+        merge = f" Merge those of the {groups:,} parameter groups that have the same settings." if groups > 1 else ""
         return self.finding(
-            severity=time.severity(metrics.steps.steady_count),
             subject="lr_scheduler_step",
-            summary=f"Stepping the learning rate scheduler takes {of_each_step(time.recoverable_ms, time.period_ms)}.",
+            summary=f"Stepping the learning rate scheduler takes {found}.",
             advice=(
                 'Step it once per epoch ("interval": "epoch" in configure_optimizers) or every N steps ("frequency": '
                 f"N), and keep other work out of lr_scheduler_step.{merge}"
             ),
             evidence=(
-                self.evidence("least_ratio", ratio, "scheduler, share of the step"),
-                Evidence(name="scheduler per step", value=time.recoverable_ms, unit="ms"),
+                self.evidence("least_ratio", found.ratio, "scheduler, share of the step"),
+                self.fact("scheduler per step", found.ms, "ms"),
             ),
-            gain=time.gain,
+            cost=found,
             confidence=0.85,
             explains=claims.LR_SCHEDULER,
         )

@@ -21,7 +21,7 @@ Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)
 from __future__ import annotations
 
 from lightning_gpuprof.model.numbers import listed, seconds
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, run_s, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -48,7 +48,7 @@ class ProfilerOverhead(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        total_s = run_s(metrics)
+        total_s = metrics.run_s
         step, background = metrics.overhead.get("share_of_step_ratio"), metrics.overhead.get("background_cpu_ratio")
         windows_s = metrics.overhead.get("windows_s")
         if step is None or not possible(step):

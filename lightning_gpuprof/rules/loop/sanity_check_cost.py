@@ -21,7 +21,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent, possible, seconds
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, condition, run_s, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -50,22 +50,20 @@ class SanityCheckCost(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        if condition(metrics, "stage") not in (None, "fit"):
+        if metrics.condition("stage") not in (None, "fit"):
             return None
-        total_s = run_s(metrics)
+        total_s = metrics.run_s
         sanity_s = metrics.wall.parts.get("sanity")
         if sanity_s is None or not possible(sanity_s):
             raise MissingSignal("the time of the sanity check was not measured")
         ratio = min(1.0, sanity_s / total_s)
         if not (sanity_s >= self.always_s or (sanity_s >= self.least_s and ratio >= self.least_ratio)):
             return None
-        batches = condition(metrics, "trainer.num_sanity_val_steps")
-        batches = batches if isinstance(batches, int) else None
-        some = f"{batches:,} validation batches" if batches is not None and batches > 0 else "Validation batches"
-        cost_ms, period_ms = sanity_s * 1e3 / metrics.steps.count, total_s * 1e3 / metrics.steps.count
-        before: dict[str, Value] = {} if batches is None else {"num_sanity_val_steps": batches}
-        change = Change(call="Trainer", arguments={"num_sanity_val_steps": 0}, before=before)
+        batches = metrics.condition("trainer.num_sanity_val_steps")
+        some = f"{batches:,} validation batches" if isinstance(batches, int) and batches > 0 else "Validation batches"
+        change = setting("Trainer", num_sanity_val_steps=(batches, 0))
         return self.finding(
+            severity="info",
             subject=f"num_sanity_val_steps={batches}" if batches is not None else "sanity check",
             summary=f"{some} before the training take {seconds(sanity_s)}, {percent(ratio)} of the run.",
             advice=f"Once validation is known to work, skip the check: {change.added[0]}.",
@@ -74,7 +72,7 @@ class SanityCheckCost(BaseRule):
                 self.evidence("least_ratio", ratio, "sanity check, share of the run"),
                 Evidence(name="sanity check", value=sanity_s, unit="s", limit=self.least_s),
             ),
-            gain=worthwhile_gain(cost_ms, cost_ms, period_ms),
+            cost=metrics.run_cost(sanity_s),
             confidence=0.9,
             explains=claims.SANITY_CHECK,
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
 from lightning_gpuprof.model.metrics import Recurring
 from lightning_gpuprof.model.numbers import seconds
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, percent, require_possible, run_s
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, percent, require_possible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,20 +23,12 @@ class Stall:
     """The part's share of that."""
     rarer: int
     """How many times less often it should happen."""
+    cost: Cost
 
     @property
     def remains_once(self) -> bool:
         """Whether it then happens only once in the run: that has to be said."""
         return self.part.count < 2 * self.rarer
-
-    def saved_ms(self, metrics: Metrics, saved_ratio: float) -> float:
-        """Per training step, if this share of the part were saved.
-
-        Args:
-            metrics: Metrics of the run.
-            saved_ratio: Share of the part that is saved, 0 to 1.
-        """
-        return min(self.part.total_s, self.total_s) * saved_ratio * 1e3 / metrics.steps.count
 
     def words(self, *, each: bool = True) -> str:
         """Its time as the end of a sentence: ``took 3.00 s of the 9.00 s after set-up (33 %), median 0.15 s.``."""
@@ -46,7 +38,7 @@ class Stall:
         return f"took {seconds(self.part.total_s)} of {whole} ({percent(self.ratio)}){per_one}."
 
 
-class StallRule(BaseRule, ABC):
+class StallRule(FamilyRule[Stall]):
     """A rule about a part of the run that recurs while training waits."""
 
     name: ClassVar[str]
@@ -58,10 +50,9 @@ class StallRule(BaseRule, ABC):
     most_times_rarer: int
     """How many times less often it may happen at most; likewise."""
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the part over the whole fit."""
-        total_s = run_s(metrics)
-        part = self.part(metrics)
+    def look(self, metrics: Metrics) -> Stall | None:
+        """The part over the whole fit, if it takes enough of it."""
+        total_s, part = metrics.run_s, self.part(metrics)
         require_possible(f"the time of {self.name}", part.total_s)
         ratio = part.total_s / total_s
         if part.count == 0 or not ratio >= self.least_ratio:
@@ -69,20 +60,9 @@ class StallRule(BaseRule, ABC):
         rest_s = max(total_s - part.total_s, 1e-9)
         wanted = math.ceil(part.total_s * (1 - self.wanted_ratio) / (self.wanted_ratio * rest_s))
         rarer = max(2, min(wanted, self.most_times_rarer, part.count))
-        return self.judge(metrics, Stall(part=part, total_s=total_s, ratio=min(1.0, ratio), rarer=rarer))
+        cost = metrics.run_cost(min(part.total_s, total_s))
+        return Stall(part=part, total_s=total_s, ratio=min(1.0, ratio), rarer=rarer, cost=cost)
 
     @abstractmethod
     def part(self, metrics: Metrics) -> Recurring:
         """The part of the run."""
-
-    @abstractmethod
-    def judge(self, metrics: Metrics, stall: Stall) -> Finding | None:
-        """Judge the part, which takes the least share at least.
-
-        Args:
-            metrics: The run.
-            stall: What it takes.
-
-        Raises:
-            MissingSignal: There is too little of it to judge.
-        """

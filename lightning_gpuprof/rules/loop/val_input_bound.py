@@ -20,19 +20,12 @@ As for the training loader: workers, `persistent_workers=True`, cheaper batches.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
 from lightning_gpuprof.model.numbers import cpus, millis, percent, seconds
-from lightning_gpuprof.model.signals import (
-    condition,
-    is_cpu_only,
-    require_possible,
-    run_ms_per_step,
-    run_s,
-    validation_loader,
-)
+from lightning_gpuprof.model.signals import require_possible, validation_loader
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, gain, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -66,7 +59,7 @@ class ValInputBound(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        total_s = run_s(metrics)
+        total_s = metrics.run_s
         runs, validation_s = metrics.validation.count, metrics.validation.total_s
         require_possible("the time of validation", validation_s)
         if runs == 0 or validation_s < self.least_ratio * total_s:
@@ -79,16 +72,16 @@ class ValInputBound(BaseRule):
         workers, batches = validation_loader(metrics)
         price_ms, usable = RECEIVE_GUARD_MS if workers else SINGLE_GUARD_MS, metrics.cpu.usable_cpus
         certain_s = min(wait_s, total_s) - runs * batches * price_ms / 1e3
-        run_step_ms, per_step_ms = run_ms_per_step(metrics), certain_s * 1e3 / metrics.steps.count
-        if certain_s < self.least_ratio * total_s or not worthwhile(per_step_ms, run_step_ms):
+        cost = metrics.run_cost(min(wait_s, total_s), certain_s)
+        if certain_s < self.least_ratio * total_s or not cost.certain.is_worth():
             return None
         if workers == 0 and usable < 2:
             return None
-        idle_ratio = 1.0 if is_cpu_only(metrics) else None
+        idle_ratio = 1.0 if metrics.is_cpu_only else None
         advice, change = _advice(metrics, workers=workers)
         return self.finding(
             severity=wait_severity(idle_ratio, certain_s / total_s, metrics.steps.steady_count),
-            subject=str(condition(metrics, "val_loader.dataset") or "validation loader"),
+            subject=str(metrics.condition("val_loader.dataset") or "validation loader"),
             summary=f"Validation waits {seconds(wait_s)} of its {seconds(validation_s)} for batches: "
             f"{percent(wait_s / total_s)} of the run, {millis(wait_s * 1e3 / (runs * batches))} per batch.",
             advice=advice,
@@ -98,20 +91,20 @@ class ValInputBound(BaseRule):
                 self.evidence(
                     "least_part_ratio", min(1.0, wait_s / validation_s), "fetches of validation, share of validation"
                 ),
-                Evidence(name="validation runs", value=runs),
-                Evidence(name="batches of a run, at most", value=batches),
-                Evidence(name="num_workers of validation", value=workers),
-                Evidence(name="usable CPUs", value=usable, unit="CPUs"),
+                self.fact("validation runs", runs),
+                self.fact("batches of a run, at most", batches),
+                self.fact("num_workers of validation", workers),
+                self.fact("usable CPUs", usable, "CPUs"),
             ),
-            gain=gain(min(wait_s, total_s) * 1e3 / metrics.steps.count, per_step_ms, run_step_ms),
-            confidence=0.7 if is_cpu_only(metrics) else 0.5,
+            cost=cost,
+            confidence=0.7 if metrics.is_cpu_only else 0.5,
             explains=claims.VALIDATION,
         )
 
 
 def _advice(metrics: Metrics, *, workers: int) -> tuple[str, Change | None]:
     usable = metrics.cpu.usable_cpus
-    trained = metrics.loader.num_workers if metrics.loader is not None else None
+    trained = metrics.num_workers
     before: dict[str, Value] = {"num_workers": workers}
     if workers == 0:
         wanted = max(1, min(trained or 2, int(usable)))
@@ -119,7 +112,7 @@ def _advice(metrics: Metrics, *, workers: int) -> tuple[str, Change | None]:
         change = Change(call="DataLoader", arguments=arguments, before=before, inside="val_dataloader")
         like = ", as the training loader has" if trained == wanted else ""
         return f"Load validation batches in workers: {change.added[0]}. Why {wanted}: {cpus(usable)}{like}.", change
-    if condition(metrics, "val_loader.persistent_workers") is False:
+    if metrics.condition("val_loader.persistent_workers") is False:
         arguments = {**before, "persistent_workers": True}
         change = Change(call="DataLoader", arguments=arguments, before=before, inside="val_dataloader")
         return (

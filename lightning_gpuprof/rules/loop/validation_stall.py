@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Value, condition, gain, outside_severity, run_ms_per_step, threshold
+from lightning_gpuprof.rules.base import Change, Value, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 
@@ -69,25 +69,24 @@ class ValidationStall(StallRule):
 
     def judge(self, metrics: Metrics, stall: Stall) -> Finding | None:
         validation = stall.part
-        recoverable_ms = stall.saved_ms(metrics, 1 - 1 / stall.rarer)
-        if not worthwhile(recoverable_ms, run_ms_per_step(metrics)):
+        saved = stall.cost.part(1 - 1 / stall.rarer)
+        if not saved.is_worth():
             return None
-        level = outside_severity(metrics, stall.ratio)
-        capped = level == "critical" and stall.ratio < self.critical_ratio
+        capped = stall.cost.severity == "critical" and stall.ratio < self.critical_ratio
         advice, change = _less(metrics, stall)
         return self.finding(
-            severity="warning" if capped else level,
+            severity="warning" if capped else stall.cost.severity,
             subject=validation.subject or "validation loop",
             summary=f"{counted(validation.count, 'validation run')} {stall.words()}",
             advice=advice,
             change=change,
             evidence=(
                 self.evidence("least_ratio", stall.ratio, "validation, share of the wall time"),
-                Evidence(name="validation", value=validation.total_s, unit="s"),
-                Evidence(name="wall time without set-up and tear-down", value=stall.total_s, unit="s"),
-                Evidence(name="validation runs", value=validation.count),
+                self.fact("validation", validation.total_s, "s"),
+                self.fact("wall time without set-up and tear-down", stall.total_s, "s"),
+                self.fact("validation runs", validation.count),
             ),
-            gain=gain(recoverable_ms, recoverable_ms, run_ms_per_step(metrics)),
+            cost=saved,
             confidence=0.9,
             explains=claims.VALIDATION,
         )
@@ -107,7 +106,7 @@ def _less(metrics: Metrics, stall: Stall) -> tuple[str, Change | None]:
 
 
 def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> tuple[str, Change | None]:
-    current, interval = (condition(metrics, f"trainer.{n}") for n in ("check_val_every_n_epoch", "val_check_interval"))
+    current, interval = (metrics.condition(f"trainer.{n}") for n in ("check_val_every_n_epoch", "val_check_interval"))
     over_epochs = current is None and interval is not None  # None itself is not recorded: batches count over all epochs
     if isinstance(interval, int) and (over_epochs or per_epoch >= rarer):  # an epoch has to have that many batches
         also: dict[str, Value] = {"check_val_every_n_epoch": None} if over_epochs else {}
@@ -141,7 +140,7 @@ def _epochs(every: int) -> str:
 
 def _fewer_batches(metrics: Metrics, rarer: int) -> tuple[str, Change | None]:
     """As an int: a share would be one of the whole loader. Empty: there are too few of them."""
-    batches, loaders = condition(metrics, "trainer.num_val_batches"), condition(metrics, "val_loader.count")
+    batches, loaders = metrics.condition("trainer.num_val_batches"), metrics.condition("val_loader.count")
     if not isinstance(batches, (int, float)) or not math.isfinite(batches):
         return f"validate on 1/{rarer} of the batches: limit_val_batches in the Trainer, an int.", None
     several = loaders if isinstance(loaders, int) and loaders > 1 else 1

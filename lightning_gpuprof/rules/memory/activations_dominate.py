@@ -50,14 +50,13 @@ class ActivationsDominate(ShortMemoryRule):
         if ratio <= self.least_ratio or use.ratio < self.short_ratio:
             return None
         smaller, change = smaller_batch(metrics)
-        return self.of_use(
-            use,
+        return self.finding(
             subject=memory.name,
             summary=f"Activations hold {gib(held)} ({percent(ratio)}) of the peak of "
             f"{gib(memory.allocated_peak_bytes)} on {memory.name}, which is {percent(use.ratio)} full.",
             advice=f"To free memory, halve the batch: {smaller}. Or recompute large activations, about a third more "
             "compute: torch.utils.checkpoint",
             change=change,
-            evidence=(self.evidence("least_ratio", ratio, "activations, share of the peak"),),
+            evidence=(self.evidence("least_ratio", ratio, "activations, share of the peak"), self.fullness(use)),
             confidence=0.8,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Change, Metrics, Value, condition
+from lightning_gpuprof.rules.base import Change, Metrics, Value
 
 _EXPANDABLE = "expandable_segments:True"
 _SHARDING = ("FSDP", "DeepSpeed", "ModelParallel")
@@ -19,7 +19,7 @@ _LESS = {
 
 def settings(metrics: Metrics) -> str:
     """The allocator's settings as the environment gives them; empty if there are none."""
-    return str(condition(metrics, "allocator.settings") or "")
+    return str(metrics.condition("allocator.settings") or "")
 
 
 def growing_segments(metrics: Metrics) -> tuple[str, Change | None]:
@@ -35,7 +35,7 @@ def growing_segments(metrics: Metrics) -> tuple[str, Change | None]:
 def smaller_batch(metrics: Metrics) -> tuple[str, Change]:
     """Half the batch at the same effective one."""
     size = metrics.loader.batch_size if metrics.loader is not None else None
-    known = condition(metrics, "trainer.accumulate_grad_batches")
+    known = metrics.condition("trainer.accumulate_grad_batches")
     now = known if isinstance(known, int) and not isinstance(known, bool) and known > 0 else 1
     trainer, before = f"Trainer(..., accumulate_grad_batches={2 * now})", {"accumulate_grad_batches": now}
     if not size or size < 2:
@@ -53,7 +53,7 @@ def smaller_batch(metrics: Metrics) -> tuple[str, Change]:
 
 def sharding(metrics: Metrics) -> tuple[str, Change | None]:
     """How what each rank holds is shared out; empty if the strategy does so already."""
-    strategy, ranks = condition(metrics, "trainer.strategy"), condition(metrics, "trainer.world_size")
+    strategy, ranks = metrics.condition("trainer.strategy"), metrics.condition("trainer.world_size")
     if any(name in str(strategy or "") for name in _SHARDING):
         return "", None
     several = isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 1

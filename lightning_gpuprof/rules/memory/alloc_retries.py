@@ -46,7 +46,8 @@ class AllocRetries(AllocatorCallsRule):
         not_evaluated("they were not counted", "were not counted", allocator={"retries_steady_count": None}),
     )
 
-    def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
+    def judge(self, metrics: Metrics, memory: DeviceMemory) -> Finding | None:
+        steps = memory.steady_steps or 0
         count, ratio = retries(memory), memory.peak_ratio
         if count < self.least_count:
             return None

@@ -45,7 +45,8 @@ class CudamallocSteady(AllocatorCallsRule):
         not_evaluated("calls were not counted", "not counted", allocator={"device_allocs_steady_count": None}),
     )
 
-    def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
+    def judge(self, metrics: Metrics, memory: DeviceMemory) -> Finding | None:
+        steps = memory.steady_steps or 0
         taken, retried, returned = allocs(memory), retries(memory), frees(memory)
         limit = self.least_per_step * steps
         if taken <= limit or returned > limit or retried or _grows(metrics):  # the last three are other rules'

@@ -19,7 +19,7 @@ Remove the call, or make it once before validation, where sizes change.
 from __future__ import annotations
 
 from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import settings
 from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, DeviceMemory, allocs, frees, retries
@@ -44,7 +44,8 @@ class EmptyCacheInLoop(AllocatorCallsRule):
         not_evaluated("calls were not counted", "cudaFree", allocator={"device_frees_steady_count": None}),
     )
 
-    def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
+    def judge(self, metrics: Metrics, memory: DeviceMemory) -> Finding | None:
+        steps = memory.steady_steps or 0
         returned, taken, retried = frees(memory), allocs(memory), retries(memory)
         if retried or min(returned, taken) <= self.least_per_step * steps or _COLLECTS in settings(metrics):
             return None
@@ -61,7 +62,7 @@ class EmptyCacheInLoop(AllocatorCallsRule):
             evidence=(
                 self.evidence("least_per_step", returned / steps, "cudaFree per step"),
                 self.evidence("least_per_step", taken / steps, "cudaMalloc per step"),
-                Evidence(name="retries", value=retried),
+                self.fact("retries", retried),
             ),
             confidence=0.8,
         )

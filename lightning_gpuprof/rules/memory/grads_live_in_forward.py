@@ -18,9 +18,9 @@ Clear them at the end of the step, in `on_train_batch_end`, after all code of yo
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, condition, measured, percent, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 
@@ -50,10 +50,9 @@ class GradsLiveInForward(ShortMemoryRule):
 
     def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
         memory, peak = use.memory, use.memory.allocated_peak_bytes
-        batches = condition(metrics, _ACCUMULATED)
-        in_buckets = condition(metrics, "trainer.gradient_as_bucket_view") is True  # views, which stay where they are
-        accumulates = isinstance(batches, int) and batches > 1
-        if condition(metrics, "model.automatic_optimization") is False or in_buckets or accumulates:
+        in_buckets = metrics.condition("trainer.gradient_as_bucket_view") is True  # views, which stay where they are
+        accumulates = (metrics.positive(_ACCUMULATED) or 1) > 1
+        if metrics.condition("model.automatic_optimization") is False or in_buckets or accumulates:
             return None
         if memory.gradients_live_in_forward is None:
             raise MissingSignal("whether forward holds old gradients was not measured")
@@ -67,9 +66,8 @@ class GradsLiveInForward(ShortMemoryRule):
         ratio = gradients / peak if peak > 0 else 0.0
         if memory.peak_phase != "forward" or ratio < self.least_ratio:
             return None
-        return self.of_use(
-            use,
-            subject=str(condition(metrics, "model.class") or "the model"),
+        return self.finding(
+            subject=str(metrics.condition("model.class") or "the model"),
             summary=f"Gradients of the previous step hold {gib(gradients)} ({percent(ratio)} of the peak) during "
             f"forward, where {memory.name} has its peak.",
             advice=f"Free up to {gib(gradients)} by clearing them at the end of the step: in on_train_batch_end, "
@@ -77,7 +75,8 @@ class GradsLiveInForward(ShortMemoryRule):
             change=Change(add=_CLEAR),
             evidence=(
                 self.evidence("least_ratio", ratio, "gradients, share of the peak"),
-                Evidence(name="phase of the peak", value=memory.peak_phase),
+                self.fact("phase of the peak", memory.peak_phase),
+                self.fullness(use),
             ),
             confidence=0.8,
         )

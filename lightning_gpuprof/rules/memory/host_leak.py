@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.host import MemoryGrowth
 from lightning_gpuprof.model.numbers import decimal_size, possible
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, Severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, Severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _HOUR_S = 3600.0
@@ -80,8 +80,8 @@ class HostLeak(BaseRule):
             advice=_advice(metrics, worst),
             evidence=(
                 self.evidence("least_ratio", worst.last_bytes / worst.first_bytes - 1, "growth"),
-                Evidence(name="slope", value=worst.slope_bytes_per_s / 1e6, unit="MB/s"),
-                Evidence(name="slope of the later half", value=slope / 1e6, unit="MB/s"),
+                self.fact("slope", worst.slope_bytes_per_s / 1e6, "MB/s"),
+                self.fact("slope of the later half", slope / 1e6, "MB/s"),
                 self.evidence("most_chance", worst.p_value, "chance of this without growth"),
                 self.evidence("least_samples", worst.samples, "samples"),
             ),

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.model.signals import device_idle_ratio, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import device_idle_ratio
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, memory_use
@@ -52,8 +52,8 @@ class MemoryHeadroom(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         use, name = memory_use(metrics), memory_use(metrics).memory.name
-        steady_period_ms(metrics)
-        wait_ratio = step_share(metrics, "data_wait").median_ratio
+        metrics.require_steady()
+        wait_ratio = metrics.share_of("data_wait").median_ratio
         if use.ratio >= self.needed_ratio or wait_ratio >= self.wait_ratio:
             return None
         why = self._underused(metrics, name)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.memory import Growth
 from lightning_gpuprof.model.numbers import counted, gib, percent, possible
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, Severity, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, Severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, allocator
 
@@ -101,7 +101,7 @@ def _may_end_with_the_epoch(metrics: Metrics, growth: Growth) -> bool:
     if growth.epochs is None or growth.epochs > _EPOCHS or growth.bytes_per_step_across_epochs is not None:
         return False
     full = _steps_until_full(metrics, growth.bytes_per_step)
-    batches = condition(metrics, "trainer.num_training_batches")
+    batches = metrics.condition("trainer.num_training_batches")
     # Where the GPU is full before the epoch ends, it makes no difference.
     return full is None or not isinstance(batches, int) or growth.steps + full >= batches
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Gain, Severity
+from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import DeviceMemory as DeviceMemory
 from lightning_gpuprof.model.memory_use import MemoryUse as MemoryUse
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.model.signals import is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, Words, possible, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, possible, threshold
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,7 +27,7 @@ def allocator(metrics: Metrics) -> DeviceMemory:
     """
     if metrics.memory.devices:
         return metrics.memory.devices[0]
-    if is_cpu_only(metrics):
+    if metrics.is_cpu_only:
         raise NotApplicable("the model runs on the CPU")
     raise MissingSignal("torch's caching allocator was not read")
 
@@ -44,45 +43,30 @@ def memory_use(metrics: Metrics) -> MemoryUse:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortMemoryRule(BaseRule, ABC):
+class ShortMemoryRule(FamilyRule[MemoryUse], ABC):
     """A rule about what fills a GPU whose memory is short: information, as it costs memory and no time."""
 
     short_ratio: float = threshold(0.80, source="heuristic: of the GPU's memory, so that it matters")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge what fills the GPU."""
-        return self.judge(metrics, memory_use(metrics))
+    def look(self, metrics: Metrics) -> MemoryUse:
+        """How full the GPU is."""
+        return memory_use(metrics)
 
-    @abstractmethod
-    def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:
-        """Judge it; whether memory is short is a part of that.
-
-        Args:
-            metrics: Metrics of the run.
-            use: How full the GPU was at its fullest.
-        """
-
-    def of_use(self, use: MemoryUse, **words: Unpack[Words]) -> Finding:
-        """The finding, with how full the GPU is.
-
-        Args:
-            use: How full the GPU was at its fullest.
-            **words: Without that.
-        """
-        words["evidence"] += (self.evidence("short_ratio", use.ratio, "needed memory, share of the GPU"),)
-        return self.finding(**words)
+    def fullness(self, use: MemoryUse) -> Evidence:
+        """How full the GPU is, held against what is short."""
+        return self.evidence("short_ratio", use.ratio, "needed memory, share of the GPU")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllocatorCallsRule(BaseRule, ABC):
+class AllocatorCallsRule(FamilyRule[DeviceMemory], ABC):
     """A rule about calls of the allocator in steady steps."""
 
     explains = claims.ALLOCATOR
 
     least_steps: int = threshold(20, source="the rule catalogue: 20 steps")
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the calls of steady steps.
+    def look(self, metrics: Metrics) -> DeviceMemory:
+        """Torch's allocator on the GPU.
 
         Raises:
             NotApplicable: The model runs on the CPU.
@@ -90,25 +74,14 @@ class AllocatorCallsRule(BaseRule, ABC):
                 or too few steps are steady.
         """
         memory, steps = allocator(metrics), allocator(metrics).steady_steps or 0
-        steady_period_ms(metrics)
+        metrics.require_steady()
         if steps < self.least_steps:
-            raise MissingSignal(
-                f"the allocator's calls were counted over {steps} of the {self.least_steps} steady steps needed"
-            )
-        return self.judge(metrics, memory, steps)
-
-    @abstractmethod
-    def judge(self, metrics: Metrics, memory: DeviceMemory, steps: int) -> Finding | None:
-        """Judge the calls of so many steady steps.
-
-        Args:
-            metrics: Metrics of the run.
-            memory: torch's allocator on the GPU.
-            steps: Number of steady steps over which its calls were counted.
-        """
+            why = f"the allocator's calls were counted over {steps} of the {self.least_steps} steady steps needed"
+            raise MissingSignal(why)
+        return memory
 
     def of_calls(self, metrics: Metrics, memory: DeviceMemory, least: Severity, **words: Unpack[Words]) -> Finding:
-        """The finding, with what a trace window says about its cost; ``least`` is its severity by number.
+        """The finding, with what a trace window says about its cost.
 
         Args:
             metrics: Metrics of the run.
@@ -116,11 +89,10 @@ class AllocatorCallsRule(BaseRule, ABC):
             least: Severity by the number of calls; a higher cost raises it.
             **words: Without the number of steady steps.
         """
-        gain = _gain(metrics)
-        lower_ms = 0.0 if gain is None else gain.saved_lower_ms_per_step or 0.0
-        cost = severity(lower_ms / steady_period_ms(metrics), metrics.steps.steady_count)
+        cost = _cost(metrics)
+        levels = (least, "info" if cost is None or not cost.is_worth() else cost.severity)
         words["evidence"] += (Evidence(name="steady steps", value=memory.steady_steps or 0, limit=self.least_steps),)
-        return self.finding(severity=min(least, cost, key=SEVERITIES.index), gain=gain, **words)
+        return self.finding(severity=min(levels, key=SEVERITIES.index), cost=cost, **words)
 
 
 def allocs(memory: DeviceMemory) -> int:
@@ -144,15 +116,15 @@ def _counted(value: int | None, what: str) -> int:
     return value
 
 
-def _gain(metrics: Metrics) -> Gain | None:
-    """What steps without calls of the device's allocator gain: at most the idle time of untraced steps that is theirs.
+def _cost(metrics: Metrics) -> Cost | None:
+    """Of the calls of the device's allocator: at most the idle time of untraced steps that is theirs.
 
-    None if no window of ordinary steps tells, or it is not worthwhile.
+    None if no window of ordinary steps tells.
     """
     step = metrics.device_step
-    if is_cpu_only(metrics) or not isinstance(step, ExplainedStep):
+    if metrics.is_cpu_only or not isinstance(step, ExplainedStep):
         return None
     if step.analysis.idle is None or "allocator" in step.analysis.idle.unseen:
         return None
     cost_ms = step.cause_ms("allocator")
-    return worthwhile_gain(cost_ms, step.lower_ms(cost_ms), step.period_ms) if possible(cost_ms) else None
+    return metrics.cost(cost_ms, step.lower_ms(cost_ms)) if possible(cost_ms) else None

@@ -94,7 +94,7 @@ class OomRisk(BaseRule):
             summary=f"Out of memory at batch {end.batch}{where}{f': {listed(said)}' if said else ''}.",
             advice=advice,
             change=change,
-            evidence=evidence or (Evidence(name="out of memory", value=end.message),),
+            evidence=evidence or (self.fact("out of memory", end.message),),
         )
 
 

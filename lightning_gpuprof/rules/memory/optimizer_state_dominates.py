@@ -18,7 +18,7 @@ Shard the states over GPUs (FSDP, DeepSpeed stage 1), or use smaller states: 8 b
 from __future__ import annotations
 
 from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Finding, Metrics, condition, measured, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import sharding
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
@@ -47,16 +47,15 @@ class OptimizerStateDominates(ShortMemoryRule):
         ratio = state / peak if peak > 0 else 0.0
         if ratio <= self.least_ratio or use.ratio < self.short_ratio:
             return None
-        name = str(condition(metrics, "model.optimizer") or "the optimizer")
+        name = str(metrics.condition("model.optimizer") or "the optimizer")
         shard, change = sharding(metrics)
         less = "keep it in 8 bits (bitsandbytes) or factored (Adafactor)"
-        return self.of_use(
-            use,
+        return self.finding(
             subject=name,
             summary=f"The state of {name} holds {gib(state)} ({percent(ratio)}) of the peak of {gib(peak)} on "
             f"{use.memory.name}, which is {percent(use.ratio)} full.",
             advice=f"To free memory, {less}{f', or {shard}' if shard else ''}.",
             change=change,
-            evidence=(self.evidence("least_ratio", ratio, "optimizer state, share of the peak"),),
+            evidence=(self.evidence("least_ratio", ratio, "optimizer state, share of the peak"), self.fullness(use)),
             confidence=0.9,
         )

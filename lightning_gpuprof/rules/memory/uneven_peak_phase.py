@@ -20,7 +20,7 @@ Information: it costs memory, not time.
 from __future__ import annotations
 
 from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, condition, percent, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse
@@ -51,22 +51,24 @@ class UnevenPeakPhase(ShortMemoryRule):
             return None
         if memory.peak_phase is None or not memory.phases:
             raise MissingSignal("the phase of the peak is not known")
-        in_place = condition(metrics, "model.optimizer_fused") is True
-        if memory.peak_phase != "optimizer" or in_place or condition(metrics, "model.optimizer_foreach") is False:
+        in_place = metrics.condition("model.optimizer_fused") is True
+        if memory.peak_phase != "optimizer" or in_place or metrics.condition("model.optimizer_foreach") is False:
             return None
         temporary = peak - max(row.allocated_bytes for row in memory.phases)
         if not 0 < temporary <= peak or temporary < self.least_ratio * peak:
             return None
-        name = str(condition(metrics, "model.optimizer") or "the optimizer")
+        name = str(metrics.condition("model.optimizer") or "the optimizer")
         advice, change = _advice(metrics, name)
-        return self.of_use(
-            use,
+        return self.finding(
             subject=name,
             summary=f"The update of {name} needs {gib(temporary)} of temporary memory, which makes the peak of "
             f"{gib(peak)} on {memory.name}. It is {percent(use.ratio)} full.",
             advice=advice,
             change=change,
-            evidence=(self.evidence("least_ratio", temporary / peak, "temporary memory, share of the peak"),),
+            evidence=(
+                self.evidence("least_ratio", temporary / peak, "temporary memory, share of the peak"),
+                self.fullness(use),
+            ),
             confidence=0.7,
         )
 

@@ -17,8 +17,7 @@ A loop that calls `.detach_()` on gradients fails with it; torch says so.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.signals import condition, is_cpu_only, is_distributed
-from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _MIB = 2**20
@@ -57,14 +56,14 @@ class BucketViewOff(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        if not is_distributed(metrics) or is_cpu_only(metrics):
+        if not metrics.is_distributed or metrics.is_cpu_only:
             return None
-        strategy = condition(metrics, "trainer.strategy")
+        strategy = metrics.condition("trainer.strategy")
         if strategy is None:
             raise MissingSignal("the strategy of the trainer is not known")
-        if strategy != "DDPStrategy" or condition(metrics, "trainer.gradient_as_bucket_view") is True:
+        if strategy != "DDPStrategy" or metrics.condition("trainer.gradient_as_bucket_view") is True:
             return None
-        memory = condition(metrics, "device.memory_bytes")
+        memory = metrics.condition("device.memory_bytes")
         gradients = _gradient_bytes(metrics)
         if not isinstance(memory, int) or memory <= 0 or gradients is None:
             raise MissingSignal("the size of the model or of the device's memory is not known")
@@ -82,8 +81,8 @@ class BucketViewOff(BaseRule):
             change=change,
             evidence=(
                 self.evidence("least_ratio", ratio, "gradients, share of the device's memory"),
-                Evidence(name="gradients", value=gradients / _MIB, unit="MiB"),
-                Evidence(name="memory of the device", value=memory / _MIB, unit="MiB"),
+                self.fact("gradients", gradients / _MIB, "MiB"),
+                self.fact("memory of the device", memory / _MIB, "MiB"),
             ),
             confidence=0.8,
         )
@@ -97,9 +96,9 @@ def _views() -> Change:
 
 
 def _gradient_bytes(metrics: Metrics) -> float | None:
-    total = condition(metrics, "model.parameter_bytes")
-    parameters = condition(metrics, "model.parameters")
-    trained = condition(metrics, "model.trainable_parameters")
+    total = metrics.condition("model.parameter_bytes")
+    parameters = metrics.condition("model.parameters")
+    trained = metrics.condition("model.trainable_parameters")
     if not isinstance(total, int) or not isinstance(parameters, int) or not isinstance(trained, int) or not parameters:
         return None
     return total * trained / parameters

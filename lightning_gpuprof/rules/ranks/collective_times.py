@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
-from lightning_gpuprof.rules.base import Metrics, is_cpu_only, is_distributed, steady_period_ms
+from lightning_gpuprof.rules.base import Metrics
 
 MIB = 2**20
 
@@ -24,8 +24,8 @@ def collective_run(metrics: Metrics, *, with_earlier_work: bool = False) -> Coll
         NotApplicable: The ranks are on the CPU.
         MissingSignal: Too few steady steps, or no window with communication analysed.
     """
-    steady_period_ms(metrics)
-    if is_distributed(metrics) and is_cpu_only(metrics):
+    metrics.require_steady()
+    if metrics.is_distributed and metrics.is_cpu_only:
         raise NotApplicable("the model runs on the CPU: collectives of gloo are not in device traces")
     run = measured(metrics.collectives)
     if run is not None and run.has_earlier_work and not with_earlier_work:

@@ -25,12 +25,12 @@ import re
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, of_each_step, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
@@ -79,7 +79,7 @@ class CommSlowLink(BaseRule):
         run = collective_run(metrics)
         if run is None:
             return None
-        nodes = condition(metrics, "trainer.num_nodes")
+        nodes = metrics.condition("trainer.num_nodes")
         if nodes is None:
             raise MissingSignal("the number of nodes is not known")
         nvlink = _nvlink_gb_per_s(run)
@@ -93,20 +93,18 @@ class CommSlowLink(BaseRule):
             return None  # the only one of a step may always wait
         best_per_s, fastest = max(rates, key=lambda item: item[0])
         best = best_per_s / 1e9
-        exposed = Measured.over(
-            [sum(one.exposed_us for one in self._large(w)) / 1e3 / w.steps for w in run.windows]
-        )  # fmt: skip
-        ratio = 1.0 - best / (self.reachable_ratio * nvlink)
-        if best >= self.least_gb_per_s or not worthwhile(exposed.ms * ratio, run.period_ms):
+        time = Measured.over([sum(one.exposed_us for one in self._large(w)) / 1e3 / w.steps for w in run.windows])
+        exposed = metrics.cost(time.ms, time.lower_ms)
+        saved = exposed.part(1.0 - best / (self.reachable_ratio * nvlink))
+        if best >= self.least_gb_per_s or not saved.is_worth():
             return None
         size = (fastest.message_bytes or 0) / MIB
-        disabled = str(condition(metrics, "env.NCCL_P2P_DISABLE")) == "1"
+        disabled = str(metrics.condition("env.NCCL_P2P_DISABLE")) == "1"
         return self.finding(
-            severity=severity(exposed.lower_ms * ratio / run.period_ms, metrics.steps.steady_count),
             subject=fastest.kind,
             summary=(
                 f"The fastest {fastest.kind} of {size:.3g} MiB reaches {best:.3g} GB/s; NVLink carries {nvlink:g}. "
-                f"Large collectives that nothing covers take {of_each_step(exposed.ms, run.period_ms)}."
+                f"Large collectives that nothing covers take {exposed}."
             ),
             advice=(
                 "Unset NCCL_P2P_DISABLE: with it, NCCL cannot use NVLink."
@@ -119,10 +117,10 @@ class CommSlowLink(BaseRule):
             evidence=(
                 self.evidence("least_gb_per_s", best, "bus bandwidth of the fastest large collective", "GB/s"),
                 Evidence(name="NVLink, one direction", value=nvlink, unit="GB/s", source="data sheet of the device"),
-                Evidence(name="exposed large collectives", value=exposed.ms, unit="ms"),
-                Evidence(name="step time", value=run.period_ms, unit="ms"),
+                self.fact("exposed large collectives", exposed.ms, "ms"),
+                self.fact("step time", run.period_ms, "ms"),
             ),
-            gain=gain(exposed.ms * ratio, exposed.lower_ms * ratio, run.period_ms),
+            cost=saved,
             confidence=0.6,
             explains=claims.COMMUNICATION,
         )

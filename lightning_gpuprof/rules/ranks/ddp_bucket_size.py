@@ -24,11 +24,11 @@ from __future__ import annotations
 import math
 
 from lightning_gpuprof.model.collectives import CollectiveWindow
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, of_each_step, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
@@ -84,15 +84,14 @@ class DdpBucketSize(BaseRule):
 
     def check(self, metrics: Metrics) -> Finding | None:
         run = collective_run(metrics)
-        if run is None or condition(metrics, "trainer.strategy") not in (None, "DDPStrategy"):
+        if run is None or metrics.condition("trainer.strategy") not in (None, "DDPStrategy"):
             return None
-        cap_mb = condition(metrics, "trainer.bucket_cap_mb")
-        model_bytes = condition(metrics, "model.parameter_bytes")
+        cap_mb = metrics.condition("trainer.bucket_cap_mb")
+        model_bytes = metrics.condition("model.parameter_bytes")
         if not isinstance(cap_mb, int | float) or not isinstance(model_bytes, int) or model_bytes <= 0:
             raise MissingSignal("the bucket size of DDP or the size of the model is not known")
-        exposed = run.exposed
-        ratio = exposed.lower_ms / run.period_ms
-        if cap_mb == _DEFAULT_MB or ratio < self.least_ratio or not worthwhile(exposed.ms, run.period_ms):
+        exposed = metrics.cost(run.exposed.ms, run.exposed.lower_ms)
+        if cap_mb == _DEFAULT_MB or not exposed.is_worth(self.least_ratio):
             return None
         buckets = min((self._buckets(window) for window in run.windows), default=0.0)
         wanted = 1 + math.ceil(model_bytes / MIB / _DEFAULT_MB)
@@ -111,14 +110,12 @@ class DdpBucketSize(BaseRule):
             else f"one all-reduce holds {largest_bytes / MIB:.3g} of {model_bytes / MIB:.3g} MiB and starts only after "
             "the backward"
         )
-        shown_ratio = min(1.0, exposed.ms / run.period_ms)
-        change = Change(call="DDPStrategy", arguments={"bucket_cap_mb": _DEFAULT_MB}, before={"bucket_cap_mb": cap_mb})
+        change = setting("DDPStrategy", bucket_cap_mb=(cap_mb, _DEFAULT_MB))
         return self.finding(
-            severity=severity(min(1.0, ratio), metrics.steps.steady_count),
+            severity=exposed.severity,
             subject="DDPStrategy",
             summary=(
-                f"With gradient buckets of {cap_mb:g} MB, {why}. Communication that nothing covers takes "
-                f"{of_each_step(exposed.ms, run.period_ms)}."
+                f"With gradient buckets of {cap_mb:g} MB, {why}. Communication that nothing covers takes {exposed}."
             ),
             advice=(
                 f"Use the default bucket size: {change.added[0]}. That makes about {wanted} reductions per step, most "
@@ -126,13 +123,13 @@ class DdpBucketSize(BaseRule):
             ),
             change=change,
             evidence=(
-                self.evidence("least_ratio", shown_ratio, "exposed communication, share of the step"),
+                self.evidence("least_ratio", min(1.0, exposed.ratio), "exposed communication, share of the step"),
                 Evidence(name="all-reduces in a step", value=buckets, limit=self.most_times * wanted if many else None),
-                Evidence(name="bucket_cap_mb", value=cap_mb, unit="MB"),
-                Evidence(name="largest all-reduce", value=largest_bytes / MIB, unit="MiB"),
-                Evidence(name="step time", value=run.period_ms, unit="ms"),
+                self.fact("bucket_cap_mb", cap_mb, "MB"),
+                self.fact("largest all-reduce", largest_bytes / MIB, "MiB"),
+                self.fact("step time", run.period_ms, "ms"),
             ),
-            gain=gain(exposed.ms, 0.0, run.period_ms),
+            cost=exposed.uncertain,
             confidence=0.6,
             explains=claims.COMMUNICATION,
         )

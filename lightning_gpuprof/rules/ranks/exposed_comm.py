@@ -24,12 +24,14 @@ If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lightning_gpuprof.model.collectives import CollectiveWindow
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, condition, gain, of_each_step, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import collective_run, sized
 
@@ -89,12 +91,10 @@ class ExposedComm(BaseRule):
         run = collective_run(metrics, with_earlier_work=True)
         if run is None:
             return None
-        exposed = run.exposed
-        ratio = exposed.lower_ms / run.period_ms
-        if ratio < self.least_ratio or not worthwhile(exposed.ms, run.period_ms):
+        exposed = metrics.cost(run.exposed.ms, run.exposed.lower_ms)
+        if not exposed.is_worth(self.least_ratio):
             return None
         window = run.largest
-        transfer_ms = exposed.lower_ms * window.transfer_ratio
         covered_ratio = 1.0 - min(1.0, window.exposed_ms / window.communication_ms) if window.communication_ms else 0.0
         mostly_transfer = window.transfer_ratio >= _MOSTLY_TRANSFER_RATIO
         longest = sorted(window.communication.sizes, key=lambda one: -one.exposed_us)[:3]
@@ -106,7 +106,6 @@ class ExposedComm(BaseRule):
             if window.transfer_ratio >= 1.0
             else f"At most {percent(window.transfer_ratio)} is transfer, the rest waiting for other ranks."
         )
-        shown_ratio = min(1.0, exposed.ms / run.period_ms)
         late = (
             f"Find the late rank: record all ranks with TraceConfig(ranks=list(range({run.ranks}))) and give `gpuprof "
             "trace` their windows. Faster links or smaller gradients would not help while this rank waits."
@@ -114,21 +113,19 @@ class ExposedComm(BaseRule):
         transfer = _transfer_advice(metrics, run.ranks, window, largest)
         advice, change = transfer if mostly_transfer else (late, None)
         return self.finding(
-            severity=severity(min(1.0, ratio), metrics.steps.steady_count),
+            severity=exposed.severity,
             subject=sized(largest) if largest is not None else "collectives",
-            summary=(
-                f"Communication that nothing covers takes {of_each_step(exposed.ms, run.period_ms)}. {split}{of_it}"
-            ),
+            summary=f"Communication that nothing covers takes {exposed}. {split}{of_it}",
             advice=advice,
             change=change,
             evidence=(
-                self.evidence("least_ratio", shown_ratio, "exposed communication, share of the step"),
-                Evidence(name="covered by computation", value=covered_ratio, unit="ratio"),
-                Evidence(name="at most transfer, the rest is waiting", value=window.transfer_ratio, unit="ratio"),
-                Evidence(name="ranks", value=run.ranks),
-                Evidence(name="step time", value=run.period_ms, unit="ms"),
+                self.evidence("least_ratio", min(1.0, exposed.ratio), "exposed communication, share of the step"),
+                self.fact("covered by computation", covered_ratio, "ratio"),
+                self.fact("at most transfer, the rest is waiting", window.transfer_ratio, "ratio"),
+                self.fact("ranks", run.ranks),
+                self.fact("step time", run.period_ms, "ms"),
             ),
-            gain=gain(exposed.ms, transfer_ms, run.period_ms),
+            cost=replace(exposed, lower_ms=exposed.lower_ms * window.transfer_ratio),
             confidence=0.7 if mostly_transfer else 0.6,
             explains=claims.COMMUNICATION,
         )
@@ -137,9 +134,9 @@ class ExposedComm(BaseRule):
 def _transfer_advice(
     metrics: Metrics, ranks: int, window: CollectiveWindow, largest: CollectiveTimes | None
 ) -> tuple[str, Change | None]:
-    strategy = str(condition(metrics, "trainer.strategy") or "")
-    batch = condition(metrics, "loader.batch_size")
-    accumulate = condition(metrics, "trainer.accumulate_grad_batches")
+    strategy = str(metrics.condition("trainer.strategy") or "")
+    batch = metrics.condition("loader.batch_size")
+    accumulate = metrics.condition("trainer.accumulate_grad_batches")
     ways: list[str] = []
     change: Change | None = None
     if largest is not None and largest.kind == "all_reduce" and window.per_step(largest) > _MANY_IN_A_STEP:
@@ -148,7 +145,7 @@ def _transfer_advice(
             "DDP's buckets do"
         )
     wide = largest is not None and largest.dtype in _WIDE and largest.kind == "all_reduce"
-    if strategy == "DDPStrategy" and wide and condition(metrics, "trainer.comm_hook") in (None, "none", ""):
+    if strategy == "DDPStrategy" and wide and metrics.condition("trainer.comm_hook") in (None, "none", ""):
         change = _BF16
         ways.append(f"send bf16 instead of fp32 gradients, half of the bytes: {change.added[0]}")
     if accumulate == 1:

@@ -19,8 +19,8 @@ back, or freeze what is not used.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, condition, millis, threshold
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SEARCH = "search_unused_parameters"
@@ -53,23 +53,23 @@ class FindUnusedParams(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        ranks = condition(metrics, "trainer.world_size")
+        ranks = metrics.condition("trainer.world_size")
         if not isinstance(ranks, int) or ranks < self.least_ranks:
             return None
-        if condition(metrics, "trainer.strategy") is None:
+        if metrics.condition("trainer.strategy") is None:
             raise MissingSignal("the strategy of the trainer is not known")
-        searching = condition(metrics, "trainer.find_unused_parameters")
-        if searching is not True or condition(metrics, "trainer.static_graph") is True:
+        searching = metrics.condition("trainer.find_unused_parameters")
+        if searching is not True or metrics.condition("trainer.static_graph") is True:
             return None
         times_ms = _search_ms(metrics)
         seen = f" The search takes {millis(max(times_ms))} of each traced step on the host." if times_ms else ""
-        tensors = condition(metrics, "model.parameter_tensors")
+        tensors = metrics.condition("model.parameter_tensors")
         of_model = f"{tensors:,} parameter tensors" if isinstance(tensors, int) else "parameters"
         change = Change(
             remove=('Trainer(..., strategy="ddp_find_unused_parameters_true")',), add=('Trainer(..., strategy="ddp")',)
         )
         return self.finding(
-            subject=str(condition(metrics, "trainer.strategy")),
+            subject=str(metrics.condition("trainer.strategy")),
             summary=(
                 "DDP walks the autograd graph after each forward to find unused parameters, because "
                 f"find_unused_parameters is True.{seen}"
@@ -80,8 +80,8 @@ class FindUnusedParams(BaseRule):
             ),
             change=change,
             evidence=(
-                Evidence(name="find_unused_parameters", value="True"),
-                *(Evidence(name="search on the host, per step", value=ms, unit="ms") for ms in times_ms[:1]),
+                self.fact("find_unused_parameters", "True"),
+                *(self.fact("search on the host, per step", ms, "ms") for ms in times_ms[:1]),
             ),
             confidence=0.6,
         )

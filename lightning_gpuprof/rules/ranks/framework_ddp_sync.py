@@ -26,10 +26,9 @@ each batch. No setting of the Trainer leaves it out.
 from __future__ import annotations
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
-from lightning_gpuprof.model.signals import condition, is_cpu_only, is_distributed, steady_period_ms, step_share
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, gain, of_each_step, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, setting, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.transfers.wait_rule import costly_waits, idle_words, times
@@ -71,10 +70,10 @@ class FrameworkDdpSync(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        steady_period_ms(metrics)
-        if not is_distributed(metrics):
+        metrics.require_steady()
+        if not metrics.is_distributed:
             return None
-        return self._on_cpu(metrics) if is_cpu_only(metrics) else self._on_device(metrics)
+        return self._on_cpu(metrics) if metrics.is_cpu_only else self._on_device(metrics)
 
     def _on_device(self, metrics: Metrics) -> Finding | None:
         step, change = explained_step(metrics), _larger_batch(metrics)
@@ -82,7 +81,6 @@ class FrameworkDdpSync(BaseRule):
         if found is None:
             return None
         return self.finding(
-            severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
             subject=SUBJECT,
             summary=(
                 f"{_lightning(metrics)} asks all ranks {times(found.most_per_step)} per step whether to stop, and "
@@ -92,34 +90,33 @@ class FrameworkDdpSync(BaseRule):
             change=change,
             evidence=(
                 self.evidence("least_ratio", found.ratio, "idle after the check, share of the step"),
-                Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
+                self.fact("host blocked per traced step", found.blocked_ms, "ms"),
                 *step_evidence(step),
             ),
-            gain=gain(found.cost_ms, found.lower_ms, step.period_ms),
+            cost=metrics.cost(found.cost_ms, found.lower_ms),
             confidence=0.8 * confidence(step),
             explains=claims.ALL_RANKS_CHECK,
         )
 
     def _on_cpu(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
-        try:
-            check = step_share(metrics, "sync")
-        except MissingSignal:
+        check = metrics.share("sync")
+        if check is None or not usable(check):
             return None  # a loop without the check has no such phase
-        if check.lower_ratio < self.least_ratio or not worthwhile(check.median_ms, period_ms):
+        cost = metrics.cost_of(check)
+        if not cost.is_worth(self.least_ratio):
             return None
         change = _larger_batch(metrics)
         return self.finding(
             subject=SUBJECT,
             summary=(
                 f"{_lightning(metrics)} asks all ranks before each batch whether to stop, which takes "
-                f"{of_each_step(check.median_ms, period_ms)}, with the wait for late ranks."
+                f"{cost}, with the wait for late ranks."
             ),
             advice=_advice(metrics, change),
             change=change,
             evidence=(
-                self.evidence("least_ratio", check.median_ratio, "check of all ranks, share of the step"),
-                Evidence(name="step time", value=period_ms, unit="ms"),
+                self.evidence("least_ratio", cost.ratio, "check of all ranks, share of the step"),
+                self.fact("step time", cost.step_ms, "ms"),
             ),
             confidence=0.5,
             explains=claims.RANK_SYNC,
@@ -127,17 +124,17 @@ class FrameworkDdpSync(BaseRule):
 
 
 def _lightning(metrics: Metrics) -> str:
-    version = condition(metrics, "version.lightning")
+    version = metrics.condition("version.lightning")
     return f"Lightning {version}" if version else "Lightning"
 
 
 def _larger_batch(metrics: Metrics) -> Change | None:
-    size = metrics.loader.batch_size if metrics.loader is not None else None
-    return Change(call="DataLoader", arguments={"batch_size": 2 * size}, before={"batch_size": size}) if size else None
+    size = metrics.batch_size
+    return setting("DataLoader", batch_size=(size, 2 * size)) if size else None
 
 
 def _advice(metrics: Metrics, change: Change | None) -> str:
     larger = change.added[0] if change is not None else "a larger batch_size"
-    batches = condition(metrics, "trainer.accumulate_grad_batches")
-    instead = f" in place of accumulate_grad_batches={batches}" if isinstance(batches, int) and batches > 1 else ""
+    batches = metrics.positive("trainer.accumulate_grad_batches") or 1
+    instead = f" in place of accumulate_grad_batches={batches}" if batches > 1 else ""
     return f"Give each step more work: {larger}{instead} halves the number of checks. No Trainer setting turns it off."

@@ -22,15 +22,15 @@ length, or batches by tokens rather than by samples.
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.numbers import counted, listed
-from lightning_gpuprof.model.signals import condition, is_cpu_only, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, millis, percent, severity, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
+from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
 
 
-class LoadImbalance(BaseRule):
+class LoadImbalance(RankRule):
     id = "load-imbalance"
     title = "Ranks have unequal work in each step"
 
@@ -53,29 +53,25 @@ class LoadImbalance(BaseRule):
         not_evaluated("nine steps are", "9 steps", ranks={"excess_ms": 0.0, "imbalance_ms": 12.0, "steps": 9}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
-        times = rank_times(metrics)
-        if times is None:
-            return None
+    def judge(self, metrics: Metrics, times: RankTimes) -> Finding | None:
         in_turn = sorted(times.ranks, key=lambda one: -one.slowest_ratio)
         slowest_ratio = in_turn[0].slowest_ratio
         if times.late.lost.lower_ratio >= self.least_ratio:
             slowest_ratio = max(slowest_ratio, times.late.slowest_ratio)
-        lost = lost_by_waiting(metrics, times.imbalance, period_ms)
+        lost = lost_by_waiting(metrics, times.imbalance, times.steps)
         if times.rare is not None and (times.rare.lost.total_lower_ratio or 0.0) >= self.least_ratio:
             slowest_ratio = max(slowest_ratio, times.rare.of_all_ratio)
         if slowest_ratio >= self.most_slowest_ratio or not lost.is_worth(self.least_ratio):
             return None
+        waiting = waiting_evidence(metrics)
         turns = listed([f"rank {one.rank} in {percent(one.slowest_ratio)}" for one in in_turn[:4]])
-        sampler, batch = condition(metrics, "loader.sampler"), condition(metrics, "loader.batch_size")
+        sampler, batch = metrics.condition("loader.sampler"), metrics.condition("loader.batch_size")
         now = f" The sampler is {sampler}, with {batch} samples per batch." if sampler and batch else ""
         return self.finding(
-            severity=severity(lost.lower_ratio, times.steps),
             subject="batches of the ranks",
             summary=(
                 f"The slowest rank takes {millis(times.imbalance.median_ms)} longer than the mean in each "
-                f"{millis(period_ms)} step. It is another one each time: {turns} of {counted(times.steps, 'step')}."
+                f"{millis(lost.step_ms)} step. It is another one each time: {turns} of {counted(times.steps, 'step')}."
             ),
             advice=(
                 "Use a distributed sampler that gives all ranks the same amount of work in a step: bucket samples by "
@@ -88,10 +84,10 @@ class LoadImbalance(BaseRule):
                 self.evidence(
                     "most_slowest_ratio", slowest_ratio, f"steps in which rank {in_turn[0].rank} is the slowest"
                 ),
-                Evidence(name="step time", value=period_ms, unit="ms"),
-                *lost.evidence,
+                self.fact("step time", lost.step_ms, "ms"),
+                waiting,
             ),
-            gain=lost.gain,
-            confidence=0.6 if is_cpu_only(metrics) or lost.waiting_ratio is not None else 0.4,
+            cost=lost,
+            confidence=0.6 if metrics.is_cpu_only or waiting is not None else 0.4,
             explains=claims.COMMUNICATION,
         )

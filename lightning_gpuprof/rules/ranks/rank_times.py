@@ -2,77 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import replace
 
 from lightning_gpuprof.model.metrics import RankTimes
-from lightning_gpuprof.model.signals import MIN_STEPS, device_step, is_distributed
-from lightning_gpuprof.rules.base import Evidence, Gain, Metrics, MissingSignal, Share, gain, measured, worthwhile
+from lightning_gpuprof.model.signals import MIN_STEPS, device_step
+from lightning_gpuprof.rules.base import Cost, Evidence, FamilyRule, Metrics, MissingSignal, Share, measured
 
 
-def rank_times(metrics: Metrics) -> RankTimes | None:
-    """The times of all ranks.
+class RankRule(FamilyRule[RankTimes]):
+    """A rule that compares the ranks."""
 
-    Returns:
-        None if there is one rank only.
+    def look(self, metrics: Metrics) -> RankTimes | None:
+        """The times of all ranks; None if there is one only.
 
-    Raises:
-        MissingSignal: Fewer than two ranks can be compared, or in too few steps.
-    """
-    if not is_distributed(metrics):
-        return None
-    if metrics.ranks is None:
-        raise MissingSignal("the ranks were not compared")
-    times = measured(metrics.ranks)
-    if times.steps < MIN_STEPS:
-        raise MissingSignal(f"{times.steps} steps are steady on all ranks, {MIN_STEPS} are needed")
-    return times
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lost:
-    """What steps lose while ranks wait for another one."""
-
-    period_ms: float
-    lower_ratio: float
-    """Certain share of the step."""
-    lost_ms: float
-    """Per step."""
-    waiting_ratio: float | None
-    """Share of the step in which the device of this rank can wait; None on a CPU, or where no trace window tells."""
-
-    def is_worth(self, least_ratio: float) -> bool:
-        """Whether it is worth a finding from this certain share of the step on."""
-        return self.lower_ratio >= least_ratio and worthwhile(self.lost_ms, self.period_ms)
-
-    @property
-    def gain(self) -> Gain:
-        """Of a step without it."""
-        return gain(self.lost_ms, self.lower_ratio * self.period_ms, self.period_ms)
-
-    @property
-    def evidence(self) -> tuple[Evidence, ...]:
-        """How long the device can wait, if that is known."""
-        if self.waiting_ratio is None:
-            return ()
-        name = "device idle or only communicating, share of the step"
-        return (Evidence(name=name, value=self.waiting_ratio, unit="ratio"),)
+        Raises:
+            MissingSignal: Fewer than two ranks can be compared, or in too few steps; or too few are steady in this one.
+        """
+        metrics.require_steady()
+        if not metrics.is_distributed:
+            return None
+        if metrics.ranks is None:
+            raise MissingSignal("the ranks were not compared")
+        times = measured(metrics.ranks)
+        if times.steps < MIN_STEPS:
+            raise MissingSignal(f"{times.steps} steps are steady on all ranks, {MIN_STEPS} are needed")
+        return times
 
 
-def lost_by_waiting(metrics: Metrics, share: Share, period_ms: float) -> Lost:
+def lost_by_waiting(metrics: Metrics, share: Share, steps: int) -> Cost:
     """Time of one rank beyond others, as far as the device of this rank can wait for it.
 
     Args:
         metrics: The run.
         share: How much longer the rank takes than the others, of a step.
-        period_ms: Median period.
+        steps: That all ranks were compared in.
     """
     most = most_waiting_ratio(metrics)
-    return Lost(
-        period_ms=period_ms,
-        lower_ratio=share.lower_ratio if most is None else min(share.lower_ratio, most),
-        lost_ms=share.median_ms if most is None else min(share.median_ms, most * period_ms),
-        waiting_ratio=most,
-    )
+    return replace(metrics.cost_of(share), steps=steps, most_ratio=math.inf if most is None else most)
+
+
+def waiting_evidence(metrics: Metrics) -> Evidence | None:
+    """How long the device can wait for another rank, if that is known."""
+    most, name = most_waiting_ratio(metrics), "device idle or only communicating, share of the step"
+    return None if most is None else Evidence(name=name, value=most, unit="ratio")
 
 
 def most_waiting_ratio(metrics: Metrics) -> float | None:

@@ -45,11 +45,10 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes, RareRank
 from lightning_gpuprof.model.numbers import counted, millis, numbered, percent, seconds
-from lightning_gpuprof.model.signals import is_cpu_only, run_ms_per_step, run_s, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Phase, gain, outside_severity, severity, threshold
+from lightning_gpuprof.rules.base import Finding, Phase, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.ranks.rank_times import lost_by_waiting, rank_times
+from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
 
 _LOOK: dict[Phase, str] = {
     "data_wait": "storage and CPUs of its host, num_workers there, a shard with larger samples",
@@ -63,7 +62,7 @@ _LOOK: dict[Phase, str] = {
 }
 
 
-class StragglerRank(BaseRule):
+class StragglerRank(RankRule):
     id = "straggler-rank"
     title = "Some ranks are slower than the others"
 
@@ -117,42 +116,39 @@ class StragglerRank(BaseRule):
         not_evaluated("nine steps are", "9 steps", ranks={"excess_ms": 12.0, "steps": 9}),
     )
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
-        times = rank_times(metrics)
-        if times is None:
-            return None
+    def judge(self, metrics: Metrics, times: RankTimes) -> Finding | None:
         late = times.late
-        lost = lost_by_waiting(metrics, late.lost, period_ms)
+        lost = lost_by_waiting(metrics, late.lost, times.steps)
         if late.slowest_ratio < self.least_slowest_ratio or not lost.is_worth(self.least_ratio):
-            rare = None if times.rare is None else self._late_now_and_then(times, times.rare, period_ms)
+            rare = None if times.rare is None else self._late_now_and_then(times, times.rare, lost.step_ms)
             return rare or self._late_in_validation(metrics, times)
         one = len(late.ranks) == 1
         whose = "it" if one else "one of them"
-        name, waiting = times.late_name, len(times.ranks) - len(late.ranks)
+        name, others = times.late_name, len(times.ranks) - len(late.ranks)
+        wait = f"{counted(others, 'rank')} {'waits' if others == 1 else 'wait'} for it."
+        idle = waiting_evidence(metrics)
         return self.finding(
-            severity=severity(lost.lower_ratio, times.steps),
-            title=f"Rank {late.ranks[0]} is slower than the other{'s' if waiting > 1 else ''}" if one else self.title,
+            title=f"Rank {late.ranks[0]} is slower than the other{'s' if others > 1 else ''}" if one else self.title,
             subject=numbered("rank", late.ranks),
             summary=(
                 f"{name.replace('rank', 'Rank', 1)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
-                f"the others in each {millis(period_ms)} step, most of it {_spent(late.phase)}. {whose.capitalize()} "
-                f"is the slowest in {percent(late.slowest_ratio)} of {counted(times.steps, 'step')}, and "
-                f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it.{_without_a_cpu(late)}"
+                f"the others in each {millis(lost.step_ms)} step, most of it {_spent(late.phase)}. "
+                f"{whose.capitalize()} is the slowest in {percent(late.slowest_ratio)} of "
+                f"{counted(times.steps, 'step')}, and {wait}{_without_a_cpu(late)}"
             ),
             advice=_advice(late),
             evidence=(
                 self.evidence("least_ratio", late.lost.median_ratio, f"lost to {name}, share of the step"),
                 self.evidence("least_slowest_ratio", late.slowest_ratio, f"steps in which {whose} is the slowest"),
-                Evidence(name="step time", value=period_ms, unit="ms"),
-                *lost.evidence,
+                self.fact("step time", lost.step_ms, "ms"),
+                idle,
             ),
-            gain=lost.gain,
-            confidence=0.8 if is_cpu_only(metrics) or lost.waiting_ratio is not None else 0.5,
+            cost=lost,
+            confidence=0.8 if metrics.is_cpu_only or idle is not None else 0.5,
             explains=claims.COMMUNICATION,
         )
 
-    def _late_now_and_then(self, times: RankTimes, rare: RareRank, period_ms: float) -> Finding | None:
+    def _late_now_and_then(self, times: RankTimes, rare: RareRank, step_ms: float) -> Finding | None:
         """A rank that is late in few steps, but costs the run much; no median sees that, so without a gain."""
         certain = rare.lost.total_lower_ratio or 0.0
         if rare.of_all_ratio < self.least_alone_ratio or certain < self.least_ratio:
@@ -173,20 +169,18 @@ class StragglerRank(BaseRule):
             evidence=(
                 self.evidence("least_ratio", rare.lost.total_ratio, "lost to it, share of the steps' time"),
                 self.evidence("least_alone_ratio", rare.of_all_ratio, "its share of all that ranks are late alone"),
-                Evidence(name="step time", value=period_ms, unit="ms"),
+                self.fact("step time", step_ms, "ms"),
             ),
             confidence=0.6,
         )
 
     def _late_in_validation(self, metrics: Metrics, times: RankTimes) -> Finding | None:
         """A rank whose validation takes longer, where the others wait at its end or in the next step."""
-        late, total_s = times.in_validation, run_s(metrics)
+        late, total_s = times.in_validation, metrics.run_s
         ratio = late.excess_s / total_s
         if not ratio >= self.least_validation_ratio:
             return None
-        saved_ms = late.excess_s * 1e3 / metrics.steps.count
         return self.finding(
-            severity=outside_severity(metrics, ratio),
             title="One rank is slower than the others in validation",
             subject=f"rank {late.rank}",
             summary=(
@@ -200,10 +194,10 @@ class StragglerRank(BaseRule):
             ),
             evidence=(
                 self.evidence("least_validation_ratio", ratio, "waiting for it, share of the wall time"),
-                Evidence(name="its validation batches", value=late.total_s, unit="s"),
-                Evidence(name="beyond the others", value=late.excess_s, unit="s"),
+                self.fact("its validation batches", late.total_s, "s"),
+                self.fact("beyond the others", late.excess_s, "s"),
             ),
-            gain=gain(saved_ms, saved_ms, run_ms_per_step(metrics)),
+            cost=metrics.run_cost(late.excess_s),
             confidence=0.7,
             explains=claims.VALIDATION,
         )

@@ -19,7 +19,7 @@ for which there is no NCCL.
 from __future__ import annotations
 
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _FOR_CPUS = frozenset({"gloo", "mpi"})
@@ -45,17 +45,17 @@ class WrongBackend(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        ranks = condition(metrics, "trainer.world_size")
+        ranks = metrics.condition("trainer.world_size")
         if not isinstance(ranks, int) or ranks < self.least_ranks:
             return None
-        device, backend = condition(metrics, "device.type"), condition(metrics, "trainer.backend")
+        device, backend = metrics.condition("device.type"), metrics.condition("trainer.backend")
         if device is None or backend is None:
             raise MissingSignal("the type of the device or the backend of the process group is not known")
         if device != "cuda" or str(backend).lower() not in _FOR_CPUS:
             return None
-        if str(condition(metrics, "machine.system") or "").startswith("Windows"):
+        if str(metrics.condition("machine.system") or "").startswith("Windows"):
             return None
-        strategy = condition(metrics, "trainer.strategy") or "DDPStrategy"
+        strategy = metrics.condition("trainer.strategy") or "DDPStrategy"
         change = Change(
             remove=(f'Trainer(..., strategy={strategy}(process_group_backend="{backend}"))',),
             add=(f'Trainer(..., strategy={strategy}(process_group_backend="nccl"))',),
@@ -66,9 +66,9 @@ class WrongBackend(BaseRule):
             advice=f"Use NCCL, the default on GPUs: {change.added[0]}.",
             change=change,
             evidence=(
-                Evidence(name="backend", value=str(backend)),
-                Evidence(name="device", value=str(device)),
-                Evidence(name="ranks", value=str(ranks)),
+                self.fact("backend", str(backend)),
+                self.fact("device", str(device)),
+                self.fact("ranks", str(ranks)),
             ),
             confidence=0.9,
         )

@@ -25,14 +25,16 @@ Move what waits out of the step: read before training or in the Dataset, write i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.waiting import MIN_SAMPLES, Waiting
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, of_each_step, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SLEEPING = {
@@ -60,12 +62,12 @@ class BlockedInStep(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
+        step_ms = metrics.step_ms
         found = measured(metrics.waiting).without(metrics.lr_scheduler)  # in which it may wait as well
         worst = found.worst
         certain = found.certain_ratio(worst)
-        recoverable_ms = min(worst.blocked.median_ms, period_ms)
-        if not worthwhile(recoverable_ms, period_ms):
+        cost = metrics.cost(min(worst.blocked.median_ms, step_ms), certain * step_ms)
+        if not cost.is_worth():
             return None
         if certain < self.least_ratio:
             self._require_told_apart(found)
@@ -74,28 +76,25 @@ class BlockedInStep(BaseRule):
         also = [str(b.phase) for b in found.phases if b is not worst and found.certain_ratio(b) >= self.least_ratio]
         others = f" Also in {listed(also)}." if also else ""
         crowded = " The CPUs are fully used: part of it may be waiting for a CPU." if found.crowded else ""
-        steps = min(metrics.steps.steady_count, worst.samples)
-        level: Severity = "info" if found.crowded else severity(certain, steps)
+        level = replace(cost, steps=min(cost.steps, worst.samples)).severity
         return self.finding(
-            severity=level,
+            severity="info" if found.crowded else level,
             subject=site or worst.phase,
-            summary=f"The main thread waits {of_each_step(recoverable_ms, period_ms)} in {worst.phase} without "
+            summary=f"The main thread waits {cost} in {worst.phase} without "
             f"computing{f', mostly in {in_words(site)}' if site else ''}.{others}{crowded}",
             advice=_advice(worst.phase, site),
             evidence=(
                 self.evidence("least_ratio", worst.blocked.median_ratio, f"blocked in {worst.phase}, of the step"),
-                Evidence(name=f"{worst.phase} wall time", value=worst.wall_ms, unit="ms"),
-                Evidence(name="blocked", value=worst.blocked.median_ms, unit="ms"),
-                Evidence(
-                    name="waiting for torch's other threads, at most", value=found.companions_ratio(worst), unit="ratio"
-                ),
+                self.fact(f"{worst.phase} wall time", worst.wall_ms, "ms"),
+                self.fact("blocked", worst.blocked.median_ms, "ms"),
+                self.fact("waiting for torch's other threads, at most", found.companions_ratio(worst), "ratio"),
                 Evidence(name="sampled steps", value=worst.samples, limit=MIN_SAMPLES),
                 *(
-                    Evidence(name="call site", value=f"{in_words(name)}: {counted(looks, 'look')}")
+                    self.fact("call site", f"{in_words(name)}: {counted(looks, 'look')}")
                     for name, looks in worst.sites[:3]
                 ),
             ),
-            gain=gain(recoverable_ms, certain * period_ms, period_ms),
+            cost=cost,
             confidence=0.5 if found.crowded else 0.9 if site else 0.8,
             explains=claims.INTERPRETER if metrics.interpreter_is_held else claims.of_phase(worst.phase),
         )

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.finding import worthwhile
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import cpus
 from lightning_gpuprof.model.worker_time import worker_threads
-from lightning_gpuprof.rules.base import Change, Metrics, condition, measured, of_each_step, possible, steady_period_ms
-from lightning_gpuprof.rules.steps.host_time import HostTime
+from lightning_gpuprof.rules.base import Change, Cost, Metrics, measured, possible
 
 ONE_THREAD_PER_WORKER = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
 
 
-def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> HostTime | None:
+def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> Cost | None:
     """How long the main thread waits for a CPU that its own run takes.
 
     Args:
@@ -27,25 +25,18 @@ def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> HostTime | None:
     Raises:
         MissingSignal: It was not measured, or not in enough steps; or no window shows how much of it a device hides.
     """
-    period_ms, share = steady_period_ms(metrics), measured(metrics.contention.delay)
-    if share.lower_ratio < least_ratio or not worthwhile(share.median_ms, period_ms):
-        return None
-    if not metrics.contention.by_this_run:
+    step_ms, share = metrics.step_ms, measured(metrics.contention.delay)
+    if not metrics.cost_of(share).is_worth(least_ratio) or not metrics.contention.by_this_run:
         return None
     # not the median time: it was read in a few steps, which may have been longer ones
-    waited_ms, most_ratio = min(1.0, share.median_ratio) * period_ms, measured(metrics.host_limit.ratio)
-    time = HostTime(period_ms=period_ms, ratio=share.lower_ratio, taken_ms=waited_ms, most_ratio=most_ratio)
-    return time if time.is_worth(least_ratio) else None
-
-
-def waiting_words(time: HostTime, what: str) -> str:
-    """As "The main thread waits 8.00 ms of each 50.0 ms step (16 %) for a free CPU.".
-
-    Args:
-        time: What it waits.
-        what: For a free CPU, or one.
-    """
-    return f"The main thread waits {of_each_step(time.taken_ms, time.period_ms)} for a free {what}."
+    cost = Cost(
+        ms=min(1.0, share.median_ratio) * step_ms,
+        lower_ms=share.lower_ratio * step_ms,
+        step_ms=step_ms,
+        steps=min(metrics.steps.steady_count, metrics.cpu.run_delay_samples),
+        most_ratio=measured(metrics.host_limit.ratio),
+    )
+    return cost if cost.is_worth(least_ratio) else None
 
 
 def fitting_advice(metrics: Metrics) -> tuple[str, Change | None]:
@@ -73,8 +64,8 @@ def fitting_advice(metrics: Metrics) -> tuple[str, Change | None]:
     spare = computing and (0 if enough is None else enough - 1) <= fewer < workers
     change = fitting_change(workers=workers, kept=fewer if spare else workers, threads=found.threads, left=left)
     if change.added:
-        ranks = condition(metrics, "trainer.devices")
-        each = " in each rank (or OMP_NUM_THREADS)" if isinstance(ranks, int) and ranks > 1 else ""
+        ranks = metrics.positive("trainer.devices") or 1
+        each = " in each rank (or OMP_NUM_THREADS)" if ranks > 1 else ""
         settings = [f"{line}{each}" for line in change.add]
         settings += [f"num_workers={fewer} instead of {workers}"] if spare else []
         return f"Fit the run into {cpus(usable_cpus)}: {' and '.join(settings)}.", change

@@ -29,7 +29,7 @@ from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu, waiting_words
+from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}
@@ -51,40 +51,34 @@ class CpuContention(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        time = waiting_for_cpu(metrics, self.least_ratio)
-        if time is None:
+        cost = waiting_for_cpu(metrics, self.least_ratio)
+        if cost is None:
             return None
         cpu, found, usable_cpus = metrics.cpu, metrics.contention, cpus(metrics.cpu.usable_cpus)
         throttled = found.quota_exhausted_ratio or 0.0
         by_quota = throttled >= QUOTA_RATIO
         if by_quota:
             cause = f"The container's CPU quota ran out in {percent(throttled)} of its periods"
-            advice, change = (
-                f"Raise the container's CPU quota above {usable_cpus} or use fewer workers and threads.",
-                None,
-            )
+            advice = f"Raise the container's CPU quota above {usable_cpus} or use fewer workers and threads."
+            change = None
         else:
             threads, workers = counted(found.threads or 1, "torch thread"), counted(found.workers, "worker")
             cause = f"This run fills {usable_cpus}: {threads} and {workers}"
             advice, change = fitting_advice(metrics)
-        used = {
-            "used by other ranks": found.ranks_cpus,
-            "used by other processes": found.others_cpus,
-            "used by the main process": cpu.process_cpus,
-            "used by workers": cpu.worker_cpus,
-        }
         return self.finding(
-            severity=time.severity(min(metrics.steps.steady_count, cpu.run_delay_samples)),
             subject="CPU quota" if by_quota else "this run's own threads and workers",
-            summary=f"{waiting_words(time, 'CPU')} {cause}.",
+            summary=f"The main thread waits {cost} for a free CPU. {cause}.",
             advice=advice,
             evidence=(
-                self.evidence("least_ratio", time.taken_ms / time.period_ms, "waiting for a CPU, share of the step"),
+                self.evidence("least_ratio", cost.ratio, "waiting for a CPU, share of the step"),
                 Evidence(name="sampled steps", value=cpu.run_delay_samples, limit=MIN_SAMPLES),
-                Evidence(name="usable CPUs", value=cpu.usable_cpus, unit="CPUs"),
-                *(Evidence(name=name, value=value, unit="CPUs") for name, value in used.items() if value is not None),
+                self.fact("usable CPUs", cpu.usable_cpus, "CPUs"),
+                self.fact("used by other ranks", found.ranks_cpus, "CPUs"),
+                self.fact("used by other processes", found.others_cpus, "CPUs"),
+                self.fact("used by the main process", cpu.process_cpus, "CPUs"),
+                self.fact("used by workers", cpu.worker_cpus, "CPUs"),
             ),
-            gain=time.gain,
+            cost=cost,
             confidence=0.85 if by_quota else 0.8,
             explains=claims.NO_CPU,
             change=change,

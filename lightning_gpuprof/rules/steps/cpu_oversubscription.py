@@ -20,12 +20,12 @@ Fit threads and workers into the CPUs: `torch.set_num_threads`, or `OMP_NUM_THRE
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, possible, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu, waiting_words
+from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu
 
 _LOAD = {"run_delay_ms": 20.0, "process_cpus": 3.4, "worker_cpus": 0.5, "cpus_of_others": 0.0}
 _MANY = {**_LOAD, "run": {"torch.num_threads": 8}}
@@ -49,14 +49,14 @@ class CpuOversubscription(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        steady_period_ms(metrics)
+        metrics.require_steady()
         cpu, found = metrics.cpu, metrics.contention
         threads, workers, usable_cpus = found.threads, found.computing_workers, cpu.usable_cpus
         if threads is None or not possible(usable_cpus) or usable_cpus <= 0:
             raise MissingSignal("the number of torch threads or of CPUs is not known")
         per_cpu = (threads + workers) / usable_cpus
-        time = waiting_for_cpu(metrics, self.least_delay_ratio) if per_cpu > self.most_per_cpu else None
-        if time is None:
+        cost = waiting_for_cpu(metrics, self.least_delay_ratio) if per_cpu > self.most_per_cpu else None
+        if cost is None:
             return None
         if cpu.process_cpus is None or found.others_cpus is None or not possible(cpu.process_cpus):
             raise MissingSignal("the CPU time of this run or of other processes was not measured")
@@ -64,20 +64,18 @@ class CpuOversubscription(BaseRule):
         if own + others < self.least_use_ratio * usable_cpus or others > own:
             return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
-        waited_ratio = time.taken_ms / time.period_ms
         advice, change = fitting_advice(metrics)
         return self.finding(
-            severity=time.severity(min(metrics.steps.steady_count, cpu.run_delay_samples)),
             subject=", ".join(who),
-            summary=f"{' and '.join(who)} share {cpus(usable_cpus)}. {waiting_words(time, 'one')}",
+            summary=f"{' and '.join(who)} share {cpus(usable_cpus)}. The main thread waits {cost} for a free one.",
             advice=advice,
             evidence=(
                 self.evidence("most_per_cpu", per_cpu, "threads and workers per CPU"),
-                self.evidence("least_delay_ratio", waited_ratio, "waiting for a CPU, share of the step"),
-                Evidence(name="used by this run", value=own, unit="CPUs"),
-                Evidence(name="used by other processes", value=others, unit="CPUs"),
+                self.evidence("least_delay_ratio", cost.ratio, "waiting for a CPU, share of the step"),
+                self.fact("used by this run", own, "CPUs"),
+                self.fact("used by other processes", others, "CPUs"),
             ),
-            gain=time.gain,
+            cost=cost,
             confidence=0.7,
             explains=claims.NO_CPU,
             change=change,

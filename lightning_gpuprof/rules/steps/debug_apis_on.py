@@ -25,12 +25,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, listed, millis, possible
-from lightning_gpuprof.model.signals import MIN_STEPS, condition, is_distributed, steady_period_ms
+from lightning_gpuprof.model.signals import MIN_STEPS
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Metrics, Value, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Metrics, Value, threshold
 from lightning_gpuprof.rules.bounds import most_ms
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence
@@ -110,11 +110,10 @@ class DebugApisOn(BaseRule):
             return None
         settings = list(found.values())
         cost = "The cost was not measured."
-        level: Severity = "info"
         most_ratio, saved = None, None
         stacks = _cost_ms(metrics, "stack", "nodes", claims.FORWARD) if "detect_anomaly" in found else None
         if stacks is not None:
-            period_ms = steady_period_ms(metrics)
+            period_ms = metrics.step_ms
             checks = _cost_ms(metrics, "check", "checks", claims.BACKWARD) or (0.0, 0.0)
             most_ratio = metrics.host_limit.by_phase.get("forward")
             idle_ms = period_ms if most_ratio is None else most_ratio * period_ms
@@ -124,12 +123,10 @@ class DebugApisOn(BaseRule):
                 f"Anomaly detection takes at least {millis(min(period_ms, stacks[0] + checks[0]))} of each "
                 f"{millis(period_ms)} step for a stack per operation{' and its checks for NaN' if checks[1] else ''}."
             )
-            level = severity(certain_ms / period_ms, metrics.steps.steady_count)
-            saved = worthwhile_gain(gained_ms, certain_ms, period_ms)
+            saved = metrics.cost(gained_ms, certain_ms)
             if idle_ms < stacks[0] or most_ratio is None:
                 cost += HIDDEN
         return self.finding(
-            severity=level,
             subject=listed(list(found)),
             summary=(
                 f"{counted(len(settings), 'debugging setting')} {'is' if len(settings) == 1 else 'are'} on: "
@@ -138,10 +135,10 @@ class DebugApisOn(BaseRule):
             advice=f"Turn off what you do not need: {'; '.join(s.off or f'unset {_name(s)}' for s in settings)}.",
             evidence=(
                 self.evidence("least_count", len(settings), "debugging settings"),
-                *(Evidence(name=s.fact, value=str(condition(metrics, s.fact))) for s in settings),
-                *(() if most_ratio is None else idle_evidence(metrics, "forward")),
+                *(self.fact(s.fact, str(metrics.condition(s.fact))) for s in settings),
+                idle_evidence(metrics, "forward") if most_ratio is not None else None,
             ),
-            gain=saved,
+            cost=saved,
             confidence=0.9,
             change=_change(metrics, settings),
             explains=None if stacks is None else claims.ANOMALY_DETECTION,
@@ -149,10 +146,10 @@ class DebugApisOn(BaseRule):
 
 
 def _is_on(metrics: Metrics, fact: str) -> bool:
-    value = condition(metrics, fact)
-    if value is None or (fact in _CUDA_ONLY and condition(metrics, "device.type") != "cuda"):
+    value = metrics.condition(fact)
+    if value is None or (fact in _CUDA_ONLY and metrics.condition("device.type") != "cuda"):
         return False
-    if fact in _RANKS_ONLY and not is_distributed(metrics):
+    if fact in _RANKS_ONLY and not metrics.is_distributed:
         return False
     return str(value).upper() in _VALUES[fact] if fact in _VALUES else str(value).upper() not in _OFF
 
@@ -171,18 +168,18 @@ def _change(metrics: Metrics, settings: list[_Setting]) -> Change | None:
     return Change(
         call="Trainer",
         arguments={name: values[fact] for fact, name in named.items()},
-        before={name: condition(metrics, fact) for fact, name in named.items()},
+        before={name: metrics.condition(fact) for fact, name in named.items()},
     )
 
 
 def _cost_ms(metrics: Metrics, one: str, number: str, claim: Claim) -> tuple[float, float] | None:
     """What all stacks or checks of a step take, at least and at most, within a phase; None if not known."""
     names = (f"flags.anomaly_{number}", f"flags.anomaly_{one}_us", f"flags.anomaly_{one}_most_us")
-    count, least_us, most_us = (condition(metrics, name) for name in names)
+    count, least_us, most_us = (metrics.condition(name) for name in names)
     if not isinstance(least_us, (int, float)) or not isinstance(count, int) or metrics.steps.steady_count < MIN_STEPS:
         return None
     if not possible(least_us) or count <= 0:
         return None
     most_us = most_us if isinstance(most_us, (int, float)) and possible(most_us) else least_us
-    held_ms = most_ms(claim, steady_period_ms(metrics), metrics)
+    held_ms = most_ms(claim, metrics.step_ms, metrics)
     return min(held_ms, count * least_us / 1e3), min(held_ms, count * max(least_us, most_us) / 1e3)

@@ -28,12 +28,11 @@ from __future__ import annotations
 
 import math
 
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
-from lightning_gpuprof.model.signals import is_distributed, steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, gain, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
 
@@ -64,7 +63,7 @@ class GcPauses(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        steady_period_ms(metrics)
+        metrics.require_steady()
         pauses = metrics.host.gc
         if pauses is None:
             raise MissingSignal("the pauses of the garbage collector were not measured")
@@ -78,15 +77,16 @@ class GcPauses(BaseRule):
         if worst is None or worst.count < 1:
             return None
         lower_ratio = pauses.pause_ratio * max(0.0, 1 - ONE_SIDED / math.sqrt(worst.count))
-        period_ms = mean_ms / pauses.pause_ratio if pauses.pause_ratio > 0 else 0.0
-        if lower_ratio < self.least_ratio or not worthwhile(mean_ms, period_ms):
+        step_ms = mean_ms / pauses.pause_ratio if pauses.pause_ratio > 0 else 0.0
+        certain_ms = min(lower_ratio, metrics.host_limit.stalls_ratio) * step_ms
+        cost = metrics.cost(mean_ms, certain_ms, step_ms=step_ms)
+        if lower_ratio < self.least_ratio or not cost.is_worth():
             return None
-        certain_ratio = min(lower_ratio, metrics.host_limit.stalls_ratio)
-        hidden = certain_ratio < self.least_ratio
+        hidden = cost.lower_ratio < self.least_ratio
         total_s = sum(g.total_s for g in pauses.generations)
-        advice, change = self._advice(metrics, worst, pauses.pause_ratio, period_ms)
+        advice, change = self._advice(metrics, worst, pauses.pause_ratio, step_ms)
         return self.finding(
-            severity="info" if hidden else severity(certain_ratio, metrics.steps.steady_count),
+            severity="info" if hidden else cost.severity,
             subject=f"garbage collector, {_name(worst)}",
             summary=f"Python's garbage collector takes {millis(mean_ms)} per step ({percent(pauses.pause_ratio)}), "
             f"{seconds(total_s)} in all. {counted(worst.count, 'collection')} of the {_name(worst)} took "
@@ -95,16 +95,16 @@ class GcPauses(BaseRule):
             change=change,
             evidence=(
                 self.evidence("least_ratio", pauses.pause_ratio, "pauses, share of the steps' time"),
-                *(Evidence(name=f"generation {g.generation}", value=_taken(g)) for g in pauses.generations if g.count),
-                Evidence(name="pauses of 20 ms and more", value=pauses.long_count),
+                *(self.fact(f"generation {g.generation}", _taken(g)) for g in pauses.generations if g.count),
+                self.fact("pauses of 20 ms and more", pauses.long_count),
             ),
-            gain=gain(mean_ms, certain_ratio * period_ms, period_ms),
+            cost=cost,
             confidence=0.5 if hidden else 0.85,
             explains=claims.OUTLIERS if _make_outliers(metrics, pauses) else claims.GARBAGE_COLLECTOR,
         )
 
     def _advice(self, metrics: Metrics, worst: GenerationPauses, ratio: float, period_ms: float) -> tuple[str, Change]:
-        ranks = ", on all ranks in the same step" if is_distributed(metrics) else ""
+        ranks = ", on all ranks in the same step" if metrics.is_distributed else ""
         if worst.generation >= 2:
             each_ms = worst.total_s * 1e3 / worst.count
             every = max(2, math.ceil(each_ms / (self.wanted_ratio * period_ms)))

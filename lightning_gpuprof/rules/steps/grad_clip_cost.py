@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, Share, condition, of_each_step, possible, threshold
+from lightning_gpuprof.rules.base import Cost, Finding, Metrics, Share, possible, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
+from lightning_gpuprof.rules.steps.host_time import PhaseRule
 
 
 class GradClipCost(PhaseRule):
@@ -52,39 +52,35 @@ class GradClipCost(PhaseRule):
         """None where nothing is clipped."""
         return super().part(metrics) if self.phase in metrics.shares else None
 
-    def judge(self, metrics: Metrics, time: HostTime) -> Finding:
-        ratio, period_ms = time.recoverable_ms / time.period_ms, time.period_ms
-        value = condition(metrics, "trainer.gradient_clip_val")
+    def judge(self, metrics: Metrics, found: Cost) -> Finding:
+        value = metrics.condition("trainer.gradient_clip_val")
         limit = value if isinstance(value, (int, float)) and possible(value) else None
-        tensors = condition(metrics, "model.parameter_tensors")
-        what = f"{tensors:,} gradients" if isinstance(tensors, int) else "the gradients"
-        algorithm = condition(metrics, "trainer.gradient_clip_algorithm") or "norm"
+        tensors = metrics.positive("model.parameter_tensors")
+        what = f"{tensors:,} gradients" if tensors else "the gradients"
+        algorithm = metrics.condition("trainer.gradient_clip_algorithm") or "norm"
         advice, change = _advice(metrics, limit)
         how = f" by {algorithm} to {limit}" if limit else ""
         return self.finding(
-            severity=time.severity(metrics.steps.steady_count, fixed_ms=self.fixed_ms),
+            severity=found.severity_beyond(self.fixed_ms),
             subject=f"gradient_clip_val={limit}" if limit else "configure_gradient_clipping",
-            summary=f"Clipping {what}{how} takes {of_each_step(time.recoverable_ms, period_ms)}.",
+            summary=f"Clipping {what}{how} takes {found}.",
             advice=advice,
             change=change,
             evidence=(
-                self.evidence("least_ratio", ratio, "clipping, share of the step"),
-                Evidence(name="clipping per step", value=time.recoverable_ms, unit="ms"),
-                *((Evidence(name="parameter tensors", value=tensors),) if isinstance(tensors, int) else ()),
+                self.evidence("least_ratio", found.ratio, "clipping, share of the step"),
+                self.fact("clipping per step", found.ms, "ms"),
+                self.fact("parameter tensors", tensors),
             ),
-            gain=time.gain,
+            cost=found,
             confidence=0.75,
             explains=claims.GRADIENT_CLIPPING,
         )
 
 
 def _advice(metrics: Metrics, limit: object) -> tuple[str, Change]:
-    accumulated = condition(metrics, "trainer.accumulate_grad_batches")
-    now = accumulated if isinstance(accumulated, int) and accumulated > 0 else 1
-    change = Change(
-        call="Trainer", arguments={"accumulate_grad_batches": 2 * now}, before={"accumulate_grad_batches": now}
-    )
-    rarer = f"To clip half as often: Trainer(..., accumulate_grad_batches={2 * now})"
+    now = metrics.positive("trainer.accumulate_grad_batches") or 1
+    change = setting("Trainer", accumulate_grad_batches=(now, 2 * now))
+    rarer = f"To clip half as often: {change.added[0]}"
     if not limit:
         call = "torch.nn.utils.clip_grad_norm_(self.parameters(), limit)"
         why = "which handles all tensors together and reads no value"

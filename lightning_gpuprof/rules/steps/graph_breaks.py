@@ -24,7 +24,7 @@ from __future__ import annotations
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
 from lightning_gpuprof.model.numbers import counted, listed
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, condition, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 
 _MOST_REASON = 120
@@ -76,14 +76,14 @@ class GraphBreaks(BaseRule):
         )
 
     def _not_compiled(self, metrics: Metrics, failures: tuple[str, ...]) -> Finding:
-        subject = str(condition(metrics, "compile.modules") or "torch.compile")
+        subject = str(metrics.condition("compile.modules") or "torch.compile")
         advice = _advice(GraphBreak(reason=failures[0], function="", file="", line=None, count=1))
         return self.finding(
             subject=subject,
             summary=f"{counted(len(failures), 'function')} of {subject} could not be compiled and "
             f"{'runs' if len(failures) == 1 else 'run'} uncompiled: {_short(failures[0])}.",
             advice=f"{advice} A break inside a loop costs the whole function.",
-            evidence=tuple(Evidence(name="failure", value=_short(failure)) for failure in failures[:5]),
+            evidence=tuple(self.fact("failure", _short(failure)) for failure in failures[:5]),
         )
 
 

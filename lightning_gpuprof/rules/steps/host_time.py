@@ -2,75 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Gain, Severity, worthwhile
-from lightning_gpuprof.model.signals import is_cpu_only, ordinary_ratio, steady_period_ms, step_share
-from lightning_gpuprof.rules.base import BaseRule, Metrics, Phase, Share, gain, measured, severity
+from lightning_gpuprof.model.finding import Evidence
+from lightning_gpuprof.model.signals import ordinary_ratio
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Phase, Share, measured
 
 HIDDEN = " The device is not known to be idle that long: if the host is ahead, this costs nothing."
 """Said of time of the host that a device may not wait for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostTime:
-    """Time of the host in ordinary steps, and how much of it holds them up."""
-
-    period_ms: float
-    ratio: float
-    """Certain share of the step."""
-    taken_ms: float
-    """Per step."""
-    most_ratio: float | None
-    """Share of the step that it can hold up at most; None: not known."""
-
-    @property
-    def held_ratio(self) -> float:
-        """Certain share of the step that it holds up, if it does."""
-        return self.ratio if self.most_ratio is None else min(self.ratio, self.most_ratio)
-
-    @property
-    def recoverable_ms(self) -> float:
-        """What a step gets shorter at most without it."""
-        return self.taken_ms if self.most_ratio is None else min(self.taken_ms, self.most_ratio * self.period_ms)
-
-    @property
-    def gain(self) -> Gain:
-        """Of a step without it; nothing is certain where it is not known whether it holds the step up."""
-        return self.gain_of(1.0)
-
-    def gain_of(self, part: float) -> Gain:
-        """Of a step without a part of it.
-
-        Args:
-            part: 0 to 1.
-        """
-        certain_ms = 0.0 if self.most_ratio is None else self.held_ratio * self.period_ms
-        return gain(part * self.recoverable_ms, part * certain_ms, self.period_ms)
-
-    def is_worth(self, least_ratio: float, *, fixed_ms: float = 0.0) -> bool:
-        """Whether it is worth a finding.
-
-        Args:
-            least_ratio: Share of the step that it has to hold up for certain.
-            fixed_ms: What it may take without being held against that.
-        """
-        certain = self.held_ratio - fixed_ms / self.period_ms
-        return certain >= least_ratio and worthwhile(self.recoverable_ms, self.period_ms)
-
-    def severity(self, steps: int, *, fixed_ms: float = 0.0) -> Severity:
-        """By what it holds up beyond ``fixed_ms``, in this many steps.
-
-        Args:
-            steps: Number of steady steps.
-            fixed_ms: What it may take per step, in ms, without being held against that.
-        """
-        return "info" if self.most_ratio is None else severity(self.held_ratio - fixed_ms / self.period_ms, steps)
-
-
-class PhaseRule(BaseRule, ABC):
+class PhaseRule(FamilyRule[Cost]):
     """A rule about a part of the step in which the host does something that should take little of it."""
 
     phase: ClassVar[Phase]
@@ -91,43 +33,32 @@ class PhaseRule(BaseRule, ABC):
         Raises:
             MissingSignal: It was not measured.
         """
-        return step_share(metrics, self.phase)
+        return metrics.share_of(self.phase)
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the part of the step."""
-        period_ms, share = steady_period_ms(metrics), self.part(metrics)
+    def look(self, metrics: Metrics) -> Cost | None:
+        """The part, if it costs enough."""
+        step_ms, share = metrics.step_ms, self.part(metrics)
         if share is None:
             return None
         ratio = ordinary_ratio(metrics, share, self.phase)
-        if ratio - self.fixed_ms / period_ms < self.least_ratio:
+        if ratio - self.fixed_ms / step_ms < self.least_ratio:
             return None
         limit = metrics.host_limit
-        time = HostTime(
-            period_ms=period_ms,
-            ratio=ratio,
-            taken_ms=max(ratio * period_ms, share.median_ms),
-            most_ratio=measured(limit.ratio) if self.needs_window else limit.by_phase.get(self.phase),
-        )
-        return self.judge(metrics, time) if time.is_worth(self.least_ratio, fixed_ms=self.fixed_ms) else None
-
-    @abstractmethod
-    def judge(self, metrics: Metrics, time: HostTime) -> Finding | None:
-        """Put a part that takes too long into words.
-
-        Args:
-            metrics: The run.
-            time: What it takes.
-        """
+        most_ratio = measured(limit.ratio) if self.needs_window else limit.by_phase.get(self.phase)
+        cost = metrics.cost(max(ratio * step_ms, share.median_ms), ratio * step_ms, most_ratio=most_ratio)
+        if not cost.is_worth(self.least_ratio, fixed_ms=self.fixed_ms):
+            return None
+        return cost.held if self.needs_window else cost
 
 
-def idle_evidence(metrics: Metrics, phase: Phase) -> tuple[Evidence, ...]:
-    """How long a device idles in a phase, for the findings that rest on it.
+def idle_evidence(metrics: Metrics, phase: Phase) -> Evidence | None:
+    """How long a device idles in a phase, for the findings that rest on it; None on a CPU, and where no window tells.
 
     Args:
         metrics: Metrics of the run.
         phase: A phase of the step.
     """
     most_ratio = metrics.host_limit.by_phase.get(phase)
-    if most_ratio is None or is_cpu_only(metrics):
-        return ()
-    return (Evidence(name=f"device idle during {phase}, at most", value=most_ratio, unit="ratio"),)
+    if most_ratio is None or metrics.is_cpu_only:
+        return None
+    return Evidence(name=f"device idle during {phase}, at most", value=most_ratio, unit="ratio")

@@ -22,15 +22,15 @@ Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into n
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import cpus
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, millis, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -53,7 +53,7 @@ class InterpreterLockHeld(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms, found = steady_period_ms(metrics), measured(metrics.interpreter_wait)
+        step_ms, found = metrics.step_ms, measured(metrics.interpreter_wait)
         thread, certain, lost_ms = found.thread, found.certain_ratio, found.lost_ms
         if found.asked < self.least_asked:
             raise MissingSignal(UNASKED)
@@ -62,12 +62,13 @@ class InterpreterLockHeld(BaseRule):
         sites = [(in_words(site), looks) for site, looks in thread.sites[:3]]
         where = f" in {sites[0][0]}" if sites else ""
         name = f"Thread {thread.name}{where and f',{where},'}"
-        level: Severity = severity(min(certain, lost_ms / period_ms), min(metrics.steps.steady_count, found.samples))
+        cost = metrics.cost(lost_ms, min(certain * step_ms, lost_ms))
+        level = replace(cost, steps=min(cost.steps, found.samples)).severity
         return self.finding(
             severity="info" if found.waiting.crowded else level,
             subject=f"thread {thread.name}",
             summary=f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}). The main thread waits up to "
-            f"{millis(lost_ms)} of {millis(period_ms)} per step for it.",
+            f"{millis(lost_ms)} of {millis(step_ms)} per step for it.",
             advice=f"Move the work of thread {thread.name}{where} to a process (multiprocessing, "
             "ProcessPoolExecutor), or into native code that releases the interpreter: only one thread at a time runs "
             "Python.",
@@ -77,9 +78,9 @@ class InterpreterLockHeld(BaseRule):
                 ),
                 self.evidence("least_cpus", thread.cpus, f"used by thread {thread.name}", "CPUs"),
                 self.evidence("least_late_ratio", found.late_ratio, "interpreter came late, share of the requests"),
-                *(Evidence(name="call site", value=f"{place}: {looks} looks") for place, looks in sites),
+                *(self.fact("call site", f"{place}: {looks} looks") for place, looks in sites),
             ),
-            gain=gain(lost_ms, min(certain * period_ms, lost_ms), period_ms),
+            cost=cost,
             confidence=0.5 if found.waiting.crowded else 0.8,
             explains=claims.INTERPRETER,
         )

@@ -24,13 +24,13 @@ than 100 tensors, it is information only.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis, possible
-from lightning_gpuprof.model.signals import condition, delayed_ratio, is_cpu_only, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import delayed_ratio
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Phase, Value, gain, of_each_step, severity, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, Change, Phase, Value, of_each_step, severity, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse
 
@@ -83,54 +83,54 @@ class OptimizerSlow(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
-        share = step_share(metrics, "optimizer")
+        step_ms = metrics.step_ms
+        share = metrics.share_of("optimizer")
         scheduler = metrics.lr_scheduler
         scheduler_ratio = scheduler.median_ratio if scheduler is not None and usable(scheduler) else 0.0
         other_ratio = max(scheduler_ratio, _waited_ratio(metrics))  # a scheduler may wait as well
         lower_ratio = share.lower_ratio - other_ratio
         if lower_ratio < self.least_ratio:
             return None
-        tensors, held_bytes = condition(metrics, "model.parameter_tensors"), condition(metrics, "model.parameter_bytes")
+        tensors, held_bytes = metrics.condition("model.parameter_tensors"), metrics.condition("model.parameter_bytes")
         if not isinstance(tensors, int) or not isinstance(held_bytes, (int, float)) or not possible(held_bytes):
             raise MissingSignal("the number and size of the parameter tensors were not measured")
-        if condition(metrics, "model.optimizer_fused") is True or tensors < 1:
+        if metrics.condition("model.optimizer_fused") is True or tensors < 1:
             return None
-        foreach = condition(metrics, "model.optimizer_foreach")
-        if not is_cpu_only(metrics) and foreach is not False:
+        foreach = metrics.condition("model.optimizer_foreach")
+        if not metrics.is_cpu_only and foreach is not False:
             return None
         running_ratio = 1.0 - delayed_ratio(metrics)
         most_ratio = measured(metrics.host_limit.ratio)
-        median_ms = share.median_ms - other_ratio * period_ms
-        running_ms = min(median_ms / period_ms * running_ratio, most_ratio) * period_ms
-        kind = str(condition(metrics, "model.optimizer") or "the optimizer")
+        median_ms = share.median_ms - other_ratio * step_ms
+        running_ms = min(median_ms / step_ms * running_ratio, most_ratio) * step_ms
+        kind = str(metrics.condition("model.optimizer") or "the optimizer")
         floor_ms = tensors * _TENSOR_MS + _PASSES * held_bytes / _BYTES_PER_MS
-        most_fused = _FUSED_RATIO.get(kind) if is_cpu_only(metrics) and can_fuse(metrics) else None
+        most_fused = _FUSED_RATIO.get(kind) if metrics.is_cpu_only and can_fuse(metrics) else None
         if most_fused is not None:
             floor_ms = min(floor_ms, most_fused * running_ms)
-        lower_ms = min(lower_ratio * running_ratio, most_ratio) * period_ms - floor_ms
-        if not worthwhile(lower_ms, period_ms):
+        lower_ms = min(lower_ratio * running_ratio, most_ratio) * step_ms - floor_ms
+        # waiting for a CPU is no work of the optimizer
+        cost = metrics.cost(max(lower_ms, running_ms - floor_ms), lower_ms)
+        if not cost.certain.is_worth():
             return None
-        recoverable_ms = max(lower_ms, running_ms - floor_ms)  # waiting for a CPU is no work of the optimizer
         level: Severity = "info"
         if tensors >= self.many_tensors or most_fused is not None:
-            level = severity(min(1.0, lower_ms / (period_ms * running_ratio)), metrics.steps.steady_count)
+            level = severity(min(1.0, cost.lower_ratio / running_ratio), cost.steps)
         advice, change = _advice(metrics, kind, tensors, foreach)
         return self.finding(
             severity=level,
             subject=kind,
-            summary=f"{kind} takes {of_each_step(median_ms, period_ms)} "
-            f"to update {tensors:,} parameter tensors one by one. A fused update "
-            f"would take about {millis(floor_ms)}.",
+            summary=f"{kind} takes {of_each_step(median_ms, step_ms)} to update {tensors:,} parameter "
+            f"tensors one by one. A fused update would take about {millis(floor_ms)}.",
             advice=advice,
             change=change,
             evidence=(
-                self.evidence("least_ratio", median_ms / period_ms, "optimizer, share of the step"),
+                self.evidence("least_ratio", median_ms / step_ms, "optimizer, share of the step"),
                 self.evidence("many_tensors", tensors, "parameter tensors"),
-                Evidence(name="foreach", value=str(foreach)),
-                Evidence(name="fused update (estimate)", value=floor_ms, unit="ms"),
+                self.fact("foreach", str(foreach)),
+                self.fact("fused update (estimate)", floor_ms, "ms"),
             ),
-            gain=gain(recoverable_ms, lower_ms, period_ms),
+            cost=cost,
             confidence=0.85 if kind in FUSED else 0.6,
             explains=claims.OPTIMIZER,
         )

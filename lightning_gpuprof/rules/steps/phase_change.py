@@ -30,11 +30,10 @@ Look at what starts at that batch in the named phase. Two trace windows, one on 
 from __future__ import annotations
 
 from lightning_gpuprof.model.evenness import Growth, LevelChange, Stretch
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, millis, percent
-from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, measured, severity, threshold, worthwhile_evidence
+from lightning_gpuprof.rules.base import BaseRule, Metrics, measured, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.step_drift import StepDrift
 from lightning_gpuprof.rules.steps.uneven import (
@@ -74,35 +73,30 @@ class PhaseChange(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        steady_period_ms(metrics)
+        metrics.require_steady()
         measured(metrics.level_change)
         found = self.lasting(metrics)
         if found is None:
             return None
-        change, levels, mean_ms, unknown = found.change, found.levels, found.mean_ms, found.change.crowded is None
-        told = ((found.by_design, _PLANNED), (found.fills_a_cache, _COLD), (found.queued is None, _AHEAD))
-        caveats = [words for holds, words in (*told, (unknown, UNKNOWN)) if holds]
+        change, levels, cost, unknown = found.change, found.levels, found.cost, found.change.crowded is None
+        known = ((found.by_design, _PLANNED), (found.fills_a_cache, _COLD), (found.queued is None, _AHEAD))
+        caveats = [words for holds, words in (*known, (unknown, UNKNOWN)) if holds]
         weak = bool(caveats) or len(levels) > self.most_levels
-        level: Severity = "info" if weak else severity(found.lower_ms / mean_ms, found.steps)
         later = max(change.slow, change.fast, key=lambda stretch: stretch.from_batch)
         windows = sorted(window_at(metrics, (one.from_batch + one.to_batch) // 2) for one in (change.slow, change.fast))
-        cost_s = found.recoverable_ms * found.steps / 1e3
         return self.finding(
-            severity=level,
+            severity="info" if weak else None,
             subject=change.phase,
             summary=f"{_words(found)}{computing_words(change)}{''.join(caveats)}",
             advice=f"Find what changed at batch {later.from_batch} in {suspect_words(metrics, change)}. Two trace "
             f"windows show the difference: GpuProfiler(windows={windows}).",
             evidence=(
-                worthwhile_evidence("excess of the slow part, per step", found.recoverable_ms, mean_ms),
-                self.evidence("least_cost_s", cost_s, "excess of the slow part, in all", "s"),
-                Evidence(name=f"change in {change.phase}", value=change.phase_ms, unit="ms"),
-                *(
-                    Evidence(name=f"batches {one.from_batch} to {one.to_batch}", value=one.period_ms, unit="ms")
-                    for one in levels[:4]
-                ),
+                worthwhile_evidence("excess of the slow part, per step", cost),
+                self.evidence("least_cost_s", cost.ms * cost.steps / 1e3, "excess of the slow part, in all", "s"),
+                self.fact(f"change in {change.phase}", change.phase_ms, "ms"),
+                *(self.fact(f"batches {one.from_batch} to {one.to_batch}", one.period_ms, "ms") for one in levels[:4]),
             ),
-            gain=gain(found.recoverable_ms, 0.0 if weak else found.lower_ms, mean_ms),
+            cost=cost.uncertain if weak else cost,
             confidence=0.5 if weak else 0.85,
             explains=claims.OUTLIERS if found.are_outliers else claims.of_phase(change.phase),
         )
@@ -114,9 +108,9 @@ class PhaseChange(BaseRule):
             return None
         if isinstance(growth, Growth) and StepDrift().is_gradual(growth):
             return None
-        little = found.recoverable_ms * found.steps < self.least_cost_s * 1e3
+        little = found.cost.ms * found.cost.steps < self.least_cost_s * 1e3
         ahead = found.queued is not None and found.queued <= self.most_queued
-        return None if little or ahead or not worthwhile(found.lower_ms, found.mean_ms) else found
+        return None if little or ahead or not found.cost.certain.is_worth() else found
 
     def is_certain(self, found: LevelChange) -> bool:
         """Whether it lasts, and is not only that of a host that was ahead."""

@@ -24,14 +24,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
-from lightning_gpuprof.model.finding import MIN_COST_MS, Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
-from lightning_gpuprof.model.signals import condition, run_ms_per_step
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, MissingSignal, gain, severity, threshold, worthwhile_evidence
+from lightning_gpuprof.rules.base import BaseRule, Change, MissingSignal, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")
@@ -61,33 +61,32 @@ class Recompiles(BaseRule):
         facts = metrics.compile
         if facts is None:
             return None
-        period_ms = run_ms_per_step(metrics)
+        run_s = metrics.run_s
         if not possible(facts.steady_recompile_s) or facts.steady_recompile_count < 0:
             raise MissingSignal("the time of the compilations is an impossible number")
         lost_s = facts.steady_recompile_s
         if facts.steps_excess_s is not None and possible(facts.steps_excess_s):
             lost_s = min(lost_s, facts.steps_excess_s)
-        lost_ms = min(lost_s * 1e3 / metrics.steps.count, period_ms)
-        costly = facts.steady_recompile_count > 0 and worthwhile(lost_ms, period_ms)
+        cost = replace(metrics.run_cost(min(lost_s, run_s)), steps=metrics.steps.count)
+        costly = facts.steady_recompile_count > 0 and cost.is_worth()
         given_up = facts.limit_hits >= self.least_hits
         if not costly and not given_up:
             return None
-        function, its = facts.most_costly(condition(metrics, "compile.modules"))
+        function, its = facts.most_costly(metrics.condition("compile.modules"))
         guards = list(dict.fromkeys(_short(one.reason) for one in its if one.reason))
         advice, change = _advice(metrics, its)
         return self.finding(
-            severity=severity(lost_ms / period_ms, metrics.steps.count) if costly else "info",
             subject=function or "torch.compile",
-            summary=_summary(facts, its, function, lost_ms / period_ms, lost_s),
+            summary=_summary(facts, its, function, cost.ratio, lost_s),
             advice=advice,
             change=change,
             evidence=(
-                worthwhile_evidence("compiling after warm-up, share of the run", lost_ms, period_ms),
-                Evidence(name="recompiles after warm-up", value=facts.steady_recompile_count),
+                worthwhile_evidence("compiling after warm-up, share of the run", cost),
+                self.fact("recompiles after warm-up", facts.steady_recompile_count),
                 Evidence(name="functions given up", value=facts.limit_hits, limit=self.least_hits),
-                *(Evidence(name="guard", value=reason) for reason in guards[:3]),
+                *(self.fact("guard", reason) for reason in guards[:3]),
             ),
-            gain=gain(lost_ms, lost_ms, period_ms) if costly and lost_ms >= MIN_COST_MS else None,
+            cost=cost if costly else None,
             confidence=0.9 if its and its[0].reason else 0.75,
             explains=claims.RECOMPILES,
         )
@@ -123,7 +122,7 @@ def _advice(metrics: Metrics, its: Sequence[Recompile]) -> tuple[str, Change | N
         tensor, index = size["tensor"], size["index"]
         others = f"torch._dynamo.mark_dynamic(tensor, {index}) before the call, or pad to a few sizes.{guard}"
         why = f"The size of {tensor} changes at dimension {index}"
-        if condition(metrics, "compile.dynamic") in (True, "yes"):
+        if metrics.condition("compile.dynamic") in (True, "yes"):
             return f"{why} although dynamic=True is set: {others}", None
         change = Change(call="torch.compile", arguments={"dynamic": True})
         return f"{why}: set torch.compile(..., dynamic=True), or {others}", change
@@ -134,8 +133,8 @@ def _advice(metrics: Metrics, its: Sequence[Recompile]) -> tuple[str, Change | N
 
 
 def _only_last_batches(metrics: Metrics, its: Sequence[Recompile]) -> bool:
-    batches = condition(metrics, "trainer.num_training_batches")
+    batches = metrics.condition("trainer.num_training_batches")
     known = [r.batch for r in its if r.batch is not None]
-    if not isinstance(batches, int) or batches < 2 or not known or condition(metrics, "loader.drop_last") is True:
+    if not isinstance(batches, int) or batches < 2 or not known or metrics.condition("loader.drop_last") is True:
         return False
     return all((batch + 1) % batches == 0 for batch in known)

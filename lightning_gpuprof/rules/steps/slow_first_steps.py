@@ -21,11 +21,11 @@ the repeated block of a model instead of the whole.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import CROWDED_RATIO
 from lightning_gpuprof.model.numbers import counted, cpus, percent, possible, seconds
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, condition, run_s, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -48,7 +48,7 @@ class SlowFirstSteps(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        total_s = run_s(metrics)
+        total_s = metrics.run_s
         steps, excess_s = metrics.evenness.warmup_steps, metrics.evenness.warmup_excess_s
         if steps is None or excess_s is None or not possible(abs(excess_s)):
             raise MissingSignal("the run never became steady")
@@ -58,10 +58,10 @@ class SlowFirstSteps(BaseRule):
         taken, usable = metrics.evenness.warmup_taken_cpus, metrics.cpu.usable_cpus
         if taken is not None and possible(usable) and taken >= self.most_taken_ratio * usable:
             raise MissingSignal(f"other programs used {taken:.1f} of {cpus(usable)} during the first steps")
-        excess_ms, period_ms = excess_s * 1e3 / metrics.steps.count, total_s * 1e3 / metrics.steps.count
         compiled_s = metrics.compile.compile_s if metrics.compile is not None else 0.0
         told = f" torch.compile took {seconds(compiled_s)}." if compiled_s >= 0.1 * excess_s else ""
         return self.finding(
+            severity="info",
             subject="torch.compile" if compiled_s >= 0.5 * excess_s else "warm-up",
             summary=f"The first {counted(steps, 'step')} take {seconds(excess_s)} longer than steady ones "
             f"({percent(ratio)} of the run).{told}",
@@ -69,9 +69,9 @@ class SlowFirstSteps(BaseRule):
             evidence=(
                 self.evidence("least_ratio", ratio, "excess of the warm-up, share of the run"),
                 self.evidence("least_s", excess_s, "excess of the warm-up", "s"),
-                Evidence(name="compiling", value=compiled_s, unit="s"),
+                self.fact("compiling", compiled_s, "s"),
             ),
-            gain=worthwhile_gain(excess_ms, excess_ms, period_ms),
+            cost=metrics.run_cost(excess_s),
             confidence=0.6,
             explains=claims.WARM_UP,
         )
@@ -83,7 +83,7 @@ def _advice(metrics: Metrics, compiled_s: float, excess_s: float) -> str:
             "Keep compiled code between runs: point TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR to a folder that "
             "survives the job. Or compile the repeated block instead of the whole model."
         )
-    if condition(metrics, "flags.cudnn_benchmark") is True:
+    if metrics.condition("flags.cudnn_benchmark") is True:
         why = "it tries algorithms in the first steps of each shape"
         return f"Leave Trainer(benchmark=True) out of short runs, or keep shapes the same: {why}."
     return "Trace the first steps to see what they do: GpuProfiler(windows=[(1, 3)])"

@@ -26,10 +26,10 @@ lists, reset metrics each epoch.
 from __future__ import annotations
 
 from lightning_gpuprof.model.evenness import Growth
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, measured, severity, steady_period_ms, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, computing_words, suspect_words
 
@@ -58,19 +58,16 @@ class StepDrift(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        steady_period_ms(metrics)
+        metrics.require_steady()
         growth = measured(metrics.growth)
         change = growth.change if growth is not None and self.is_gradual(growth) else None
         if growth is None or change is None or change.by_machine:
             return None
-        steps, mean_ms, excess_ms, lower_ms = growth.steps, growth.mean_ms, growth.excess_ms, growth.lower_ms
-        if excess_ms * steps < self.least_cost_s * 1e3 or not worthwhile(lower_ms, mean_ms):
+        cost, steps, unknown = growth.cost, growth.steps, change.crowded is None
+        if cost.ms * steps < self.least_cost_s * 1e3 or not cost.certain.is_worth():
             return None
-        unknown = change.crowded is None
-        level: Severity = "info" if unknown else severity(lower_ms / mean_ms, steps)
         fifths = enumerate(growth.drift.fifths, 1)
         return self.finding(
-            severity=level,
             subject=change.phase,
             summary=f"The step time grew gradually from {millis(growth.first_ms)} to {millis(change.slow.period_ms)} "
             f"over {counted(steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
@@ -82,10 +79,10 @@ class StepDrift(BaseRule):
             evidence=(
                 self.evidence("least_growth_ratio", change.lower_ms / growth.first_ms, "growth of the step time"),
                 self.evidence("most_chance", growth.drift.p_value, "chance of this without a trend"),
-                Evidence(name=f"growth of {change.phase}", value=change.phase_ms, unit="ms"),
-                *(Evidence(name=f"fifth {number}", value=fifth.period_ms, unit="ms") for number, fifth in fifths),
+                self.fact(f"growth of {change.phase}", change.phase_ms, "ms"),
+                *(self.fact(f"fifth {number}", fifth.period_ms, "ms") for number, fifth in fifths),
             ),
-            gain=gain(excess_ms, 0.0 if unknown else lower_ms, mean_ms),
+            cost=cost.uncertain if unknown else cost,
             confidence=0.5 if unknown else 0.8,
             explains=claims.of_phase(change.phase),
         )

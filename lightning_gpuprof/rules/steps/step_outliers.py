@@ -35,13 +35,12 @@ Look at the named phase in the named batches. A fixed distance between them poin
 from __future__ import annotations
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
-from lightning_gpuprof.model.signals import steady_period_ms
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, gain, measured, millis, percent, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Cost, Metrics, measured, millis, percent, threshold
 from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
@@ -85,7 +84,7 @@ class StepOutliers(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        median_ms, stalls = steady_period_ms(metrics), measured(metrics.stalls)
+        median_ms, stalls = metrics.step_ms, measured(metrics.stalls)
         outliers, least_ms = stalls.outliers, self.least_ratio * stalls.outliers.total_ms
         if outliers.count == 0 or not outliers.excess_ms >= least_ms or stalls.in_slow_levels:
             return None
@@ -93,13 +92,14 @@ class StepOutliers(BaseRule):
         shown_ms = outliers.excess_by_phase_ms if doubtful else stalls.attributed_ms
         excess_ms = min(outliers.excess_ms, sum(shown_ms.values()) or outliers.excess_ms)
         ratio, worst_ms = excess_ms / outliers.total_ms, outliers.worst_ms
-        mean_ms, recoverable_ms = outliers.total_ms / outliers.checked, excess_ms / outliers.checked
-        if not worthwhile(recoverable_ms, mean_ms):
+        mean_ms = outliers.total_ms / outliers.checked
+        certain_ms = min(ratio, metrics.host_limit.stalls_ratio) * mean_ms
+        cost = Cost(ms=excess_ms / outliers.checked, lower_ms=certain_ms, step_ms=mean_ms, steps=outliers.checked)
+        if not cost.is_worth():
             return None
         holders, alike = dominant_phases(shown_ms, self.named_ratio), stalls.alike
         phase = holders[0][0]
-        certain_ratio = min(ratio, metrics.host_limit.stalls_ratio)
-        hidden = certain_ratio < self.least_ratio
+        hidden = cost.lower_ratio < self.least_ratio
         accidents = self._may_be_accidents(stalls, holders)
         small = outliers.excess_ms < self.least_cost_s * 1e3
         crowded = metrics.validity.conditional  # then that is said already
@@ -110,7 +110,7 @@ class StepOutliers(BaseRule):
         notes = ((doubtful, _DOUBT), (accidents and not alike, _CHANCE), (alike, _ALIKE), (hidden, HIDDEN))
         advice, change = _advice(metrics, stalls, phase, median_ms=median_ms)
         return self.finding(
-            severity="info" if weak else severity(certain_ratio, outliers.checked),
+            severity="info" if weak else cost.severity,
             subject=(costly_callback(metrics) if phase == "callbacks" else "") or phase,
             summary=(
                 f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, up to {millis(worst_ms)} "
@@ -123,10 +123,10 @@ class StepOutliers(BaseRule):
                 self.evidence("least_ratio", ratio, "excess of the outliers, share of the time"),
                 self.evidence("least_count", outliers.count, "outliers"),
                 Evidence(name="longest step", value=worst_ms, unit="ms", limit=outliers.limit_ms, source=_LIMIT),
-                *(Evidence(name=f"{name} share of the excess", value=part, unit="ratio") for name, part in holders),
-                Evidence(name="batches", value=outliers.some_batches),
+                *(self.fact(f"{name} share of the excess", part, "ratio") for name, part in holders),
+                self.fact("batches", outliers.some_batches),
             ),
-            gain=gain(recoverable_ms, 0.0 if doubtful or alike else certain_ratio * mean_ms, mean_ms),
+            cost=cost.uncertain if doubtful or alike else cost,
             confidence=0.5 if weak else 0.85,
             explains=claims.OUTLIERS,
             change=change,

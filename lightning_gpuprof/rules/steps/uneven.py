@@ -9,7 +9,7 @@ from lightning_gpuprof.model.evenness import SpeedChange, Stretch
 from lightning_gpuprof.model.loading import MAX_PREFETCH
 from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
-from lightning_gpuprof.rules.base import Change, Metrics, Phase, Value, condition, millis, possible
+from lightning_gpuprof.rules.base import Change, Metrics, Phase, Value, millis, possible
 
 LIMIT_S = 0.5
 """Least time that an uneven run must cost. Heuristic: shorter ones are accidents of the machine."""
@@ -72,7 +72,7 @@ def window_at(metrics: Metrics, batch: int) -> tuple[int, int]:
         metrics: Metrics of the run.
         batch: Number of the batch, from 0, over all epochs.
     """
-    accumulated = condition(metrics, "trainer.accumulate_grad_batches")
+    accumulated = metrics.condition("trainer.accumulate_grad_batches")
     every = accumulated if isinstance(accumulated, int) and accumulated > 1 else 1
     start = max(1, batch // every)
     return start, start + 2

@@ -20,7 +20,7 @@ As `sync-points`, for values that are read in Lightning's `optimizer_step`, but 
 from __future__ import annotations
 
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Value, condition, threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Value, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.torch_advice import FUSED
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
@@ -66,31 +66,30 @@ class AmpScalerSync(WaitRule):
         often = f"The gradient scaler reads a value from the GPU {times(found.per_step)} per step"
         return f"{often}. The host waits for it, and {idle_words(found)}"
 
-    def beside(self, metrics: Metrics) -> tuple[Evidence, ...]:
+    def beside(self, metrics: Metrics) -> Evidence | None:
         """The precision that needs a scaler."""
-        return (Evidence(name="precision", value=str(condition(metrics, "trainer.precision"))),)
+        return self.fact("precision", str(metrics.condition("trainer.precision")))
 
     def advice(self, metrics: Metrics, found: HostWaits) -> str:
         """How to do without, as far as the GPU can."""
-        change, optimizer = self.change(metrics, found), condition(metrics, "model.optimizer")
+        change, optimizer = self.change(metrics, found), metrics.condition("model.optimizer")
         if change is None:
             return (
                 "Take an optimizer that reads the scaler's value on the GPU, Adam, AdamW, SGD or Adagrad with "
                 f"fused=True; {optimizer} does not."
             )
         if change.call == "Trainer":
-            capability = condition(metrics, "device.capability")
+            capability = metrics.condition("device.capability")
             known = f"The GPU has compute capability {capability}" if capability else "It needs compute capability 8.0"
             return f'Train in bf16, which needs no scaler: Trainer(precision="bf16-mixed"). {known}.'
         also = " Lightning does not clip the gradients of fused optimizers: remove gradient_clip_val."
-        clips = condition(metrics, _CLIP)
+        clips = metrics.condition(_CLIP)
         return f"Let the optimizer read the scaler's value on the GPU: {change.added[0]}.{also if clips else ''}"
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
         """The precision, else the optimizer; None where it cannot be fused."""
-        major = str(condition(metrics, "device.capability") or "").split(".", 1)[0]
+        major = str(metrics.condition("device.capability") or "").split(".", 1)[0]
         if not (major.isdigit() and int(major) < 8):
-            before = {"precision": condition(metrics, "trainer.precision")}
-            return Change(call="Trainer", arguments={"precision": "bf16-mixed"}, before=before)
-        kind = condition(metrics, "model.optimizer") or "AdamW"
+            return setting("Trainer", precision=(metrics.condition("trainer.precision"), "bf16-mixed"))
+        kind = metrics.condition("model.optimizer") or "AdamW"
         return Change(call=f"torch.optim.{kind}", arguments={"fused": True}) if kind in FUSED else None

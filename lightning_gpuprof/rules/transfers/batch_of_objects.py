@@ -21,9 +21,9 @@ batch, or goes into one object that is no list, tuple, dictionary or data class.
 from __future__ import annotations
 
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, Share, is_cpu_only, of_each_step, threshold
+from lightning_gpuprof.rules.base import Cost, Finding, Metrics, Share, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.host_time import HostTime, PhaseRule
+from lightning_gpuprof.rules.steps.host_time import PhaseRule
 
 _MANY = {"times_ms": {"h2d": 10.0}}
 
@@ -45,24 +45,21 @@ class BatchOfObjects(PhaseRule):
 
     def part(self, metrics: Metrics) -> Share | None:
         """The whole phase, where nothing else is in it."""
-        return super().part(metrics) if is_cpu_only(metrics) and not metrics.transfer_hooks else None
+        return super().part(metrics) if metrics.is_cpu_only and not metrics.transfer_hooks else None
 
-    def judge(self, metrics: Metrics, time: HostTime) -> Finding:
-        ratio = time.taken_ms / time.period_ms
+    def judge(self, metrics: Metrics, found: Cost) -> Finding:
         return self.finding(
-            severity=time.severity(metrics.steps.steady_count),
             subject="batch",
-            summary=f"Going through the objects of the batch takes "
-            f"{of_each_step(time.taken_ms, time.period_ms)}. On a CPU nothing has to be moved.",
+            summary=f"Going through the objects of the batch takes {found}. On a CPU nothing has to be moved.",
             advice=(
                 "Return a few tensors from collate_fn in place of lists and tuples of numbers: Lightning visits each "
                 "object of a batch."
             ),
             evidence=(
-                self.evidence("least_ratio", ratio, "going through the batch, share of the step"),
-                Evidence(name="going through the batch, per step", value=time.taken_ms, unit="ms"),
+                self.evidence("least_ratio", found.ratio, "going through the batch, share of the step"),
+                self.fact("going through the batch, per step", found.ms, "ms"),
             ),
-            gain=time.gain,
+            cost=found,
             confidence=0.85,
             explains=claims.BATCH_TRANSFER,
         )

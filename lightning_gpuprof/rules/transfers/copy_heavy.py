@@ -21,13 +21,14 @@ slices of one tensor, `torch.compile` to fuse the copy into its neighbour.
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.operators import OperatorShapes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, of_each_step, threshold, worthwhile
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.step_rule import less_work_saves_ms
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep
+from lightning_gpuprof.rules.launches.step_rule import StepRule, less_work_saves_ms
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED
 
 _BF16, _FLOAT = "c10::BFloat16", "float"
 
@@ -40,7 +41,7 @@ def _copied(
     return {"step": step, "period_ms": 10.1 + us / 100, "run": {"trainer.precision": precision}}
 
 
-class CopyHeavy(CopyRule):
+class CopyHeavy(StepRule):
     id = "copy-heavy"
     title = "The GPU copies tensors only to change their layout"
     explains = claims.MEMORY_KERNELS
@@ -59,7 +60,8 @@ class CopyHeavy(CopyRule):
         *UNTRACED,
     )
 
-    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        copies = measured(step.copies)
         outside_ms = copies.of("HtoD").total_ms + copies.of("DtoH").total_ms
         within = measured(copies.within)
         all_ms, rows = within.ms, within.rows
@@ -67,25 +69,23 @@ class CopyHeavy(CopyRule):
             rows = ()  # the largest may be the batch on its way to the device
         found_ms = max(0.0, all_ms - outside_ms)
         saved_ms = less_work_saves_ms(metrics, step, found_ms)
-        if saved_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
+        cost, saved = metrics.cost(found_ms, found_ms), metrics.cost(saved_ms, saved_ms)
+        if not saved.is_worth(self.least_ratio):
             return None
         of_all = [(_tensor(row), (row.device_self_us or 0.0) / 1e3 / step.steps / all_ms) for row in rows[:2]]
         shapes = [f"{tensor} ({percent(ratio)})" for tensor, ratio in of_all if ratio]
         look = f" Look for what copies {_tensor(rows[0])}." if rows else ""
         return self.of_step(
-            metrics,
             step,
+            saved,
             subject=f"aten::copy_ {_tensor(rows[0])}" if rows else "aten::copy_",
-            summary=f"Copies within the GPU take {of_each_step(found_ms, step.period_ms)}"
-            f"{f', mostly of {listed(shapes)}' if shapes else ''}.",
+            summary=f"Copies within the GPU take {cost}{f', mostly of {listed(shapes)}' if shapes else ''}.",
             advice="Keep one memory layout: drop contiguous() or reshape after permute, use expand instead of repeat, "
             f"or let torch.compile fuse the copy.{look}",
             evidence=(
-                self.evidence("least_ratio", found_ms / step.period_ms, "copies within the GPU, share of the step"),
-                Evidence(name="copies with the host per step", value=outside_ms, unit="ms"),
+                self.evidence("least_ratio", cost.ratio, "copies within the GPU, share of the step"),
+                self.fact("copies with the host per step", outside_ms, "ms"),
             ),
-            saved_ms=saved_ms,
-            lower_ms=saved_ms,
         )
 
 

@@ -19,12 +19,14 @@ Reduce on the GPU and copy the result; keep outputs there until the epoch ends; 
 from __future__ import annotations
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
+from lightning_gpuprof.model.device_copies import LEAST_BYTES
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, of_each_step, threshold, worthwhile
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, ExplainedStep
+from lightning_gpuprof.rules.launches.step_rule import StepRule
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED
 
 
 def _copied(us: float, nbytes: float, count: int = 1, kind: str = "DtoH (Device -> Pageable)") -> dict[str, object]:
@@ -33,7 +35,7 @@ def _copied(us: float, nbytes: float, count: int = 1, kind: str = "DtoH (Device 
     return {"kernels": 100, "copy": copy}
 
 
-class D2hTraffic(CopyRule):
+class D2hTraffic(StepRule):
     id = "d2h-traffic"
     title = "Results are copied to the host in every step"
     explains = claims.COPIES_TO_HOST
@@ -52,27 +54,24 @@ class D2hTraffic(CopyRule):
         *UNTRACED,
     )
 
-    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        copies = measured(step.copies)
         found = copies.of("DtoH")
-        if found.total_bytes < self.least_bytes or found.exposed_ms < self.least_ratio * step.period_ms:
-            return None
-        if not worthwhile(found.exposed_ms, step.period_ms):
+        cost = metrics.cost(found.exposed_ms, found.exposed_ms)
+        if found.total_bytes < self.least_bytes or not cost.is_worth(self.least_ratio):
             return None
         place = copies.place_to_host
         where = f" in {in_words(place)}" if place else ""
         moved, least = decimal_size(found.total_bytes), self.least_bytes / 1e6
         return self.of_step(
-            metrics,
             step,
+            cost,
             subject=place or "outputs",
-            summary=f"The GPU waits {of_each_step(found.exposed_ms, step.period_ms)} for copies to the host: "
-            f"{found}{where}.",
+            summary=f"The GPU waits {cost} for copies to the host: {found}{where}.",
             advice=f"Reduce on the GPU before copying{where}, and do not collect outputs. Copy the rest into pinned "
             "memory with non_blocking=True.",
             evidence=(
-                self.evidence("least_ratio", found.exposed_ms / step.period_ms, "exposed copies to the host"),
+                self.evidence("least_ratio", cost.ratio, "exposed copies to the host"),
                 self.evidence("least_bytes", moved, "bytes per step to the host", limit=least),
             ),
-            saved_ms=found.exposed_ms,
-            lower_ms=found.exposed_ms,
         )

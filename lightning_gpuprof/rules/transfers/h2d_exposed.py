@@ -20,12 +20,13 @@ own during the step.
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, condition, of_each_step, threshold, worthwhile
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.launches.step_rule import less_work_saves_ms
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep
+from lightning_gpuprof.rules.launches.step_rule import StepRule, less_work_saves_ms
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED
 
 
 def _copied(us: float = 4000.0, megabytes: int = 100, *, kind: str = "Pinned", **step: float) -> dict[str, object]:
@@ -37,7 +38,7 @@ def _copied(us: float = 4000.0, megabytes: int = 100, *, kind: str = "Pinned", *
 _FLOATS = {"batch.dtypes": "float32, int64"}
 
 
-class H2dExposed(CopyRule):
+class H2dExposed(StepRule):
     id = "h2d-exposed"
     title = "The GPU waits for the copy of the batch"
     explains = claims.BATCH_COPIES
@@ -56,26 +57,24 @@ class H2dExposed(CopyRule):
         *UNTRACED,
     )
 
-    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
-        found = copies.of("HtoD", pageable=False)
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        found = measured(step.copies).of("HtoD", pageable=False)
         saved_ms = less_work_saves_ms(metrics, step, found.exposed_ms)
-        if saved_ms < self.least_ratio * step.period_ms or not worthwhile(saved_ms, step.period_ms):
+        exposed, saved = metrics.cost(found.exposed_ms, found.exposed_ms), metrics.cost(saved_ms, saved_ms)
+        if not saved.is_worth(self.least_ratio):
             return None
         fewer = " A uint8 image has a quarter of the bytes of a float32 one: normalise it in on_after_batch_transfer."
-        floats = "float32" in str(condition(metrics, "batch.dtypes") or "")
+        floats = "float32" in str(metrics.condition("batch.dtypes") or "")
         return self.of_step(
-            metrics,
             step,
+            saved,
             subject="batch",
-            summary=f"The GPU waits {of_each_step(found.exposed_ms, step.period_ms)} for the copy of the batch: "
-            f"{found}.",
+            summary=f"The GPU waits {exposed} for the copy of the batch: {found}.",
             advice=f"Send fewer bytes.{fewer if floats else ''} Or copy the next batch on a stream of its own "
             "(torch.cuda.Stream) during the step.",
             evidence=(
-                self.evidence("least_ratio", found.exposed_ms / step.period_ms, "exposed copies, share of the step"),
-                Evidence(name="bytes per step", value=decimal_size(found.total_bytes)),
-                Evidence(name="copies per step", value=found.count),
+                self.evidence("least_ratio", exposed.ratio, "exposed copies, share of the step"),
+                self.fact("bytes per step", decimal_size(found.total_bytes)),
+                self.fact("copies per step", found.count),
             ),
-            saved_ms=saved_ms,
-            lower_ms=saved_ms,
         )

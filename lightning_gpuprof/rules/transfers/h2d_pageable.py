@@ -23,12 +23,16 @@ and `to(device, non_blocking=...)` that passes the argument on.
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.device_copies import LEAST_BYTES, DeviceCopies
+from dataclasses import replace
+
+from lightning_gpuprof.model.device_copies import LEAST_BYTES
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import decimal_size, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, Value, of_each_step, threshold, worthwhile
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, ExplainedStep
+from lightning_gpuprof.rules.launches.step_rule import StepRule
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED
 
 
 def _copied(
@@ -43,7 +47,7 @@ _MB = 1_000_000
 _SLOW = _copied(10_000, 40 * _MB)
 
 
-class H2dPageable(CopyRule):
+class H2dPageable(StepRule):
     id = "h2d-pageable"
     title = "Batches are copied from pageable memory"
     explains = claims.BATCH_COPIES
@@ -67,42 +71,38 @@ class H2dPageable(CopyRule):
         *UNTRACED,
     )
 
-    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        copies = measured(step.copies)
         found = copies.of("HtoD", pageable=True)
         if found.total_bytes < self.least_bytes:
             return None
-        waits, period_ms = step.waits_of("batch upload"), step.period_ms
-        waited_ms, waited_lower_ms = waits.cost_ms, waits.lower_ms
-        cost_ms, pinned = found.exposed_ms + waited_ms, copies.pinned_bytes_per_s
-        faster_ms = min(found.exposed_ms, max(0.0, found.total_ms - found.total_bytes / pinned * 1e3))
-        if found.exposed_ms + waited_lower_ms < self.least_ratio * period_ms:
-            return None
-        if not worthwhile(faster_ms + waited_ms, period_ms):
+        waits, pinned, exposed_ms = step.waits_of("batch upload"), copies.pinned_bytes_per_s, found.exposed_ms
+        cost = metrics.cost(exposed_ms + waits.cost_ms, exposed_ms + waits.lower_ms)
+        faster_ms = min(exposed_ms, max(0.0, found.total_ms - found.total_bytes / pinned * 1e3))
+        saved = metrics.cost(faster_ms + waits.cost_ms, faster_ms + waits.lower_ms)
+        if cost.lower_ratio < self.least_ratio or not saved.is_worth():
             return None
         pins = metrics.loader.pin_memory if metrics.loader is not None else None
-        before: dict[str, Value] = {} if pins is None else {"pin_memory": pins}
-        change = None if pins else Change(call="DataLoader", arguments={"pin_memory": True}, before=before)
+        change = None if pins else setting("DataLoader", pin_memory=(pins, True))
         advice = (
             "Pin what is copied: it is pageable although pin_memory is True. A batch of a class of its own needs "
             "pin_memory() and to(device, non_blocking=...); tensors made later need tensor.pin_memory()."
         )
         if change is not None:
             advice = f"Pin the batches: {change.added[0]}. Lightning copies with non_blocking=True already."
-        idles = f" After them it idles {millis(waited_ms)}, because the host waited."
+        idles = f" After them it idles {millis(waits.cost_ms)}, because the host waited."
         moved, least = decimal_size(found.total_bytes), self.least_bytes / 1e6
         return self.of_step(
-            metrics,
             step,
+            saved,
             subject=metrics.loader.kind if metrics.loader is not None else "batch",
-            summary=f"The GPU waits {of_each_step(found.exposed_ms, step.period_ms)} for copies of pageable batches: "
-            f"{found}.{idles if waited_ms >= 0.01 * period_ms else ''}",
+            summary=f"The GPU waits {replace(cost, ms=exposed_ms)} for copies of pageable batches: "
+            f"{found}.{idles if waits.cost_ms >= 0.01 * cost.step_ms else ''}",
             advice=advice,
             evidence=(
-                self.evidence("least_ratio", cost_ms / period_ms, "copies and the idle time after them"),
+                self.evidence("least_ratio", cost.ratio, "copies and the idle time after them"),
                 self.evidence("least_bytes", moved, "pageable bytes per step", limit=least),
                 Evidence(name="rate of pinned memory", value=pinned / 1e9, unit="GB/s", source=copies.pinned_source),
             ),
-            saved_ms=faster_ms + waited_ms,
-            lower_ms=faster_ms + waited_lower_ms,
             change=change,
         )

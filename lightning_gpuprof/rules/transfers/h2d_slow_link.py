@@ -19,11 +19,11 @@ Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membin
 
 from __future__ import annotations
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import gib, millis, percent
-from lightning_gpuprof.model.signals import require_possible, steady_period_ms
+from lightning_gpuprof.model.signals import require_possible
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, severity, threshold, worthwhile_gain
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import at_most_warning, sampled_gpus
 
@@ -58,7 +58,7 @@ class H2dSlowLink(BaseRule):
         gpus = sampled_gpus(metrics)
         if len(gpus) != 1:
             raise MissingSignal("which of several GPUs a copy went to is not known")
-        period_ms, (gpu,) = steady_period_ms(metrics), gpus
+        period_ms, (gpu,) = metrics.step_ms, gpus
         link, device = gpu.link, gpu.device
         if link is None or link.bytes_per_s <= 0 or gpu.slow_readings < self.least_readings:
             raise MissingSignal(f"the PCIe link was not measured{'' if link is None else ' often enough'}")
@@ -75,21 +75,22 @@ class H2dSlowLink(BaseRule):
         if speed <= 0 or speed >= self.reached_ratio * link.bytes_per_s:
             return None
         reached = speed / link.bytes_per_s
-        saved_ms = min(period_ms, (total / speed - total / link.bytes_per_s) * 1e3 / len(window.steps_us))
+        lost_ms = (total / speed - total / link.bytes_per_s) * 1e3 / len(window.steps_us)
+        cost = metrics.cost(min(period_ms, lost_ms), 0.0)
         sizes = gib(average) + ("" if row.min_bytes == row.max_bytes else " on average")
         return self.finding(
-            severity=at_most_warning(severity(saved_ms / period_ms, metrics.steps.steady_count)),
+            severity=at_most_warning(severity(cost.ratio, cost.steps)),
             subject=device.title,
             summary=f"Copies of {sizes} from pinned memory reach {speed / 1e9:.1f} GB/s. That is {percent(reached)} of "
-            f"PCIe {link}: each {millis(period_ms)} step takes {millis(saved_ms)} longer than at its full speed.",
+            f"PCIe {link}: each {millis(period_ms)} step takes {millis(cost.ms)} longer than at its full speed.",
             advice=f"Bind the process to the CPU socket of {device.place}: numactl --cpunodebind=N --membind=N "
             "python ...; nvidia-smi topo -m shows N (NUMA affinity).",
             evidence=(
                 self.evidence("reached_ratio", reached, "speed of large pinned copies over the link's"),
                 self.evidence("least_copies", row.count, "copies"),
-                Evidence(name="ceiling", value=link.bytes_per_s / 1e9, unit="GB/s"),
+                self.fact("ceiling", link.bytes_per_s / 1e9, "GB/s"),
             ),
-            gain=worthwhile_gain(saved_ms, 0.0, period_ms),
+            cost=cost,
             confidence=0.5,
             explains=claims.BATCH_COPIES,
         )

@@ -19,11 +19,13 @@ Collate into few tensors, create constants once (`register_buffer`), and what th
 
 from __future__ import annotations
 
+from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, of_each_step, threshold, worthwhile
+from lightning_gpuprof.rules.base import Finding, Metrics, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, CopyRule, DeviceCopies, ExplainedStep
+from lightning_gpuprof.rules.launches.step_rule import StepRule
+from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED
 
 
 def _copied(count: int = 100, kind: str = "Pageable", kernel_us: float = 10.0, **copy: float) -> dict[str, object]:
@@ -32,7 +34,7 @@ def _copied(count: int = 100, kind: str = "Pageable", kernel_us: float = 10.0, *
     return {"kernels": 100, "kernel_us": kernel_us, "copy": copies, "op_us": 8.0, "python_us": 0.0, "fetch_us": 0.0}
 
 
-class ManySmallCopies(CopyRule):
+class ManySmallCopies(StepRule):
     id = "many-small-copies"
     title = "The batch is copied in many small pieces"
     explains = claims.BATCH_COPIES
@@ -53,8 +55,8 @@ class ManySmallCopies(CopyRule):
         *UNTRACED,
     )
 
-    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
-        found = copies.of("HtoD", smaller_than=self.most_bytes)
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        found = measured(step.copies).of("HtoD", smaller_than=self.most_bytes)
         if found.count <= self.least_copies:
             return None
         calls_ms = (found.count - self.least_copies) * self.call_us / 1e3
@@ -62,21 +64,19 @@ class ManySmallCopies(CopyRule):
         alike = found.total_bytes < self.most_bytes * found.count
         waits = step.waits_of("batch upload").waits if alike else ()
         cost_ms = calls_ms + sum(wait.cost_ms for wait in waits if wait.site.copy in found.names)
-        lower_ms = step.lower_ms(cost_ms)
-        if lower_ms < self.least_ratio * step.period_ms or not worthwhile(cost_ms, step.period_ms):
+        cost = metrics.cost(cost_ms, step.lower_ms(cost_ms))
+        if not cost.is_worth(self.least_ratio):
             return None
         average = f"They have {decimal_size(found.total_bytes / found.count)} on average."
         return self.of_step(
-            metrics,
             step,
+            cost,
             subject="batch",
-            summary=f"{found.count:.0f} small copies to the GPU take {of_each_step(cost_ms, step.period_ms)}. "
+            summary=f"{found.count:.0f} small copies to the GPU take {cost}. "
             f"{average if alike else 'A few copies among them are large.'}",
             advice="Collate the batch into few tensors. Create constants once: self.register_buffer(name, tensor).",
             evidence=(
                 self.evidence("least_copies", found.count, "small copies per step"),
-                self.evidence("least_ratio", cost_ms / step.period_ms, "their cost, share of the step"),
+                self.evidence("least_ratio", cost.ratio, "their cost, share of the step"),
             ),
-            saved_ms=cost_ms,
-            lower_ms=lower_ms,
         )

@@ -23,12 +23,12 @@ Prepare samples in the Dataset or in `collate_fn`, where DataLoader workers do i
 from __future__ import annotations
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Evidence, Finding, Severity, worthwhile
+from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import HookShare
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.signals import is_cpu_only, ordinary_ratio, steady_period_ms
+from lightning_gpuprof.model.signals import ordinary_ratio
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, gain, millis, percent, severity, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, Metrics, millis, percent, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
@@ -64,7 +64,7 @@ class TransferHookSlow(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        period_ms = steady_period_ms(metrics)
+        step_ms = metrics.step_ms
         hooks = (
             (ordinary_ratio(metrics, one.share, "h2d"), one) for one in metrics.transfer_hooks if usable(one.share)
         )
@@ -73,30 +73,28 @@ class TransferHookSlow(BaseRule):
             return None
         (ratio, slowest), *rest = known
         most_ratio = metrics.host_limit.by_phase.get("h2d")
-        held_ratio = ratio if most_ratio is None else min(ratio, most_ratio)
-        taken_ms = max(slowest.share.median_ms, ratio * period_ms)
-        recoverable_ms = taken_ms if most_ratio is None else min(taken_ms, most_ratio * period_ms)
-        if held_ratio < self.least_ratio or not worthwhile(recoverable_ms, period_ms):
+        taken_ms = max(slowest.share.median_ms, ratio * step_ms)
+        cost = metrics.cost(taken_ms, ratio * step_ms, most_ratio=most_ratio)
+        if not cost.is_worth(self.least_ratio):
             return None
-        level: Severity = "info" if most_ratio is None else severity(held_ratio, metrics.steps.steady_count)
-        copies = slowest.hook == _MOVES and not is_cpu_only(metrics)
+        copies = slowest.hook == _MOVES and not metrics.is_cpu_only
         name = f"{slowest.owner}.{slowest.hook}"
         others = [f"{one.hook} {percent(max(one.share.median_ratio, of_step))}" for of_step, one in rest]
         seen = f", mostly in {in_words(slowest.site)}" if slowest.site else ""
         also = f" Others: {listed(others)}." if others else ""
         return self.finding(
-            severity=level,
+            severity=cost.severity,
             subject=name,
-            summary=f"{name} takes {millis(taken_ms)} of each {millis(period_ms)} step "
-            f"({percent(taken_ms / period_ms)}, at least {percent(ratio)}){seen}.{also}",
-            advice=_advice(slowest, on_cpu=bool(is_cpu_only(metrics))),
+            summary=f"{name} takes {millis(taken_ms)} of each {millis(step_ms)} step "
+            f"({percent(cost.ratio)}, at least {percent(ratio)}){seen}.{also}",
+            advice=_advice(slowest, on_cpu=bool(metrics.is_cpu_only)),
             evidence=(
-                self.evidence("least_ratio", taken_ms / period_ms, f"{slowest.hook} share of the step"),
-                Evidence(name=f"{slowest.hook} per step", value=taken_ms, unit="ms"),
-                *idle_evidence(metrics, "h2d"),
+                self.evidence("least_ratio", cost.ratio, f"{slowest.hook} share of the step"),
+                self.fact(f"{slowest.hook} per step", taken_ms, "ms"),
+                idle_evidence(metrics, "h2d"),
             ),
-            gain=gain(recoverable_ms, 0.0 if copies or most_ratio is None else held_ratio * period_ms, period_ms),
-            confidence=0.9 if is_cpu_only(metrics) else 0.75,
+            cost=cost.uncertain if copies else cost,
+            confidence=0.9 if metrics.is_cpu_only else 0.75,
             explains=claims.BATCH_COPIES if copies else claims.BATCH_TRANSFER,
         )
 

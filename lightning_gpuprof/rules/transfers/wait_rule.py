@@ -1,18 +1,18 @@
-"""What the rules about waits of the host share, and those about copies."""
+"""What the rules about waits of the host share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from lightning_gpuprof.model.device_copies import DeviceCopies as DeviceCopies
 from lightning_gpuprof.model.device_step import ExplainedStep as ExplainedStep
 from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.host_waits import HostWaits as HostWaits
 from lightning_gpuprof.model.host_waits import WaitCause
-from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Metrics, gain, measured, of_each_step, severity
+from lightning_gpuprof.model.numbers import of_each_step
+from lightning_gpuprof.rules.base import Change, Metrics, measured
 from lightning_gpuprof.rules.examples import not_evaluated
-from lightning_gpuprof.rules.launches.step_rule import StepRule, confidence, explained_step, remark, step_evidence
+from lightning_gpuprof.rules.launches.step_rule import StepRule
 
 UNTRACED = (
     not_evaluated("the model is on the CPU", "runs on the CPU"),
@@ -21,11 +21,10 @@ UNTRACED = (
 """Examples of all rules about waits and copies."""
 
 
-class WaitRule(BaseRule, ABC):
+class WaitRule(StepRule, ABC):
     """A rule about the waits of one cause: what they cost is judged here, each rule has the words."""
 
     cause: ClassVar[WaitCause]
-    explains: ClassVar[Claim]
     counted: ClassVar[str] = "waits"
     """What is counted per step, as evidence."""
     least_per_step: float
@@ -33,28 +32,30 @@ class WaitRule(BaseRule, ABC):
     least_ratio: float
     """Share of the step time that their cost has to reach for certain; likewise."""
 
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the waits of the cause."""
-        step = explained_step(metrics)
+    def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
+        """Judge the waits of the cause.
+
+        Args:
+            metrics: The run.
+            step: Its device's step.
+        """
         found = costly_waits(step, self.cause, least_per_step=self.least_per_step, least_ratio=self.least_ratio)
         if found is None:
             return None
-        saved = self.saved_ratio(found)
-        return self.finding(
-            severity=severity(found.lower_ms / step.period_ms, metrics.steps.steady_count),
+        cost, saved = metrics.cost(found.cost_ms, found.lower_ms), self.saved_ratio(found)
+        return self.of_step(
+            step,
+            cost.part(saved),
+            severity=cost.severity,
             subject=self.subject(found),
-            summary=f"{self.summary(found)}.{remark(step)}",
+            summary=f"{self.summary(found)}.",
             advice=self.advice(metrics, found),
             evidence=(
                 self.evidence("least_ratio", found.ratio, "idle after waits, share of the step"),
                 self.evidence("least_per_step", found.per_step, f"{self.counted} per step"),
-                *self.beside(metrics),
-                Evidence(name="host blocked per traced step", value=found.blocked_ms, unit="ms"),
-                *step_evidence(step),
+                self.beside(metrics),
+                self.fact("host blocked per traced step", found.blocked_ms, "ms"),
             ),
-            gain=gain(found.cost_ms * saved, found.lower_ms * saved, step.period_ms),
-            confidence=confidence(step),
-            explains=self.explains,
             change=self.change(metrics, found),
         )
 
@@ -88,28 +89,9 @@ class WaitRule(BaseRule, ABC):
         """Part of the cost that following the advice saves."""
         return 1.0
 
-    def beside(self, metrics: Metrics) -> tuple[Evidence, ...]:
+    def beside(self, metrics: Metrics) -> Evidence | None:
         """Further evidence."""
-        return ()
-
-
-class CopyRule(StepRule, ABC):
-    """A rule about the copies of a traced step."""
-
-    def check(self, metrics: Metrics) -> Finding | None:
-        """Judge the copies."""
-        step = explained_step(metrics)
-        return self.judge(metrics, step, measured(step.copies))
-
-    @abstractmethod
-    def judge(self, metrics: Metrics, step: ExplainedStep, copies: DeviceCopies) -> Finding | None:
-        """Judge the copies of the step.
-
-        Args:
-            metrics: Metrics of the run.
-            step: The device's step, with the causes of its idle time.
-            copies: Copies of the device per traced step.
-        """
+        return None
 
 
 def costly_waits(
