@@ -76,9 +76,9 @@ def notes(trial: Trial) -> list[tuple[str, str]]:
     if unclear := [
         f"{row.arm.name} ({row.why})" if row.why else row.arm.name for row in rows if row.outcome == "undecided"
     ]:
-        found.append(("unclear", f"{numbers.listed(unclear)}: more --seconds decide it"))
+        found.append(("unclear", f"{numbers.listed(unclear)}: try longer, with --seconds"))
     if other := [row.arm.name for row in trial.tried if row.changes_numbers and row.outcome in ("faster", "undecided")]:
-        found.append(("weights", f"{numbers.listed(other)} changes them: compare the loss, too"))
+        found.append(("numerics", f"with {numbers.listed(other)} the trained weights differ: compare the loss, too"))
     return found
 
 

@@ -225,7 +225,7 @@ def death_notice(ended: Ended, command: Sequence[str]) -> str:
     if ended.is_late:
         how = "did not go on"
     elif ended.code < 0:
-        how = f"was ended by {signal.Signals(-ended.code).name}"
+        how = _ended_by(-ended.code)
     else:
         how = f"ended with exit code {ended.code}" if ended.code else "ended by itself"
     trying = repr(ended.trying) if ended.trying else "its warm-up: nothing could be measured"
@@ -239,8 +239,13 @@ def missing_block_reason(ended: Ended) -> str:
     last = ended.tail.rpartition("\n")[2]
     if ended.is_late:
         return "the program did not go on"
-    how = f"was ended by {signal.Signals(-ended.code).name}" if ended.code < 0 else f"ended with exit code {ended.code}"
+    how = _ended_by(-ended.code) if ended.code < 0 else f"ended with exit code {ended.code}"
     return f"the program {how}" + (f": {last}" if last and ended.code > 0 else "")
+
+
+def _ended_by(number: int) -> str:
+    name = signal.Signals(number).name
+    return f"was ended by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"
 
 
 def _output(ended: Ended) -> str:

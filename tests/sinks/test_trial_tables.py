@@ -23,8 +23,8 @@ def test_a_change_of_the_numbers_is_said_unless_it_could_not_be_made() -> None:
     ]
     assert notes(Trial(tried=tuple(rows))) == [
         ("failed", "batch_size=64 (OutOfMemoryError: CUDA out of memory.)"),
-        ("unclear", "benchmark=True (in 2 rounds): more --seconds decide it"),
-        ("weights", "precision=bf16-mixed changes them: compare the loss, too"),
+        ("unclear", "benchmark=True (in 2 rounds): try longer, with --seconds"),
+        ("numerics", "with precision=bf16-mixed the trained weights differ: compare the loss, too"),
     ]
 
 
