@@ -13,10 +13,7 @@ further runs show how much of the wall time remains unexplained: the digits exam
 import argparse
 import contextlib
 import io
-import json
 import logging
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -27,10 +24,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import lightning
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # cases that the tests run, too
+from paired import at_least, command_line, write_json
 from planted_loops.case import Case
 from planted_loops.cases import CASES
 from planted_loops.check import UNEXPLAINED, Line, Outcome, run_case
@@ -47,7 +44,6 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = Path(__file__).parent / "results"
 ATTEMPTS = 3
 COLUMNS = tuple(phase for phase in PHASES if phase != "loop")
 OUTSIDE = ("setup", "sanity", "epoch_gap", "teardown")
@@ -244,25 +240,6 @@ def remainder_table(found: Sequence[Remainder]) -> Table:
     return table
 
 
-def write_json(path: Path, results: Sequence[Result], found: Sequence[Remainder], scale: float) -> None:
-    """The results for a program, with what they depend on; no name of this machine."""
-    document = {
-        "benchmark": "accounting",
-        "machine": {
-            "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            "system": platform.system(),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "lightning": lightning.__version__,
-        },
-        "settings": {"scale": scale, "attempts": ATTEMPTS},
-        "cases": [_as_plain(result) for result in results],
-        "unexplained": [asdict(row) for row in found],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-
-
 def _as_plain(result: Result) -> dict[str, object]:
     lines = [
         {"fit": line.case, "where": line.where, "ok": line.ok}
@@ -274,17 +251,14 @@ def _as_plain(result: Result) -> dict[str, object]:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line("accounting", __doc__)
     parser.add_argument("--scale", type=float, default=2.0, help="all sleeps are longer by this factor")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only cases with such a word in the name")
     parser.add_argument("--quick", action="store_true", help="without slow cases and without the three further runs")
-    parser.add_argument("--epochs", type=int, default=2, help="of the digits example")
-    parser.add_argument("--json", type=Path, default=RESULTS / "accounting.json", help="where the results go")
+    parser.add_argument("--epochs", type=at_least(1), default=2, help="of the digits example")
     options = parser.parse_args(arguments)
     if options.scale <= 0:
         parser.error(f"--scale must be above 0, got {options.scale}")
-    if options.epochs < 1:
-        parser.error(f"--epochs must be at least 1, got {options.epochs}")
     return options
 
 
@@ -308,8 +282,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for result in results:
         for problem in result.problems:
             console.print(f"off: {problem}", markup=False)
-    write_json(options.json, results, found, options.scale)
-    console.print(f"written to {options.json}", markup=False)
+    write_json(
+        options.json,
+        "accounting",
+        settings={"scale": options.scale, "attempts": ATTEMPTS},
+        cases=[_as_plain(result) for result in results],
+        unexplained=[asdict(row) for row in found],
+    )
     off = any(result.problems for result in results)
     return int(off or any(abs(row.unexplained_ratio) > UNEXPLAINED for row in found))
 

@@ -59,7 +59,10 @@ def outcome(before: Floats, after: Floats) -> str:
     drawn = [draws_of(report, one, stream=side) for side, (report, one) in enumerate(zip(reports, times, strict=True))]
     assert drawn[0] is not None
     assert drawn[1] is not None
-    return judging.training(reports[0], reports[1], (drawn[0], drawn[1]), DEFAULT_THRESHOLD_RATIO).outcome
+    before, after = reports
+    draws = drawn[0], drawn[1]
+    runs = judging.Runs(before=before, after=after, draws=draws, threshold_ratio=DEFAULT_THRESHOLD_RATIO)
+    return judging.training(runs).outcome
 
 
 def row(kind: str, speeds: tuple[Speeds, Speeds], *, differ: bool, pairs: int, steps: int) -> Row:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import long_run
 import numpy as np
-from paired import RESULTS, Interval, bootstrap, wide_console, write_json
+from paired import Interval, at_least, bootstrap, command_line, wide_console, write_json
 from rich.table import Table
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
@@ -114,20 +114,11 @@ def as_table(settings: Settings, parts: Sequence[Part]) -> Table:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100_000, help="how many")
-    parser.add_argument("--slots", type=int, default=10, help="slots with time in every step")
-    parser.add_argument("--rounds", type=int, default=9, help="how often the diagnosis is made")
-    parser.add_argument("--seed", type=int, default=0, help="of the drawn times")
-    parser.add_argument("--json", type=Path, default=RESULTS / "diagnosis.json", help="where the results go")
-    options = parser.parse_args(arguments)
-    if options.steps < 100:
-        parser.error(f"--steps must be at least 100, got {options.steps}")
-    if options.slots < long_run.MIN_SLOTS:
-        parser.error(f"--slots must be at least {long_run.MIN_SLOTS}, got {options.slots}")
-    if options.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {options.rounds}")
-    return options
+    parser = command_line("diagnosis", __doc__, seed="of the drawn times")
+    parser.add_argument("--steps", type=at_least(100), default=100_000, help="how many")
+    parser.add_argument("--slots", type=at_least(long_run.MIN_SLOTS), default=10, help="slots with time in every step")
+    parser.add_argument("--rounds", type=at_least(1), default=9, help="how often the diagnosis is made")
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -150,7 +141,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verdict=verdict,
         wanted_s=WANTED_S,
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

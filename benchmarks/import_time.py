@@ -10,7 +10,6 @@ its last line took, so that the seconds that lightning takes do not blur it. One
 what is not compiled yet. The modules that take longest are listed from one more run with ``python -X importtime``.
 """
 
-import argparse
 import os
 import random
 import re
@@ -21,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from paired import RESULTS, Interval, bootstrap, wide_console, write_json
+from paired import Interval, at_least, bootstrap, command_line, wide_console, write_json
 from rich.console import Console
 from rich.table import Table
 
@@ -140,13 +139,9 @@ def main(arguments: Sequence[str] | None = None, *, before: str = LIGHTNING) -> 
         arguments: The command line.
         before: What is imported first, outside the measurement.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7, help="how often both statements are timed")
-    parser.add_argument("--seed", type=int, default=0, help="of the order and of the bootstrap")
-    parser.add_argument("--json", type=Path, default=RESULTS / "import_time.json", help="where the results go")
+    parser = command_line("import_time", __doc__, seed="of the order and of the bootstrap")
+    parser.add_argument("--rounds", type=at_least(1), default=7, help="how often both statements are timed")
     options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {options.rounds}")
     console = wide_console()
     rng = np.random.default_rng(options.seed)
     results = [
@@ -168,7 +163,6 @@ def main(arguments: Sequence[str] | None = None, *, before: str = LIGHTNING) -> 
         results=[asdict(result) for result in results],
         modules=[asdict(module) for module in modules],
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

@@ -11,7 +11,6 @@ time and its share are medians over the rounds with 95 % bootstrap intervals; th
 item time refers to.
 """
 
-import argparse
 import gc
 import random
 import resource
@@ -22,12 +21,11 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from paired import RESULTS, Interval, bootstrap, wide_console, write_json
+from paired import Interval, bootstrap, command_line, wide_console, write_json
 from rich.table import Table
 from torch.utils.data import DataLoader, Dataset
 
@@ -209,9 +207,8 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line("input_probe", __doc__)
     parser.add_argument("--rounds", type=int, default=15, help="with and without, of every case; default: 15")
-    parser.add_argument("--json", type=Path, default=RESULTS / "input_probe.json", help="file for the results")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     results = measure(CASES, options.rounds)
@@ -219,7 +216,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_json(
         options.json, "input_probe", rounds=options.rounds, batch_size=BATCH, results=[asdict(r) for r in results]
     )
-    print(f"written: {options.json}")
     return 0
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from paired import RESULTS, wide_console, write_json
+from paired import at_least, command_line, wide_console, write_json
 from rich.table import Table
 
 from lightning_gpuprof.capture.journal_file import open_journal
@@ -244,20 +244,13 @@ def as_table(settings: Settings, written: Written, reading: Read, report: Read |
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=10_000_000, help="how many")
-    parser.add_argument("--slots", type=int, default=10, help="slots with time in every step")
+    parser = command_line("long_run", __doc__, seed="of the drawn times")
+    parser.add_argument("--steps", type=at_least(STEPS_PER_EPOCH // 2), default=10_000_000, help="how many")
+    parser.add_argument("--slots", type=at_least(MIN_SLOTS), default=10, help="slots with time in every step")
     parser.add_argument(
         "--report-steps", type=int, default=REPORT_STEPS, help="make the report too, of at most so many steps"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the drawn times")
-    parser.add_argument("--json", type=Path, default=RESULTS / "long_run.json", help="where the results go")
-    options = parser.parse_args(arguments)
-    if options.steps < STEPS_PER_EPOCH // 2:
-        parser.error(f"--steps must be at least {STEPS_PER_EPOCH // 2}, got {options.steps}")
-    if options.slots < MIN_SLOTS:
-        parser.error(f"--slots must be at least {MIN_SLOTS}, got {options.slots}")
-    return options
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -280,7 +273,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reading=asdict(reading),
         report=None if report is None else asdict(report),
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

@@ -9,7 +9,6 @@ checkpoint, summary; here they are empty). Run it with nothing else running::
     python benchmarks/one_fit.py --steps 60000
 """
 
-import argparse
 import gc
 import logging
 import random
@@ -19,13 +18,12 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from lightning.pytorch import Callback, Trainer
-from paired import RESULTS, Interval, bootstrap, wide_console, write_json
+from paired import Interval, at_least, bootstrap, command_line, wide_console, write_json
 from rich.table import Table
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -232,14 +230,9 @@ def as_table(results: Sequence[Result], turns: int) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=60_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the modes and of the bootstrap")
-    parser.add_argument("--json", type=Path, default=RESULTS / "one_fit.json", help="where the results go")
+    parser = command_line("one_fit", __doc__, seed="of the order of the modes and of the bootstrap")
+    parser.add_argument("--steps", type=at_least(BLOCK * len(MODES) * 3), default=60_000)
     options = parser.parse_args(arguments)
-    least = BLOCK * len(MODES) * 3
-    if options.steps < least:
-        parser.error(f"--steps must be at least {least}, got {options.steps}")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
@@ -260,7 +253,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings={**settings, "took_s": round(time.perf_counter() - begin, 1)},
         results=[asdict(result) for result in results],
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

@@ -23,12 +23,11 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from instruments import BASELINE, OURS, VARIANTS, with_baselines
-from paired import RESULTS, Interval, Multiple, bootstrap, multiple, times, wide_console, write_json
+from paired import Interval, Multiple, at_least, bootstrap, command_line, multiple, times, wide_console, write_json
 from rich.console import Console
 from rich.table import Table
 from separate_process import under_traceml, why_not, with_nvml
@@ -175,19 +174,18 @@ def as_table(results: Sequence[Result]) -> Table:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=12, help="how often every variant runs")
-    parser.add_argument("--steps", type=int, default=1000, help=f"steps a run; the first {WARMUP_STEPS} do not count")
+    parser = command_line("overhead", __doc__, seed="of the order of the variants and of the bootstrap")
+    parser.add_argument("--rounds", type=at_least(1), default=12, help="how often every variant runs")
+    parser.add_argument(
+        "--steps",
+        type=at_least(WARMUP_STEPS + 2),
+        default=1000,
+        help=f"steps a run; the first {WARMUP_STEPS} do not count",
+    )
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), help="default: all but the optional ones")
     parser.add_argument("--also", nargs="+", choices=list(VARIANTS), default=[], help="more, beside those")
     parser.add_argument("--accelerator", choices=["cpu", "gpu"], default="cpu")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the variants and of the bootstrap")
-    parser.add_argument("--json", type=Path, default=RESULTS / "overhead.json", help="where the results go")
     options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {options.rounds}")
-    if options.steps < WARMUP_STEPS + 2:
-        parser.error(f"--steps must be at least {WARMUP_STEPS + 2}, got {options.steps}")
     if options.accelerator == "gpu" and not torch.cuda.is_available():
         parser.error("--accelerator gpu needs a CUDA GPU, and torch finds none here")
     for name in [*(options.variants or ()), *options.also]:
@@ -228,7 +226,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings={**asdict(settings), "warmup_steps": WARMUP_STEPS, "torch_threads": torch.get_num_threads()},
         results=[asdict(result) for result in results],
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

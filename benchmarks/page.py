@@ -22,7 +22,7 @@ from pathlib import Path
 import long_run
 import msgspec
 import numpy as np
-from paired import RESULTS, wide_console, write_json
+from paired import at_least, command_line, wide_console, write_json
 from rich.table import Table
 
 from lightning_gpuprof.model.journal import Sample
@@ -168,19 +168,13 @@ def as_table(made: Made, usual: Shown, rounds: int) -> Table:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=100_000, help="of the run")
-    parser.add_argument("--samples", type=int, default=5_000, help="of the GPU, the process and the machine each")
-    parser.add_argument("--rounds", type=int, default=5, help="how often the page is opened")
-    parser.add_argument("--seed", type=int, default=0, help="of the drawn times")
-    parser.add_argument("--json", type=Path, default=RESULTS / "page.json", help="where the results go")
-    options = parser.parse_args(arguments)
-    if options.steps < MIN_STEPS:
-        parser.error(f"--steps must be at least {MIN_STEPS}, got {options.steps}")
-    for name in ("samples", "rounds"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")
-    return options
+    parser = command_line("page", __doc__, seed="of the drawn times")
+    parser.add_argument("--steps", type=at_least(MIN_STEPS), default=100_000, help="of the run")
+    parser.add_argument(
+        "--samples", type=at_least(1), default=5_000, help="of the GPU, the process and the machine each"
+    )
+    parser.add_argument("--rounds", type=at_least(1), default=5, help="how often the page is opened")
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -203,7 +197,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         medians=asdict(medians(shown)),
         rounds=[asdict(one) for one in shown],
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

@@ -1,10 +1,11 @@
-"""From paired rounds to medians with intervals, and to a JSON file that says what they were measured on."""
+"""From a command line and paired rounds to medians with intervals, and to a JSON file with what they depend on."""
 
+import argparse
 import json
 import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,26 @@ from lightning_gpuprof.sinks.files import write_whole
 RESULTS = Path(__file__).parent / "results"
 MIN_WIDTH = 120
 BOOTSTRAP_RESAMPLES = 10_000
+
+
+def command_line(benchmark: str, doc: str | None, *, seed: str = "") -> argparse.ArgumentParser:
+    """The parser of a benchmark, with ``--json``, and with ``--seed`` where it is said of what."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    if seed:
+        parser.add_argument("--seed", type=int, default=0, help=seed)
+    parser.add_argument("--json", type=Path, default=RESULTS / f"{benchmark}.json", help="where the results go")
+    return parser
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from a smallest one on."""
+
+    def number(text: str) -> int:
+        if (value := int(text)) < minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}, got {value}")
+        return value
+
+    return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +102,7 @@ def usable_cpus() -> int:
 
 
 def write_json(path: Path, benchmark: str, *, accelerator: str = "cpu", **parts: object) -> None:
-    """Write the results for a program, with what they depend on; no name of this machine."""
+    """Write the results for a program, with what they depend on, and say where; no name of this machine."""
     import lightning
     import torch
 
@@ -96,3 +117,4 @@ def write_json(path: Path, benchmark: str, *, accelerator: str = "cpu", **parts:
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": benchmark, "machine": machine, **parts}
     write_whole(path, json.dumps(document, indent=1).encode(), b"\n")
+    print(f"written to {path}")

@@ -10,15 +10,13 @@ without; then in the other order. The limits that this is held against are 1 % o
 step. A run is to last some seconds, as a sample is taken once a second.
 """
 
-import argparse
 import random
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
-from paired import RESULTS, Interval, bootstrap, wide_console, write_json
+from paired import Interval, at_least, bootstrap, command_line, wide_console, write_json
 from rich.table import Table
 from separate_process import why_not, with_nvml
 from toy_run import WARMUP_STEPS, Run
@@ -99,17 +97,11 @@ def as_table(result: Result) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=10, help="each of two processes with two runs")
-    parser.add_argument("--steps", type=int, default=15_000, help="a run; some seconds of them")
+    parser = command_line("samplers", __doc__, seed="of the order and of the bootstrap")
+    parser.add_argument("--rounds", type=at_least(1), default=10, help="each of two processes with two runs")
+    parser.add_argument("--steps", type=at_least(WARMUP_STEPS + 2), default=15_000, help="a run; some seconds of them")
     parser.add_argument("--accelerator", choices=["cpu", "gpu"], default="cpu")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, default=RESULTS / "samplers.json", help="where the results go")
     options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {options.rounds}")
-    if options.steps < WARMUP_STEPS + 2:
-        parser.error(f"--steps must be at least {WARMUP_STEPS + 2}, got {options.steps}")
     if why := why_not("fake-nvml"):
         parser.error(f"it cannot run here: {why}")
     pairs = measure(options.rounds, options.steps, options.accelerator, options.seed)
@@ -124,7 +116,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result=asdict(result),
         rounds=[{name: asdict(run) for name, run in pair.items()} for pair in pairs],
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

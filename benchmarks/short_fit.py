@@ -34,7 +34,7 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from paired import RESULTS, Interval, bootstrap, wide_console, write_json
+from paired import Interval, at_least, bootstrap, command_line, wide_console, write_json
 from rich.table import Table
 
 from lightning_gpuprof import GpuProfiler
@@ -213,16 +213,12 @@ def left_table(left: Sequence[Left]) -> Table:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=40)
+    parser = command_line("short_fit", __doc__, seed="of the order of the variants and of the bootstrap")
+    parser.add_argument("--rounds", type=at_least(1), default=40)
     parser.add_argument("--fits", type=int, default=200, help="in one process; 0 leaves that part out")
     parser.add_argument("--loggers", nargs="+", choices=tuple(LOGGERS), default=tuple(LOGGERS))
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the variants and of the bootstrap")
-    parser.add_argument("--json", type=Path, default=RESULTS / "short_fit.json", help="where the results go")
     parser.add_argument("--many", choices=tuple(VARIANTS), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error(f"--rounds must be at least 1, got {options.rounds}")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
@@ -243,7 +239,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results=[asdict(result) for result in results],
         left=[asdict(each) for each in left],
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

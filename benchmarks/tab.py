@@ -12,7 +12,6 @@ page of TensorBoard, which the frame is in. The server has nothing in memory: th
 they were just written. At the end many runs are opened, one after the other, and the memory of TensorBoard is read.
 """
 
-import argparse
 import shutil
 import statistics
 import subprocess
@@ -29,7 +28,7 @@ from urllib.parse import quote
 
 import long_run
 import psutil
-from paired import RESULTS, wide_console, write_json
+from paired import command_line, wide_console, write_json
 from playwright.sync_api import sync_playwright
 from rich.table import Table
 
@@ -192,11 +191,10 @@ def get(address: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line("tab", __doc__)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--json", type=Path, default=RESULTS / "tab.json")
     options = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:

@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 import trace_ours
 import trace_peers
-from paired import RESULTS, wide_console, write_json
+from paired import at_least, command_line, wide_console, write_json
 from rich.console import Console
 from trace_peers_environment import PEERS, python, why_not
 from trace_reading import MB, Reading
@@ -163,19 +163,14 @@ def show(found: Sequence[FileResult], targets: Sequence[Target], console: Consol
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = command_line("trace", __doc__, seed="of the order and of the bootstrap")
     parser.add_argument("--traces", type=Path, default=TRACES, help="folder of the recorded traces")
     parser.add_argument("--files", nargs="*", default=list(FILES), help="names in it, with or without .json.gz")
     parser.add_argument("--grown", type=float, metavar="MB", help="also a trace that is repeated up to this size")
-    parser.add_argument("--rounds", type=int, default=5, help="how often every reader reads a file")
-    parser.add_argument("--grown-rounds", type=int, default=1, help="the same of the grown one")
+    parser.add_argument("--rounds", type=at_least(1), default=5, help="how often every reader reads a file")
+    parser.add_argument("--grown-rounds", type=at_least(1), default=1, help="the same of the grown one")
     parser.add_argument("--readers", nargs="+", choices=READERS, default=list(DEFAULT_READERS))
-    parser.add_argument("--seed", type=int, default=0, help="of the order and of the bootstrap")
-    parser.add_argument("--json", type=Path, default=RESULTS / "trace.json", help="where the results go")
     options = parser.parse_args(arguments)
-    for name in ("rounds", "grown_rounds"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}")
     if options.traces == TRACES and not TRACES.is_dir():
         return options
     wanted = [*options.files, *([GROWN] if options.grown else [])]
@@ -224,7 +219,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results=[asdict(file) for file in found],
         targets=[{**asdict(target), "met": target.met} for target in targets],
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

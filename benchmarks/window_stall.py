@@ -36,7 +36,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from paired import RESULTS, Interval, Multiple, bootstrap, multiple, times, wide_console, write_json
+from paired import Interval, Multiple, at_least, bootstrap, command_line, multiple, times, wide_console, write_json
 from rich.console import Console
 from rich.table import Table
 from window_run import ACTIVE, VARIANTS, WARMUP, Settings, WindowRun
@@ -251,20 +251,17 @@ def as_table(results: Sequence[Result]) -> Table:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="how often every variant runs")
+    parser = command_line("window_stall", __doc__, seed="of the order of the variants and of the bootstrap")
+    parser.add_argument("--rounds", type=at_least(1), default=3, help="how often every variant runs")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=list(DEFAULT_VARIANTS))
-    parser.add_argument("--blocks", type=int, default=BLOCKS, help="size of the network: about 80 events a step each")
-    parser.add_argument("--before", type=int, default=20, help="steps before the window")
-    parser.add_argument("--after", type=int, default=60, help="steps after it")
+    parser.add_argument(
+        "--blocks", type=at_least(1), default=BLOCKS, help="size of the network: about 80 events a step each"
+    )
+    parser.add_argument("--before", type=at_least(SETTLING_STEPS + 3), default=20, help="steps before the window")
+    parser.add_argument("--after", type=at_least(BACK_STEPS + 2), default=60, help="steps after it")
     parser.add_argument("--with-end", action="store_true", help="also measure the end of the fit")
     parser.add_argument("--accelerator", choices=["cpu", "gpu"], default="cpu")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the variants and of the bootstrap")
-    parser.add_argument("--json", type=Path, default=RESULTS / "window_stall.json", help="where the results go")
     options = parser.parse_args(arguments)
-    for name, minimum in (("rounds", 1), ("blocks", 1), ("before", SETTLING_STEPS + 3), ("after", BACK_STEPS + 2)):
-        if getattr(options, name) < minimum:
-            parser.error(f"--{name} must be at least {minimum}, got {getattr(options, name)}")
     if options.accelerator == "gpu" and not torch.cuda.is_available():
         parser.error("--accelerator gpu needs a CUDA GPU, and torch finds none here")
     return options
@@ -300,7 +297,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         },
         results=[asdict(result) for result in results],
     )
-    console.print(f"written to {options.json}", markup=False)
     return 0
 
 

@@ -7,12 +7,12 @@ sure the step times are in ``uncertainty`` and ``resampling``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from lightning_gpuprof.analyze import conditions
 from lightning_gpuprof.analyze.comparison import changes, judging, notes, sampled
-from lightning_gpuprof.analyze.comparison.changes import Basis
 from lightning_gpuprof.analyze.comparison.finding_changes import expectation, finding_changes
-from lightning_gpuprof.analyze.comparison.judging import Pair
+from lightning_gpuprof.analyze.comparison.judging import Runs
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
 from lightning_gpuprof.analyze.comparison.uncertainty import draws_of
 from lightning_gpuprof.analyze.comparison.window_changes import window_changes
@@ -70,25 +70,17 @@ def compare(
     """
     differing = conditions.changes(before.run, after.run)
     unlike = _stage_obstacle(before, after) or conditions.obstacle(differing, allow)
-    draws = None if unlike else _draws(before, after, times)
-    training = (
-        judging.not_comparable("training", unlike)
-        if unlike
-        else judging.training(before, after, draws, threshold_ratio)
-    )
-    wall = (
-        judging.not_comparable("wall time of fit", unlike)
-        if unlike
-        else judging.wall(before, after, draws, threshold_ratio)
-    )
-    unequal = unlike or judging.step_work_obstacle(before, after)
-    basis = Basis(
-        draws=draws, obstacle=judging.steps_obstacle(before, after) or unequal, threshold_ratio=threshold_ratio
-    )
-    phases = changes.phases(before, after, basis)
-    mean_phases = changes.mean_phases(basis)
-    totals = changes.totals(before, after, basis, training, wall)
-    memory = changes.memory(before, after, Basis(draws=None, obstacle=unequal, threshold_ratio=threshold_ratio))
+    runs = Runs(before=before, after=after, threshold_ratio=threshold_ratio)
+    if not unlike:
+        runs = _with_draws(runs, times)
+    training = judging.not_comparable("training", unlike) if unlike else judging.training(runs)
+    wall = judging.not_comparable("wall time of fit", unlike) if unlike else judging.wall(runs)
+    unequal = unlike or judging.step_work_obstacle(runs)
+    obstacle = judging.steps_obstacle(runs) or unequal
+    phases = changes.phases(runs, obstacle)
+    mean_phases = changes.mean_phases(runs)
+    totals = changes.totals(runs, obstacle, training, wall)
+    memory = changes.memory(runs, unequal)
     host = sampled.host(before, after)
     windows = None if unlike else window_changes(before, after)
     outcome = _outcome(training, wall)
@@ -110,7 +102,7 @@ def compare(
         wall=wall,
         changes=totals,
         phases=phases,
-        parts=changes.parts(before, after),
+        parts=changes.parts(runs),
         findings=findings,
         predicted_speedup_max=predicted,
         conditions=differing[:MAX_CONDITIONS],
@@ -118,7 +110,7 @@ def compare(
         metrics=tuple(metrics) or DEFAULT_METRICS,
         threshold_ratio=threshold_ratio,
         cause=cause,
-        sources=None if draws is None else (draws[0].source, draws[1].source),
+        sources=None if runs.draws is None else (runs.draws[0].source, runs.draws[1].source),
         mean_phases=mean_phases,
         memory=memory,
         devices=sampled.devices(before, after),
@@ -137,12 +129,12 @@ def _stage_obstacle(before: Report, after: Report) -> str:
     return "" if stages[0] == stages[1] else f"one is a {stages[0]}, the other a {stages[1]}"
 
 
-def _draws(before: Report, after: Report, times: tuple[StepTimes | None, StepTimes | None]) -> Pair | None:
-    """Draws of both runs; None if the step times of one of them say nothing."""
-    if judging.steps_obstacle(before, after):
-        return None
-    first, second = draws_of(before, times[0], stream=0), draws_of(after, times[1], stream=1)
-    return None if first is None or second is None else (first, second)
+def _with_draws(runs: Runs, times: tuple[StepTimes | None, StepTimes | None]) -> Runs:
+    """Without draws if the step times of one of them say nothing."""
+    if judging.steps_obstacle(runs):
+        return runs
+    first, second = draws_of(runs.before, times[0], stream=0), draws_of(runs.after, times[1], stream=1)
+    return runs if first is None or second is None else replace(runs, draws=(first, second))
 
 
 def _exceeds_promise(

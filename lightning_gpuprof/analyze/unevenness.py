@@ -66,7 +66,7 @@ def level_change(metrics: Metrics) -> LevelChange | Unmeasured | None:
         return None
     fast = min(lasting, key=lambda level: level.period_ms)
     slow = max(levels, key=lambda level: (level.period_ms - fast.period_ms) * level.count)
-    change = None if slow is fast else speed_change(slow, fast)
+    change = None if slow is fast else _speed_change(slow, fast)
     if change is None:
         return None
     excess_ms = sum(max(0.0, level.period_ms - fast.period_ms) * level.count for level in levels) / steps
@@ -109,7 +109,7 @@ def growth(drift: Drift | None) -> Growth | Unmeasured | None:
     steps = sum(fifth.count for fifth in fifths)
     return Growth(
         drift=drift,
-        change=speed_change(last, first),
+        change=_speed_change(last, first),
         steps=steps,
         first_ms=first.period_ms,
         whole_ms=whole_ms,
@@ -119,16 +119,8 @@ def growth(drift: Drift | None) -> Growth | Unmeasured | None:
     )
 
 
-def speed_change(slow: Stretch, fast: Stretch) -> SpeedChange | None:
-    """Hold two parts of a run against each other.
-
-    Args:
-        slow: The slower part.
-        fast: The faster part.
-
-    Returns:
-        None if no phase is longer in the slow part.
-    """
+def _speed_change(slow: Stretch, fast: Stretch) -> SpeedChange | None:
+    """Hold two parts of a run against each other; None if no phase is longer in the slow one."""
     names: list[Phase] = sorted({*slow.phases_ms, *fast.phases_ms})
     change_ms = {name: slow.phases_ms.get(name, 0.0) - fast.phases_ms.get(name, 0.0) for name in names}
     phase = max(names, key=lambda name: change_ms[name], default=None)

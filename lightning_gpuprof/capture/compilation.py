@@ -56,15 +56,10 @@ def compilations_now() -> list[Any]:
     return list(given()) if given is not None else []
 
 
-def counts_since(before: Counters, now: Counters) -> dict[str, int]:
-    """What was counted between two looks, under names of ours; counters that stand still are left out.
-
-    Args:
-        before: Counters at the earlier look.
-        now: Counters at the later look.
-    """
+def _counts_since(before: Counters, now: Counters) -> dict[str, int]:
+    """What was counted between two looks, under names of ours; counters that stand still are left out."""
     found = {name: _difference(before, now, group, key) for name, (group, key) in _COUNTS.items()}
-    found["graph_breaks"] = sum(breaks_since(before, now).values())
+    found["graph_breaks"] = sum(_breaks_since(before, now).values())
     found["limit_hits"] = sum(
         _difference(before, now, "unimplemented", reason)
         for reason in now.get("unimplemented", {})
@@ -73,13 +68,8 @@ def counts_since(before: Counters, now: Counters) -> dict[str, int]:
     return {name: count for name, count in found.items() if count > 0}
 
 
-def breaks_since(before: Counters, now: Counters) -> dict[str, int]:
-    """Graph breaks between two looks: reason → how often, the most frequent.
-
-    Args:
-        before: Counters at the earlier look.
-        now: Counters at the later look.
-    """
+def _breaks_since(before: Counters, now: Counters) -> dict[str, int]:
+    """Graph breaks between two looks: reason → how often, the most frequent."""
     found: dict[str, int] = {}
     for text in now.get("graph_break", {}):
         count = _difference(before, now, "graph_break", text)
@@ -105,14 +95,12 @@ def short_reason(text: str) -> str:
     return whole if len(whole) <= MAX_REASON else f"{whole[: MAX_REASON - 3]}..."
 
 
-def to_record(noted: Any, epoch_to_run_ns: int) -> Compilation | None:
+def _to_record(noted: Any, epoch_to_run_ns: int) -> Compilation | None:
     """One of dynamo's notes as a record; None if it has no time, without which it belongs nowhere.
 
-    Args:
-        noted: A ``CompilationMetrics``.
-        epoch_to_run_ns: What to add to a calendar time for the run's clock.
+    ``epoch_to_run_ns`` makes a calendar time one of the run's clock.
     """
-    epoch_ns = start_epoch_ns(noted)
+    epoch_ns = _start_epoch_ns(noted)
     duration_ns = _ns(noted, "duration_us", "entire_frame_compile_time_s")
     if epoch_ns is None or duration_ns is None:
         return None
@@ -141,7 +129,7 @@ def to_record(noted: Any, epoch_to_run_ns: int) -> Compilation | None:
     )
 
 
-def start_epoch_ns(noted: Any) -> int | None:
+def _start_epoch_ns(noted: Any) -> int | None:
     """When a compilation began, in calendar time."""
     return _ns(noted, "start_time_us", "start_time")
 
@@ -218,10 +206,10 @@ class CompileSampler:
         if now is None:
             return ()
         records: list[Compilation | CompilerCounts] = [*self._new_compilations()]
-        counts = counts_since(self._before, now)
+        counts = _counts_since(self._before, now)
         if counts and (counts != self._reported or records):
             self._reported = counts
-            breaks = breaks_since(self._before, now)
+            breaks = _breaks_since(self._before, now)
             records.append(CompilerCounts(t_ns=t_ns, counts=counts, breaks=breaks, lost=self._lost))
         return records
 
@@ -236,8 +224,8 @@ class CompileSampler:
         first = next((index for index in range(len(noted), 0, -1) if noted[index - 1] is self._last), None)
         self._last, new = noted[-1], noted[first or 0 :]
         epoch_to_run_ns = self._now() - self._epoch_now()
-        if first is None and len(noted) >= MEMORY and (start_epoch_ns(noted[0]) or 0) >= self._since_epoch_ns:
+        if first is None and len(noted) >= MEMORY and (_start_epoch_ns(noted[0]) or 0) >= self._since_epoch_ns:
             self._lost += 1  # at least: how many is not known
-        ours = [note for note in new if (start_epoch_ns(note) or 0) >= self._since_epoch_ns]
-        records = (to_record(note, epoch_to_run_ns) for note in ours)
+        ours = [note for note in new if (_start_epoch_ns(note) or 0) >= self._since_epoch_ns]
+        records = (_to_record(note, epoch_to_run_ns) for note in ours)
         return [record for record in records if record is not None]

@@ -19,4 +19,4 @@ def test_every_mode_gets_as_many_turns_and_the_trainer_is_left_whole(tmp_path: P
 def test_too_few_steps_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         one_fit.main(["--steps", "100"])
-    assert "--steps must be at least 540, got 100" in capsys.readouterr().err
+    assert "--steps: must be at least 540, got 100" in capsys.readouterr().err

@@ -27,7 +27,10 @@ def test_medians_are_of_each_moment_and_leave_out_what_a_browser_does_not_tell()
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--steps", "10"], "--steps must be at least 1000, got 10"), (["--rounds", "0"], "--rounds must be at least 1")],
+    [
+        (["--steps", "10"], "--steps: must be at least 1000, got 10"),
+        (["--rounds", "0"], "--rounds: must be at least 1"),
+    ],
 )
 def test_settings_that_measure_nothing_are_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]

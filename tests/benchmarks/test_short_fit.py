@@ -26,4 +26,4 @@ def test_many_fits_leave_no_trainer_no_child_and_no_open_file() -> None:
 def test_no_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         short_fit.main(["--rounds", "0"])
-    assert "--rounds must be at least 1, got 0" in capsys.readouterr().err
+    assert "--rounds: must be at least 1, got 0" in capsys.readouterr().err

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze.comparison import too_few
-from lightning_gpuprof.analyze.comparison.judging import INTERVAL, Pair, noise, profiler_s
+from lightning_gpuprof.analyze.comparison.judging import INTERVAL, Runs, noise, profiler_s
 from lightning_gpuprof.analyze.comparison.resampling import Drawn
 from lightning_gpuprof.model.comparison import Better, Change, Judgement, Outcome
 from lightning_gpuprof.model.phases import PARTS, PHASES
@@ -27,17 +28,6 @@ NOTHING = Drawn(at=np.zeros(1))
 
 ONE_READING = "one measurement per run"
 NEEDS_JOURNALS = "its uncertainty is known from journals only: name the folders of both runs, not report.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Basis:
-    """What rows are judged by."""
-
-    draws: Pair | None
-    """None if the steps of the two cannot be held against each other."""
-    obstacle: str
-    """Why a step of one is not to be held against a step of the other; empty if it is."""
-    threshold_ratio: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +92,8 @@ def judged(
 def _judged(
     row: Change, measure: str, outcome: Outcome, better: Better, *, ends: tuple[float, float] | None = None, why: str
 ) -> Change:
-    return Change(
-        name=row.name,
-        unit=row.unit,
-        before=row.before,
-        after=row.after,
-        difference=row.difference,
+    return msgspec.structs.replace(
+        row,
         lower=None if ends is None else ends[0],
         upper=None if ends is None else ends[1],
         measure=measure,
@@ -117,20 +103,20 @@ def _judged(
     )
 
 
-def totals(before: Report, after: Report, basis: Basis, training: Judgement, wall: Judgement) -> tuple[Change, ...]:
+def totals(runs: Runs, obstacle: str, training: Judgement, wall: Judgement) -> tuple[Change, ...]:
     """Median, 95th percentile and mean of the step time, samples/s, wall time.
 
     Args:
-        before: Report of the earlier run.
-        after: Report of the later run.
-        basis: What to judge by.
+        runs: Both.
+        obstacle: Why a step of one is not to be held against a step of the other; empty if it is.
         training: Judgement of the throughput, for the row of samples/s.
         wall: Judgement of the wall time.
     """
+    before, after, draws = runs.before, runs.after, runs.draws
     periods = before.steps.period_ms, after.steps.period_ms
     medians = [period.median if period else None for period in periods]
     tails = [period.p95 if period else None for period in periods]
-    draws, (fell, rose) = basis.draws, _noises(before, after, basis)
+    fell, rose = _noises(runs)
     of_median = None if draws is None else _ends(draws[0].median_ms, draws[1].median_ms, medians)
     of_tail = None
     if draws is not None and draws[0].p95_ms is not None and draws[1].p95_ms is not None:
@@ -147,33 +133,33 @@ def totals(before: Report, after: Report, basis: Basis, training: Judgement, wal
             "step_time",
             least=(fell * (medians[0] or 0.0), rose * (medians[0] or 0.0)),
             ends=of_median,
-            obstacle=basis.obstacle,
+            obstacle=obstacle,
         ),
         judged(
             changed("p95 step time", "ms", *tails),
             "p95",
             least=(TAIL_FACTOR * fell * (tails[0] or 0.0), TAIL_FACTOR * rose * (tails[0] or 0.0)),
             ends=of_tail,
-            obstacle=basis.obstacle or ("" if of_tail else NEEDS_JOURNALS),
+            obstacle=obstacle or ("" if of_tail else NEEDS_JOURNALS),
         ),
         changed("mean step time", "ms", *(period.mean if period else None for period in periods)),
         rate,
-        *_walls(before, after, wall),
+        *_walls(runs, wall),
     )
 
 
-def _walls(before: Report, after: Report, wall: Judgement) -> Iterator[Change]:
+def _walls(runs: Runs, wall: Judgement) -> Iterator[Change]:
     """The wall time, and what is judged of it: without what the profiler itself took at start and end."""
-    row = changed("wall time", "s", before.wall.total_s, after.wall.total_s)
-    own_s = profiler_s(before, after)
+    totals_s = runs.before.wall.total_s, runs.after.wall.total_s
+    row = changed("wall time", "s", *totals_s)
+    own_s = profiler_s(runs)
     if any(own_s):
         yield row
-        sides = before.wall.total_s - own_s[0], after.wall.total_s - own_s[1]
-        row = changed("net wall time", "s", *sides)
+        row = changed("net wall time", "s", totals_s[0] - own_s[0], totals_s[1] - own_s[1])
     yield _judged(row, "wall", wall.outcome, "lower", why=wall.why)
 
 
-def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
+def phases(runs: Runs, obstacle: str) -> tuple[Change, ...]:
     """Median time per step of each phase.
 
     A change counts if it is at least the threshold's share of the step time, not of the phase, and its interval leaves
@@ -181,24 +167,24 @@ def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
     reports alone, only a change beyond the spread of the phase counts.
 
     Args:
-        before: Of the earlier run.
-        after: Of the later run.
-        basis: Draws of both runs and the threshold.
+        runs: Both.
+        obstacle: Why a step of one is not to be held against a step of the other; empty if it is.
     """
-    known = [{row.phase: row for row in report.phases} for report in (before, after)]
+    draws = runs.draws
+    known = [{row.phase: row for row in report.phases} for _, report in runs.named]
     sides = [{phase: row.median_ms for phase, row in rows.items()} for rows in known]
     shown = [phase for phase in PHASES if phase in sides[0] or phase in sides[1]]
-    period = before.steps.period_ms
-    fell, rose = _noises(before, after, basis)
+    period = runs.before.steps.period_ms
+    fell, rose = _noises(runs)
     whole = period.median if period else 0.0
     rows = []
     for phase in shown:
         values = [side.get(phase) for side in sides]
         ends = None
-        if basis.draws is not None and all(draws.source == "journal" for draws in basis.draws):
-            drawn = [draws.phases_ms.get(phase, NOTHING) for draws in basis.draws]
+        if draws is not None and all(side.source == "journal" for side in draws):
+            drawn = [side.phases_ms.get(phase, NOTHING) for side in draws]
             ends = _ends(drawn[0], drawn[1], values, among=len(shown))
-        elif basis.draws is not None:
+        elif draws is not None:
             ends = _ends_of_reports(known[0].get(phase), known[1].get(phase))
         rows.append(
             judged(
@@ -206,17 +192,17 @@ def phases(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
                 f"phase.{phase}",
                 least=(fell * whole, rose * whole),
                 ends=ends,
-                obstacle=basis.obstacle or ("" if ends else NEEDS_JOURNALS),
+                obstacle=obstacle or ("" if ends else NEEDS_JOURNALS),
             )
         )
     return tuple(rows)
 
 
-def mean_phases(basis: Basis) -> tuple[Change, ...]:
+def mean_phases(runs: Runs) -> tuple[Change, ...]:
     """Mean time per steady step of each phase, largest change first; empty unless both journals are there."""
-    if basis.draws is None or any(draws.source != "journal" for draws in basis.draws):
+    if runs.draws is None or any(side.source != "journal" for side in runs.draws):
         return ()
-    before, after = (draws.mean_phases_ms for draws in basis.draws)
+    before, after = (side.mean_phases_ms for side in runs.draws)
     rows = [
         changed(phase, "ms", before.get(phase, 0.0), after.get(phase, 0.0))
         for phase in PHASES
@@ -225,17 +211,9 @@ def mean_phases(basis: Basis) -> tuple[Change, ...]:
     return tuple(sorted(rows, key=lambda row: -abs(row.difference or 0.0)))
 
 
-def parts(before: Report, after: Report) -> tuple[Change, ...]:
-    """Wall time by part.
-
-    Args:
-        before: Of the earlier run.
-        after: Of the later run.
-
-    Returns:
-        Seconds of each part of either run.
-    """
-    sides = before.wall.parts, after.wall.parts
+def parts(runs: Runs) -> tuple[Change, ...]:
+    """Seconds of each part of the wall time of either run."""
+    sides = runs.before.wall.parts, runs.after.wall.parts
     return tuple(
         changed(part, "s", sides[0].get(part), sides[1].get(part))
         for part in PARTS
@@ -243,27 +221,26 @@ def parts(before: Report, after: Report) -> tuple[Change, ...]:
     )
 
 
-def memory(before: Report, after: Report, basis: Basis) -> tuple[Change, ...]:
+def memory(runs: Runs, obstacle: str) -> tuple[Change, ...]:
     """Peaks of the process and of torch's allocator on each device.
 
     Args:
-        before: Of the earlier run.
-        after: Of the later run.
-        basis: Draws of both runs and the threshold.
+        runs: Both.
+        obstacle: Why those of one are not to be held against those of the other; empty if they are.
     """
-    sides = [dict(_peaks(report)) for report in (before, after)]
+    sides = [dict(_peaks(report)) for _, report in runs.named]
     rows = []
     for name in dict.fromkeys((*sides[0], *sides[1])):
         values = [side.get(name) for side in sides]
         if not any(values):
             continue
-        least = max(basis.threshold_ratio * (values[0] or 0.0), MEMORY_FLOOR_BYTES)
+        least = max(runs.threshold_ratio * (values[0] or 0.0), MEMORY_FLOOR_BYTES)
         rows.append(
             judged(
                 changed(name, "bytes", *values),
                 f"memory.{name.replace(' ', '_')}",
                 least=(least, least),
-                obstacle=basis.obstacle,
+                obstacle=obstacle,
                 why=ONE_READING,
             )
         )
@@ -277,10 +254,9 @@ def _peaks(report: Report) -> Iterator[tuple[str, float | None]]:
         yield f"{device.name} reserved", device.reserved_peak_bytes
 
 
-def _noises(before: Report, after: Report, basis: Basis) -> tuple[float, float]:
+def _noises(runs: Runs) -> tuple[float, float]:
     """Shares of a time below which it does not count that it fell, or rose."""
-    fell = noise(before, after, basis.threshold_ratio, slower=False)
-    return 1 - math.exp(-fell), math.expm1(noise(before, after, basis.threshold_ratio, slower=True))
+    return 1 - math.exp(-noise(runs, slower=False)), math.expm1(noise(runs, slower=True))
 
 
 def _ends(before: Drawn, after: Drawn, values: list[float | None], *, among: int = 1) -> Ends | None:

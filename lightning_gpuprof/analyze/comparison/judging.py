@@ -10,7 +10,7 @@ run but had no CPU, as far as it changed in the direction of the difference, and
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -43,7 +43,22 @@ hold on 28 fresh pairs under a load that came and went: 16 were. It is no protec
 MIN_DRAW = 1e-3
 """Of the median draw: an interval drawn as a normal sample has a tail below 0, of which there is no logarithm."""
 
-Pair = tuple[Draws, Draws]
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """Two runs that are held against each other, and what they are judged by."""
+
+    before: Report
+    after: Report
+    draws: tuple[Draws, Draws] | None = None
+    """Of both; None if the steps of one say nothing, or cannot be held against those of the other."""
+    threshold_ratio: float
+    """Smallest change that counts, 0 to 1."""
+
+    @property
+    def named(self) -> tuple[tuple[str, Report], tuple[str, Report]]:
+        """Both, with what they are called in sentences."""
+        return ("earlier", self.before), ("later", self.after)
 
 
 def not_comparable(measure: str, why: str) -> Judgement:
@@ -56,16 +71,10 @@ def not_comparable(measure: str, why: str) -> Judgement:
     return Judgement(measure=measure, outcome="not comparable", why=why)
 
 
-def training(before: Report, after: Report, draws: Pair | None, threshold_ratio: float) -> Judgement:
-    """Judge the throughput of steady steps: samples/s where both know them, else the median step time.
-
-    Args:
-        before: Report of the earlier run.
-        after: Report of the later run.
-        draws: Of both; None if one of them has no steady step.
-        threshold_ratio: Smallest change that counts.
-    """
-    reason = steps_obstacle(before, after) or _step_work_difference(before, after)
+def training(runs: Runs) -> Judgement:
+    """Judge the throughput of steady steps: samples/s where both know them, else the median step time."""
+    before, after, draws = runs.before, runs.after, runs.draws
+    reason = steps_obstacle(runs) or _step_work_difference(runs)
     rate_before, rate_after = before.steps.samples_per_s, after.steps.samples_per_s
     measure = "samples/s" if rate_before and rate_after else "median step time"
     if reason or draws is None:
@@ -76,11 +85,11 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
     else:
         drawn = draws[0].median_ms, draws[1].median_ms
         speedup = _median(before) / _median(after)
-    floor = noise(before, after, threshold_ratio, slower=speedup < 1)
-    waits = _waits_words(cpu_waits(before, after))
+    floor = noise(runs, slower=speedup < 1)
+    waits = _waits_words(_cpu_waits(runs))
     few = too_few.interval_obstacle(*drawn)
     if few:
-        apart = "" if step_work_obstacle(before, after) else too_few.levels_words(*drawn)
+        apart = "" if step_work_obstacle(runs) else too_few.levels_words(*drawn)
         return _judged_of_few(measure, speedup, drawn, floor=floor, few=few, why=waits, apart=apart)
     speedups = _speedups(drawn[0].at, drawn[1].at)
     centre = float(np.median(speedups))
@@ -91,18 +100,13 @@ def training(before: Report, after: Report, draws: Pair | None, threshold_ratio:
     return _judged(measure, speedup, (low, high), floor=floor, why=waits)
 
 
-def cpu_waits(before: Report, after: Report) -> tuple[float, float] | None:
+def _cpu_waits(runs: Runs) -> tuple[float, float] | None:
     """Shares of the time that the main threads waited for a CPU, where other programs were there to take it.
 
-    Args:
-        before: Of the earlier run.
-        after: Of the later run.
-
-    Returns:
-        None if no others took CPUs beside either run, or it is not known.
+    None if no others took CPUs beside either run, or it is not known.
     """
     shares, others = [], []
-    for report in (before, after):
+    for _, report in runs.named:
         process, machine = report.host.process, report.host.machine
         if process is None or process.run_delay_ratio is None or machine is None or machine.cpu_others_cpus is None:
             return None
@@ -111,16 +115,14 @@ def cpu_waits(before: Report, after: Report) -> tuple[float, float] | None:
     return (shares[0], shares[1]) if max(others) > OTHERS_CPUS else None
 
 
-def noise(before: Report, after: Report, threshold_ratio: float, *, slower: bool) -> float:
+def noise(runs: Runs, *, slower: bool) -> float:
     """The threshold with what other programs' turns on the CPUs can explain, as a difference of logarithms.
 
     Args:
-        before: Report of the earlier run.
-        after: Report of the later run.
-        threshold_ratio: Smallest change that counts.
+        runs: Both.
         slower: Whether the later run is; waiting that changed the other way explains nothing.
     """
-    floor, waits = math.log1p(threshold_ratio), cpu_waits(before, after)
+    floor, waits = math.log1p(runs.threshold_ratio), _cpu_waits(runs)
     if waits is None:
         return floor
     longer = math.log((1 - waits[0]) / (1 - waits[1]))
@@ -136,14 +138,9 @@ def _waits_words(waits: tuple[float, float] | None) -> str:
     )
 
 
-def steps_obstacle(before: Report, after: Report) -> str:
-    """Why the step times of one of two runs say nothing; empty if both do.
-
-    Args:
-        before: Of the earlier run.
-        after: Of the later run.
-    """
-    for name, report in (("earlier", before), ("later", after)):
+def steps_obstacle(runs: Runs) -> str:
+    """Why the step times of one of two runs say nothing; empty if both do."""
+    for name, report in runs.named:
         if not report.validity.ok:
             caveats = "; ".join(report.validity.caveats) or "no reason given"
             return f"the measurement of the {name} run is not valid: {caveats}"
@@ -157,54 +154,44 @@ def steps_obstacle(before: Report, after: Report) -> str:
     return ""
 
 
-def _step_work_difference(before: Report, after: Report) -> str:
-    unequal = step_work_obstacle(before, after)
-    if not unequal or (before.steps.samples_per_s and after.steps.samples_per_s):
+def _step_work_difference(runs: Runs) -> str:
+    unequal = step_work_obstacle(runs)
+    if not unequal or (runs.before.steps.samples_per_s and runs.after.steps.samples_per_s):
         return ""
     return f"{unequal} and samples/s are not known for both"
 
 
-def step_work_obstacle(before: Report, after: Report) -> str:
-    """Why a step of one run is not the work of a step of the other; empty if nothing says so.
-
-    Args:
-        before: Of the earlier run.
-        after: Of the later run.
-    """
-    ranks = ranks_of(before), ranks_of(after)
+def step_work_obstacle(runs: Runs) -> str:
+    """Why a step of one run is not the work of a step of the other; empty if nothing says so."""
+    ranks = ranks_of(runs.before), ranks_of(runs.after)
     if ranks[0] != ranks[1]:
         return f"the runs have {ranks[0]} and {ranks[1]} ranks"
-    sizes = batch_size(before), batch_size(after)
+    sizes = batch_size(runs.before), batch_size(runs.after)
     if None not in sizes and sizes[0] != sizes[1]:
         return f"the batch sizes differ ({sizes[0]:g} and {sizes[1]:g})"
     return ""
 
 
-def wall(before: Report, after: Report, draws: Pair | None, threshold_ratio: float) -> Judgement:
+def wall(runs: Runs) -> Judgement:
     """Judge the wall time of the whole stage; the profiler's own time at start and end is left out.
 
-    Args:
-        before: Report of the earlier run.
-        after: Report of the later run.
-        draws: Of both; None if one of them has no steady step.
-        threshold_ratio: Smallest change that counts; below 0.2 s nothing does.
+    Below 0.2 s no change counts.
     """
+    before, after, draws = runs.before, runs.after, runs.draws
     measure = "wall time of fit"
     reason = _wall_obstacle(before, after)
     if reason:
         return not_comparable(measure, reason)
-    own_s = profiler_s(before, after)
+    own_s = profiler_s(runs)
     net_s = before.wall.total_s - own_s[0], after.wall.total_s - own_s[1]
-    floor = max(
-        noise(before, after, threshold_ratio, slower=net_s[1] > net_s[0]), math.log1p(WALL_NOISE_FLOOR_S / min(net_s))
-    )
+    floor = max(noise(runs, slower=net_s[1] > net_s[0]), math.log1p(WALL_NOISE_FLOOR_S / min(net_s)))
     why = "one measurement per run: repeat both to be sure of a small difference"
     if any(own_s):
         why = f"without the profiler's own {own_s[0]:.3g} s and {own_s[1]:.3g} s at start and end; {why}"
     speedup = net_s[0] / net_s[1]
     if draws is not None and (few := too_few.interval_obstacle(*(means := (draws[0].mean_ms, draws[1].mean_ms)))):
         sides = [_wall_drawn(one, report, net) for one, report, net in zip(means, (before, after), net_s, strict=True)]
-        apart = "" if step_work_obstacle(before, after) else too_few.levels_words(*means)
+        apart = "" if step_work_obstacle(runs) else too_few.levels_words(*means)
         return _judged_of_few(measure, speedup, (sides[0], sides[1]), floor=floor, few=few, why=why, apart=apart)
     errors = [
         _wall_relative_error(report, draws[side].mean_ms if draws and draws[side].source == "journal" else None)
@@ -244,17 +231,10 @@ def _speedups(before_ms: Floats, after_ms: Floats) -> Floats:
     return np.asarray(sides[0] - sides[1], np.float64)
 
 
-def profiler_s(before: Report, after: Report) -> tuple[float, float]:
-    """What the profiler itself took outside the steps; 0 for both if it is not known of one, or impossible.
-
-    Args:
-        before: Of the earlier run.
-        after: Of the later run.
-
-    Returns:
-        Seconds in the earlier and in the later run.
-    """
-    first, second = (report.overhead.get("hooks_s") for report in (before, after))
+def profiler_s(runs: Runs) -> tuple[float, float]:
+    """Seconds that the profiler itself took outside the steps; 0 for both if it is not known of one, or impossible."""
+    before, after = runs.before, runs.after
+    first, second = before.overhead.get("hooks_s"), after.overhead.get("hooks_s")
     if first is None or second is None:
         return 0.0, 0.0
     possible = 0 <= first < before.wall.total_s and 0 <= second < after.wall.total_s
