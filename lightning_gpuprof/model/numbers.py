@@ -261,6 +261,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def round_number(value: int, *, down: bool = False) -> int:
+    """The next number that people set: 46 -> 50, 420 -> 500; numbers up to ten stay.
+
+    Args:
+        value: At least 1.
+        down: The one before instead.
+    """
+    unit = 10 ** max(0, len(str(value)) - (1 if value > 10 else 2))
+    candidates = [digit * unit for digit in (1, 2, 3, 4, 5, 6, 8, 10)] if value > 10 else [value]
+    return max(c for c in candidates if c <= value) if down else min(c for c in candidates if c >= value)
+
+
 def amount(value: float) -> str:
     """A number with four significant digits: ``239.3``, ``12,350``."""
     if not math.isfinite(value):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from lightning_gpuprof.model.numbers import round_number
 from lightning_gpuprof.rules.base import Change, Metrics, Value, possible
 
 LOG_EVERY = 50
@@ -71,9 +72,9 @@ def most_every(metrics: Metrics, steps: int) -> int:
 
     Args:
         metrics: Metrics of the run.
-        steps: What would be best in a long run.
+        steps: What would be best in a long run; it is rounded up.
     """
-    return max(2, min(steps, metrics.steps.optimizer_steps // 2))
+    return max(2, min(round_number(steps), round_number(max(1, metrics.steps.optimizer_steps // 2), down=True)))
 
 
 def logging_change(metrics: Metrics, rarer: int) -> Change | None:
@@ -95,22 +96,45 @@ def logging_change(metrics: Metrics, rarer: int) -> Change | None:
 
 
 def checkpoint_change(metrics: Metrics, rarer: int, *, otherwise: int) -> Change:
-    """A ModelCheckpoint that saves this many times less often, by its cadence, and once in the run at least.
+    """A ModelCheckpoint that saves about this many times less often, by its cadence, and once in the run at least.
 
     Args:
         metrics: The run.
         rarer: How many times.
         otherwise: Steps between two checkpoints where no cadence is known.
     """
-    length = {"every_n_epochs": len(metrics.epoch_starts), "every_n_train_steps": metrics.steps.optimizer_steps}
-    for name, most in length.items():
+    for name, most in _lengths(metrics).items():
         now = metrics.condition(f"trainer.checkpoint_{name}")
         if isinstance(now, int) and now > 0:
-            then = min(now * rarer, max(2 * now, most))
-            return Change(call="ModelCheckpoint", arguments={name: then}, before={name: now})
+            then = min(round_number(now * rarer), round_number(max(1, most), down=True))
+            arguments: dict[str, Value] = {name: then if then > now else 2 * now}
+            return Change(call="ModelCheckpoint", arguments=arguments, before={name: now})
     interval_s = metrics.condition("trainer.checkpoint_train_time_interval_s")
     if isinstance(interval_s, (int, float)) and possible(interval_s) and interval_s > 0:  # it excludes the others
         then_s = math.ceil(min(interval_s * rarer, max(2 * interval_s, metrics.wall.total_s)))
         delta = f"minutes={math.ceil(then_s / 60)}" if then_s >= 120 else f"seconds={then_s}"
         return Change(add=(f"ModelCheckpoint(..., train_time_interval=timedelta({delta}))",))
-    return Change(call="ModelCheckpoint", arguments={"every_n_train_steps": otherwise})
+    most = round_number(max(1, metrics.steps.optimizer_steps), down=True)
+    return Change(call="ModelCheckpoint", arguments={"every_n_train_steps": min(round_number(otherwise), most)})
+
+
+def checkpoints_after(metrics: Metrics, change: Change, count: int, rarer: int) -> int:
+    """How many checkpoints the run has with the change, if it writes as many at a time as now; 0: it would end before.
+
+    Args:
+        metrics: The run.
+        change: As :func:`checkpoint_change` has it.
+        count: How many it has now.
+        rarer: How many times less often it was meant to save.
+    """
+    for name, most in _lengths(metrics).items():
+        now, then = change.before.get(name), change.arguments.get(name)
+        if isinstance(then, int):
+            times = most // now if isinstance(now, int) else count
+            return round(count / max(1, times) * (most // then))
+    return math.ceil(count / rarer)
+
+
+def _lengths(metrics: Metrics) -> dict[str, int]:
+    """What a cadence counts, and how much of that the run has."""
+    return {"every_n_epochs": len(metrics.epoch_starts), "every_n_train_steps": metrics.steps.optimizer_steps}

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.numbers import counted, cpus, listed, millis, numbered, percent, seconds
+from lightning_gpuprof.model.numbers import counted, cpus, listed, millis, numbered, percent, round_number, seconds
 
 
 @pytest.mark.parametrize(
@@ -144,3 +144,12 @@ def test_a_change_has_a_sign_unless_it_is_next_to_nothing(change: float | None, 
 )
 def test_things_are_named_by_their_numbers(numbers: list[int], said: str) -> None:
     assert numbered("rank", numbers) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "up", "down"),
+    [(1, 1, 1), (7, 7, 7), (10, 10, 10), (11, 20, 10), (46, 50, 40), (420, 500, 400), (96, 100, 80)],
+)
+def test_settings_are_numbers_that_people_choose(value: int, up: int, down: int) -> None:
+    assert round_number(value) == up
+    assert round_number(value, down=True) == down

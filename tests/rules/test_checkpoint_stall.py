@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import pytest
 from findings_builder import fired
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from metrics_builder import build
 
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.loop.checkpoint_stall import CheckpointStall
 from lightning_gpuprof.rules.verdict import decide
@@ -34,3 +38,31 @@ def test_one_checkpoint_beside_a_long_validation_is_not_judged(total_s: float, t
 def test_one_checkpoint_that_takes_a_moment_is_not_judged() -> None:
     with pytest.raises(MissingSignal, match="1 checkpoint took"):
         RULE.check(build(steps=12, steady=10, epochs=1, validation=(0, 0.0), checkpoint=(1, 0.9)))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(every=st.integers(1, 400), steps=st.integers(100, 5000), each_s=st.floats(1e-3, 1.0), twice=st.booleans())
+def test_advice_that_was_followed_silences_the_rule(every: int, steps: int, each_s: float, twice: bool) -> None:
+    """``twice``: each time ``last.ckpt`` is written as well."""
+
+    def saving(every: int) -> Metrics:
+        count = (1 + twice) * (steps // every)
+        run: dict[str, Value] = {"trainer.checkpoint_every_n_train_steps": every}
+        return build(steps=steps, epochs=1, validation=(0, 0.0), checkpoint=(count, count * each_s), run=run)
+
+    metrics = saving(every)
+    found = RULE.check(metrics) if metrics.checkpoint.count >= 2 else None
+    if found is None or found.change is None:
+        return
+    then = found.change.arguments["every_n_train_steps"]
+    assert isinstance(then, int)
+    assert every < then <= steps
+    assert str(then).rstrip("0") in {str(digit) for digit in range(1, 10)}
+    after = saving(then)
+    assert f"{after.checkpoint.count:,} times in the run" in found.advice or "once in the run" in found.advice
+    assert ("once in the run" in found.advice) is (after.checkpoint.count == 1)
+    if steps // then > 1:
+        assert RULE.check(after) is None
+    assert found.gain is not None
+    saved_s = metrics.checkpoint.total_s - after.checkpoint.total_s
+    assert found.gain.saved_ms_per_step == pytest.approx(saved_s * 1e3 / steps)

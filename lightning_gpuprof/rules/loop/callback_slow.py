@@ -69,18 +69,18 @@ class CallbackSlow(BaseRule):
 
     examples = (
         fires("one sleeps 20 of 37 ms", "critical", "20.0 ms ... begin Slow.on_train_batch", saves_ms=20.0, **_SLOW),
-        fires("it has a batch index", "critical", "Run it every 54 batches ... `if batch_idx % 54:", **_SLOW),
-        fires("it has none", "critical", "global_step % 54", **_costs(20.0, "EMA{}", "on_before_zero_grad")),
+        fires("it has a batch index", "critical", "Run it every 60 batches ... `if batch_idx % 60:", **_SLOW),
+        fires("it has none", "critical", "global_step % 60", **_costs(20.0, "EMA{}", "on_before_zero_grad")),
         fires(
             "the module has none",
             "critical",
-            "Net takes 20.0 ms ... begin Net.on_after_backward with `if self.global_step % 54: return`",
+            "Net takes 20.0 ms ... begin Net.on_after_backward with `if self.global_step % 60: return`",
             lacks="Callback Net",
             **_costs(20.0, "Net", "on_after_backward"),
             run={"model.class": "Net"},
         ),
-        fires("validation was run", "critical", "batch_idx % 54: return ... on_validation_epoch_end", **_VALIDATING),
-        fires("the bar is slow", "critical", "refresh_rate=23)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
+        fires("validation was run", "critical", "batch_idx % 60: return ... on_validation_epoch_end", **_VALIDATING),
+        fires("the bar is slow", "critical", "refresh_rate=30)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
         fires("two are slow", "critical", "AlsoSlow 12 %", times_ms={"callbacks": 30.0}, callbacks_ms=_TWO),
         fires("the module's own hooks are", "critical", "Hooks of Net", times_ms={"callbacks": 30.0}),
         fires("what the GPU does is not known", "info", "Slow takes", **_SLOW, run={"device.type": "cuda"}),

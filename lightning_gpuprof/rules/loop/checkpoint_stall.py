@@ -6,8 +6,8 @@ A checkpoint is collected, serialised and written while no step runs. No single 
 ## How it is measured
 The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without set-up and tear-down. Two
 checkpoints are needed, as the first may pay for folders and caches, or one that takes half of the run and a second. The
-proposed factor k brings the share to 1 %, is at most 100, and applies to the cadence that is set. The gain is (1 - 1/k)
-of the time, spread over all steps.
+proposed cadence brings the share to 1 %, rounded up, and leaves at least one checkpoint in the run. The gain is the
+time of the checkpoints that it leaves out, spread over all steps.
 
 ## When it is wrong
 - Rarer checkpoints lose more work when a run dies: weigh it against the share.
@@ -27,7 +27,7 @@ from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Evidence, Finding, MissingSignal, threshold
-from lightning_gpuprof.rules.callbacks import checkpoint_change
+from lightning_gpuprof.rules.callbacks import checkpoint_change, checkpoints_after
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 
@@ -48,14 +48,15 @@ class CheckpointStall(StallRule):
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time")
     least_count: int = threshold(2, source="heuristic: the first save pays for caches and folders")
     wanted_ratio: float = threshold(0.01, source="heuristic: what checkpoints may cost")
-    most_times_rarer: int = threshold(100, source="heuristic")
+    most_times_rarer: int = threshold(1000, source="heuristic")
 
     examples = (
         fires("20 take 6 s", "critical", "once in the run, not 20 times", saves_ms=14.25, checkpoint=(20, 6.0)),
         fires("no plugin is set", "critical", "every_n_train_steps=400). ... AsyncCheckpointIO", checkpoint=(20, 6.0)),
         fires("every epoch saves", "critical", "every_n_epochs=20", epochs=20, checkpoint=(20, 6.0), run=_EPOCHS),
         fires("every 20 steps save", "critical", "every_n_train_steps=400", checkpoint=(20, 6.0), run=_STEPS),
-        fires("they take less of it", "info", "Save 7 times less often", checkpoint=(20, 1.3)),
+        fires("they take less of it", "info", "Save 2 times in the run, not 20 times", checkpoint=(20, 1.3)),
+        fires("a cadence is rounded", "info", "every_n_train_steps=200)", checkpoint=(20, 1.3), run=_STEPS),
         fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
         fires("weights, in the background", "critical", "Save once", lacks=" Or ", checkpoint=(20, 6.0), run=_CHEAP),
         fires(
@@ -84,14 +85,15 @@ class CheckpointStall(StallRule):
                 f"{counted(checkpoint.count, 'checkpoint')} took {percent(ratio)} of the wall time, but "
                 f"{self.least_count} are needed to tell a slow write from a first one"
             )
-        single = checkpoint.count == 1
-        saved = stall.cost.part(1.0 if single else 1 - 1 / stall.rarer)
+        steps = math.ceil(metrics.steps.optimizer_steps * stall.rarer / checkpoint.count)
+        change = checkpoint_change(metrics, stall.rarer, otherwise=steps)
+        left = checkpoints_after(metrics, change, checkpoint.count, stall.rarer)
+        single = left == 0 or checkpoint.count == 1
+        rarer, left = (None, 0) if single else (change, left)
+        saved = stall.cost.part(max(0.0, 1 - left / checkpoint.count))
         if not saved.is_worth():
             return None
-        steps = math.ceil(metrics.steps.optimizer_steps * stall.rarer / checkpoint.count)
-        rarer = None if single else checkpoint_change(metrics, stall.rarer, otherwise=steps)
-        once = f"once in the run, not {checkpoint.count:,} times"
-        often = once if stall.remains_once else f"{stall.rarer} times less often"
+        often = f"{'once' if left == 1 else f'{left:,} times'} in the run, not {checkpoint.count:,} times"
         ways = [] if rarer is None else [f"{often}: {rarer.added[0]}"]
         ways += _cheaper(metrics)
         if single:
