@@ -493,12 +493,12 @@ def _host_compute(
         passes=sum(s.lower_ratio for s in shares.values()) - blocked_ratio >= COMPUTE_RATIO,
         words=f"{percent(min(1.0, total_ms / period_ms))} of the step is the model's own work "
         f"({listed(named or ['nothing'])} of {millis(period_ms)}"
-        f"{foreign if foreign_ratio >= HOST_RATIO else ''}); {_whose_work(metrics)}",
+        f"{foreign if foreign_ratio >= HOST_RATIO else ''}){_whose_work(metrics)}",
     )
 
 
 def _whose_work(metrics: Metrics) -> str:
     if metrics.is_cpu_only:
-        return "on the CPU, compute is the host's work"
+        return ""
     device = metrics.condition("device.type") or "device"
-    return f"whether the host or the {device} sets the pace in it was not measured"
+    return f"; whether the host or the {device} sets the pace in it was not measured"

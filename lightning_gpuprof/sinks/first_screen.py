@@ -31,8 +31,9 @@ MAX_TWO_SENTENCES = 220
 """Characters; a finding without a change in code is explained by two sentences, if they are no longer."""
 NOISY_RATIO = 0.10
 """Half the interval of the median over the median: above it the median is not known well enough to rely on it."""
-MISLEADING_RATIO = 0.5
-"""Part of the run that a fix saves, over the part of a step: below it the headline says both."""
+MISLEADING_RATIO, MISLEADING_FACTOR = 0.5, 1.5
+"""Part of the run that a fix saves, over the part of a step, and the other way round speed-ups: beyond one of them the
+headline says both."""
 MANY_RATIO = 0.25
 """Checks that could not be made, of those that apply: above it a report without findings may not know what it missed.
 Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is above."""
@@ -45,7 +46,7 @@ PHASE_WORDS: Mapping[str, str] = {
     "sync": "waiting for ranks",
     "epoch_gap": "between epochs",
     "sanity": "sanity check",
-    SLOW_STEPS: "unusually slow steps",
+    SLOW_STEPS: "extra of slow steps",
 }
 """What people call a phase or a part of the wall time, where its own name does not say it."""
 
@@ -54,7 +55,7 @@ CAUSE_WORDS: Mapping[str, str] = {
     "late launches": "GPU waits for launches",
     "host at other work": "GPU waits for the host",
     "waits for tensors of the host": "copies of host tensors",
-    "waits of the code": "host waits for the GPU",
+    "waits of the code": "GPU idle after waits of the host",
     "waits of the gradient scaler": "gradient scaler waits for the GPU",
     "waits of the progress bar": "progress bar waits for the GPU",
     "communication": "waiting in collectives",
@@ -62,12 +63,16 @@ CAUSE_WORDS: Mapping[str, str] = {
 }
 """What people call the part of a step that a finding claims, where its own name does not say it."""
 
+MISSING_RATIO = 0.05
+"""Of the median step: where the medians of the phases miss more of it, times vary."""
 _MIN_SHOWN_RATIO = 0.02
 """Phases with less of the step are one segment."""
 _BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
 _OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
 _SAME_FOR_ALL = ("/", "lightning_logs")
 """Folders that have this name in each project."""
+MIN_PART_RATIO = 0.01
+"""Parts of the run below it are not named."""
 _VERSION = re.compile(r"(version_|.*[-_]v?)(\d+)")
 
 
@@ -142,6 +147,12 @@ class CheckList:
         said += [f"{n} do{'es' if n == 1 else ''} not apply"] if (n := len(self.not_applicable)) else []
         return ", ".join(said)
 
+    @property
+    def misses_many(self) -> bool:
+        """Whether so many could not be made that a report without findings may not know what it missed."""
+        made = self.found + len(self.passed)
+        return len(self.not_made) > MANY_RATIO * (made + len(self.not_made))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Likely:
@@ -180,6 +191,8 @@ class FirstScreen:
     cause: str
     """What it is that the fix saves, where no segment has its name: it is a part of several. Else empty."""
     saved_ms: float | None
+    claimed_ms: float | None
+    """What the cause itself takes of ``saved_ms``, at most; None: no gain is known."""
     speedup: float | None
     """``today`` over ``after``."""
     wall_s: float
@@ -187,6 +200,8 @@ class FirstScreen:
     fix: Fix | None
     proof: str
     """A command; empty where there is nothing to prove."""
+    outside: str
+    """What of the run is not in its steps: ``outside the steps: setup 2.00 s of 2.23 s``; empty if next to nothing."""
     tried: str
     """What ``gpuprof try`` measured of the fix; empty where nobody tried."""
     opportunities: tuple[Opportunity, ...]
@@ -231,11 +246,13 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         likely=words,
         cause="" if today is None or after is None or claim is None else _cause(today, claim),
         saved_ms=saved_ms,
+        claimed_ms=None if gain is None else gain.saved_ms_per_step,
         speedup=times,
         wall_s=report.wall.total_s,
         wall_after_s=wall_after_s,
         fix=None if first is None else fix_of(first, report.run),
         proof="" if first is None else proof(folder),
+        outside=_outside_steps(report),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
         opportunities=_opportunities(report.findings, gained, times),
         checks=CheckList(
@@ -256,7 +273,7 @@ def reliability(report: Report) -> Reliability:
     known = f"{numbers.count(steps.steady_count)} steady steps"
     around = _uncertainty(report)
     if around is not None:
-        known += f", ±{round(100 * around, 1):g} %"
+        known += f", step time ±{round(100 * around, 1):g} %"
     if not report.validity.ok:
         return Reliability(kind="conditional", words=f"incomplete recording ({known})", details=caveats)
     if report.validity.conditional:
@@ -266,7 +283,8 @@ def reliability(report: Report) -> Reliability:
     if not_made := _not_made(report):
         why, rules = max(wording.by_reason(report.not_evaluated), key=lambda group: len(group[1]))
         most = f"{len(rules)} check{'' if len(rules) == 1 else 's'} could not be made: {why}."
-        return Reliability(kind="conditional", words=f"{not_made} ({known})", details=(most, *caveats))
+        holds = "what was found holds; " if report.findings else ""
+        return Reliability(kind="conditional", words=f"{holds}{not_made} ({known})", details=(most, *caveats))
     return Reliability(kind="ok", words=f"reliable ({known})", details=caveats)
 
 
@@ -282,6 +300,16 @@ def _uncertainty(report: Report) -> float | None:
     """Half the interval of the median step time over the median."""
     ends, period = report.steps.period_median_interval_ms, report.steps.period_ms
     return None if ends is None or period is None or period.median <= 0 else (ends[1] - ends[0]) / 2 / period.median
+
+
+def _outside_steps(report: Report) -> str:
+    total, inside = report.wall.total_s, STEP_PARTS[wording.stage(report)]
+    parts = [
+        f"{PHASE_WORDS.get(part, part)} {numbers.seconds(seconds)}"
+        for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
+        if part != inside and seconds >= MIN_PART_RATIO * total > 0
+    ]
+    return f"outside the steps: {', '.join(parts[:4])} of {numbers.seconds(total)}" if parts else ""
 
 
 def _too_little(report: Report) -> str:
@@ -404,15 +432,16 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
     if reliability(report).kind == "conditional":
         why = _not_made(report)
         return f"No finding{left}, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}"
-    return f"Nothing to gain above {100 * MIN_GAIN_RATIO:.0f} %{left}."
+    return f"Healthy: no fix would gain more than {100 * MIN_GAIN_RATIO:.0f} %{left}."
 
 
 def _run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None) -> str:
     """What faster steps are for the whole run, where that is far less."""
     if times is None or wall_after_s is None or not 0 < wall_after_s <= wall_s:
         return ""
-    far_less = 1 - wall_after_s / wall_s < MISLEADING_RATIO * (1 - 1 / times)
-    return f", the whole run only {faster(wall_s / wall_after_s)}" if far_less else ""
+    of_run = wall_s / wall_after_s
+    far_less = 1 - 1 / of_run < MISLEADING_RATIO * (1 - 1 / times) or times > MISLEADING_FACTOR * of_run
+    return f", the whole run {faster(of_run)}" if far_less else ""
 
 
 def _too_short(report: Report) -> bool:
@@ -461,7 +490,7 @@ def _step_times(report: Report, period_ms: float, always: str | None) -> dict[st
         if row.ordinary_ms is not None and row.phase != always and row.ordinary_ms > medians.get(row.phase, 0.0)
     }
     missing_ms, known_ms = period_ms - sum(medians.values()), sum(longer.values())
-    if missing_ms <= 0 or known_ms <= 0:
+    if missing_ms <= MISSING_RATIO * period_ms or known_ms <= 0:
         return medians
     return medians | {key: medians.get(key, 0.0) + missing_ms * ms / known_ms for key, ms in longer.items()}
 

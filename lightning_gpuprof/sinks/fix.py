@@ -14,6 +14,7 @@ from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.yaml_change import yaml_change
 
 SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9])")
+_ELIDED = re.compile(r"^[\w.]+\(\.\.\., (.*)\)$")
 _EFFECTS: Mapping[str, str] = {
     "accumulate_grad_batches": "The optimizer then steps less often.",
     "batch_size": "A larger batch may need another learning rate.",
@@ -49,6 +50,15 @@ class Fix:
     """Reason of a number in the diff, a sentence; empty: not known."""
     effect: str = ""
     """What else the change does, a sentence."""
+
+    is_pattern: bool = False
+    """Whether the lines stand for the user's own, which are not known: there is nothing to copy."""
+
+    @property
+    def copied(self) -> str:
+        """What a button copies: of a call with an ellipsis the arguments; empty where it is a pattern."""
+        lines = (_ELIDED.sub(r"\1", line) for line in (*self.inside, *self.added))
+        return "" if self.is_pattern else "\n".join(lines)
 
     @property
     def diff(self) -> tuple[tuple[str, str], ...]:
@@ -88,7 +98,13 @@ def fix_of(finding: Finding, run: Mapping[str, Value]) -> Fix:
         if by is not None and (own := _in_own_code(str(by), change)) is not None:
             removed, added = own
     return Fix(
-        where=plain.name(where), removed=_lines(removed), added=_lines(added), advice=advice, why=why, effect=effect
+        where=plain.name(where),
+        removed=_lines(removed),
+        added=_lines(added),
+        advice=advice,
+        why=why,
+        effect=effect,
+        is_pattern=bool(change.line and change.removed and not change.call),
     )
 
 

@@ -20,7 +20,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import Severity
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, STEP_PARTS
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import first_screen, memory_tables, plain, wording
+from lightning_gpuprof.sinks import first_screen, memory_tables, plain
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
 from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, StepBar
 from lightning_gpuprof.sinks.terminal_text import command, indented, labelled, sentence_text
@@ -36,8 +36,6 @@ LONGEST_LINES = 2
 """Of a sentence; all of it is under ``--all``."""
 LABEL_WIDTH = 11
 """Columns before a sentence."""
-MIN_PART_RATIO = 0.01
-"""Parts of the run below it are not named."""
 TABLE_WIDTH = 40
 """Columns of the labels and numbers beside a bar."""
 
@@ -100,7 +98,7 @@ class _Screen:
         screen, report = self.screen, self.report
         parts = [*_head(screen, width), *_notes(screen, report, width)]
         if screen.severity is not None:
-            parts += [Text(""), *_bars(screen), *([] if "outside" in left_out else _outside_steps(report))]
+            parts += [Text(""), *_bars(screen), *_lines(screen.outside if "outside" not in left_out else "")]
             parts += _other_opportunities(
                 screen, 0 if "others" in left_out else 1 if "second" in left_out else MAX_OTHERS
             )
@@ -164,7 +162,7 @@ def _cause(screen: FirstScreen) -> list[RenderableType]:
     if not screen.cause or screen.today is None or screen.saved_ms is None:
         return []
     share = numbers.percent(screen.saved_ms / screen.today.ms)
-    return [_line(f"of which {screen.cause}: {numbers.significant(screen.saved_ms)} ms, {share}")]
+    return [_line(f"saved by the fix: {screen.cause} {numbers.significant(screen.saved_ms)} ms, {share}")]
 
 
 class _Segments:
@@ -205,17 +203,6 @@ def _one_line(bar: StepBar, width: int) -> str:
             break
         line += part
     return line
-
-
-def _outside_steps(report: Report) -> list[RenderableType]:
-    """What is not in the steps."""
-    total, inside = report.wall.total_s, STEP_PARTS[wording.stage(report)]
-    parts = [
-        f"{first_screen.PHASE_WORDS.get(part, part)} {numbers.seconds(seconds)}"
-        for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
-        if part != inside and seconds >= MIN_PART_RATIO * total > 0
-    ]
-    return [_line(f"outside the steps: {', '.join(parts[:4])} of {numbers.seconds(total)}")] if parts else []
 
 
 def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]:
@@ -297,6 +284,10 @@ def _relative_paths(text: str) -> str:
     """Paths as the reader would type them here."""
     here = str(Path.cwd())
     return " ".join("." if word == here else word.removeprefix(f"{here}{os.sep}") for word in text.split(" "))
+
+
+def _lines(text: str) -> list[RenderableType]:
+    return [_line(text)] if text else []
 
 
 def _line(text: str) -> RenderableType:

@@ -35,6 +35,6 @@ def test_a_report_of_a_computed_run_can_be_trusted(case: Any, tmp_path: Path) ->
         assert screen.after is not None
     if not screen.opportunities:
         sure = screen.reliability.kind == "ok"
-        assert screen.headline.startswith("Nothing to gain above 3 %." if sure else "No finding, but")
+        assert screen.headline.startswith("Healthy: no fix would gain more than 3 %." if sure else "No finding, but")
     elif screen.severity is None:
         assert f"{len(screen.opportunities)} hint" in screen.headline

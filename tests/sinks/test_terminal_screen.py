@@ -88,7 +88,7 @@ def test_bars_are_shares_of_the_step() -> None:
 
 def test_a_healthy_run_says_what_was_checked() -> None:
     text = drawn(healthy())
-    assert " OK   Nothing to gain above 3 %." in text or " CONDITIONAL   No finding" in text
+    assert " OK   Healthy: no fix would gain more than 3 %." in text or " CONDITIONAL   No finding" in text
     assert "2 checks passed" in text
 
 

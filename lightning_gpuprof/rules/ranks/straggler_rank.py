@@ -124,15 +124,16 @@ class StragglerRank(RankRule):
             return rare or self._late_in_validation(metrics, times)
         one = len(late.ranks) == 1
         whose = "it" if one else "one of them"
-        name, others = times.late_name, len(times.ranks) - len(late.ranks)
-        wait = f"{counted(others, 'rank')} {'waits' if others == 1 else 'wait'} for it."
+        name, waiting = times.late_name, len(times.ranks) - len(late.ranks)
+        others = f"the other{'s' if waiting > 1 else ''}"
+        wait = f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it."
         idle = waiting_evidence(metrics)
         return self.finding(
-            title=f"Rank {late.ranks[0]} is slower than the other{'s' if others > 1 else ''}" if one else self.title,
+            title=f"Rank {late.ranks[0]} is slower than {others}" if one else self.title,
             subject=numbered("rank", late.ranks),
             summary=(
                 f"{name.replace('rank', 'Rank', 1)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
-                f"the others in each {millis(lost.step_ms)} step, most of it {_spent(late.phase)}. "
+                f"{others} in each {millis(lost.step_ms)} step, most of it {_spent(late.phase)}. "
                 f"{whose.capitalize()} is the slowest in {percent(late.slowest_ratio)} of "
                 f"{counted(times.steps, 'step')}, and {wait}{_without_a_cpu(late)}"
             ),
@@ -229,5 +230,5 @@ def _advice(late: LateRanks) -> str:
     look = _LOOK.get(late.phase, "what is done there that the others do not do")
     return (
         f"Look at {_place(late.phase)} of {numbered('rank', late.ranks)}: {look}. "
-        f"The journal is rank{late.ranks[0]}.jsonl in the run's folder."
+        f"Its report: gpuprof report RUN --rank {late.ranks[0]}."
     )

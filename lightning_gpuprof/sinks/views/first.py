@@ -18,6 +18,8 @@ SHOWN_OPPORTUNITIES = 3
 """The others unfold: the screen of a telephone has room for no more."""
 _LETTER_RATIO, _EDGE_RATIO = 0.0092, 0.028
 """Parts of the bar that a letter in it and the room around a word take on a screen of 1,280 pixels."""
+BEYOND_RATIO = 1.05
+"""Of what a finding claims: where more is expected to be saved, the screen says why."""
 _DIFF = {" ": "same", "-": "minus", "+": "plus"}
 _MIN_DRAWN_RATIO = 1e-4
 
@@ -40,7 +42,8 @@ def render(screen: FirstScreen) -> str:
         + (f'<p class="lead">{bdi(_held(screen.sentence))}</p>\n' if screen.sentence else "")
         + _bars(screen)
         + (_fix(screen.fix, screen.proof, screen.tried) if screen.fix is not None else "")
-        + f'<div class="card">\n{_opportunities(screen.opportunities)}{_checks(screen.checks)}</div>\n</section>\n'
+        + _card(f"{_opportunities(screen.opportunities, alone=screen.severity is not None)}{_checks(screen.checks)}")
+        + "</section>\n"
     )
 
 
@@ -74,17 +77,32 @@ def _bars(screen: FirstScreen) -> str:
     rows = bar_row("today", screen.today, screen.today.ms, lost_ms=lost_ms)
     if screen.after is not None and screen.saved_ms is not None:
         saved = f"-{duration(screen.saved_ms)} a step"
-        if screen.wall_after_s is not None:
-            saved += f" · run {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}"
         rows += bar_row(screen.likely.label, screen.after, screen.today.ms, saved)
     items = "".join(
         f'<li><i class="c-{escape(segment.key)}"></i>{escape(segment.label)} {duration(segment.ms)}</li>\n'
         for segment in screen.today.segments
     )
     if lost_ms:
-        items += f'<li><i class="lost"></i>of which {escape(screen.cause)} {duration(sum(lost_ms.values()))}</li>\n'
+        items += (
+            f'<li><i class="lost"></i>saved by the fix: {escape(screen.cause)} {duration(sum(lost_ms.values()))}</li>\n'
+        )
     group = f'<div role="group" aria-label="Time of {of}">\n{rows}</div>\n'
-    return f'{group}<ul class="colours">\n{items}</ul>\n'
+    said = _saved_words(screen)
+    return f'{group}<ul class="colours">\n{items}</ul>\n{said}'
+
+
+def _saved_words(screen: FirstScreen) -> str:
+    """What the run gains, and what of it no fix of a step can change."""
+    said = []
+    if screen.wall_after_s is not None:
+        said.append(f"The whole run: {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}")
+    if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
+        said.append(
+            f"{duration(screen.claimed_ms)} a step are the cause itself, without it other parts get faster, too"
+        )
+    if screen.outside:
+        said.append(screen.outside)
+    return f'<p class="run">{escape(" · ".join(said))}</p>\n' if said else ""
 
 
 def _lost_ms(screen: FirstScreen) -> Mapping[str, float]:
@@ -123,8 +141,7 @@ def bar_row(
         )
     if saved:
         share = max(0.0, 1 - bar.ms / whole_ms)
-        short = saved.split(" · ")[0]
-        shown = next((text for text in (saved, short) if _fits(text, share)), "")
+        shown = saved if _fits(saved, share) else ""
         pieces.append(
             f'<span class="saved" style="width:{share * 100:.3f}%" data-ms="{whole_ms - bar.ms:.6g}" '
             f'title="{escape(saved)}"><b>{escape(shown)}</b></span>'
@@ -149,28 +166,34 @@ def _fix(fix: Fix, proof: str, tried: str) -> str:
     diff = "".join(f'<span class="{_DIFF[mark]}">{mark} {escape(line)}</span>\n' for mark, line in fix.diff)
     where = f" in <code>{escape(fix.where)}</code>" if fix.where else ""
     if diff:
-        shown = _code(diff, "\n".join((*fix.inside, *fix.added)))
+        shown = _code(diff, fix.copied)
         more = " ".join(text for text in (fix.why, fix.effect) if text) or "More about this change"
         shown += f"<details>\n<summary>{bdi(more)}</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
     else:
         shown = f"<p>{bdi(fix.advice)}</p>\n"
-    measured = f"<p>Tried: <b>{escape(tried)}</b></p>\n" if tried else ""
-    prove = f"<h2>Run again with the change, then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
+    measured = f"<p><code>gpuprof try</code> on this run: <b>{escape(tried)}</b></p>\n" if tried else ""
+    again = "Run again with the change" if diff else "Run again after it"
+    prove = f"<h2>{again}, then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
     title = "Change this" if diff else "What to do"
     return f'<div class="card">\n<h2>{title}{where}</h2>\n{shown}{measured}{prove}</div>\n'
 
 
 def _code(shown: str, copied: str) -> str:
-    """Lines of code, and what a button copies of them."""
-    return (
-        f'<div class="code"><pre>{shown.rstrip()}</pre>'
-        f'<button type="button" data-copy="{escape(copied)}">Copy</button></div>\n'
-    )
+    """Lines of code, and what a button copies of them; none where nothing is to be copied."""
+    button = f'<button type="button" data-copy="{escape(copied)}">Copy</button>' if copied else ""
+    return f'<div class="code"><pre>{shown.rstrip()}</pre>{button}</div>\n'
 
 
-def _opportunities(found: Sequence[Opportunity]) -> str:
+def _card(inner: str) -> str:
+    return f'<div class="card">\n{inner}</div>\n' if inner else ""
+
+
+def _opportunities(found: Sequence[Opportunity], *, alone: bool) -> str:
+    """All findings as a list; a single one that is the headline is not said again."""
     if not found:
         return ""
+    if alone and sum(one.same_as is None for one in found) == 1:
+        return '<p class="all"><a href="#finding-1">The evidence</a></p>\n'
     most = max((one.saved_ms or 0.0 for one in found), default=0.0)
     own = [(number, one) for number, one in enumerate(found, 1) if one.same_as is None]
     rows = [_opportunity(number, one, most) for number, one in own]
@@ -201,7 +224,9 @@ def _checks(checks: CheckList) -> str:
     lists += [(f"could not be made: {why}", rules) for why, rules in _by_reason(checks.not_made)]
     lists += [(f"do not apply: {why}", rules) for why, rules in _by_reason(checks.not_applicable)]
     items = "".join(f"<dt>{bdi(word)}</dt><dd>{bdi(rules)}</dd>\n" for word, rules in lists)
-    return f'<details class="checks">\n<summary>✓ {escape(checks.words)}</summary>\n<dl>\n{items}</dl>\n</details>\n'
+    mark = "~" if checks.misses_many else "✓"
+    said = f"<summary>{mark} {escape(checks.words)}</summary>"
+    return f'<details class="checks">\n{said}\n<dl>\n{items}</dl>\n</details>\n'
 
 
 def _by_reason(found: Sequence[NotEvaluated]) -> list[tuple[str, str]]:
