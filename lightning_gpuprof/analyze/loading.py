@@ -13,6 +13,7 @@ from lightning_gpuprof.model.loading import (
     MIN_WAIT_RATIO,
     RECEIVE_GUARD_MS,
     SINGLE_GUARD_MS,
+    SPIN_MS,
     STREAM_SAMPLER,
     CpuTime,
     Fetch,
@@ -33,10 +34,6 @@ from lightning_gpuprof.model.signals import (
     step_share,
 )
 from lightning_gpuprof.model.worker_time import WorkerTime, sampled_rows
-
-SPIN_MS = 5.0
-"""How long an idle OpenMP thread keeps a CPU busy before it sleeps. Heuristic: about 6 ms per step were seen with two
-threads."""
 
 STEADY_WAIT_MS = 0.5
 """Median wait below which the steps do not all wait. Heuristic: as the verdict of the input pipeline has it."""

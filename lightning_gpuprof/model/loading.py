@@ -53,6 +53,10 @@ MIN_WAIT_RATIO = 0.05
 MIN_IDLE_RATIO = 0.05
 """Share of the step in which the device has no work, below which waiting for data is free. Heuristic."""
 
+SPIN_MS = 5.0
+"""How long an idle OpenMP thread keeps a CPU busy before it sleeps. Heuristic: about 6 ms per step were seen with two
+threads."""
+
 CPU_BOUND_RATIO = 0.5
 """CPU time over wall time of the loading from which it competes for CPUs. Heuristic: below it, workers mostly wait."""
 
@@ -202,6 +206,11 @@ class Loading:
         return (self.others_cpus or 0.0) >= CROWDED_RATIO * self.usable_cpus
 
     @property
+    def lacks_cpus(self) -> bool:
+        """Whether others use CPUs that workers would need."""
+        return self.is_crowded and self.cpu_bound is not False
+
+    @property
     def loading_cpus(self) -> float | None:
         """CPUs for making batches in workers: those that neither the main process nor others use; None: not known."""
         if self.used_cpus is None or self.cpu_ms is None:
@@ -291,11 +300,12 @@ class Loading:
         handover_ms = HANDOVER_MS if self.cpu_bound is False else BUSY_HANDOVER_MS
         cpu_ms = self.compute_ms + (self.batch_ms if self.cpu_ms is None else self.cpu_ms.least_ms)
         cpus = max(self.usable_cpus, 0.1)
+        left_cpus = max(cpus - (self.others_cpus or 0.0), 0.1)
         sharing_ms = min(SHARING_MS, MOST_SHARING_RATIO * cpu_ms)
         likely_ms = (
             self.compute_ms - warm_ms + LIKELY_RECEIVE_MS,
             (self.batch_ms + handover_ms) / workers,
-            (cpu_ms + sharing_ms) / cpus,
+            (max(cpu_ms, self._threads_ms) + sharing_ms) / (left_cpus if self.lacks_cpus else cpus),
         )
         least_ms = (
             self.compute_ms - 2 * warm_ms + RECEIVE_MS,
@@ -305,9 +315,17 @@ class Loading:
         most_ms = (
             self.compute_ms + RECEIVE_GUARD_MS,
             (self.batch_ms + 2 * handover_ms) / workers,
-            (cpu_ms + max(2.4 * sharing_ms, SLOW_SHARING_RATIO * cpu_ms)) / max(cpus - (self.others_cpus or 0.0), 0.1),
+            (cpu_ms + max(2.4 * sharing_ms, SLOW_SHARING_RATIO * cpu_ms)) / left_cpus,
         )
         return max(least_ms), max(likely_ms), max(most_ms)
+
+    @property
+    def _threads_ms(self) -> float:
+        """CPU time of a step whose model computes on several threads, without what these spin for work."""
+        threads = self.compute_threads or 1
+        if threads == 1 or self.used_cpus is None:
+            return 0.0
+        return self.used_cpus * self.period_ms - (threads - 1) * min(SPIN_MS, self.wait.median_ms)
 
     @property
     def better_plan(self) -> WorkerPlan | None:

@@ -28,6 +28,9 @@ SAVED_RATIO = 0.03
 """By which the time that a change ends differs between two runs of a program: files are written, and batches of a
 validation made, at another speed. Heuristic: 2 % where a validation was made rarer."""
 
+_LEAST_RATIO = 0.04
+"""Of the step, what more workers bring at least beside programs that leave them no CPU. Heuristic: they get a share."""
+
 _ENDED = frozenset(
     (
         claims.CALLBACKS,
@@ -72,8 +75,6 @@ def _with_more_workers(workers: Value, claim: Claim, metrics: Metrics) -> Expect
     state = metrics.loading
     if not isinstance(workers, int) or isinstance(state, Unmeasured) or workers <= state.num_workers:
         return None
-    if state.is_crowded and state.cpu_bound is not False:
-        return None  # what others leave next time is not known
     per_step = state.bursts if claim == claims.OUTLIERS else state
     return None if per_step is None or per_step.idle_ratio is None else with_workers(per_step, workers, metrics)
 
@@ -98,7 +99,10 @@ def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
     warm_ms = min(WARM_MS, MOST_WARM_RATIO * state.compute_ms) if idles else 0.0
     floor_ms = max(0.0, state.period_ms - state.idle_ms)
     least, likely, most = (max(floor_ms, time) for time in state.step_times_ms(workers, warm_ms=warm_ms))
-    return _between(state.period_ms, least, likely, most)
+    if not state.lacks_cpus:
+        return _between(state.period_ms, least, likely, most)
+    found = _between(state.period_ms, least, min(likely, (1 - _LEAST_RATIO) * state.period_ms), most)
+    return msgspec.structs.replace(found, upper_ms=state.period_ms)  # what others leave next time is not known
 
 
 def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float) -> Expected:

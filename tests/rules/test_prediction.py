@@ -14,7 +14,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Expected, Finding
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
-from lightning_gpuprof.model.loading import LIKELY_RECEIVE_MS
+from lightning_gpuprof.model.loading import LIKELY_RECEIVE_MS, SHARING_MS
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.phases import PHASES
@@ -91,17 +91,31 @@ def test_long_steps_that_use_all_cpus_are_within_the_interval(make_ms: float, re
     assert found.lower_ms < after_ms < found.upper_ms
 
 
-def test_nothing_is_expected_of_workers_where_others_use_the_cpus() -> None:
-    alone, few, many = (loads_by_itself(82.0, 10.0, cpu=1.0, others=others) for others in (0.0, 0.4, 1.0))
+def test_little_is_expected_of_workers_where_others_use_the_cpus() -> None:
+    alone, few, many = (loads_by_itself(82.0, 10.0, cpu=1.0, others=others) for others in (0.0, 0.4, 1.9))
     finding = stored(callbacks(alone), explains=claims.WAIT_FOR_BATCHES, change=MORE_WORKERS)
     found = [expected(finding, metrics) for metrics in (alone, few, many)]
     assert found[0] is not None
     assert found[1] is not None
-    assert found[2] is None
+    assert found[2] is not None
+    assert found[2].speedup < 1.05
+    assert found[2].speedup_range[0] == 1.0
+    assert found[2].speedup_range[1] >= found[0].speedup  # what others leave next time is not known
     assert found[1].upper_ms > found[0].upper_ms
     why = [first(metrics, "single-process-loading").advice.partition("Why 2: ")[2] for metrics in (alone, many)]
     assert why[0].startswith("a batch costs 82.0 ms of CPU time")
     assert why[1].startswith("a batch took 82.0 ms beside other programs")
+    assert why[1].endswith("Other processes use 1.9 of the 2 CPUs: while they do, workers gain less.")
+
+
+def test_little_is_expected_of_workers_where_the_model_computes_on_all_cpus() -> None:
+    """Two threads compute for 50 ms, and one of them makes the batch in 30 ms: 130 of 160 ms of two CPUs."""
+    quiet = loads_by_itself(30.0, 50.0, cpu=1.0)
+    run = {**quiet.run, "torch.num_threads": 2}
+    busy = replace(quiet, cpu=replace(quiet.cpu, process_cpus=(2 * 50.0 + 30.0 + 5.0) / 80.0), run=run)
+    found = with_workers(measured(busy.loading), 2, busy)
+    assert found.step_ms == pytest.approx((130.0 + SHARING_MS) / 2)
+    assert found.step_ms > with_workers(measured(quiet.loading), 2, quiet).step_ms
 
 
 def test_more_workers_than_the_step_needs_leave_the_step_and_the_receipt_of_a_batch() -> None:
