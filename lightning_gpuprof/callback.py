@@ -22,7 +22,13 @@ from lightning_gpuprof.capture.output_folder import is_local_path
 from lightning_gpuprof.capture.session import Session
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted_by
 from lightning_gpuprof.capture.switches import LIVE, is_switched_on
-from lightning_gpuprof.errors import ArgumentError, ReportError, UnknownArgumentError, note_unknown_arguments
+from lightning_gpuprof.errors import (
+    ArgumentError,
+    ReportError,
+    UnknownArgumentError,
+    answer_before_the_parser,
+    note_unknown_arguments,
+)
 from lightning_gpuprof.model.config import (
     HostConfig,
     NvmlConfig,
@@ -91,10 +97,12 @@ def _named_arguments(init: Callable[Parameters, None]) -> Callable[Parameters, N
     options = [f"{name}.{option}" for name, group in _GROUPS.items() for option in inspect.signature(group).parameters]
     note = functools.partial(note_unknown_arguments, "GpuProfiler", [*known, *options])
     atexit.register(note)
+    restore = answer_before_the_parser("GpuProfiler", [*known, *options], lambda: atexit.unregister(note))
 
     @functools.wraps(init)
     def named(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         atexit.unregister(note)
+        restore()
         for name in kwargs:
             if name not in known:
                 raise UnknownArgumentError("GpuProfiler", name, known)

@@ -7,13 +7,16 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any, NoReturn
 
 _IN_CONFIGURATION = "  in the configuration of GpuProfiler; GPUPROF_DEBUG=1 shows where"
 """In an error of jsonargparse 4.53."""
+_MAX_WRONG = 4
+"""Wrong names of two lines each: ten lines at most."""
 
 
 class GpuProfError(Exception):
@@ -81,12 +84,53 @@ def note_unknown_arguments(what: str, known: Collection[str]) -> None:
     """Say which arguments of a class in the configuration files of this command do not exist.
 
     LightningCLI refuses them itself, in the middle of 70 lines, before the class is called. Called at the end of such a
-    program, this is what is read first. The files are read once more; no parser is touched.
+    program, this is what is read first. The files are read once more.
 
     Args:
         what: Name of the class.
         known: The arguments that there are, and those of a group of options after its name: ``trace.active``.
     """
+    for _, words in _unknown_arguments(what, known):
+        print(words, file=sys.stderr)
+
+
+def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[], None]) -> Callable[[], None]:
+    """Let LightningCLI end with our lines alone where it refuses an argument of a class that does not exist.
+
+    What else it refuses, it says itself, as it does with ``GPUPROF_DEBUG=1``.
+
+    Args:
+        what: As of :func:`note_unknown_arguments`.
+        known: Likewise.
+        told: Called when our lines were printed.
+
+    Returns:
+        Leaves the parser as it was.
+    """
+    parser = getattr(sys.modules.get("jsonargparse"), "ArgumentParser", None)
+    before = getattr(parser, "error", None)
+    if parser is None or before is None or os.environ.get("GPUPROF_DEBUG") == "1":
+        return lambda: None
+
+    def error(self: Any, message: str, *args: object, **kwargs: object) -> NoReturn:
+        wrong = [words for name, words in _unknown_arguments(what, known) if name in message]
+        if wrong and getattr(self, "exit_on_error", False):
+            print(*wrong[:_MAX_WRONG], _IN_CONFIGURATION, sep="\n", file=sys.stderr)
+            told()
+            sys.exit(2)
+        before(self, message, *args, **kwargs)
+        raise AssertionError("an error of a parser does not return")
+
+    def restore() -> None:
+        if parser.error is error:
+            parser.error = before
+
+    parser.error = error
+    return restore
+
+
+def _unknown_arguments(what: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The name of each argument that does not exist, and our lines about it."""
     yaml = sys.modules.get("yaml")
     if yaml is None or "jsonargparse" not in sys.modules:
         return
@@ -98,7 +142,7 @@ def note_unknown_arguments(what: str, known: Collection[str]) -> None:
                     group, _, option = name.rpartition(".")
                     there = [one.rpartition(".")[2] for one in known if one.rpartition(".")[0] == group]
                     wrong = UnknownArgumentError(f"{what}.{group}" if group else what, option, there)
-                    print(f"gpuprof: {wrong}\n  in {path}", file=sys.stderr)
+                    yield option, f"gpuprof: {wrong}\n  in {path}"
 
 
 def _arguments_in(read: object, what: str, groups: Collection[str]) -> Iterator[str]:

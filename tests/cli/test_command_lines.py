@@ -1,5 +1,6 @@
 """Errors of commands and configurations: our line first, never more than ten lines."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.cli.doctor import conclusion, examine
 from lightning_gpuprof.cli.main import main
-from lightning_gpuprof.errors import GpuProfError, note_unknown_arguments
+from lightning_gpuprof.errors import GpuProfError, answer_before_the_parser, note_unknown_arguments
 
 
 @pytest.mark.parametrize(
@@ -71,24 +72,59 @@ def test_a_wrong_value_in_yaml_is_our_line_and_at_most_ten_lines(
     assert len(lines) <= 10
 
 
-def test_misspelt_names_in_yaml_are_named_last(tmp_path: Path) -> None:
-    """At the end of the process."""
-    host = "{class_path: lightning_gpuprof.HostConfig, init_args: {intervals: 1.0}}"
-    lines = ["windws: [200]", "trace: {warmups: 3}", f"host: {host}"]
-    config, program = config_of(tmp_path, "\n        ".join(lines)), tmp_path / "program.py"
-    program.write_text(
-        "from lightning.pytorch.cli import LightningCLI\nfrom lightning.pytorch.demos.boring_classes import *\n"
-        "LightningCLI(BoringModel)\n"
-    )
-    command = [sys.executable, str(program), "fit", "--config", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+PROGRAM = (
+    "from lightning.pytorch.cli import LightningCLI\nfrom lightning.pytorch.demos.boring_classes import *\n"
+    "LightningCLI(BoringModel)\n"
+)
+
+
+def refused(folder: Path, lines: list[str], **environment: str) -> list[str]:
+    """What a program of LightningCLI says of a configuration that it refuses."""
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), "fit", "--config", str(config_of(folder, "\n        ".join(lines)))]
+    ran = {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=ran)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-6::2] == [
-        "gpuprof: GpuProfiler has no argument 'windws'. Did you mean windows?",
-        "gpuprof: GpuProfiler.trace has no argument 'warmups'. Did you mean warmup?",
-        "gpuprof: GpuProfiler.host has no argument 'intervals'. Did you mean interval_s?",
-    ]
-    assert done.stderr.splitlines()[-1] == f"  in {config}"
+    return done.stderr.splitlines()
+
+
+def test_misspelt_names_in_yaml_are_all_that_is_said(tmp_path: Path) -> None:
+    host = "{class_path: lightning_gpuprof.HostConfig, init_args: {intervals: 1.0}}"
+    lines = refused(tmp_path, ["windws: [200]", "trace: {warmups: 3}", f"host: {host}"])
+    where = f"  in {tmp_path / 'wrong.yaml'}"
+    said = lines[lines.index(where) - 1 :]
+    assert said[:2] == ["gpuprof: GpuProfiler has no argument 'windws'. Did you mean windows?", where]
+    assert "gpuprof: GpuProfiler.trace has no argument 'warmups'. Did you mean warmup?" in said
+    assert "gpuprof: GpuProfiler.host has no argument 'intervals'. Did you mean interval_s?" in said
+    assert len(lines) <= 10
+    assert not any(line.startswith("usage:") for line in lines)
+
+
+def test_with_debugging_the_parser_speaks_as_well_and_the_name_comes_last(tmp_path: Path) -> None:
+    lines = refused(tmp_path, ["trace: {warmups: 3}"], GPUPROF_DEBUG="1")
+    assert lines[-2] == "gpuprof: GpuProfiler.trace has no argument 'warmups'. Did you mean warmup?"
+    assert any(line.startswith("usage:") for line in lines)
+
+
+@pytest.mark.parametrize("message", ["max_epochs: must be a number", "warmups of another class"])
+def test_what_else_is_wrong_is_said_by_the_parser_itself(
+    tmp_path: Path, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import jsonargparse
+    import yaml  # noqa: F401 - it is looked for
+
+    config = config_of(tmp_path, "trace: {warmups: 3}" if "max" in message else "trace: {warmup: 3}")
+    monkeypatch.setattr(sys, "argv", ["train", str(config)])
+    before = jsonargparse.ArgumentParser.error
+    told: list[bool] = []
+    restore = answer_before_the_parser("GpuProfiler", ["trace", "trace.warmup"], lambda: told.append(True))
+    with pytest.raises(SystemExit):
+        jsonargparse.ArgumentParser(exit_on_error=True).error(message)
+    assert f"error: {message}" in capsys.readouterr().err
+    assert not told
+    restore()
+    assert jsonargparse.ArgumentParser.error is before
 
 
 def test_a_configuration_without_a_misspelt_name_is_not_spoken_of(
