@@ -117,12 +117,16 @@ def source_of(rule: type, name: str) -> str:
     return metadata.get("source") or sources.get(name, "")
 
 
+Advice = tuple[str, Change | None]
+"""What to do, in sentences, and as data; None where it needs a human."""
+
+
 class Words(TypedDict):
     """What families of rules hand on to :meth:`BaseRule.finding` as it is, or with something added."""
 
     subject: str
     summary: str
-    advice: str
+    advice: str | Advice
     evidence: tuple[Evidence | None, ...]
     confidence: NotRequired[float]
     explains: NotRequired[Claim | None]
@@ -205,7 +209,7 @@ class BaseRule:
         *,
         subject: str,
         summary: str,
-        advice: str,
+        advice: str | Advice,
         evidence: tuple[Evidence | None, ...],
         cost: Cost | None = None,
         severity: Severity | None = None,
@@ -220,7 +224,7 @@ class BaseRule:
         Args:
             subject: What is slow: a class, a device, a setting.
             summary: What was found, in sentences with numbers.
-            advice: What to do, in sentences.
+            advice: What to do, in sentences; with the change in one value where they are made together.
             evidence: The numbers that it rests on; None among them was not measured.
             cost: What it costs a step.
             severity: How bad it is; default: by the cost, without one information.
@@ -230,6 +234,8 @@ class BaseRule:
             change: The advice as data.
             title: The fault in one short line; default: :attr:`title`.
         """
+        if not isinstance(advice, str):
+            advice, change = advice
         if cost is not None:
             severity, gain = severity or cost.severity, gain or (cost.gain if cost.is_worth() else None)
         return Finding(

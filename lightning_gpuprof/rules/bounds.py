@@ -1,7 +1,5 @@
 """The most that a finding can gain: the time of what it explains, by the ledger."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Callbacks by their class, and the argument that makes one of Lightning's own work less often, as text and change."""
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.numbers import round_number

@@ -1,7 +1,5 @@
 """The slices of the run's time that may bound it, each compared with its threshold."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 

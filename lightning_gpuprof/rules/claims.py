@@ -1,7 +1,5 @@
 """Everything that a finding can claim, by name; a rule takes one of these for ``Finding.explains``."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.phases import PHASES, Phase
 

@@ -1,7 +1,5 @@
 """What limits a device while it works: its memory, its arithmetic or the latency of its kernels."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import VerdictKind

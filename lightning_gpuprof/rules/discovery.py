@@ -1,7 +1,5 @@
 """Finds the rules in a package and its entry points."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import importlib

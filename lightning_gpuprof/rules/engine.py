@@ -1,7 +1,5 @@
 """Runs the rules: findings by severity and gain, rules that could not judge, and the verdict."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

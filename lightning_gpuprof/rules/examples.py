@@ -4,8 +4,6 @@ A run is a healthy one in which keywords change something: those that ``example_
 takes. Nothing is run outside of the tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast

@@ -1,7 +1,5 @@
 """The levels of the method and its checklist."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from lightning_gpuprof.model.code_place import in_words

@@ -1,7 +1,5 @@
 """The method's checklist."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 from lightning_gpuprof.model.device import MIN_SAMPLES

@@ -1,7 +1,5 @@
 """Renders the pages of rules as Markdown, for ``gpuprof explain`` and ``docs/rules/``."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect

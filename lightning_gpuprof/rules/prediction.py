@@ -1,7 +1,5 @@
 """What a step is expected to take once the change of a finding is made."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.finding import Expected

@@ -1,7 +1,5 @@
 """Whether a target can be reached, and what training costs."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.config import parse_target
 from lightning_gpuprof.model.finding import CombinedGain
 from lightning_gpuprof.model.method import Cost, Outlook

@@ -1,7 +1,5 @@
 """Applies a user's thresholds to the rules."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import math

@@ -1,7 +1,5 @@
 """What torch can do for a run that advice may name: compile the model, update its parameters together."""
 
-from __future__ import annotations
-
 import re
 
 from lightning_gpuprof.rules.base import Metrics

@@ -1,7 +1,5 @@
 """What bounds the run, in one word, with a sentence and the next cause."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from lightning_gpuprof.model.finding import Verdict, VerdictKind

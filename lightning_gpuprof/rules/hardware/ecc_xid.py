@@ -16,8 +16,6 @@ The driver's counters (NVML), last reading minus first. Older counts are no find
 After uncorrected errors, restart from a checkpoint before them and drain the GPU; otherwise have it reset.
 """
 
-from __future__ import annotations
-
 import re
 
 from lightning_gpuprof.model.numbers import listed

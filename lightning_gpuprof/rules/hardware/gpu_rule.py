@@ -1,7 +1,5 @@
 """What the rules about a GPU share: which GPUs can be judged, and what low clocks cost."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 from lightning_gpuprof.model.cost import Cost

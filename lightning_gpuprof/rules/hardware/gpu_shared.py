@@ -16,8 +16,6 @@ are hidden: there, memory beyond what torch reserved is information, as NCCL of 
 End what is left over, or move one of them; partition the GPU (MIG) if both must stay.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, possible, threshold

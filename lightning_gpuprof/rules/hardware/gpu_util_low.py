@@ -18,8 +18,6 @@ parts of the run and phases of the step that take a tenth of the time, each with
 Look at the named rules. If there are none, a trace window shows what the host does before each launch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -17,8 +17,6 @@ hold the clock. The gain is as in `thermal-throttle`.
 Have the administrator reset the clocks; this profiler changes no setting of a GPU.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import mhz

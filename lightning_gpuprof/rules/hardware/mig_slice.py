@@ -14,8 +14,6 @@ The UUID of the device that the run uses (NVML). A hint, without a gain.
 Compare times only with runs on the same kind of slice; take a larger slice or a whole GPU if this one is full.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -18,8 +18,6 @@ else information.
 Have the links checked by whoever runs the server; use another node until then.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, NotApplicable, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

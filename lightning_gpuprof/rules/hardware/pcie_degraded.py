@@ -16,8 +16,6 @@ busy in 20 samples. The cost is the time of copies to the device in a trace wind
 Have the seat of the card, slot, riser and the firmware's lanes checked. Until then move fewer bytes.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.signals import require_possible

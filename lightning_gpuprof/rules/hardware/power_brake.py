@@ -17,8 +17,6 @@ slowdown without a named reason also shows for an instant while clocks change: i
 Have the administrator check power supplies, cables and the limit of the rack. Use another node until then.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_cost, held_severity, slow_words

@@ -19,8 +19,6 @@ Have a lowered limit raised. At the default limit, work that needs less energy r
 precision, no work thrown away.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device import LOWERED_RATIO
 from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet

@@ -21,8 +21,6 @@ Have the cooling checked: fans, dust, inlet air, neighbours in the chassis. Unti
 compare times with runs on a cool GPU.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.rules.base import Finding, Metrics, measured, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_cost, held_severity, slow_words

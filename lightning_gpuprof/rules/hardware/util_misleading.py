@@ -16,12 +16,10 @@ what a fuller GPU gains depends on the kernels.
 Give each kernel more work: a larger batch, fused kernels (`torch.compile`), fewer small operators.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, percent, setting, threshold
+from lightning_gpuprof.rules.base import Advice, Finding, Metrics, percent, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 
@@ -53,22 +51,20 @@ class UtilMisleading(GpuRule):
         active = measured(gpu.active)
         if active.upper_ratio >= self.active_ratio:
             return None
-        advice, change = _advice(metrics, device)
         return self.finding(
             subject=device.title,
             summary=f"{device.title} has a utilization of {percent(utilization)}, but only {percent(active.ratio)} of "
             f"its multiprocessors are active ({active.source}).",
-            advice=advice,
+            advice=_advice(metrics, device),
             evidence=(
                 self.evidence("active_ratio", active.ratio, "active multiprocessors"),
                 self.evidence("full_ratio", utilization, "utilization"),
             ),
             confidence=0.8,
-            change=change,
         )
 
 
-def _advice(metrics: Metrics, device: Device) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, device: Device) -> Advice:
     size = metrics.batch_size
     total, used = device.facts.memory_total_bytes, device.largest("memory_used_bytes")
     batch, change = "Try a larger batch if it suits the model", None

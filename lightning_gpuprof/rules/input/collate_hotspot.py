@@ -19,8 +19,6 @@ Return tensors of one shape, so that collating is one `torch.stack` per field; c
 pad with `torch.nn.utils.rnn.pad_sequence`; sort by length, so that there is less to pad.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
 from lightning_gpuprof.rules.base import Finding, Metrics, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

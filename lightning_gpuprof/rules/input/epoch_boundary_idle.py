@@ -19,8 +19,6 @@ their number, so that no single gap decides. The gain is the whole gap; the ledg
 Do it every n epochs, make it cheaper, or hand it to a thread; use fewer and longer epochs for small datasets.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.epochs import EpochGaps
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import STREAM_SAMPLER

@@ -20,13 +20,11 @@ CPU: this shares the time of `cpu-contention`, and the gain is counted once.
 Ask for a larger quota; or use fewer threads and workers than it allows: `torch.set_num_threads`, `num_workers`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.signals import require_possible
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, percent, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_change
 
@@ -84,13 +82,11 @@ class HostCpuQuota(BaseRule):
         if group.throttled_ratio < self.least_ratio or not cost.is_worth():
             return None
         quota = cpus(group.quota_cpus)
-        advice, change = _fit(metrics, group.quota_cpus, group.throttled_cpus)
         return self.finding(
             subject="control group",
             summary=f"The quota of {quota} was used up in {percent(group.throttled_ratio)} of "
             f"{group.periods_count:,.0f} intervals, which held this run back by {cpus(group.throttled_cpus)}.",
-            advice=advice,
-            change=change,
+            advice=_fit(metrics, group.quota_cpus, group.throttled_cpus),
             evidence=(
                 self.evidence("least_ratio", group.throttled_ratio, "intervals in which the quota was used up"),
                 self.evidence("least_periods", group.periods_count, "intervals of the quota"),
@@ -103,7 +99,7 @@ class HostCpuQuota(BaseRule):
         )
 
 
-def _fit(metrics: Metrics, quota_cpus: float, held_cpus: float) -> tuple[str, Change | None]:
+def _fit(metrics: Metrics, quota_cpus: float, held_cpus: float) -> Advice:
     """Raise the quota, or fit into it: a model on a CPU needs the threads, one on a device does not."""
     room, on_cpu = int(quota_cpus), metrics.is_cpu_only
     workers, threads = metrics.num_workers, metrics.positive("torch.num_threads")

@@ -23,8 +23,6 @@ which each worker copies as it touches them. Make `/dev/shm` larger (`docker run
 `torch.multiprocessing.set_sharing_strategy("file_system")`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.host import MachineUse
 from lightning_gpuprof.model.missing import MissingSignal

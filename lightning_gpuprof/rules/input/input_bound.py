@@ -25,8 +25,6 @@ Make batches in workers, unless the dataset uses the model that is trained; or m
 once, keep decoded samples in memory, read larger pieces, augment on the device (`on_after_batch_transfer`).
 """
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.finding import Finding

@@ -26,8 +26,6 @@ Raise `prefetch_factor`; let batches come in another order (`in_order=False`, to
 matter; find the slow samples (large files, long sequences) and make them alike.
 """
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.finding import Finding
@@ -37,7 +35,7 @@ from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, millis, percent, possible
 from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, setting, step_idle_ratio, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Metrics, setting, step_idle_ratio, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -113,15 +111,13 @@ class InputJitter(BaseRule):
         crowded = state.is_crowded
         if crowded and max_ms < self.least_crowded_ms:
             return None
-        advice, change = _advice(metrics, state, slowest_ms=max_ms + state.batch_ms)
         return self.finding(
             severity="info" if crowded else wait_severity(idle_ratio, lower_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples "
             f"takes {millis(cost.ms)} of the mean step: {percent(excess_ratio)} (at least {percent(lower_ratio)}). "
             f"{counted(state.num_workers, 'worker')} would be fast enough on average.",
-            advice=advice,
-            change=change,
+            advice=_advice(metrics, state, slowest_ms=max_ms + state.batch_ms),
             evidence=(
                 self.evidence("least_ratio", excess_ratio, "wait beyond the median step's, share of all steps"),
                 self.evidence("least_factor", max_ms, "slowest sample", "ms", limit=self.least_factor * mean_ms),
@@ -150,7 +146,7 @@ def _queued(state: Loading) -> bool:
     return isinstance(state.worker_time, WorkerTime) and state.worker_time.queued_ratio >= _QUEUED_RATIO
 
 
-def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> Advice:
     now = 2 if metrics.loader is None else metrics.loader.queued_per_worker
     wanted = min(MAX_PREFETCH, math.ceil((slowest_ms / state.compute_ms + 1) / state.num_workers))
     alike = "make slow samples like the others (large files, long sequences)"

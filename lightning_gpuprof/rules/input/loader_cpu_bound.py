@@ -23,8 +23,6 @@ Decode and resize once before training; use a faster decoder (`torchvision.io`, 
 whole batches into `LightningModule.on_after_batch_transfer`; keep decoded samples.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.rules.base import Finding, Metrics, measured, millis, percent, threshold

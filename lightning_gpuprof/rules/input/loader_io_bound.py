@@ -20,8 +20,6 @@ Copy the data to a local disk or `/dev/shm`; store it in large files that are re
 more workers than CPUs; raise `prefetch_factor` against single slow reads.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.worker_time import WorkerTime

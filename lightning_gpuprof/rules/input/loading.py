@@ -1,7 +1,5 @@
 """What the input rules share: the severity of a wait, and the advice on workers as data and as the sentence why."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
 from lightning_gpuprof.model.numbers import cpus
 from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, millis, severity

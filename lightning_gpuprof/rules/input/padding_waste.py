@@ -21,8 +21,6 @@ Pad in `collate_fn`, to the longest row of the batch. If rows of one batch diffe
 one batch (Hugging Face: `group_by_length`, a batch sampler that sorts within chunks).
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.input_pipeline import Padding

@@ -21,8 +21,6 @@ Make the data smaller (compressed, uint8, resized), keep a part in memory, use s
 more memory: the page cache counts towards the container's limit.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -19,8 +19,6 @@ Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.arg
 `__iter__`; or use `shuffle=True`. More workers do not help.
 """
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.finding import Finding

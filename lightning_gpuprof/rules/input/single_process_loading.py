@@ -26,8 +26,6 @@ Gains below 3 % of the step or 0.2 ms are not reported: indexing tensors in memo
 Set the printed number, with `persistent_workers=True`, and `pin_memory=True` if there is a GPU.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.rules import claims

@@ -22,13 +22,11 @@ Raise `batch_size`; or keep the batches of the model and fetch several at a time
 `batch_size=None` with samples that are batches already.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, at_least, millis, setting, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Metrics, at_least, millis, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -96,14 +94,12 @@ class SmallBatchLoader(BaseRule):
             return None
         certain = state.wait.lower_ratio * price_ms / state.wait.median_ms
         level = wait_severity(state.idle_ratio, certain, metrics.steps.steady_count)
-        advice, change = _advice(metrics, price_ms=price_ms)
         return self.finding(
             severity="warning" if level == "critical" else level,
             subject=state.dataset or "DataLoader",
             summary=f"Fetching a single sample takes {millis(state.wait.median_ms)} of each {millis(state.period_ms)} "
             f"step: {at_least(state.wait)}. The fetch itself costs {millis(price_ms)}, whatever it brings.",
-            advice=advice,
-            change=change,
+            advice=_advice(metrics, price_ms=price_ms),
             evidence=(
                 self.fact("batch_size", 1),
                 self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),
@@ -116,7 +112,7 @@ class SmallBatchLoader(BaseRule):
         )
 
 
-def _advice(metrics: Metrics, *, price_ms: float) -> tuple[str, Change]:
+def _advice(metrics: Metrics, *, price_ms: float) -> Advice:
     accumulated = metrics.positive("trainer.accumulate_grad_batches") or 1
     size, rest = _PROPOSED, "Adapt the learning rate to it."
     if accumulated > 1:

@@ -23,8 +23,6 @@ nothing. Where such bursts were measured (verdict `processing` of the input pipe
 Set the printed number. If it is above the number of CPUs, ignore DataLoader's warning.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO
 from lightning_gpuprof.model.numbers import counted, millis, percent

@@ -24,8 +24,6 @@ without a CPU for a tenth of the step. What fewer workers gain cannot be bounded
 Set the printed number; if the steps still wait, batches must become cheaper (`loader-cpu-bound`).
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.numbers import counted, cpus

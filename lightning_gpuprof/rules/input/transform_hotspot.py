@@ -20,8 +20,6 @@ Do what gives the same result each time once before training. Apply what is rand
 `LightningModule.on_after_batch_transfer`. Keep files that it waits for in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.input_pipeline import InputPart

@@ -24,8 +24,6 @@ anew. The workers then keep their copy of the dataset: a change to it in the mai
 dataset that holds large Python objects is slow to hand over: keep arrays instead.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, percent, seconds
 from lightning_gpuprof.rules import claims

@@ -24,8 +24,6 @@ In the dataset or in `worker_init_fn`: `torch.set_num_threads(1)`, `cv2.setNumTh
 `OMP_NUM_THREADS=1`. Parallel work comes from the workers.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.worker_time import BESIDE_RATIO, THREAD_SAMPLES, WANTED_CPUS, worker_threads

@@ -18,8 +18,6 @@ too. Only the 20 longest rows of the operators are known.
 `need_weights=True`, a mask that needs a gradient, fp64, or disabled backends do that.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.rules import claims

@@ -15,8 +15,6 @@ the 20 longest kernels are known by name, so the time is a lower bound. It is al
 Convert the model in `__init__` or `configure_model`, and the batch in `on_after_batch_transfer`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device_kernels import DeviceRun, class_us, short_name
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules import claims

@@ -16,8 +16,6 @@ what it saves is little and is not measured.
 `nn.Conv2d(..., bias=False)`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -15,8 +15,6 @@ a run shows what another algorithm gains, so this is information without a gain.
 `Trainer(benchmark=True)`, and `drop_last=True` in the DataLoader.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -17,8 +17,6 @@ with `NVIDIA_TF32_OVERRIDE=0`. Only the 20 longest kernels are known by name, so
 `torch.set_float32_matmul_precision("high")` before `trainer.fit`. `Trainer(precision="bf16-mixed")` gains more.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.matrix_kernels import ProductKind
 from lightning_gpuprof.model.numbers import listed

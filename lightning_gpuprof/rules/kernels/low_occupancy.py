@@ -15,8 +15,6 @@ tensor cores. What a fuller device gains is not measured: information, and the g
 A larger `batch_size` takes about the same time per step. Check the memory and the learning rate.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -16,8 +16,6 @@ compiler saves is not known beforehand: information, and the gain's lower bound 
 `torch.compile(model)`, a fused optimizer, fused normalisation layers, or half precision, which halves the bytes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lightning_gpuprof.model.finding import Finding

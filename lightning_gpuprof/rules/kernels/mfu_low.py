@@ -18,8 +18,6 @@ its parts have causes and gains.
 Begin with the smallest of the three parts, which the advice names.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule

@@ -16,8 +16,6 @@ trace windows show what the scaler's wait costs (`amp-scaler-sync`).
 `Trainer(precision="bf16-mixed")`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 

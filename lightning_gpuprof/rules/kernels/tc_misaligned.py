@@ -17,8 +17,6 @@ quarter to four times their FLOPs. The gain is the difference. Only the 20 longe
 Pad the size: `nn.Linear(…, 50304)` for 50,257 words, a hidden size, a batch with `drop_last=True`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, threshold

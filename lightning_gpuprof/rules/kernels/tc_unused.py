@@ -21,8 +21,6 @@ CUDA cores (2 for unknown devices), but no more than the roofline allows; its lo
 TF32: `fp32-matmul-tf32-off`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import capability, mixed_precision

@@ -17,8 +17,6 @@ Blocks grow with the batch and the feature sizes. The advised batch sizes fill t
 batch. Try it: the library may choose another kernel.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -14,8 +14,6 @@ hint: the gain is that of `launch-bound`.
 `model = torch.compile(model, mode="reduce-overhead")` before `trainer.fit(model)`; `dynamic=True` if shapes vary.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold

@@ -18,8 +18,6 @@ such a gap. The time is scaled to untraced steps as for `sync-points`. It is als
 Move the work to the GPU, into the Dataset, or out of the step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from lightning_gpuprof.model.code_place import in_words
@@ -28,7 +26,7 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, millis, threshold
+from lightning_gpuprof.rules.base import Advice, Change, Metrics, MissingSignal, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 
@@ -77,21 +75,19 @@ class GpuGaps(StepRule):
         worst = owners[0]
         longest_ms = max(owner.longest_ms for owner in owners)
         named = [f"{_named(owner)} ({millis(step.estimate_ms(owner.traced_ms))})" for owner in owners[:3]]
-        advice, change = _advice(metrics, worst)
         return self.of_step(
             step,
             cost,
             subject=worst.place,
             summary=f"The GPU idles {cost} in gaps of up to {millis(longest_ms)} "
             f"because the host launches nothing: {listed(named)}.",
-            advice=advice,
+            advice=_advice(metrics, worst),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "long gaps, share of the step"),
                 self.fact("gaps per traced step", sum(owner.gaps for owner in owners) / step.steps),
                 self.evidence("least_gap_ms", longest_ms, "longest gap", "ms", limit=least_ms),
             ),
             explains=claims.ALLOCATOR if _mostly_allocates(owners) else None,
-            change=change,
         )
 
 
@@ -105,7 +101,7 @@ def _named(owner: GapPlace) -> str:
     return f"{in_words(owner.place)}{where}, {counted(owner.gaps, 'gap')}"
 
 
-def _advice(metrics: Metrics, owner: GapPlace) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, owner: GapPlace) -> Advice:
     place = in_words(owner.place)
     if not owner.allocates:
         return (f"Move what the host does in {place} to the GPU or into the Dataset, or do it every N steps.", None)

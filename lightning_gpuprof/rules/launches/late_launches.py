@@ -1,11 +1,9 @@
 """What rules on late launches share: how many kernels there are, how that is said, and what makes them fewer."""
 
-from __future__ import annotations
-
 from abc import ABC
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.rules.base import Change, Cost, Evidence, Metrics, MissingSignal, setting
+from lightning_gpuprof.rules.base import Advice, Change, Cost, Evidence, Metrics, MissingSignal, setting
 from lightning_gpuprof.rules.launches.step_rule import StepRule, compiled, explained_step, shapes_vary
 from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse, compile_line
 
@@ -53,7 +51,7 @@ def launch_evidence(step: ExplainedStep) -> tuple[Evidence, ...]:
     )
 
 
-def fewer_launches(metrics: Metrics, step: ExplainedStep) -> tuple[str, Change | None]:
+def fewer_launches(metrics: Metrics, step: ExplainedStep) -> Advice:
     """What to change so that a step needs fewer launches, with this run's values: sentences, and the first as data.
 
     Args:
@@ -79,7 +77,7 @@ def compile_words(metrics: Metrics, step: ExplainedStep) -> tuple[str, str]:
     return line, how + ("" if varies is False else " Use dynamic=True instead if the shapes of its inputs vary.")
 
 
-def _compile(metrics: Metrics, step: ExplainedStep) -> tuple[str, Change | None]:
+def _compile(metrics: Metrics, step: ExplainedStep) -> Advice:
     if not compiled(metrics):
         line, why = compile_words(metrics, step)
         return f"Compile the model before trainer.fit: {line}.{why}", Change(add=(line,))
@@ -91,7 +89,7 @@ def _compile(metrics: Metrics, step: ExplainedStep) -> tuple[str, Change | None]
     return text, change
 
 
-def _optimizer(metrics: Metrics, step: ExplainedStep) -> tuple[str, Change | None] | None:
+def _optimizer(metrics: Metrics, step: ExplainedStep) -> Advice | None:
     attribution = step.analysis.attribution
     if attribution is None or metrics.condition("model.optimizer_fused") is True:
         return None
@@ -111,7 +109,7 @@ def _optimizer(metrics: Metrics, step: ExplainedStep) -> tuple[str, Change | Non
     return f"Update all parameters at once: {change.added[0]}. {name} {launches}", change
 
 
-def _batch(metrics: Metrics, step: ExplainedStep) -> tuple[str, Change | None] | None:
+def _batch(metrics: Metrics, step: ExplainedStep) -> Advice | None:
     size = metrics.batch_size
     room = int(step.period_ms / step.busy_ms) if step.busy_ms > 0 else 0
     if not size or room < 2:

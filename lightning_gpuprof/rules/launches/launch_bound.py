@@ -20,8 +20,6 @@ model and without what follows a wait. The gain is that idle time.
 `torch.compile(model, mode="reduce-overhead")`, a fused optimizer, a larger batch, fewer and larger operators.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Finding, Metrics, threshold
@@ -70,17 +68,15 @@ class LaunchBound(LaunchRule):
         late = late_launches(metrics, step)
         if not late.is_worth(self.least_ratio):
             return None
-        advice, change = fewer_launches(metrics, step)
         return self.of_step(
             step,
             late,
             subject="launches",
             summary=f"The GPU waits {late} for the next launch. A step has {step.kernels_per_step:,.0f} kernels of "
             f"{step.mean_kernel_us:.1f} us on average, one every {step.us_per_kernel:.1f} us.",
-            advice=advice,
+            advice=fewer_launches(metrics, step),
             evidence=(
                 self.evidence("least_ratio", late.ratio, "waiting for launches, share of the step"),
                 *launch_evidence(step),
             ),
-            change=change,
         )

@@ -28,8 +28,6 @@ them need a window, and so do runs with other busy Python threads.
 Compile, which removes the interpreter; otherwise replace loops by operators on whole tensors.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lightning_gpuprof.model.code_place import in_words
@@ -38,7 +36,7 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.signals import delayed_ratio
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, millis, percent, severity, threshold
+from lightning_gpuprof.rules.base import Advice, Change, Metrics, millis, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, late_launches, launch_evidence
 from lightning_gpuprof.rules.launches.step_rule import compiled
@@ -87,7 +85,6 @@ class PythonOverhead(LaunchRule):
         if ratio < self.least_python_ratio or not idle.is_worth(self.least_ratio):
             return None
         place = step.place_of_gaps
-        advice, change = _advice(metrics, place)
         return self.of_step(
             step,
             replace(late, lower_ms=idle.lower_ms),
@@ -95,12 +92,11 @@ class PythonOverhead(LaunchRule):
             summary=f"The GPU waits {idle} while the host runs Python between "
             f"operators{f', mostly in {in_words(place)}' if place else ''}. That is {percent(ratio)} of "
             "the time for which it waits for launches.",
-            advice=advice,
+            advice=_advice(metrics, place),
             evidence=(
                 self.evidence("least_ratio", idle.ratio, "waiting for Python, share of the step"),
                 *launch_evidence(step),
             ),
-            change=change,
         )
 
     def _on_cpu(self, metrics: Metrics) -> Finding | None:
@@ -138,7 +134,7 @@ class PythonOverhead(LaunchRule):
         )
 
 
-def _advice(metrics: Metrics, place: str) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, place: str) -> Advice:
     where = f" in {in_words(place)}" if place else ""
     loops = f"loops over layers, time steps or samples{where} by operators on whole tensors"
     if compiled(metrics):

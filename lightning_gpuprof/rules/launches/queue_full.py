@@ -17,8 +17,6 @@ still runs what was launched before it.
 Nothing on the host. Look at the kernels: precision, tensor cores, fused operators.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import confidence, seen_step, step_evidence

@@ -18,8 +18,6 @@ than two kernels, launches wait for their kernels.
 Unset `CUDA_LAUNCH_BLOCKING`, give the training a CPU of its own, look for debuggers or tools that intercept CUDA.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lightning_gpuprof.model.device_step import ExplainedStep

@@ -17,8 +17,6 @@ before those while the host was in the operator that launched them. That time, s
 Fuse: `torch.compile`, `foreach` or `fused` optimizers, operators of torch instead of several of your own.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lightning_gpuprof.model.device_step import ExplainedStep
@@ -72,21 +70,19 @@ class SmallKernels(LaunchRule):
         rows = [row for row in facts.savings if row.kind == "launch gap"]
         named = [f"{_name(row)} ({row.count / step.steps:,.0f} per step)" for row in rows[:2]]
         most = f", mostly before {listed(named)}" if named else ""
-        advice, change = fewer_launches(metrics, step)
         return self.of_step(
             step,
             idle,
             subject=_name(rows[0]) if rows else "small kernels",
             summary=f"{small.count / step.steps:,.0f} of {step.kernels_per_step:,.0f} kernels per step are shorter "
             f"than {small.limit_us:.0f} us. The GPU idles {idle} right before them{most}.",
-            advice=advice,
+            advice=fewer_launches(metrics, step),
             evidence=(
                 self.evidence("least_ratio", idle.ratio, "idle before small kernels, share of the step"),
                 self.evidence("least_small_ratio", small.count_ratio or 0.0, "share of small kernels"),
                 self.fact("small kernels, share of kernel time", small.total_ratio or 0.0, "ratio"),
                 *launch_evidence(step),
             ),
-            change=change,
         )
 
 

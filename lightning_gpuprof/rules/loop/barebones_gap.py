@@ -19,8 +19,6 @@ Larger batches; less per-batch work. `Trainer(barebones=True)` shows what is lef
 progress bar: as a test only.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -24,14 +24,12 @@ Work every N batches, in `on_train_epoch_end`, or in a thread. The printed N bri
 most half of the run's steps. For Lightning's own callbacks, set the printed argument.
 """
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.metrics import CallbackCost
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.callbacks import most_every, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
@@ -109,14 +107,12 @@ class CallbackSlow(BaseRule):
         on_cpu = bool(metrics.is_cpu_only)
         waits = not on_cpu and "ProgressBar" in owner  # for the device, which progress-bar-sync explains
         every = most_every(metrics, math.ceil(slowest.ratio / self.wanted_ratio))
-        advice, change = own_setting(metrics, owner, every) or _rarer(metrics, slowest, every)
         return self.finding(
             severity=cost.severity_beyond(self.fixed_ms),
             title="A hook of the module slows down every step" if own else self.title,
             subject=f"{owner}.{hook}" if hook else owner,
             summary=f"{what} {cost}{where}.{also}",
-            advice=advice,
-            change=change,
+            advice=own_setting(metrics, owner, every) or _rarer(metrics, slowest, every),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, f"{owner}, share of the step"),
                 self.fact(f"{owner} per step", cost.ms, "ms"),
@@ -134,7 +130,7 @@ def _is_module(metrics: Metrics, owner: str) -> bool:
     return owner == metrics.condition("model.class")
 
 
-def _rarer(metrics: Metrics, slowest: CallbackCost, every: int) -> tuple[str, Change]:
+def _rarer(metrics: Metrics, slowest: CallbackCost, every: int) -> Advice:
     """How the user's own code works every so many batches."""
     loop = _LOOPS.get(str(metrics.condition("stage")), "train")
     if slowest.hook:

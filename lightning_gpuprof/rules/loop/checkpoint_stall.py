@@ -18,8 +18,6 @@ time of the checkpoints that it leaves out, spread over all steps.
 Save less often, save only weights, or write in the background (`AsyncCheckpointIO`), to a local disk first.
 """
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring

@@ -17,8 +17,6 @@ idles, which a trace window shows.
 Step it every N steps or once per epoch, merge parameter groups, keep other work out of `lr_scheduler_step`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Cost, Metrics, MissingSignal, Share, threshold, usable

@@ -18,8 +18,6 @@ numbers about steady steps do not hold the windows' part.
 Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)` for runs that are not measured.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import listed, seconds
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

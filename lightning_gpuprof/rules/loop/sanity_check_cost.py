@@ -15,8 +15,6 @@ The first validation batches also start the validation workers, which the first 
 `Trainer(num_sanity_val_steps=0)` once validation is known to work.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent, possible, seconds

@@ -1,7 +1,5 @@
 """What validation and checkpoints share: their part of the run, and what doing them less often gains."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -18,14 +18,12 @@ spread over the training steps. What a GPU does meanwhile is not measured: there
 As for the training loader: workers, `persistent_workers=True`, cheaper batches.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
 from lightning_gpuprof.model.numbers import cpus, millis, percent, seconds
 from lightning_gpuprof.model.signals import require_possible, validation_loader
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, Value, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Metrics, MissingSignal, Value, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -78,14 +76,12 @@ class ValInputBound(BaseRule):
         if workers == 0 and usable < 2:
             return None
         idle_ratio = 1.0 if metrics.is_cpu_only else None
-        advice, change = _advice(metrics, workers=workers)
         return self.finding(
             severity=wait_severity(idle_ratio, certain_s / total_s, metrics.steps.steady_count),
             subject=str(metrics.condition("val_loader.dataset") or "validation loader"),
             summary=f"Validation waits {seconds(wait_s)} of its {seconds(validation_s)} for batches: "
             f"{percent(wait_s / total_s)} of the run, {millis(wait_s * 1e3 / (runs * batches))} per batch.",
-            advice=advice,
-            change=change,
+            advice=_advice(metrics, workers=workers),
             evidence=(
                 self.evidence("least_ratio", wait_s / total_s, "fetches of validation, share of the run"),
                 self.evidence(
@@ -102,7 +98,7 @@ class ValInputBound(BaseRule):
         )
 
 
-def _advice(metrics: Metrics, *, workers: int) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, *, workers: int) -> Advice:
     usable = metrics.cpu.usable_cpus
     trained = metrics.num_workers
     before: dict[str, Value] = {"num_workers": workers}

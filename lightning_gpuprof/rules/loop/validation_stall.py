@@ -18,15 +18,13 @@ Validate less often, on fewer or larger batches (they need no gradients), or wit
 `val_check_interval` is an int where the training loader has no length.
 """
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Value, threshold
+from lightning_gpuprof.rules.base import Advice, Change, Value, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 
@@ -73,13 +71,11 @@ class ValidationStall(StallRule):
         if not saved.is_worth():
             return None
         capped = stall.cost.severity == "critical" and stall.ratio < self.critical_ratio
-        advice, change = _less(metrics, stall)
         return self.finding(
             severity="warning" if capped else stall.cost.severity,
             subject=validation.subject or "validation loop",
             summary=f"{counted(validation.count, 'validation run')} {stall.words()}",
-            advice=advice,
-            change=change,
+            advice=_less(metrics, stall),
             evidence=(
                 self.evidence("least_ratio", stall.ratio, "validation, share of the wall time"),
                 self.fact("validation", validation.total_s, "s"),
@@ -92,7 +88,7 @@ class ValidationStall(StallRule):
         )
 
 
-def _less(metrics: Metrics, stall: Stall) -> tuple[str, Change | None]:
+def _less(metrics: Metrics, stall: Stall) -> Advice:
     """How to validate less, by settings that Lightning takes for these loaders."""
     words, fewer = _fewer_batches(metrics, stall.rarer)
     if metrics.validation.count > 1:
@@ -105,7 +101,7 @@ def _less(metrics: Metrics, stall: Stall) -> tuple[str, Change | None]:
     return words[0].upper() + words[1:], fewer
 
 
-def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> tuple[str, Change | None]:
+def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> Advice:
     current, interval = (metrics.condition(f"trainer.{n}") for n in ("check_val_every_n_epoch", "val_check_interval"))
     over_epochs = current is None and interval is not None  # None itself is not recorded: batches count over all epochs
     if isinstance(interval, int) and (over_epochs or per_epoch >= rarer):  # an epoch has to have that many batches
@@ -138,7 +134,7 @@ def _epochs(every: int) -> str:
     return "every epoch" if every == 1 else f"every {every} epochs"
 
 
-def _fewer_batches(metrics: Metrics, rarer: int) -> tuple[str, Change | None]:
+def _fewer_batches(metrics: Metrics, rarer: int) -> Advice:
     """As an int: a share would be one of the whole loader. Empty: there are too few of them."""
     batches, loaders = metrics.condition("trainer.num_val_batches"), metrics.condition("val_loader.count")
     if not isinstance(batches, (int, float)) or not math.isfinite(batches):

@@ -18,8 +18,6 @@ Halve the batch and accumulate; recompute activations (about a third more comput
 `F.scaled_dot_product_attention`, which stores no score matrix.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

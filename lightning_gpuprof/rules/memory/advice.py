@@ -1,9 +1,7 @@
 """Advice on memory in this run's values, in words and as data."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Change, Metrics, Value
+from lightning_gpuprof.rules.base import Advice, Change, Metrics, Value
 
 _EXPANDABLE = "expandable_segments:True"
 _SHARDING = ("FSDP", "DeepSpeed", "ModelParallel")
@@ -22,7 +20,7 @@ def settings(metrics: Metrics) -> str:
     return str(metrics.condition("allocator.settings") or "")
 
 
-def growing_segments(metrics: Metrics) -> tuple[str, Change | None]:
+def growing_segments(metrics: Metrics) -> Advice:
     """How segments are made to grow, with the other settings of this run; empty if they do so already."""
     now = settings(metrics)
     if _EXPANDABLE in now:
@@ -32,7 +30,7 @@ def growing_segments(metrics: Metrics) -> tuple[str, Change | None]:
     return setting, Change(remove=removed, add=(f"export {setting}",))
 
 
-def smaller_batch(metrics: Metrics) -> tuple[str, Change]:
+def smaller_batch(metrics: Metrics) -> Advice:
     """Half the batch at the same effective one."""
     size = metrics.loader.batch_size if metrics.loader is not None else None
     known = metrics.condition("trainer.accumulate_grad_batches")
@@ -51,7 +49,7 @@ def smaller_batch(metrics: Metrics) -> tuple[str, Change]:
     return f"DataLoader(..., batch_size={size // 2}), {trainer}", change
 
 
-def sharding(metrics: Metrics) -> tuple[str, Change | None]:
+def sharding(metrics: Metrics) -> Advice:
     """How what each rank holds is shared out; empty if the strategy does so already."""
     strategy, ranks = metrics.condition("trainer.strategy"), metrics.condition("trainer.world_size")
     if any(name in str(strategy or "") for name in _SHARDING):
@@ -62,7 +60,7 @@ def sharding(metrics: Metrics) -> tuple[str, Change | None]:
     return f"shard over {f'the {ranks} ranks' if several else 'several GPUs'}: {change.added[0]}", change
 
 
-def most_memory(metrics: Metrics) -> tuple[str, Change | None]:
+def most_memory(metrics: Metrics) -> Advice:
     """What frees the most memory first, and the first change among it."""
     options = [option for advise in (_fragments, _others, _largest_holder) if (option := advise(metrics)) is not None]
     if not options:
@@ -72,7 +70,7 @@ def most_memory(metrics: Metrics) -> tuple[str, Change | None]:
     return " ".join(text for text, _ in options), next((change for _, change in options if change is not None), None)
 
 
-def _fragments(metrics: Metrics) -> tuple[str, Change | None] | None:
+def _fragments(metrics: Metrics) -> Advice | None:
     """Where enough was free in what torch had reserved, but in too small pieces."""
     end = metrics.memory.out_of_memory
     if end is None or end.requested_bytes is None or end.free_in_reserved_bytes is None:
@@ -88,13 +86,13 @@ def _fragments(metrics: Metrics) -> tuple[str, Change | None] | None:
     return f"Before the start, set {setting}. Why: {why}", change
 
 
-def _others(metrics: Metrics) -> tuple[str, Change | None] | None:
+def _others(metrics: Metrics) -> Advice | None:
     held = [(device.median("memory_others_bytes") or 0.0, device.subject) for device in metrics.devices]
     others, name = next((one for one in held if one[0] >= _MANY_BYTES), (0.0, ""))
     return (f"End the other processes on {name}, which hold {gib(others)} (nvidia-smi).", None) if others else None
 
 
-def _largest_holder(metrics: Metrics) -> tuple[str, Change | None] | None:
+def _largest_holder(metrics: Metrics) -> Advice | None:
     kind = metrics.holders.largest
     if not kind:
         return None

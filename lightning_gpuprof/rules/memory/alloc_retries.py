@@ -16,8 +16,6 @@ Let segments grow (`expandable_segments:True`), or need less: a smaller batch wi
 hand makes it worse: that is what a retry does.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import Finding, Metrics, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -17,8 +17,6 @@ follows from that share, and is information otherwise.
 Let segments grow, or make sizes alike: pad to a few lengths, `drop_last=True`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -16,8 +16,6 @@ returns segments. If a trace window shows these calls in the device's idle time,
 Remove the call, or make it once before validation, where sizes change.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

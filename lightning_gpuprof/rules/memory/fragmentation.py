@@ -17,8 +17,6 @@ warning if allocations were retried in steady steps, else information.
 Let segments grow: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

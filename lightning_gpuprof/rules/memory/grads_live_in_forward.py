@@ -16,8 +16,6 @@ Silent with manual optimization, accumulated gradients or gradients in DDP's buc
 Clear them at the end of the step, in `on_train_batch_end`, after all code of yours that reads them.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, measured, percent, threshold

@@ -21,8 +21,6 @@ Keep numbers, not tensors with graphs (`loss.detach()`), clear what is collected
 hold samples in arrays instead of lists of objects. `tracemalloc` shows the lines for Python's objects.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.host import MemoryGrowth
 from lightning_gpuprof.model.numbers import decimal_size, possible
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, Severity, threshold

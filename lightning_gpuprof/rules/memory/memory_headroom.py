@@ -18,8 +18,6 @@ must be tried.
 Try the batch size and compare samples per second; `Tuner(trainer).scale_batch_size(model)` finds the largest.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.signals import device_idle_ratio

@@ -19,8 +19,6 @@ Keep numbers, not tensors: `loss.detach()`, `.item()` now and then, `self.log`; 
 window with `TraceConfig(memory_snapshot=True)` names the lines that hold most.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.memory import Growth
 from lightning_gpuprof.model.numbers import counted, gib, percent, possible

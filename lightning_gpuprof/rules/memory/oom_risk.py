@@ -18,8 +18,6 @@ Reduce what holds most: activations (a smaller batch with accumulation, recomput
 states), fragmentation (`expandable_segments:True`).
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.memory import OutOfMemory
 from lightning_gpuprof.model.numbers import gib, listed
@@ -54,15 +52,13 @@ class OomRisk(BaseRule):
             return None
         name, full = use.memory.name, use.ratio >= self.full_ratio
         outside = "" if not use.outside_bytes else f", {gib(use.outside_bytes)} of it outside torch"
-        advice, change = most_memory(metrics)
         judged = self.evidence("full_ratio" if full else "high_ratio", use.ratio, "needed memory, share of the GPU")
         return self.finding(
             severity="warning" if full else "info",
             subject=name,
             summary=f"The peak takes {gib(use.needed_bytes)} of {gib(use.total_bytes)} ({percent(use.ratio)}) of {name}"
             f"{outside}. {gib(max(0.0, use.total_bytes - use.needed_bytes))} are left.",
-            advice=advice,
-            change=change,
+            advice=most_memory(metrics),
             evidence=(
                 judged,
                 *_bytes(("peak of tensors", use.memory.allocated_peak_bytes)),

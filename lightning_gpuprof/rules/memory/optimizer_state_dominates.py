@@ -15,8 +15,6 @@ nearly fills the GPU. Information: it costs memory, not time.
 Shard the states over GPUs (FSDP, DeepSpeed stage 1), or use smaller states: 8 bits, factored (Adafactor).
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -17,10 +17,8 @@ Information: it costs memory, not time.
 `foreach=False` saves the memory but is slower.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, percent, threshold
+from lightning_gpuprof.rules.base import Advice, Change, Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse
@@ -58,13 +56,11 @@ class UnevenPeakPhase(ShortMemoryRule):
         if not 0 < temporary <= peak or temporary < self.least_ratio * peak:
             return None
         name = str(metrics.condition("model.optimizer") or "the optimizer")
-        advice, change = _advice(metrics, name)
         return self.finding(
             subject=name,
             summary=f"The update of {name} needs {gib(temporary)} of temporary memory, which makes the peak of "
             f"{gib(peak)} on {memory.name}. It is {percent(use.ratio)} full.",
-            advice=advice,
-            change=change,
+            advice=_advice(metrics, name),
             evidence=(
                 self.evidence("least_ratio", temporary / peak, "temporary memory, share of the peak"),
                 self.fullness(use),
@@ -73,7 +69,7 @@ class UnevenPeakPhase(ShortMemoryRule):
         )
 
 
-def _advice(metrics: Metrics, name: str) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, name: str) -> Advice:
     call = f"torch.optim.{name}"
     if can_fuse(metrics):
         change, how = Change(call=call, arguments={"fused": True}), "in place, which is faster too"

@@ -15,8 +15,6 @@ A loop that calls `.detach_()` on gradients fails with it; torch says so.
 `Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True))`.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 

@@ -1,7 +1,5 @@
 """What rules on collectives share: the communication of a run, and how one of them is named."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
 from lightning_gpuprof.model.trace.communication import CollectiveTimes

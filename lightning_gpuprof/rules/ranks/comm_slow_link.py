@@ -19,8 +19,6 @@ direction. The gain takes half of NVLink's rate as reachable for the exposed col
 (`via P2P` or `via SHM`). Unset `NCCL_P2P_DISABLE`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -19,8 +19,6 @@ buckets can be right: that is why only exposed time counts.
 `DDPStrategy(bucket_cap_mb=25)`, the default; then try twice and half of it.
 """
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.collectives import CollectiveWindow

@@ -22,8 +22,6 @@ If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`
 (`accumulate_grad_batches`), or more to hide behind (larger batch per rank). If it is waiting: find the late rank.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lightning_gpuprof.model.collectives import CollectiveWindow
@@ -31,7 +29,7 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Metrics, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import collective_run, sized
 
@@ -111,13 +109,11 @@ class ExposedComm(BaseRule):
             "trace` their windows. Faster links or smaller gradients would not help while this rank waits."
         )
         transfer = _transfer_advice(metrics, run.ranks, window, largest)
-        advice, change = transfer if mostly_transfer else (late, None)
         return self.finding(
             severity=exposed.severity,
             subject=sized(largest) if largest is not None else "collectives",
             summary=f"Communication that nothing covers takes {exposed}. {split}{of_it}",
-            advice=advice,
-            change=change,
+            advice=transfer if mostly_transfer else (late, None),
             evidence=(
                 self.evidence("least_ratio", min(1.0, exposed.ratio), "exposed communication, share of the step"),
                 self.fact("covered by computation", covered_ratio, "ratio"),
@@ -131,9 +127,7 @@ class ExposedComm(BaseRule):
         )
 
 
-def _transfer_advice(
-    metrics: Metrics, ranks: int, window: CollectiveWindow, largest: CollectiveTimes | None
-) -> tuple[str, Change | None]:
+def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, largest: CollectiveTimes | None) -> Advice:
     strategy = str(metrics.condition("trainer.strategy") or "")
     batch = metrics.condition("loader.batch_size")
     accumulate = metrics.condition("trainer.accumulate_grad_batches")

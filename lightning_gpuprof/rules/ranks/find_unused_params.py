@@ -17,8 +17,6 @@ Models that skip parts by design (several optimizers, as in a GAN; conditional l
 back, or freeze what is not used.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -23,8 +23,6 @@ Give a step more work: the check has the same price for a large batch, and `accu
 each batch. No setting of the Trainer leaves it out.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.rules import claims

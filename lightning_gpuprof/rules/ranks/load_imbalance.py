@@ -20,8 +20,6 @@ Give all ranks batches of about the same work in a step: a distributed sampler t
 length, or batches by tokens rather than by samples.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.rules import claims

@@ -1,7 +1,5 @@
 """The times of all ranks in the same steps, for the rules that compare ranks."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

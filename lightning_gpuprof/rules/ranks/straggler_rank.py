@@ -41,8 +41,6 @@ if it takes 5 % of the wall time longer than any other.
 Look at what the named phase does on the named ranks and hosts.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes, RareRank
 from lightning_gpuprof.model.numbers import counted, millis, numbered, percent, seconds
 from lightning_gpuprof.rules import claims

@@ -16,8 +16,6 @@ for which there is no NCCL.
 `Trainer(strategy=DDPStrategy(process_group_backend="nccl"))`, or leave it out: it is the default on GPUs.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -23,8 +23,6 @@ under `interpreter-lock` where that is what it waits for.
 Move what waits out of the step: read before training or in the Dataset, write in a thread, do it every N steps.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lightning_gpuprof.model.code_place import in_words

@@ -1,13 +1,11 @@
 """What rules share on a main thread that waits for a CPU because its own run takes them."""
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import cpus
 from lightning_gpuprof.model.worker_time import worker_threads
-from lightning_gpuprof.rules.base import Change, Cost, Metrics, measured, possible
+from lightning_gpuprof.rules.base import Advice, Change, Cost, Metrics, measured, possible
 
 ONE_THREAD_PER_WORKER = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
 
@@ -39,7 +37,7 @@ def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> Cost | None:
     return cost if cost.is_worth(least_ratio) else None
 
 
-def fitting_advice(metrics: Metrics) -> tuple[str, Change | None]:
+def fitting_advice(metrics: Metrics) -> Advice:
     """How the run fits into its CPUs.
 
     One thread in each worker, where these compute on more than there are CPUs; else fewer torch threads, then fewer

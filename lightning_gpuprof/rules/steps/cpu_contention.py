@@ -21,8 +21,6 @@ Use as many threads and workers as there are CPUs. Where fewer workers could not
 or a cheaper batch help.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
 from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
@@ -57,18 +55,15 @@ class CpuContention(BaseRule):
         cpu, found, usable_cpus = metrics.cpu, metrics.contention, cpus(metrics.cpu.usable_cpus)
         throttled = found.quota_exhausted_ratio or 0.0
         by_quota = throttled >= QUOTA_RATIO
+        threads, workers = counted(found.threads or 1, "torch thread"), counted(found.workers, "worker")
+        cause, raise_it = f"This run fills {usable_cpus}: {threads} and {workers}", ""
         if by_quota:
             cause = f"The container's CPU quota ran out in {percent(throttled)} of its periods"
-            advice = f"Raise the container's CPU quota above {usable_cpus} or use fewer workers and threads."
-            change = None
-        else:
-            threads, workers = counted(found.threads or 1, "torch thread"), counted(found.workers, "worker")
-            cause = f"This run fills {usable_cpus}: {threads} and {workers}"
-            advice, change = fitting_advice(metrics)
+            raise_it = f"Raise the container's CPU quota above {usable_cpus} or use fewer workers and threads."
         return self.finding(
             subject="CPU quota" if by_quota else "this run's own threads and workers",
             summary=f"The main thread waits {cost} for a free CPU. {cause}.",
-            advice=advice,
+            advice=raise_it or fitting_advice(metrics),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "waiting for a CPU, share of the step"),
                 Evidence(name="sampled steps", value=cpu.run_delay_samples, limit=MIN_SAMPLES),
@@ -81,5 +76,4 @@ class CpuContention(BaseRule):
             cost=cost,
             confidence=0.85 if by_quota else 0.8,
             explains=claims.NO_CPU,
-            change=change,
         )

@@ -18,8 +18,6 @@ mostly by this run, and the run must need more than it has.
 Fit threads and workers into the CPUs: `torch.set_num_threads`, or `OMP_NUM_THREADS` per rank.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.rules import claims
@@ -64,11 +62,10 @@ class CpuOversubscription(BaseRule):
         if own + others < self.least_use_ratio * usable_cpus or others > own:
             return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
-        advice, change = fitting_advice(metrics)
         return self.finding(
             subject=", ".join(who),
             summary=f"{' and '.join(who)} share {cpus(usable_cpus)}. The main thread waits {cost} for a free one.",
-            advice=advice,
+            advice=fitting_advice(metrics),
             evidence=(
                 self.evidence("most_per_cpu", per_cpu, "threads and workers per CPU"),
                 self.evidence("least_delay_ratio", cost.ratio, "waiting for a CPU, share of the step"),
@@ -78,5 +75,4 @@ class CpuOversubscription(BaseRule):
             cost=cost,
             confidence=0.7,
             explains=claims.NO_CPU,
-            change=change,
         )

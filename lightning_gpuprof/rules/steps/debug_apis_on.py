@@ -21,8 +21,6 @@ cost of the other settings is not measured: information only, without a gain.
 Turn the setting off for runs that must be fast, and compare with `gpuprof compare`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lightning_gpuprof.model.finding import Finding

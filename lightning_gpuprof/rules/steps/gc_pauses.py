@@ -24,15 +24,13 @@ lists, or collect between epochs only. For the youngest: collect less often (`gc
 per step that refer to each other.
 """
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
 
@@ -84,15 +82,13 @@ class GcPauses(BaseRule):
             return None
         hidden = cost.lower_ratio < self.least_ratio
         total_s = sum(g.total_s for g in pauses.generations)
-        advice, change = self._advice(metrics, worst, pauses.pause_ratio, step_ms)
         return self.finding(
             severity="info" if hidden else cost.severity,
             subject=f"garbage collector, {_name(worst)}",
             summary=f"Python's garbage collector takes {millis(mean_ms)} per step ({percent(pauses.pause_ratio)}), "
             f"{seconds(total_s)} in all. {counted(worst.count, 'collection')} of the {_name(worst)} took "
             f"{seconds(worst.total_s)}, the longest {millis(worst.longest_s * 1e3)}.{HIDDEN if hidden else ''}",
-            advice=advice,
-            change=change,
+            advice=self._advice(metrics, worst, pauses.pause_ratio, step_ms),
             evidence=(
                 self.evidence("least_ratio", pauses.pause_ratio, "pauses, share of the steps' time"),
                 *(self.fact(f"generation {g.generation}", _taken(g)) for g in pauses.generations if g.count),
@@ -103,7 +99,7 @@ class GcPauses(BaseRule):
             explains=claims.OUTLIERS if _make_outliers(metrics, pauses) else claims.GARBAGE_COLLECTOR,
         )
 
-    def _advice(self, metrics: Metrics, worst: GenerationPauses, ratio: float, period_ms: float) -> tuple[str, Change]:
+    def _advice(self, metrics: Metrics, worst: GenerationPauses, ratio: float, period_ms: float) -> Advice:
         ranks = ", on all ranks in the same step" if metrics.is_distributed else ""
         if worst.generation >= 2:
             each_ms = worst.total_s * 1e3 / worst.count

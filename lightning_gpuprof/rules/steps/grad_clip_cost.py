@@ -21,11 +21,8 @@ clipping happens once per optimizer step. In a custom hook use `torch.nn.utils.c
 tensors together.
 """
 
-from __future__ import annotations
-
-from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Cost, Finding, Metrics, Share, possible, setting, threshold
+from lightning_gpuprof.rules.base import Advice, Cost, Finding, Metrics, Share, possible, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule
 
@@ -58,14 +55,12 @@ class GradClipCost(PhaseRule):
         tensors = metrics.positive("model.parameter_tensors")
         what = f"{tensors:,} gradients" if tensors else "the gradients"
         algorithm = metrics.condition("trainer.gradient_clip_algorithm") or "norm"
-        advice, change = _advice(metrics, limit)
         how = f" by {algorithm} to {limit}" if limit else ""
         return self.finding(
             severity=found.severity_beyond(self.fixed_ms),
             subject=f"gradient_clip_val={limit}" if limit else "configure_gradient_clipping",
             summary=f"Clipping {what}{how} takes {found}.",
-            advice=advice,
-            change=change,
+            advice=_advice(metrics, limit),
             evidence=(
                 self.evidence("least_ratio", found.ratio, "clipping, share of the step"),
                 self.fact("clipping per step", found.ms, "ms"),
@@ -77,7 +72,7 @@ class GradClipCost(PhaseRule):
         )
 
 
-def _advice(metrics: Metrics, limit: object) -> tuple[str, Change]:
+def _advice(metrics: Metrics, limit: object) -> Advice:
     now = metrics.positive("trainer.accumulate_grad_batches") or 1
     change = setting("Trainer", accumulate_grad_batches=(now, 2 * now))
     rarer = f"To clip half as often: {change.added[0]}"

@@ -19,8 +19,6 @@ Move the lines out of the compiled code, or compile the parts around them; `torc
 at the first break, with its stack.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
 from lightning_gpuprof.model.numbers import counted, listed

@@ -1,7 +1,5 @@
 """What rules on time of the host share: how much of it holds up the step, and parts of a step that take too long."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from lightning_gpuprof.model.finding import Evidence

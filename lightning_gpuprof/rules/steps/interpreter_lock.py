@@ -20,8 +20,6 @@ which it was seen most often. The gain is the waiting time, at most that thread'
 Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into native code (numpy, torch).
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 from lightning_gpuprof.model.code_place import in_words

@@ -1,7 +1,5 @@
 """Adds to findings since when they hold, from the parts of a run that differ in speed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

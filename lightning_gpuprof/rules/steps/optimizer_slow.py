@@ -22,15 +22,23 @@ than 100 tensors, it is information only.
 `fused=True`, or `foreach=True` where there is no fused update; fewer and larger tensors; accumulate gradients.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import millis, possible
 from lightning_gpuprof.model.signals import delayed_ratio
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Phase, Value, of_each_step, severity, threshold, usable
+from lightning_gpuprof.rules.base import (
+    Advice,
+    BaseRule,
+    Change,
+    Phase,
+    Value,
+    of_each_step,
+    severity,
+    threshold,
+    usable,
+)
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse
 
@@ -116,14 +124,12 @@ class OptimizerSlow(BaseRule):
         level: Severity = "info"
         if tensors >= self.many_tensors or most_fused is not None:
             level = severity(min(1.0, cost.lower_ratio / running_ratio), cost.steps)
-        advice, change = _advice(metrics, kind, tensors, foreach)
         return self.finding(
             severity=level,
             subject=kind,
             summary=f"{kind} takes {of_each_step(median_ms, step_ms)} to update {tensors:,} parameter "
             f"tensors one by one. A fused update would take about {millis(floor_ms)}.",
-            advice=advice,
-            change=change,
+            advice=_advice(metrics, kind, tensors, foreach),
             evidence=(
                 self.evidence("least_ratio", median_ms / step_ms, "optimizer, share of the step"),
                 self.evidence("many_tensors", tensors, "parameter tensors"),
@@ -136,7 +142,7 @@ class OptimizerSlow(BaseRule):
         )
 
 
-def _advice(metrics: Metrics, kind: str, tensors: int, foreach: Value) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, kind: str, tensors: int, foreach: Value) -> Advice:
     name = "fused" if can_fuse(metrics) else "foreach"
     if not can_fuse(metrics) and kind not in FUSED | FOREACH:
         return (

@@ -27,8 +27,6 @@ of the 95 % intervals of the medians.
 Look at what starts at that batch in the named phase. Two trace windows, one on either side, show the difference.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.evenness import Growth, LevelChange, Stretch
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, millis, percent

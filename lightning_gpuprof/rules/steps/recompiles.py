@@ -20,8 +20,6 @@ If a size changes: `dynamic=True`, `torch._dynamo.mark_dynamic(batch, dim)`, pad
 for the last batch. If a Python value changes: make it a tensor, or keep it out of the compiled code.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +29,7 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, MissingSignal, threshold, worthwhile_evidence
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, MissingSignal, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")
@@ -74,12 +72,10 @@ class Recompiles(BaseRule):
             return None
         function, its = facts.most_costly(metrics.condition("compile.modules"))
         guards = list(dict.fromkeys(_short(one.reason) for one in its if one.reason))
-        advice, change = _advice(metrics, its)
         return self.finding(
             subject=function or "torch.compile",
             summary=_summary(facts, its, function, cost.ratio, lost_s),
-            advice=advice,
-            change=change,
+            advice=_advice(metrics, its),
             evidence=(
                 worthwhile_evidence("compiling after warm-up, share of the run", cost),
                 self.fact("recompiles after warm-up", facts.steady_recompile_count),
@@ -111,7 +107,7 @@ def _summary(facts: CompileFacts, its: Sequence[Recompile], function: str, ratio
     return f"{text}.{given_up if facts.limit_hits else ''}"
 
 
-def _advice(metrics: Metrics, its: Sequence[Recompile]) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, its: Sequence[Recompile]) -> Advice:
     reason = next((_short(r.reason) for r in its if r.reason), "")
     guard = f" Guard: {reason}." if reason else " To see the guard that fails: TORCH_LOGS=recompiles"
     size, value = _SIZE.search(reason), _VALUE.search(reason)

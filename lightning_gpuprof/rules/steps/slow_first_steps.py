@@ -19,8 +19,6 @@ Keep what was compiled: `TORCHINDUCTOR_CACHE_DIR` on a disk that survives the jo
 the repeated block of a model instead of the whole.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import CROWDED_RATIO
 from lightning_gpuprof.model.numbers import counted, cpus, percent, possible, seconds

@@ -23,8 +23,6 @@ Find what grows in the named phase: keep numbers instead of tensors (`.item()` o
 lists, reset metrics each epoch.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.evenness import Growth
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, millis, percent

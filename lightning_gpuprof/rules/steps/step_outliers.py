@@ -32,15 +32,13 @@ other programs crowd them.
 Look at the named phase in the named batches. A fixed distance between them points to something that runs every N steps.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Cost, Metrics, measured, millis, percent, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Cost, Metrics, measured, millis, percent, threshold
 from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
@@ -145,7 +143,7 @@ class StepOutliers(BaseRule):
         return stalls.may_be_pauses((phase for phase, _ in holders), self.most_chance)
 
 
-def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float) -> tuple[str, Change | None]:
+def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float) -> Advice:
     outliers, every = stalls.outliers, stalls.every
     if stalls.alike:
         return (

@@ -1,7 +1,5 @@
 """What rules on uneven runs say of a change of speed, and where they send the reader."""
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.code_place import in_words
@@ -9,7 +7,7 @@ from lightning_gpuprof.model.evenness import SpeedChange, Stretch
 from lightning_gpuprof.model.loading import MAX_PREFETCH
 from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
-from lightning_gpuprof.rules.base import Change, Metrics, Phase, Value, millis, possible
+from lightning_gpuprof.rules.base import Advice, Change, Metrics, Phase, Value, millis, possible
 
 LIMIT_S = 0.5
 """Least time that an uneven run must cost. Heuristic: shorter ones are accidents of the machine."""
@@ -78,7 +76,7 @@ def window_at(metrics: Metrics, batch: int) -> tuple[int, int]:
     return start, start + 2
 
 
-def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> tuple[str, Change | None]:
+def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> Advice:
     """A queue that hides the longest stall from the step, as the end of an advice.
 
     Args:

@@ -17,8 +17,6 @@ As `sync-points`, for values that are read in Lightning's `optimizer_step`, but 
 `Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True` without gradient clipping.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Value, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet

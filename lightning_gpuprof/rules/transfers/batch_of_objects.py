@@ -18,8 +18,6 @@ Have `collate_fn` put numbers that belong together into one tensor. What the mod
 batch, or goes into one object that is no list, tuple, dictionary or data class.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Cost, Finding, Metrics, Share, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -19,8 +19,6 @@ Keep one layout: drop `contiguous()` where the next operator takes strides, use 
 slices of one tensor, `torch.compile` to fuse the copy into its neighbour.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.operators import OperatorShapes

@@ -16,8 +16,6 @@ Reduce on the GPU and copy the result; keep outputs there until the epoch ends; 
 `non_blocking=True` on a stream of its own.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_copies import LEAST_BYTES
 from lightning_gpuprof.model.device_step import ExplainedStep

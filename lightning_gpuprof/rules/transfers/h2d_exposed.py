@@ -18,8 +18,6 @@ Copy fewer bytes: send `uint8` and normalise on the GPU, or a smaller float. Or 
 own during the step.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims

@@ -21,8 +21,6 @@ quarters of the PCIe link, else at 12 GB/s.
 and `to(device, non_blocking=...)` that passes the argument on.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lightning_gpuprof.model.device_copies import LEAST_BYTES

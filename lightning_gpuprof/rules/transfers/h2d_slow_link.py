@@ -17,8 +17,6 @@ what the ceiling would save; copies beside kernels cost nothing, so its lower bo
 Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membind=N`; `nvidia-smi topo -m` shows N.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import gib, millis, percent
 from lightning_gpuprof.model.signals import require_possible

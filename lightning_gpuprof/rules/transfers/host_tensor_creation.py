@@ -17,8 +17,6 @@ Create constants once (`self.register_buffer`), others on the GPU (`torch.zeros(
 depends on the data into the batch.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.rules import claims

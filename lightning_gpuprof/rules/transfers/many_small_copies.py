@@ -17,8 +17,6 @@ time of their calls as far as the GPU waits for late launches, plus the idle tim
 Collate into few tensors, create constants once (`register_buffer`), and what the host does not know on the GPU.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.numbers import decimal_size
 from lightning_gpuprof.rules import claims

@@ -16,8 +16,6 @@ of the step; the gain is the rest.
 Draw less often, or log without `prog_bar=True`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

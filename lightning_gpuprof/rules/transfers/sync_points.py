@@ -24,8 +24,6 @@ of their own.
 Keep the value on the GPU, and read it rarely: at the end of the epoch, or every N steps.
 """
 
-from __future__ import annotations
-
 import re
 
 from lightning_gpuprof.model.code_place import in_words

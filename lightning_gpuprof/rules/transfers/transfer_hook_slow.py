@@ -20,8 +20,6 @@ Prepare samples in the Dataset or in `collate_fn`, where DataLoader workers do i
 `on_after_batch_transfer` to operators on whole batches.
 """
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import HookShare

@@ -1,7 +1,5 @@
 """What the rules about waits of the host share."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
