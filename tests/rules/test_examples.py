@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 from checked_screen import check
 from example_runs import example_run
+from more_examples import MORE
 from trusted import assert_can_be_trusted
 from words import IN_FINDINGS, unwanted
 
@@ -38,7 +39,7 @@ class Runs:
 
     def __init__(self, rule: Any) -> None:
         self.rule = rule
-        self._made = [(one, run_of(one)) for one in rule.examples]
+        self._made = [(one, run_of(one)) for one in (*rule.examples, *MORE.get(rule.id, ()))]
 
     def each(self, check_one: Callable[[Any, Example, Metrics], None]) -> None:
         """Check all of them; what fails says of which."""

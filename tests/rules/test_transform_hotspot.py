@@ -13,12 +13,6 @@ def test_the_bound_of_the_gain_is_the_part_of_the_waits_own() -> None:
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.98 * (40 / 2 - 10.0) * 0.72 * 39 / 40)
 
 
-@pytest.mark.parametrize(("share", "fires"), [(0.51, False), (0.513, True)])
-def test_half_of_the_making_with_collation_decides(share: float, fires: bool) -> None:
-    metrics = starved(transforms={"Blur": share, "Crop": 1 - share}, worker_cpus=1.9)
-    assert (TransformHotspot().check(metrics) is not None) is fires
-
-
 def test_bursts_are_steps_that_stand_out() -> None:
     finding = fired(TransformHotspot(), starved(transforms={"Blur": 0.72}, worker_cpus=1.9, burst=0.4))
     assert finding.explains == claims.OUTLIERS

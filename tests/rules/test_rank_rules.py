@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from device_builder import collective, distributed
+from example_runs import example_run
+from findings_builder import fired
+from metrics_builder import replace
+from ranks_builder import job, on_device
+
+from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.ranks.ddp_bucket_size import DdpBucketSize
+from lightning_gpuprof.rules.ranks.exposed_comm import ExposedComm
+from lightning_gpuprof.rules.ranks.load_imbalance import LoadImbalance
+from lightning_gpuprof.rules.ranks.straggler_rank import StragglerRank
+
+
+def test_a_wait_that_the_device_s_work_covers_costs_nothing() -> None:
+    assert StragglerRank().check(on_device(job(12.0), 2.0)) is None
+
+
+def test_on_a_device_the_gain_is_at_most_what_it_waits() -> None:
+    finding = fired(StragglerRank(), on_device(job(12.0), 8.0))
+    assert finding.severity == "warning"
+    assert "takes 12.0 ms longer" in finding.summary
+    assert finding.gain.saved_ms_per_step == pytest.approx(9.0)
+    assert finding.confidence == 0.8
+
+
+def test_without_a_window_a_device_may_cover_it() -> None:
+    assert fired(StragglerRank(), replace(on_device(job(12.0), 8.0), windows=())).confidence == 0.5
+
+
+def test_a_wait_that_the_device_s_work_covers_costs_nothing_of_load_imbalance() -> None:
+    ranks = job(0.0, slowest=0.28, imbalance_ms=12.0)
+    assert LoadImbalance().check(on_device(ranks, 2.0)) is None
+    assert fired(LoadImbalance(), on_device(ranks, 8.0)).gain.saved_ms_per_step == pytest.approx(9.0)
+
+
+def test_a_straggler_is_told_by_its_own_rule_only() -> None:
+    found = diagnose(job(16.0, imbalance_ms=12.0), (LoadImbalance(), StragglerRank())).findings
+    assert [one.rule for one in found] == ["straggler-rank"]
+
+
+@pytest.mark.parametrize(("min_ms", "lower_ms"), [(5.5, 11.0), (0.5, 1.0)])
+def test_the_transfer_is_what_is_gained_at_least(min_ms: float, lower_ms: float) -> None:
+    finding = fired(ExposedComm(), distributed([collective(6.0, min_ms=min_ms)]))
+    assert finding.gain.saved_lower_ms_per_step == pytest.approx(lower_ms)
+
+
+def test_the_least_of_two_windows_decides() -> None:
+    busy, calm = distributed([collective(6.0)]), distributed([collective(1.0)])
+    assert ExposedComm().check(replace(busy, windows=(*busy.windows, *calm.windows))) is None
+
+
+def test_it_carries_the_gain_before_the_general_rule_and_promises_none() -> None:
+    metrics = example_run(**DdpBucketSize.examples[0].changes)
+    specific, general = diagnose(metrics, (ExposedComm(), DdpBucketSize())).findings
+    assert (specific.rule, general.rule, general.gain) == ("ddp-bucket-size", "exposed-comm", None)
+    assert specific.gain.saved_lower_ms_per_step == 0
