@@ -339,11 +339,11 @@ def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> AdvisedR
     with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
         made = Path(name) / "gpuprof"
         ended = _ended(program, Plan(arms=(), seconds=seconds, profile_into=str(made)), shown)
-        if not ended.is_over or not made.is_dir():
-            raise TrialError(
-                programs.death_notice(ended, program) if made.is_dir() else programs.failure_reason(ended, program)
-            )
-        report = source.remake(made)
+        if not ended.is_over:
+            has_begun = made.is_dir()
+            raise TrialError((programs.death_notice if has_begun else programs.failure_reason)(ended, program))
+        if not made.is_dir() or not (report := source.remake(made)).steps.count:
+            raise TrialError(programs.failure_reason(ended, program))
         folder = _new_folder(Path(OWN_FOLDER).absolute(), Path(str(report.run.get("script") or "run")).stem)
         shutil.copytree(made, folder, dirs_exist_ok=True)
     return AdvisedRun(folder=folder, report=report)

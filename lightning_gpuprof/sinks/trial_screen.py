@@ -39,15 +39,17 @@ def render(trial: Trial, *, apply: str = "", width: int = MAX_WIDTH) -> Renderab
         width: Columns that no line passes.
     """
     found = trial_tables.best(trial)
-    head = "FASTER" if found is not None else "UNDECIDED" if trial_tables.is_undecided(trial) else "NO GAIN"
+    table = trial_tables.tried_table(trial)
+    head = "FASTER" if found is not None else "UNCLEAR" if trial_tables.is_undecided(trial) else "NO GAIN"
+    head = head if table.rows else "NOTHING TO TRY"
     style = "bold white on green" if found is not None else "bold black on cyan"
     base = "" if trial.base_step_ms is None else f"{numbers.significant(trial.base_step_ms)} ms a step as it is"
     meta = [" ".join(trial.command), trial.device, base, f"took {numbers.seconds(trial.seconds)}"]
     parts: list[RenderableType] = [
         Text.assemble(("gpuprof try", "bold"), "  ", " · ".join(plain.visible(one) for one in meta if one)),
-        Text(""),
-        indented(draw(trial_tables.tried_table(trial), width - 2)),
     ]
+    if table.rows:
+        parts += [Text(""), indented(draw(table, width - 2))]
     if said := trial_tables.ceilings(trial):
         parts += [Text(""), indented(sentence_text(said))]
     parts += [labelled(f"{label}:", text) for label, text in trial_tables.notes(trial)]

@@ -181,7 +181,7 @@ def headline(trial: Trial) -> str:
         if is_undecided(trial):
             return "Nothing is clear yet: try longer, with --seconds."
         if not any(not row.arm.ceiling for row in trial.tried):
-            return "There is no advice that is a setting to try."
+            return "The advice names no setting that can be tried."
         return "Nothing that was tried is faster."
     per = "for as many samples" if found.per_sample else "a step"
     return (

@@ -136,8 +136,19 @@ def profile(trainer: Any, plan: Plan) -> None:
     for callback in trainer.callbacks:
         if type(callback).__module__.partition(".")[0] not in ("lightning", "pytorch_lightning"):
             callback.on_train_end = callback.on_fit_end = do_nothing  # the user's training has not come to an end
-    timer = sys.modules[f"{lightning_package(trainer)}.callbacks"].Timer(duration={"seconds": round(plan.seconds)})
-    trainer.callbacks = [*trainer.callbacks, timer, GpuProfiler(dirpath=plan.profile_into, reports=["json", "html"])]
+    callbacks = sys.modules[f"{lightning_package(trainer)}.callbacks"]
+    endless = callbacks.LambdaCallback(on_train_start=_lift_limits)
+    timer = callbacks.Timer(duration={"seconds": round(plan.seconds)})
+    profiler = GpuProfiler(dirpath=plan.profile_into, reports=["json", "html"])
+    trainer.callbacks = [endless, *trainer.callbacks, timer, profiler]
+
+
+def _lift_limits(trainer: Any, _: object) -> None:
+    """The time alone ends the profile: a few steps say nothing, and an epoch may last."""
+    keep_learning_rates(trainer)
+    loop = trainer.fit_loop
+    loop.max_epochs = loop.epoch_loop.max_steps = -1
+    loop.min_epochs = loop.epoch_loop.min_steps = None
 
 
 def lightning_package(trainer: Any) -> str:

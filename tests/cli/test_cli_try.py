@@ -174,6 +174,20 @@ def test_a_named_run_with_other_settings_is_refused(
     assert list(tmp_path.rglob("try.json")) == []
 
 
+def test_a_profile_without_steps_is_no_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(words: Sequence[str], plan: Plan, folder: Path, **_: object) -> program.Ended:
+        run_of(Path(plan.profile_into), "train.py")
+        return program.Ended(attached=True, events=[Over(steps=0, seconds=1.0)])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "run", run)
+    assert main(["try", "--", PYTHON, "train.py"]) == 2
+    assert "trained nothing: Trainer.fit was not called, or had no batch" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_each_profile_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(program, "run", Programs())

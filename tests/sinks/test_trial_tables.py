@@ -80,4 +80,4 @@ def test_names_and_numbers_of_a_trial_are_whole_on_a_terminal(width: int) -> Non
 def test_ceilings_are_no_changes() -> None:
     names = [row[0].text for row in tried_table(TRIAL).rows]
     assert not {"input", "around the model"} & set(names)
-    assert headline(Trial(tried=TRIAL.tried[:1], base_step_ms=1.0)) == "There is no advice that is a setting to try."
+    assert headline(Trial(tried=TRIAL.tried[:1], base_step_ms=1.0)) == "The advice names no setting that can be tried."

@@ -23,6 +23,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Plan
+from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.trial.arms import asked
 from lightning_gpuprof.trial.harmless import is_tuning, lightning_package, make_harmless, profile, redirect_output
 from lightning_gpuprof.trial.switches import switched
@@ -102,12 +103,14 @@ def test_limits_of_the_user_stay_for_who_reads_them(tmp_path: Path) -> None:
 
 
 def test_the_profile_of_the_first_seconds_is_no_end_of_the_users_training(tmp_path: Path) -> None:
-    trainer = made(tmp_path, callbacks=[Own()], logger=False, limit_train_batches=4, enable_progress_bar=False)
+    limits = {"max_steps": 2, "min_epochs": 10_000, "limit_train_batches": 4}
+    trainer = made(tmp_path, callbacks=[Own()], logger=False, enable_progress_bar=False, **limits)
     make_harmless(trainer, tmp_path / "folder")
-    profile(trainer, Plan(arms=(), seconds=20, profile_into=str(tmp_path / "profile")))
+    profile(trainer, Plan(arms=(), seconds=3, profile_into=str(tmp_path / "profile")))
     trainer.fit(BoringModel())
     assert [path.name for path in tmp_path.iterdir()] == ["profile"]
-    assert list((tmp_path / "profile").glob("**/report.json"))
+    [report] = (tmp_path / "profile").glob("**/report.json")
+    assert json_report.read(report).steps.count > 2, "the time ends it, no limit of the user's"
 
 
 def test_another_profiler_is_refused(tmp_path: Path) -> None:
