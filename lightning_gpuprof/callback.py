@@ -516,6 +516,7 @@ class GpuProfiler(Callback):
             guard=lambda logger: session.fence.around(logger_part(logger)),
             late=functools.partial(session.fence.report, "loggers"),
             finished=finished,
+            baseline=self.options.baseline,
         )
 
     def _offer_layout(self, trainer: pl.Trainer, session: Session) -> None:

@@ -267,10 +267,7 @@ def finish_run(
     comparison: Comparison | None = None
     if baseline is not None:
         try:
-            this = Run(report=report, times=step_times(journal))
-            comparison = compare_runs(
-                load_run(Path(baseline).expanduser()), this, before_name=baseline, after_name=THIS_RUN
-            )
+            comparison = _with_baseline(baseline, report, journal)
             for sink in sinks(kinds):
                 where[f"comparison, {sink.label}"] = str(sink.write_comparison(comparison, folder))
         except GpuProfError as error:
@@ -280,6 +277,11 @@ def finish_run(
     for problem in problems:
         print(f"gpuprof: {problem}", file=sys.stderr)
     return report
+
+
+def _with_baseline(baseline: str, report: Report, journal: Journal) -> Comparison:
+    this = Run(report=report, times=step_times(journal))
+    return compare_runs(load_run(Path(baseline).expanduser()), this, before_name=baseline, after_name=THIS_RUN)
 
 
 def _print(
@@ -307,6 +309,7 @@ def push_to_loggers(
     guard: Callable[[object], AbstractContextManager[object]],
     late: Callable[[str], None],
     finished: bool,
+    baseline: str | None = None,
 ) -> Logged:
     """Give the diagnosis, the final numbers and the files to the trainer's loggers, before Lightning ends them.
 
@@ -321,6 +324,7 @@ def push_to_loggers(
         guard: A context around what is done with a logger.
         late: Told when the loggers took longer than they are given.
         finished: The run came to its own end; one that did not gives no files.
+        baseline: As of :func:`finish_run`: Weights & Biases shows the comparison.
 
     Returns:
         For :func:`finish_run`, which adds the end to it.
@@ -341,6 +345,7 @@ def push_to_loggers(
         late=late,
         finished=finished,
         folder=folder,
+        compared=lambda: None if baseline is None else _with_baseline(baseline, report, journal),
     )
     return Logged(metrics=metrics, to=to)
 

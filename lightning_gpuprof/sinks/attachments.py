@@ -16,8 +16,8 @@ from typing import Any
 ARTIFACT_TYPE = "gpuprof-report"
 """Type of the artifact in Weights & Biases."""
 
-PANEL = "gpuprof/report"
-"""Name of the panel with the first screen in Weights & Biases."""
+PANEL, COMPARISON_PANEL = "gpuprof/report", "gpuprof/comparison"
+"""Names of the panels in Weights & Biases: the first screen, and the comparison with the baseline."""
 
 _LONGEST_NAME = 128
 
@@ -42,19 +42,19 @@ def keeper(logger: Any) -> Callable[[Path, str], object] | None:
     return None
 
 
-def panel(logger: Any) -> Callable[[str, int], object] | None:
+def panel(logger: Any) -> Callable[[str, str, int], object] | None:
     """What shows a page in the workspace of a logger's run, at a step.
 
     Args:
         logger: A Lightning logger.
 
     Returns:
-        A function of the page and the step, or None for a logger without panels of HTML.
+        A function of the panel's name, the page and the step, or None for a logger without panels of HTML.
     """
     html = getattr(sys.modules.get("wandb"), "Html", None)
     if html is None or "WandbLogger" not in _kinds(logger):
         return None
-    return lambda page, step: logger.log_metrics({PANEL: html(page, inject=False)}, step)
+    return lambda name, page, step: logger.log_metrics({name: html(page, inject=False)}, step)
 
 
 def _kinds(logger: object) -> set[str]:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
+from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import attachments, tensorboard_text
 
@@ -30,30 +31,34 @@ def push(
     late: Callable[[str], None],
     finished: bool = True,
     folder: Path | None = None,
+    compared: Callable[[], Comparison | None] = lambda: None,
 ) -> str:
     """Hand the report to each logger that can take it.
 
     Args:
         report: The report.
         loggers: Lightning loggers. Each with ``log_metrics`` gets the final numbers; one whose ``experiment`` has
-            ``add_text`` (TensorBoard) the diagnosis; Weights & Biases a panel with the first screen; one that keeps
-            artifacts the files.
+            ``add_text`` (TensorBoard) the diagnosis; Weights & Biases panels with the first screen and the
+            comparison; one that keeps artifacts the files.
         step: Their last step.
         write_files: Writes the report's files to a folder and returns what it wrote.
         guard: A context around what is done with a logger; keeps what it raises from the other loggers.
         late: Told when the loggers took longer than they are given; what is under way goes on in its thread.
         finished: The run came to its own end. One that did not gives no files, and waits for nothing else for long.
         folder: Of the run, for the command that proves a fix; None: not known.
+        compared: Compares with the baseline, if there is one; called where the comparison is shown.
 
     Returns:
         Log folder of the first TensorBoard logger, or an empty string.
     """
     shown: list[str] = []
     if not finished:
-        if not _run_with_timeout(INTERRUPTED_TIMEOUT_S, lambda: _show(report, loggers, step, guard, shown, folder)):
+        if not _run_with_timeout(
+            INTERRUPTED_TIMEOUT_S, lambda: _show(report, loggers, step, guard, shown, folder, None)
+        ):
             late(f"the loggers did not accept the final numbers within {INTERRUPTED_TIMEOUT_S:g} s")
     else:
-        _show(report, loggers, step, guard, shown, folder)
+        _show(report, loggers, step, guard, shown, folder, compared)
         keepers = [(logger, keep) for logger in loggers if (keep := attachments.keeper(logger)) is not None]
         if keepers and not _run_with_timeout(ATTACH_TIMEOUT_S, lambda: _attach(report, keepers, write_files, guard)):
             late(f"the loggers did not accept the report's files within {ATTACH_TIMEOUT_S:g} s")
@@ -67,8 +72,9 @@ def _show(
     guard: Callable[[object], AbstractContextManager[object]],
     shown: list[str],
     folder: Path | None,
+    compared: Callable[[], Comparison | None] | None,
 ) -> None:
-    """Numbers, text and panel; the log folders of the loggers that took the text go to ``shown``."""
+    """Numbers, text and panels; the log folders of the loggers that took the text go to ``shown``."""
     numbers = final_scalars(report)
     for logger in loggers:
         with guard(logger):
@@ -77,9 +83,14 @@ def _show(
             if _add_text(logger, report, step, folder):
                 log_dir = getattr(logger, "log_dir", "")
                 shown += [log_dir] if isinstance(log_dir, str) and log_dir else []
+        show = attachments.panel(logger)
+        if show is None:
+            continue
         with guard(logger):
-            if (show := attachments.panel(logger)) is not None:
-                show(_first_page(report, folder), step)
+            show(attachments.PANEL, _first_page(report, folder), step)
+        with guard(logger):
+            if compared is not None and (comparison := compared()) is not None:
+                show(attachments.COMPARISON_PANEL, _compared_page(comparison), step)
 
 
 def _attach(
@@ -171,10 +182,22 @@ def _add_text(logger: Any, report: Report, step: int, folder: Path | None) -> bo
 def _first_page(report: Report, folder: Path | None) -> str:
     """The first screen as a page of its own."""
     from lightning_gpuprof.sinks.first_screen import first_screen  # only where it is shown
-    from lightning_gpuprof.sinks.html_page import page
     from lightning_gpuprof.sinks.views import first
 
-    return page("gpuprof", [f'<main id="main">\n{first.render(first_screen(report, folder))}</main>\n'])
+    return _page(first.render(first_screen(report, folder)))
+
+
+def _compared_page(comparison: Comparison) -> str:
+    """The answer of a comparison as a page of its own."""
+    from lightning_gpuprof.sinks.views import compared  # only where it is shown
+
+    return _page(compared.compared(comparison))
+
+
+def _page(body: str) -> str:
+    from lightning_gpuprof.sinks.html_page import page
+
+    return page("gpuprof", [f'<main id="main">\n{body}</main>\n'])
 
 
 def _name_of(report: Report) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -16,7 +16,9 @@ import msgspec
 import pytest
 import sample_report
 
+from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.comparison import THIS_RUN, Comparison
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import attachments, loggers
 from lightning_gpuprof.sinks.first_screen import first_screen
@@ -114,6 +116,7 @@ class Given:
         files: bool = True,
         finished: bool = True,
         full: bool = False,
+        compared: Callable[[], Comparison | None] = lambda: None,
     ) -> None:
         self.told: list[str] = []
         self.late: list[str] = []
@@ -130,6 +133,7 @@ class Given:
             late=self.late.append,
             finished=finished,
             folder=Path("runs/digits/version_0/gpuprof"),
+            compared=compared,
         )
 
     @contextmanager
@@ -171,12 +175,41 @@ def test_files_are_written_once_and_given_to_all_that_keep_some() -> None:
     assert given.shown_in == "runs/version_0"
 
 
+class Html:
+    """A panel of Weights & Biases."""
+
+    def __init__(self, data: str, *, inject: bool) -> None:
+        self.data, self.inject = data, inject
+
+
+def test_weights_and_biases_shows_the_comparison_with_the_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Html=Html))
+    report, wandb = sample_report.full_report(), WandbLogger()
+    comparison = compare(report, report, before_name="runs/base", after_name=THIS_RUN)
+    given = Given(wandb, report=report, compared=lambda: comparison)
+    assert given.told == []
+    shown = {panel: page for _, (pages, _) in wandb.calls[1:3] for panel, page in pages.items()}
+    assert set(shown) == {attachments.PANEL, attachments.COMPARISON_PANEL}
+    page = shown[attachments.COMPARISON_PANEL].data
+    assert '<strong class="outcome">Within noise.</strong>' in page
+    assert "runs/base" in page
+    assert len(page) < 100_000
+
+
+def test_a_baseline_that_cannot_be_read_costs_its_panel_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared() -> Comparison:
+        raise ReportError("no report there")
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Html=Html))
+    wandb, other = WandbLogger(), Other()
+    given = Given(wandb, other, compared=compared)
+    assert given.told == ["WandbLogger: no report there"]
+    assert attachments.PANEL in wandb.calls[1][1][0]
+    assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_weights_and_biases_shows_the_first_screen(monkeypatch: pytest.MonkeyPatch, *, finished: bool) -> None:
-    class Html:
-        def __init__(self, data: str, *, inject: bool) -> None:
-            self.data, self.inject = data, inject
-
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Html=Html))
     wandb, other = WandbLogger(), Other()
     report = sample_report.full_report()
