@@ -302,13 +302,17 @@ def _actions(diagnosis: Diagnosis) -> Level:
 
 
 def _verification(metrics: Metrics, baseline: Level) -> Level:
-    """How to see a change; a run that is held against another one need not be a firm baseline itself."""
+    """How to see a change. Whether the numbers are reliable the first screen says: here it is which changes show."""
     compared = condition(metrics, BASELINE) is True
     half_ratio = half_width(metrics)
     lines = [f"again after each change: {COMPARE}"]
     if half_ratio is not None:
         lines.append(f"a change of the median step above about {percent(2 * half_ratio)} shows")
-    answer = "This run can serve as the baseline." if baseline.holds else "This run is not a firm baseline."
+    answer = "This run can serve as the baseline."
+    if half_ratio is None:
+        answer = "Only a longer run can serve as the baseline."
+    elif not baseline.holds:
+        answer = f"This run can serve as the baseline of changes above {percent(2 * half_ratio)}."
     why = "too few steps to tell a change from noise" if half_ratio is None else "" if compared else baseline.why
     return Level(
         name="verification",

@@ -97,10 +97,10 @@ def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
     warm_ms = min(WARM_MS, MOST_WARM_RATIO * state.compute_ms) if idles else 0.0
     floor_ms = max(0.0, state.period_ms - state.idle_ms)
     least, likely, most = (max(floor_ms, time) for time in state.step_times_ms(workers, warm_ms=warm_ms))
-    if not state.lacks_cpus:
-        return _between(state.period_ms, least, likely, most)
-    found = _between(state.period_ms, least, min(likely, (1 - _LEAST_RATIO) * state.period_ms), most)
-    return msgspec.structs.replace(found, upper_ms=state.period_ms)  # what others leave next time is not known
+    if state.lacks_cpus:  # what others leave next time is not known
+        likely = min(likely, (1 - _LEAST_RATIO) * state.period_ms)
+    found = _between(state.period_ms, least, likely, most)
+    return msgspec.structs.replace(found, upper_ms=min(found.upper_ms, max(found.step_ms, state.period_ms)))
 
 
 def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float) -> Expected:

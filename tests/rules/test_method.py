@@ -124,8 +124,12 @@ def test_a_run_can_serve_as_the_baseline_if_that_level_holds(half_ratio: float |
     baseline, verification = level(found, "baseline"), level(found, "verification")
     assert baseline.holds is (half_ratio == 0.01)
     assert verification.holds is baseline.holds
-    said = "This run can serve as the baseline." if baseline.holds else "This run is not a firm baseline."
-    assert verification.answer == said
+    said = {
+        0.01: "This run can serve as the baseline.",
+        0.3: "This run can serve as the baseline of changes above 60 %.",
+        None: "Only a longer run can serve as the baseline.",
+    }
+    assert verification.answer == said[half_ratio]
     assert bool(verification.why) is not baseline.holds
 
 

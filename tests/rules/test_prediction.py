@@ -105,7 +105,14 @@ def test_little_is_expected_of_workers_where_others_use_the_cpus() -> None:
     why = [first(metrics, "single-process-loading").advice.partition("Why 2: ")[2] for metrics in (alone, many)]
     assert why[0].startswith("a batch costs 82.0 ms of CPU time")
     assert why[1].startswith("a batch took 82.0 ms beside other programs")
-    assert why[1].endswith("Other processes use 1.9 of the 2 CPUs: while they do, workers gain less.")
+    assert why[1].endswith("Other processes use 1.9 CPUs: while they do, workers gain less.")
+
+
+@pytest.mark.parametrize("cpu", [0.03, 1.0])
+def test_beside_others_no_step_with_workers_is_expected_to_take_longer_than_now(cpu: float) -> None:
+    metrics = loads_by_itself(20.0, 12.0, cpu=cpu, cpus=1.0, others=1.5)
+    found = with_workers(measured(metrics.loading), 3, metrics)
+    assert found.step_ms < found.upper_ms <= found.whole_ms
 
 
 def test_little_is_expected_of_workers_where_the_model_computes_on_all_cpus() -> None:

@@ -34,7 +34,7 @@ from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, at_least, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.loading import CHEAPER, more_workers, wait_severity, why_workers
+from lightning_gpuprof.rules.input.loading import CHEAPER, loader_change, more_workers, wait_severity, why_workers
 
 _NAMED_QUEUE_RATIO = 0.1
 """Waiting for a CPU, of the making of a batch, from which it is worth a word. Heuristic."""
@@ -46,6 +46,7 @@ _SLOW = {"times_ms": {"data_wait": 50.0}, "num_workers": 0}
 _GPU = {"times_ms": {"data_wait": 50.0}, "run": {"device.type": "cuda"}}
 _BUSY_CPUS = {"num_workers": 2, "usable_cpus": 2, "process_cpus": 0.5, "worker_cpus": 1.5}
 _FULL = {**_SLOW, **_BUSY_CPUS, "lacks": "num_workers=", "saves_ms": 50.0}
+_ONE_CPU = {**_SLOW, "usable_cpus": 1, "process_cpus": 1.0, "run": {"trainer.world_size": 2}}
 _OF_MODEL = {**_SLOW, "run": {"loader.dataset_has_model": True}, "lacks": "num_workers"}
 _SHORT = {"forward": 3.0, "backward": 2.0, "optimizer": 1.0, "zero_grad": 0.0, "h2d": 0.0}
 _FETCH = {**_SHORT, "callbacks": 0.0, "logging": 0.0, "loop": 2.0}
@@ -71,6 +72,12 @@ class InputBound(BaseRule):
         fires("only 19 steps are steady", "warning", "50.0 ms", **_SLOW, steady=19),
         fires("the loader is not torch's", "critical", "Prefetch", **{**_SLOW, "loader": _STREAM}, saves_ms=50.0),
         fires("workers use all CPUs", "critical", "More than 2 workers would ... 2 CPUs are usable, 0.0 free", **_FULL),
+        fires(
+            "two ranks have a CPU each",
+            "critical",
+            "With num_workers=0 ... 1 CPU is usable by each rank, 0.0 free; with more CPUs: DataLoader(..., num",
+            **_ONE_CPU,
+        ),
         fires("the dataset uses the model", "critical", "their copies do not learn", **_OF_MODEL),
         fires("workers cost it", "info", "fewer, larger", times_ms=_RECEIPT),
         fires(
@@ -157,13 +164,14 @@ def _advice(metrics: Metrics, state: Loading | None, change: Change | None, *, w
             "Make the batch cheaper: run the model on several samples at a time, under torch.inference_mode(). Workers "
             f"cannot help: {state.dataset} uses the model that is trained, and their copies do not learn."
         )
-    more = f"More than {counted(state.num_workers, 'worker')}" if state.num_workers else "Workers"
     free = "" if state.free_cpus is None else f", {state.free_cpus:.1f} free"
     are = "is" if state.usable_cpus == 1 else "are"
-    return (
-        f"Make the batch cheaper than {millis(state.batch_ms)}{_cpu_share(state)}: {CHEAPER}. {more} would not help: "
-        f"{cpus(state.usable_cpus)} {are} usable{free}."
-    )
+    usable = f"{cpus(state.usable_cpus)} {are} usable{' by each rank' if metrics.is_distributed else ''}{free}"
+    cheaper = f"Make the batch cheaper than {millis(state.batch_ms)}{_cpu_share(state)}: {CHEAPER}."
+    if state.num_workers:
+        return f"{cheaper} More than {counted(state.num_workers, 'worker')} would not help: {usable}."
+    with_cpus = loader_change(metrics, state.recommended_workers).added[0]
+    return f"{cheaper} With num_workers=0 the step waits for all of it, but {usable}; with more CPUs: {with_cpus}."
 
 
 def _cheaper_receipt(metrics: Metrics, state: Loading, wait_ms: float) -> str:

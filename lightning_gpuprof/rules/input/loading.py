@@ -75,12 +75,9 @@ def why_workers(state: Loading, change: Change) -> str:
     most = "" if state.made or not state.num_workers else "up to "
     words = f"Why {workers}: {_reason(state, workers, f'{most}{millis(state.batch_ms)}')}"
     others = state.others_cpus or 0.0
-    if state.lacks_cpus:
-        words += (
-            f" Other processes use {others:.1f} of the {cpus(state.usable_cpus)}: while they do, workers gain less."
-        )
-    elif others >= _NAMED_CPUS:
-        words += f" Other processes use {cpus(others)}."
+    if others >= _NAMED_CPUS:
+        less = ": while they do, workers gain less" if state.lacks_cpus else ""
+        words += f" Other processes use {cpus(others)}{less}."
     if change.add:
         words += f" The model computes on the same CPUs: also call {change.add[0]}."
     if state.is_stream and not state.num_workers:
