@@ -2,9 +2,10 @@
 
 Test suites and searches make many short fits, for which the profiler's begin and end are all that it costs. In each
 round every variant fits the same small model once, in an order that is drawn anew, and is held against the fit without
-the profiler of the same round; the first round is the first fits of the process, with all that they import. Wall time
-is what a user waits; CPU time of the process tells the same on a machine that others use. What hundreds of fits leave
-(memory, threads, open files, trainers) is measured in a process for each variant. Run it with nothing else running::
+the profiler of the same round. Wall time is what a user waits; CPU time of the process tells the same on a machine that
+others use. The first fit of a process also imports what makes the report; it is measured in processes of its own. What
+hundreds of fits leave (memory, threads, open files, trainers) is measured in a process for each variant. Run it with
+nothing else running::
 
     python benchmarks/short_fit.py --rounds 40 --fits 200
 """
@@ -65,11 +66,18 @@ class Result:
 
     logger: str
     variant: str
-    first_s: float
-    """The first fit of the process, or of the logger, with what it imports."""
     fit_s: float
     added_s: Interval
     added_cpu_s: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class First:
+    """The first fit of a process, without a logger; medians."""
+
+    variant: str
+    fit_s: float
+    cpu_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +128,8 @@ def time_once(variant: str, logger: str) -> tuple[float, float]:
 def measure(logger: str, rounds: int, seed: int) -> list[Result]:
     """All variants in every round, in an order that is drawn anew."""
     rng, draws = random.Random(seed), np.random.default_rng(seed)
-    first = {name: time_once(name, logger)[0] for name in VARIANTS}
+    for name in VARIANTS:
+        time_once(name, logger)  # imports
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in VARIANTS}
     for _ in range(rounds):
         for name in rng.sample(list(VARIANTS), len(VARIANTS)):
@@ -132,13 +141,22 @@ def measure(logger: str, rounds: int, seed: int) -> list[Result]:
         Result(
             logger=logger,
             variant=name,
-            first_s=first[name],
             fit_s=float(np.median(np.array(took[name])[:, 0])),
             added_s=bootstrap(added[name][:, 0].tolist(), draws),
             added_cpu_s=bootstrap(added[name][:, 1].tolist(), draws),
         )
         for name in VARIANTS
     ]
+
+
+def firsts(rounds: int) -> list[First]:
+    """The first fit of as many processes, without the profiler and with it; those before the first round compile."""
+    took: dict[str, list[list[float]]] = {NONE: [], DEFAULT: []}
+    for _ in range(rounds + 1):
+        for name, times in took.items():
+            times.append(json.loads(in_process("--first", name)))
+    medians = {name: np.median(np.array(times[1:]), axis=0) for name, times in took.items()}
+    return [First(variant=name, fit_s=float(wall), cpu_s=float(cpu)) for name, (wall, cpu) in medians.items()]
 
 
 def resident_mib() -> float:
@@ -177,24 +195,43 @@ def many(variant: str, fits: int) -> Left:
 
 def many_elsewhere(variant: str, fits: int) -> Left:
     """Many fits in a process of their own."""
-    command = [sys.executable, __file__, "--many", variant, "--fits", str(fits)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
-    return Left(**json.loads(done.stdout.splitlines()[-1]))
+    return Left(**json.loads(in_process("--many", variant, "--fits", str(fits))))
+
+
+def in_process(*arguments: str) -> str:
+    """The last line of this program with other arguments; what it compiles is kept, as of an installed package."""
+    command = [sys.executable, __file__, *arguments]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, env=environ
+    )
+    return done.stdout.splitlines()[-1]
 
 
 def as_table(results: Sequence[Result], rounds: int) -> Table:
     """Times for a person."""
     table = Table(title=f"A fit of {STEPS} steps, medians of {rounds} rounds, ms")
     table.add_column("with")
-    for title in ("logger", "first", "fit", "added", "95 % interval", "added CPU time"):
+    for title in ("logger", "fit", "added", "95 % interval", "added CPU time"):
         table.add_column(title, justify="right")
     for result in results:
         added, cpu = result.added_s, result.added_cpu_s
-        row = [result.variant, result.logger, f"{result.first_s * 1e3:.0f}", f"{result.fit_s * 1e3:.1f}"]
+        row = [result.variant, result.logger, f"{result.fit_s * 1e3:.1f}"]
         if result.variant != NONE:
             row += [f"{added.median * 1e3:+.1f}", f"{added.low * 1e3:+.1f} to {added.high * 1e3:+.1f}"]
             row += [f"{cpu.median * 1e3:+.1f}"]
         table.add_row(*row)
+    return table
+
+
+def first_table(results: Sequence[First], rounds: int) -> Table:
+    """The first fit of a process, for a person."""
+    table = Table(title=f"The first fit of a process, medians of {rounds}, ms")
+    table.add_column("with")
+    for title in ("fit", "CPU time"):
+        table.add_column(title, justify="right")
+    for result in results:
+        table.add_row(result.variant, f"{result.fit_s * 1e3:.0f}", f"{result.cpu_s * 1e3:.0f}")
     return table
 
 
@@ -215,9 +252,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
     parser = command_line("short_fit", __doc__, seed="of the order of the variants and of the bootstrap")
     parser.add_argument("--rounds", type=at_least(1), default=40)
+    parser.add_argument("--processes", type=at_least(1), default=7, help="of which the first fit is timed")
     parser.add_argument("--fits", type=int, default=200, help="in one process; 0 leaves that part out")
     parser.add_argument("--loggers", nargs="+", choices=tuple(LOGGERS), default=tuple(LOGGERS))
     parser.add_argument("--many", choices=tuple(VARIANTS), help=argparse.SUPPRESS)
+    parser.add_argument("--first", choices=tuple(VARIANTS), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -226,17 +265,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.many:
         print(json.dumps(asdict(many(options.many, options.fits))))
         return 0
+    if options.first:
+        print(json.dumps(time_once(options.first, "no logger")))
+        return 0
     console = wide_console()
     results = [each for logger in options.loggers for each in measure(logger, options.rounds, options.seed)]
     console.print(as_table(results, options.rounds))
+    first = firsts(options.processes)
+    console.print(first_table(first, options.processes))
     left = [many_elsewhere(name, options.fits) for name in (NONE, DEFAULT, "all reports asked for") if options.fits]
     if left:
         console.print(left_table(left))
     write_json(
         options.json,
         "short_fit",
-        settings={"rounds": options.rounds, "fits": options.fits, "steps": STEPS, "seed": options.seed},
+        settings={name: getattr(options, name) for name in ("rounds", "processes", "fits", "seed")} | {"steps": STEPS},
         results=[asdict(result) for result in results],
+        first=[asdict(each) for each in first],
         left=[asdict(each) for each in left],
     )
     return 0
