@@ -181,7 +181,8 @@ def earlier(path: Path) -> Results:
         found = msgspec.json.decode(path.read_bytes(), type=Results)
         if found.source == source:
             return found
-        console.print(f"{path.name} was measured with other code ({found.source or 'unknown'}): all is measured anew")
+        aside = path.rename(path.with_name(f"{path.stem}-{found.source or 'unknown'}{path.suffix}"))
+        console.print(f"{path.name} was measured with other code: it is {aside.name} now, and all is measured anew")
     return Results(source=source)
 
 

@@ -94,7 +94,10 @@ def test_results_of_another_profiler_are_not_gone_on_with(tmp_path: Path, monkey
     advice.Results(done=["a"], source=advice.source_digest()).write(target)
     assert advice.earlier(target).done == ["a"]
     (code / "rule.py").write_text("limit = 2")
+    before = target.read_bytes()
     assert advice.earlier(target) == advice.Results(source=advice.source_digest())
+    [aside] = tmp_path.glob("advice-*.json")
+    assert aside.read_bytes() == before, "nothing that took an hour is lost"
 
 
 def test_a_job_begins_if_any_time_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
