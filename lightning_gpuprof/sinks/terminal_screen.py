@@ -226,7 +226,7 @@ def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]
 
 def _hints(screen: FirstScreen, most: int) -> list[RenderableType]:
     """What can be changed on a run with nothing to gain."""
-    lines = [labelled("hint:", f"{one.title} (gpuprof explain {one.rule})") for one in screen.opportunities[:most]]
+    lines = [labelled("hint:", f"{one.title} (explain {one.rule})") for one in screen.opportunities[:most]]
     left = len(screen.opportunities) - len(lines)
     return [*lines, *([_line(f"and {left} more hint{'s' if left > 1 else ''}")] if left else [])]
 
