@@ -19,8 +19,6 @@ from doc_blocks import ROOT
 import site_hooks
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-MATERIAL_S_PAGE = "https://squidfunk.github.io/mkdocs-material/"
-"""A link in the footer that the theme asks its users to leave there."""
 
 
 def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:

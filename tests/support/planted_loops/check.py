@@ -50,11 +50,6 @@ class Line:
     twin_s: float
     ok: bool
 
-    @property
-    def error_ratio(self) -> float | None:
-        """(found - twin - planted) / planted; None if nothing was planted."""
-        return (self.found_s - self.twin_s - self.planted_s) / self.planted_s if self.planted_s else None
-
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
