@@ -17,7 +17,7 @@ LEAST_DELAYED_RATIO = 0.05
 """Share of the step without a CPU from which times of the host say more about other programs. Heuristic."""
 
 
-def blocked(sampled: SampledSteps, phases: Mapping[Phase, Ints]) -> tuple[Blocked, ...] | None:
+def blocked(sampled: SampledSteps) -> tuple[Blocked, ...] | None:
     """Blocked time of the phases in which the main thread works, largest first.
 
     Blocked = exclusive wall time minus exclusive CPU time of the main thread, not below 0, over steady steps in
@@ -26,22 +26,18 @@ def blocked(sampled: SampledSteps, phases: Mapping[Phase, Ints]) -> tuple[Blocke
     can be told apart. Threads that compute for the main thread
     (intra-op parallelism) make it wait while others work: with several torch threads a part of the time is that wait.
 
-    Args:
-        sampled: The steady steps with CPU times.
-        phases: Time of each phase in each step in ns, shape (n,) each.
-
     Returns:
         None if fewer than ten steady steps were sampled.
     """
     if sampled.few:
         return None
     journal, indices = sampled.journal, sampled.indices
-    wall = {phase: phases[phase][indices] for phase in WORKING_PHASES}
+    wall = {phase: journal.phases[phase][indices] for phase in WORKING_PHASES}
     idle = {phase: np.maximum(ns - sampled.cpu_ns[phase], 0) for phase, ns in wall.items()}
     if sampled.delay_ns is not None:
         left = _left_of(idle, sampled.delay_ns)
         idle = {phase: (ns * left).astype(np.int64) for phase, ns in idle.items()}
-    waits = {phase: np.minimum(ns[indices], idle[phase]) for phase, ns in rank_waits.waits_of(journal, phases).items()}
+    waits = {phase: np.minimum(ns[indices], idle[phase]) for phase, ns in rank_waits.waits_of(journal).items()}
     idle = {phase: ns - waits.get(phase, 0) for phase, ns in idle.items()}
     found = _for_ranks(waits, sampled) if "backward" in waits else []
     for phase, blocked_ns in idle.items():
@@ -69,7 +65,7 @@ def _for_ranks(waits: dict[Phase, Ints], sampled: SampledSteps) -> list[Blocked]
     return [Blocked(phase=phase, wall_ms=share.median_ms, blocked=share, samples=len(sampled), for_ranks=True)]
 
 
-def without_delay(sampled: SampledSteps, phases: Mapping[Phase, Ints], phase: Phase) -> Share | None:
+def without_delay(sampled: SampledSteps, phase: Phase) -> Share | None:
     """Share of a phase without the time for which the thread was ready to run but had no CPU.
 
     That time is known for a step as a whole. It is taken off the phases in proportion to what each did not compute, but
@@ -77,7 +73,6 @@ def without_delay(sampled: SampledSteps, phases: Mapping[Phase, Ints], phase: Ph
 
     Args:
         sampled: The steady steps with CPU times.
-        phases: Time of each phase in each step in ns, shape (n,) each.
         phase: Which phase.
 
     Returns:
@@ -85,6 +80,7 @@ def without_delay(sampled: SampledSteps, phases: Mapping[Phase, Ints], phase: Ph
     """
     if sampled.delay_ns is None or (sampled.delay_ratio() or 0.0) < LEAST_DELAYED_RATIO:
         return None
+    phases = sampled.journal.phases
     wall: dict[Phase, Ints] = {one: phases[one][sampled.indices] for one in phases if one != "data_wait"}
     idle: dict[Phase, Ints] = {one: np.maximum(ns - sampled.cpu_ns[one], 0) for one, ns in wall.items()}
     left = _left_of(idle, sampled.delay_ns)

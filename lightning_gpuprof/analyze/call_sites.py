@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.model.journal import CALLS
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import LineRow, StackRow
@@ -27,20 +27,16 @@ def most_seen(journal: Journal, slots: Iterable[int]) -> tuple[tuple[str, int], 
     return tuple(sorted(_added(journal.sites, slots).items(), key=lambda item: -item[1])[:MAX_SITES])
 
 
-def lines(journal: Journal, phases: Mapping[Phase, Ints]) -> tuple[LineRow, ...]:
+def lines(journal: Journal) -> tuple[LineRow, ...]:
     """The user's lines that hold most of the steps, at most 30, the costliest first.
 
     A line's time is its share of the looks at a phase, times that phase's time in all steps: looks come at drawn
     moments, so their share is that of the time (Anderson et al., "Continuous profiling: where have all the cycles
     gone?", 1997).
-
-    Args:
-        journal: The journal of one stage.
-        phases: Time of each phase in each step in ns, shape (n,) each.
     """
     all_s = float(journal.steps.period_ns.sum()) / 1e9
     found = []
-    for phase, slots, look_s in _looked(journal, phases):
+    for phase, slots, look_s in _looked(journal):
         for place, looks in _added(journal.sites, slots).items():
             if looks >= LEAST_LOOKS and looks * look_s >= LEAST_RATIO * all_s:
                 spent_s = looks * look_s
@@ -49,17 +45,12 @@ def lines(journal: Journal, phases: Mapping[Phase, Ints]) -> tuple[LineRow, ...]
     return tuple(sorted(found, key=lambda row: -row.total_s)[:MAX_LINES])
 
 
-def stacks(journal: Journal, phases: Mapping[Phase, Ints]) -> tuple[StackRow, ...]:
-    """What called the lines, at most 200 stacks, the costliest first; times as of :func:`lines`.
-
-    Args:
-        journal: The journal of one stage.
-        phases: Time of each phase in each step in ns, shape (n,) each.
-    """
+def stacks(journal: Journal) -> tuple[StackRow, ...]:
+    """What called the lines, at most 200 stacks, the costliest first; times as of :func:`lines`."""
     found = []
-    for phase, slots, look_s in _looked(journal, phases):
+    for phase, slots, look_s in _looked(journal):
         counts = _added(journal.stacks, slots)
-        rest_s = float(phases[phase].sum()) / 1e9 - look_s * sum(counts.values())
+        rest_s = float(journal.phases[phase].sum()) / 1e9 - look_s * sum(counts.values())
         found.append(StackRow(phase=phase, frames=(), total_s=max(0.0, rest_s)))
         found += (
             StackRow(phase=phase, frames=tuple(stack.split(CALLS)), total_s=looks * look_s)
@@ -68,13 +59,13 @@ def stacks(journal: Journal, phases: Mapping[Phase, Ints]) -> tuple[StackRow, ..
     return tuple(sorted(found, key=lambda row: -row.total_s)[:MAX_STACKS])
 
 
-def _looked(journal: Journal, phases: Mapping[Phase, Ints]) -> Iterator[tuple[Phase, Sequence[int], float]]:
+def _looked(journal: Journal) -> Iterator[tuple[Phase, Sequence[int], float]]:
     """Each phase in which the main thread was seen: its slots, and the seconds for which a look stands."""
-    for phase in phases:
+    for phase, column in journal.phases.items():
         slots = [slot for slot, one in enumerate(journal.slots) if one.step_phase == phase]
         looks = sum(max(journal.looks.get(slot, 0), sum(journal.sites.get(slot, {}).values())) for slot in slots)
         if looks:
-            yield phase, slots, float(phases[phase].sum()) / 1e9 / looks
+            yield phase, slots, float(column.sum()) / 1e9 / looks
 
 
 def _added(by_slot: Mapping[int, Mapping[str, int]], slots: Iterable[int]) -> dict[str, int]:

@@ -81,7 +81,7 @@ def compare(
     mean_phases = changes.mean_phases(runs)
     totals = changes.totals(runs, obstacle, training, wall)
     memory = changes.memory(runs, unequal)
-    host = sampled.host(before, after)
+    host = sampled.host(runs)
     windows = None if unlike else window_changes(before, after)
     outcome = _outcome(training, wall)
     if metrics:
@@ -113,7 +113,7 @@ def compare(
         sources=None if runs.draws is None else (runs.draws[0].source, runs.draws[1].source),
         mean_phases=mean_phases,
         memory=memory,
-        devices=sampled.devices(before, after),
+        devices=sampled.devices(runs),
         host=host,
         windows=windows,
         predicted_step_speedup_max=before.combined.step_speedup_max if before.combined else None,

@@ -91,7 +91,7 @@ def _steps(journals: Sequence[Journal]) -> DataTable:
 
 def _steps_of(journal: Journal) -> dict[str, np.ndarray]:
     steps = journal.steps
-    phases = steps.phases(journal.slots)
+    phases = journal.phases
     chosen = steady.select(steps, phases, compilation.compiled_steps(journal))
     return {
         "rank": np.full(len(steps), journal.header.rank, np.int64),

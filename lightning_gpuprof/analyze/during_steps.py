@@ -42,20 +42,16 @@ class StepTime:
         return int(self._batch[row]), int(self._epoch[row])
 
 
-def by_subject(journal: Journal, source: str) -> dict[str, list[tuple[Sample, float]]]:
-    """Samples during the steps, by subject, in order, each with the seconds since the subject's sample before.
+def host_samples(journal: Journal) -> dict[str, list[tuple[Sample, float]]]:
+    """The host's samples during the steps, by subject, in order, each with the seconds since the one before.
 
     A sample's rates are of the time since the one before; at least half of that has to be in steps. The seconds of a
     subject's first sample are 0: it has no rates.
-
-    Args:
-        journal: The journal of one stage.
-        source: Who took the samples, as ``host``.
     """
     time = StepTime(journal)
     several: dict[str, list[Sample]] = defaultdict(list)
     for sample in journal.samples:
-        if sample.source == source:
+        if sample.source == "host":
             several[sample.subject].append(sample)
     return {subject: found for subject, own in several.items() if (found := list(_within_steps(own, time)))}
 

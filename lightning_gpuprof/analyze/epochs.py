@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import median
 
 import numpy as np
 
 from lightning_gpuprof.analyze.callback_names import callback_names
-from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
+from lightning_gpuprof.analyze.journal import Journal, sorting
 from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
 from lightning_gpuprof.model.metrics import EpochStart, Metrics, Recurring
@@ -26,20 +25,15 @@ _LOADERS = ("iter(dataloader)", "setup_data")
 _ITERATOR_ACTIONS = ("run_training_epoch", "setup_data", "iter(dataloader)")
 
 
-def epoch_starts(journal: Journal, phases: Mapping[Phase, Ints]) -> tuple[EpochStart, ...]:
-    """For each epoch that has steps, what it cost until its first batch was there.
-
-    Args:
-        journal: The journal of one stage.
-        phases: Time of each phase in each step in ns, shape (n,) each.
-    """
+def epoch_starts(journal: Journal) -> tuple[EpochStart, ...]:
+    """For each epoch that has steps, what it cost until its first batch was there."""
     steps = journal.steps
     before = {segment.end_ns: segment for segment in journal.segments}
     order = sorting(steps.epoch)
     epoch = steps.epoch[order]
     first = np.flatnonzero(np.diff(epoch, prepend=-1))
     epochs, steps_ns = epoch[first], np.add.reduceat(steps.period_ns[order], first, dtype=np.int64)
-    starts, waited_ns = [], phases["data_wait"]
+    starts, waited_ns = [], journal.phases["data_wait"]
     for index in np.flatnonzero(steps.flags & FIRST_OF_EPOCH):
         segment = before.get(int(steps.start_ns[index]))
         starts.append(

@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import during_steps, statistics
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
-from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns, narrow
+from lightning_gpuprof.analyze.journal import Ints, Journal, narrow
 from lightning_gpuprof.analyze.speed_levels import change_points
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.trend import trend
@@ -30,15 +30,14 @@ NEAR_STEPS = 3
 """A change so shortly before the start of an epoch is one at its start."""
 
 
-def evenness(journal: Journal, phases: PhaseColumns, chosen: Selection) -> Evenness:
+def evenness(journal: Journal, chosen: Selection) -> Evenness:
     """Describe the speed levels and the fifths of the steady steps.
 
     Args:
         journal: One rank's journal.
-        phases: Exclusive time in ns, arrays of shape (n,).
         chosen: Which steps count.
     """
-    view = _StretchBuilder(journal, phases)
+    view = _StretchBuilder(journal)
     steady = narrow(np.flatnonzero(chosen.steady))
     edges = np.searchsorted(steady, [*chosen.level_starts, len(chosen.steady)])
     speed_levels = view.stretches([steady[a:b] for a, b in itertools.pairwise(edges) if b > a])
@@ -46,15 +45,15 @@ def evenness(journal: Journal, phases: PhaseColumns, chosen: Selection) -> Evenn
         speed_levels=speed_levels,
         drift=_drift(journal, steady, view),
         warmup_steps=chosen.first_steady,
-        warmup_excess_s=_warmup_excess_s(journal, phases, chosen),
+        warmup_excess_s=_warmup_excess_s(journal, chosen),
         warmup_taken_cpus=view.taken_cpus(0, chosen.first_steady - 1) if chosen.first_steady else None,
     )
 
 
-def _warmup_excess_s(journal: Journal, phases: PhaseColumns, chosen: Selection) -> float | None:
+def _warmup_excess_s(journal: Journal, chosen: Selection) -> float | None:
     if chosen.first_steady is None:
         return None
-    steps = journal.steps
+    steps, phases = journal.steps, journal.phases
     own = steps.period_ns - phases["data_wait"] - phases["validation"] - phases["checkpoint"]
     early = own[: chosen.first_steady][(steps.flags[: chosen.first_steady] & PROFILED) == 0]
     return float(early.sum() - len(early) * statistics.median(own[chosen.steady])) / 1e9
@@ -78,10 +77,10 @@ def _drift(journal: Journal, steady: Ints, view: _StretchBuilder) -> Drift | Non
 class _StretchBuilder:
     """Looks at parts of the run."""
 
-    def __init__(self, journal: Journal, phases: PhaseColumns) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._phases = phases
-        self._machine = during_steps.by_subject(journal, "host").get("host", [])
+        self._phases = journal.phases
+        self._machine = during_steps.host_samples(journal).get("host", [])
 
     def stretches(self, parts: Sequence[Ints]) -> tuple[Stretch, ...]:
         """Each of the steady steps with some indices, ascending, at least one."""

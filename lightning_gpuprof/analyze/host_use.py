@@ -46,7 +46,7 @@ def host_use(journal: Journal, steady_from_ns: int | None = None) -> HostUse:
         journal: One rank's journal.
         steady_from_ns: From when on growth of memory is looked for; None: from the first step on.
     """
-    found = during_steps.by_subject(journal, "host")
+    found = during_steps.host_samples(journal)
     time = StepTime(journal)
     n = len(journal.steps)
     period_s = float(journal.steps.period_ns.sum()) / n / 1e9 if n else None

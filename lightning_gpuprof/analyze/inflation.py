@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED, WindowRecord
-from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.window import WindowFacts
 
 STEPS_BESIDE = 20
@@ -23,7 +22,6 @@ def with_inflation(
     windows: Sequence[WindowFacts],
     journal: Journal,
     steady: npt.NDArray[np.bool_],
-    phases: Mapping[Phase, Ints],
     own_ns: Ints,
 ) -> tuple[WindowFacts, ...]:
     """The windows with their ``inflation_ratio``: median step time of their steps over that of steady ones beside.
@@ -37,12 +35,11 @@ def with_inflation(
         windows: Facts of the journal's windows, in the journal's order.
         journal: One rank's journal.
         steady: Which steps are steady and untraced, shape (n,).
-        phases: Time of each phase in each step, shape (n,).
         own_ns: Time of the profiler itself in each step, shape (n,).
     """
     period = (journal.steps.period_ns - own_ns).astype(np.float64)
     first = (journal.steps.flags & FIRST_OF_EPOCH) != 0
-    ordinary = ~first & (phases["validation"] == 0) & (phases["checkpoint"] == 0)
+    ordinary = ~first & (journal.phases["validation"] == 0) & (journal.phases["checkpoint"] == 0)
     return tuple(
         msgspec.structs.replace(facts, inflation_ratio=_ratio(record, journal, steady, ordinary, period))
         for facts, record in zip(windows, journal.windows, strict=True)

@@ -61,13 +61,6 @@ class StepColumns:
     def __len__(self) -> int:
         return len(self.batch)
 
-    def phases(self, slots: list[Slot]) -> PhaseColumns:
-        """Exclusive time in ns by phase, arrays of shape (n,); phases without time are zeros."""
-        by_phase: dict[Phase, list[int]] = {}
-        for slot in self.charged:
-            by_phase.setdefault(slots[slot].step_phase, []).append(slot)
-        return PhaseColumns(self.charged, by_phase, len(self))
-
 
 def sorting(values: Ints) -> Ints | slice:
     """What puts values of shape (n,) in order; a slice, which copies nothing, if they are: but in a damaged journal."""
@@ -181,6 +174,14 @@ class Journal:
     """Lines that could not be read: torn by a kill, or of a kind that this version does not know."""
     lost_slots: int = 0
     """Slots that time was charged to, but whose name could not be read: they are called ``lost``, phase ``loop``."""
+
+    @cached_property
+    def phases(self) -> PhaseColumns:
+        """Exclusive time in ns of the steps by phase, arrays of shape (n,); phases without time are zeros."""
+        by_phase: dict[Phase, list[int]] = {}
+        for slot in self.steps.charged:
+            by_phase.setdefault(self.slots[slot].step_phase, []).append(slot)
+        return PhaseColumns(self.steps.charged, by_phase, len(self.steps))
 
     @property
     def end_ns(self) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from lightning_gpuprof.analyze.call_sites import MAX_SITES
@@ -19,12 +17,8 @@ _WAITS: frozenset[Phase] = frozenset({"data_wait", "sync", "validation", "checkp
 """Phases in which the main thread may wait for something else."""
 
 
-def interpreter_lock(sampled: SampledSteps, phases: Mapping[Phase, Ints]) -> InterpreterLock | None:
+def interpreter_lock(sampled: SampledSteps) -> InterpreterLock | None:
     """The interpreter's lock in the phases in which the main thread works, and the other Python threads.
-
-    Args:
-        sampled: The steady steps with CPU times.
-        phases: Exclusive time in ns, arrays of shape (n,).
 
     Returns:
         None if CPU times of threads were not read.
@@ -50,16 +44,16 @@ def interpreter_lock(sampled: SampledSteps, phases: Mapping[Phase, Ints]) -> Int
         asked=sum(times for times, _ in by_phase.values()),
         late=sum(times for _, times in by_phase.values()),
         by_phase=by_phase,
-        waited=None if sampled.few else sampled.share(_idle_ns(sampled, phases)),
+        waited=None if sampled.few else sampled.share(_idle_ns(sampled)),
         samples=len(sampled),
         threads=tuple(sorted(threads, key=lambda thread: -thread.cpus)[:MAX_THREADS]),
     )
 
 
-def _idle_ns(sampled: SampledSteps, phases: Mapping[Phase, Ints]) -> Ints:
+def _idle_ns(sampled: SampledSteps) -> Ints:
     """Time of each step in which the main thread had work but did not compute, though it could have had a CPU."""
     working = [phase for phase in PHASES if phase not in _WAITS]
     idle_ns = np.zeros(len(sampled), np.int64)
     for phase in working:
-        idle_ns += phases[phase][sampled.indices] - sampled.cpu_ns[phase]
+        idle_ns += sampled.journal.phases[phase][sampled.indices] - sampled.cpu_ns[phase]
     return np.maximum(idle_ns if sampled.delay_ns is None else idle_ns - sampled.delay_ns, 0)

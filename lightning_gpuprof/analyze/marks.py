@@ -5,7 +5,7 @@ The longest stay where there are too many, so that a figure of a long run keeps 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -19,18 +19,11 @@ MAX_MARKS = 100
 """Of each kind."""
 
 
-def marks(
-    journal: Journal,
-    phases: Mapping[Phase, Ints],
-    far: Ints,
-    speed_levels: Sequence[SpeedLevel],
-    limit: int = MAX_MARKS,
-) -> tuple[Marks, ...]:
+def marks(journal: Journal, far: Ints, speed_levels: Sequence[SpeedLevel], limit: int = MAX_MARKS) -> tuple[Marks, ...]:
     """All marks, without kinds that never happened.
 
     Args:
         journal: One rank's journal.
-        phases: Exclusive time in ns, arrays of shape (n,).
         far: Indices of the outliers.
         speed_levels: Levels of the step time.
         limit: Most marks of one kind.
@@ -39,8 +32,8 @@ def marks(
     shown = [
         _longest("outlier", steps.batch[far], steps.period_ns[far], limit),
         _marks("window", list(_windows(journal)), limit),
-        _longest("validation", *_spent(journal, phases, "validation"), limit),
-        _longest("checkpoint", *_spent(journal, phases, "checkpoint"), limit),
+        _longest("validation", *_spent(journal, "validation"), limit),
+        _longest("checkpoint", *_spent(journal, "checkpoint"), limit),
         _epochs(steps.batch[(steps.flags & FIRST_OF_EPOCH) != 0][1:], limit),
         _marks(
             "speed level",
@@ -87,10 +80,10 @@ def _windows(journal: Journal) -> Iterable[Mark]:
             yield Mark(from_batch=int(inside.min()), to_batch=int(inside.max()))
 
 
-def _spent(journal: Journal, phases: Mapping[Phase, Ints], phase: Phase) -> tuple[Ints, Ints]:
+def _spent(journal: Journal, phase: Phase) -> tuple[Ints, Ints]:
     """Batches in which a phase took time, or between which and the next one it did, and that time in ns."""
     steps = journal.steps
-    spent = phases[phase].copy()
+    spent = journal.phases[phase].copy()
     if len(steps):
         slots = {slot.id for slot in journal.slots if slot.step_phase == phase and slot.region != "sanity"}
         for segment in journal.segments:

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -47,7 +47,7 @@ from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
 from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, CallbackRow, LedgerRow, Steps, Validity, Wall
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -74,7 +74,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         notices: Notices that did not reach the journal.
     """
     steps = journal.steps
-    phases = steps.phases(journal.slots)
+    phases = journal.phases
     compiled = compilation.compiled_steps(journal)
     chosen = steady.select(steps, phases, compiled)
     period = steps.period_ns[chosen.steady]
@@ -86,8 +86,8 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     }
     loader = _loader(journal.conditions)
     batch = loader.batch_size if loader else None
-    summary = step_facts(journal, phases, chosen, batch * journal.header.world_size if batch else None)
-    unsaved, unsaved_phases = _without_checkpoints(journal, phases)
+    summary = step_facts(journal, chosen, batch * journal.header.world_size if batch else None)
+    unsaved, unsaved_phases = _without_checkpoints(journal)
     ordinary = chosen.steady | chosen.saving(steps, phases)
     undisturbed = ordinary & ((steps.flags & DISTURBED) == 0)
     far = outliers.outlier_indices(unsaved.steps, undisturbed)
@@ -102,7 +102,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     )
     crowd = signals.caveats(cpu, host, journal.header.world_size)
     metrics = Metrics(
-        **_account(journal, windows, phases, summary, chosen, [*journal.notices, *notices], crowd),
+        **_account(journal, windows, summary, chosen, [*journal.notices, *notices], crowd),
         steps=summary,
         phases=budget.phase_rows(
             phases,
@@ -115,12 +115,12 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         loader=loader,
         cpu=cpu,
         fetch_waited_ratio=waited_ratio,
-        epoch_starts=epochs.epoch_starts(journal, phases),
+        epoch_starts=epochs.epoch_starts(journal),
         validation=epochs.recurring(journal, "validation"),
         checkpoint=epochs.recurring(journal, "checkpoint"),
-        lines=call_sites.lines(journal, phases),
-        stacks=call_sites.stacks(journal, phases),
-        blocked=blocked.blocked(sampled, phases),
+        lines=call_sites.lines(journal),
+        stacks=call_sites.stacks(journal),
+        blocked=blocked.blocked(sampled),
         outliers=outliers.outliers(unsaved, unsaved_phases, undisturbed),
         devices=devices.devices(journal),
         host=host,
@@ -130,9 +130,9 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             host.process.rss_bytes.max if host.process and host.process.rss_bytes else None,
         ),
         compile=compilation.compile_facts(journal, chosen, compiled),
-        series=_series(journal, phases, far[:MAX_MARKS]),
+        series=_series(journal, far[:MAX_MARKS]),
         curves=curves(journal),
-        marks=marks(journal, phases, far, summary.speed_levels),
+        marks=marks(journal, far, summary.speed_levels),
         input=input_pipeline(
             journal,
             shares,
@@ -140,11 +140,11 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             steady_steps=summary.steady_count,
             waited_ratio=waited_ratio,
         ),
-        evenness=evenness(journal, phases, chosen),
-        logging_without_delay=blocked.without_delay(sampled, phases, "logging"),
+        evenness=evenness(journal, chosen),
+        logging_without_delay=blocked.without_delay(sampled, "logging"),
         log_calls=hook_share(journal, chosen.steady, "self.log"),
         lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),
-        interpreter_lock=interpreter_lock(sampled, phases),
+        interpreter_lock=interpreter_lock(sampled),
         transfer_hooks=transfer_hooks(journal, chosen.steady),
     )
     return with_derived(metrics)
@@ -161,11 +161,10 @@ def with_end(
         windows: Facts of its windows, some of which may not have been there before.
         notices: Notices that did not reach the journal.
     """
-    phases = journal.steps.phases(journal.slots)
-    chosen = steady.select(journal.steps, phases, compilation.compiled_steps(journal))
+    chosen = steady.select(journal.steps, journal.phases, compilation.compiled_steps(journal))
     crowd = signals.caveats(metrics.cpu, metrics.host, journal.header.world_size)
     told = [*journal.notices, *notices]
-    ended = dataclasses.replace(metrics, **_account(journal, windows, phases, metrics.steps, chosen, told, crowd))
+    ended = dataclasses.replace(metrics, **_account(journal, windows, metrics.steps, chosen, told, crowd))
     return with_derived(ended)
 
 
@@ -185,7 +184,6 @@ class _Account(TypedDict):
 def _account(
     journal: Journal,
     windows: Sequence[WindowFacts],
-    phases: Mapping[Phase, Ints],
     facts: Steps,
     chosen: Selection,
     notices: Sequence[Notice],
@@ -198,8 +196,8 @@ def _account(
         "status": journal.footer.status if journal.footer else "unfinished",
         "wall": wall,
         "callbacks": budget.callback_rows(journal, wall.total_s),
-        "windows": with_inflation(windows, journal, chosen.steady, phases, _own_ns(journal)),
-        "overhead": _overhead(journal, phases, chosen.steady),
+        "windows": with_inflation(windows, journal, chosen.steady, _own_ns(journal)),
+        "overhead": _overhead(journal, chosen.steady),
         "ledger": ledger(journal),
     }
 
@@ -285,9 +283,9 @@ def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:
     )
 
 
-def _without_checkpoints(journal: Journal, phases: PhaseColumns) -> tuple[Journal, PhaseColumns]:
+def _without_checkpoints(journal: Journal) -> tuple[Journal, PhaseColumns]:
     """Steps and phases as if checkpoints took no time: what else is in such a step has to be seen."""
-    steps, saved_ns = journal.steps, phases["checkpoint"]
+    steps, phases, saved_ns = journal.steps, journal.phases, journal.phases["checkpoint"]
     if not saved_ns.any():
         return journal, phases
     steps = dataclasses.replace(steps, period_ns=steps.period_ns - saved_ns)
@@ -319,7 +317,7 @@ def _fetch_waited(wait: Ints, period: Ints) -> float | None:
     return float(np.mean((wait > WAIT_MIN_NS) & (wait > WAIT_MIN_RATIO * period)))
 
 
-def _overhead(journal: Journal, phases: Mapping[Phase, Ints], steady_steps: steady.Mask) -> dict[str, float | None]:
+def _overhead(journal: Journal, steady_steps: steady.Mask) -> dict[str, float | None]:
     """The profiler's own cost.
 
     Edges are counted from the slots that steps used: each was entered and left at least once, so that the figure is a
@@ -351,7 +349,7 @@ def _overhead(journal: Journal, phases: Mapping[Phase, Ints], steady_steps: stea
             if total_s and all(s is not None for s in background_s)
             else None
         ),
-        "windows_s": windows_s(steps, steady_steps, phases, own_ns),
+        "windows_s": windows_s(journal, steady_steps, own_ns),
         "hooks_s": _own_between_ns(journal) / 1e9,
         "conditions_s": measured.get("conditions_s"),
     }
@@ -369,7 +367,7 @@ def _own_between_ns(journal: Journal) -> int:
     return sum(ns for segment in journal.segments for slot, ns in segment.charged.items() if slot in own)
 
 
-def _series(journal: Journal, phases: PhaseColumns, far: Ints) -> dict[str, list[float]]:
+def _series(journal: Journal, far: Ints) -> dict[str, list[float]]:
     """Curves over steps. Of many steps the longest of each stretch stay, the longest of the run, and the outliers."""
     steps = journal.steps
     n = len(steps)
@@ -390,5 +388,5 @@ def _series(journal: Journal, phases: PhaseColumns, far: Ints) -> dict[str, list
         "batch": [float(b) for b in steps.batch[index]],
         "t_s": [round(float(t), 4) for t in (steps.start_ns[index] - journal.header.start_ns) / 1e9],
         "period_ms": ms(steps.period_ns),
-        **{f"{phase}_ms": ms(phases[phase]) for phase in phases.timed},
+        **{f"{phase}_ms": ms(journal.phases[phase]) for phase in journal.phases.timed},
     }

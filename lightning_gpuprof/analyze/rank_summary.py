@@ -50,13 +50,12 @@ def summary_path(journal: Path) -> Path:
 def summarise(journal: Journal) -> RankSummary:
     """What other ranks' reports need of this one."""
     header, steps = journal.header, journal.steps
-    phases = steps.phases(journal.slots)
-    steady_steps = steady.select(steps, phases).steady
-    waits = rank_waits.waits_of(journal, phases)
+    steady_steps = steady.select(steps, journal.phases).steady
+    waits = rank_waits.waits_of(journal)
     rows = np.flatnonzero(steady_steps)
     rows = rows[np.unique(steps.batch[rows], return_index=True)[1]]
     rows = rows[drawn(steps.batch[rows])]
-    chosen = {phase: column[rows].astype(np.int64) for phase, column in phases.items()}
+    chosen = {phase: column[rows].astype(np.int64) for phase, column in journal.phases.items()}
     for phase, waited_ns in waits.items():
         chosen[phase] -= waited_ns[rows]
         chosen["sync"] += waited_ns[rows]

@@ -1,8 +1,6 @@
-"""A rank's journal flows in, the time in which it waits for other ranks inside its own phases flows out."""
+"""The time in which a rank waits for others inside its own phases."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -17,16 +15,12 @@ _DDP = "DDPStrategy"
 """Its ranks meet in the backward, and where buffers are broadcast before the forward."""
 
 
-def waits_of(journal: Journal, phases: Mapping[Phase, Ints]) -> dict[Phase, Ints]:
+def waits_of(journal: Journal) -> dict[Phase, Ints]:
     """Time in ns for which each step waits for other ranks, shape (n,), by the phases of which it is known.
 
     The end of the backward, where reductions are waited for, is timed in each step. Of other phases it is the share of
     the looks that found the main thread in a collective, the same in each step: all-gathers of FSDP in forward and
     backward, reductions of tensor-parallel layers.
-
-    Args:
-        journal: The journal of one stage.
-        phases: Time of each phase in each step in ns, shape (n,) each.
 
     Returns:
         Nothing on a device, where the host does not wait for ranks but for it.
@@ -48,5 +42,5 @@ def waits_of(journal: Journal, phases: Mapping[Phase, Ints]) -> dict[Phase, Ints
         looked = sum(looks.get(slot, 0) for slot in of_phase)
         ratio = sum(journal.in_collectives.get(slot, 0) for slot in of_phase) / looked if seen and looked else 0.0
         end_ns = sum((journal.steps.charged.get(slot, none) for slot in ends), none) if phase == "backward" else none
-        found[phase] = end_ns + (ratio * (phases[phase] - end_ns)).astype(np.int64)
+        found[phase] = end_ns + (ratio * (journal.phases[phase] - end_ns)).astype(np.int64)
     return found

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from lightning_gpuprof.analyze import statistics
-from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns
+from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.model.journal import DISTURBED
 from lightning_gpuprof.model.report import SpeedLevel, Steps
@@ -21,12 +21,11 @@ MIN_DRIFT_STEPS = 100
 _WORDS = ("no", "one", "two", "three", "four")
 
 
-def step_facts(journal: Journal, phases: PhaseColumns, chosen: Selection, samples_per_step: int | None) -> Steps:
+def step_facts(journal: Journal, chosen: Selection, samples_per_step: int | None) -> Steps:
     """Sum the steps up.
 
     Args:
         journal: One rank's journal.
-        phases: Exclusive time in ns, arrays of shape (n,).
         chosen: Which steps count.
         samples_per_step: Of all ranks; None if not known.
     """
@@ -47,7 +46,7 @@ def step_facts(journal: Journal, phases: PhaseColumns, chosen: Selection, sample
         period_mean_interval_ms=mean_interval,
         samples_per_s_interval=(rate / mean_interval[1], rate / mean_interval[0]) if rate and mean_interval else None,
         labels=chosen.counts(),
-        speed_levels=_speed_levels(journal, phases, chosen),
+        speed_levels=_speed_levels(journal, chosen),
     )
 
 
@@ -116,8 +115,8 @@ def _largest_phase_change(speed_levels: tuple[SpeedLevel, ...]) -> str:
     return f"{phase} changed by {change[phase]:+.3g} ms"
 
 
-def _speed_levels(journal: Journal, phases: PhaseColumns, chosen: Selection) -> tuple[SpeedLevel, ...]:
-    steps = journal.steps
+def _speed_levels(journal: Journal, chosen: Selection) -> tuple[SpeedLevel, ...]:
+    steps, phases = journal.steps, journal.phases
     found = []
     for start, stop in itertools.pairwise((*chosen.level_starts, len(steps))):
         steady = chosen.steady[start:stop]

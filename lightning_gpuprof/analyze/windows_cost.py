@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.inflation import STEPS_BESIDE
-from lightning_gpuprof.analyze.journal import Ints, StepColumns
+from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED
 from lightning_gpuprof.model.phases import Phase
 
@@ -20,9 +20,7 @@ _STALL = 10.0
 """Work over that of the steps around it, from which a step beside a window was stalled and tells nothing. Heuristic."""
 
 
-def windows_s(
-    steps: StepColumns, steady: npt.NDArray[np.bool_], phases: Mapping[Phase, Ints], own_ns: Ints
-) -> float | None:
+def windows_s(journal: Journal, steady: npt.NDArray[np.bool_], own_ns: Ints) -> float | None:
     """What was spent at the boundaries of these steps beyond the usual, and by how much their own work took longer.
 
     Each stretch of steps that were traced, or ran beside the writing and analysis of a trace, is held against up to 20
@@ -32,14 +30,14 @@ def windows_s(
     boundary counts.
 
     Args:
-        steps: All steps.
-        steady: Which of them are steady and untraced, shape (n,).
-        phases: Time of each phase in each step, shape (n,).
+        journal: One rank's journal.
+        steady: Which steps are steady and untraced, shape (n,).
         own_ns: Time of the profiler itself in each step, shape (n,).
 
     Returns:
         0 without a window; None if there is no steady step.
     """
+    steps, phases = journal.steps, journal.phases
     touched = (steps.flags & (PROFILED | DISTURBED)) != 0
     if not touched.any():
         return 0.0

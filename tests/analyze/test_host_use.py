@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from built_journals import MS, build, charge, journal
 
-from lightning_gpuprof.analyze.during_steps import StepTime, by_subject
+from lightning_gpuprof.analyze.during_steps import StepTime, host_samples
 from lightning_gpuprof.analyze.host_use import growth, host_use
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal
 from lightning_gpuprof.analyze.signals import caveats
@@ -67,7 +67,7 @@ def test_samples_of_a_stretch_that_was_mostly_no_step_do_not_count() -> None:
     of = journal(100)
     of.steps.start_ns[50:] += 1000 * MS  # validation
     add(of, "process", ((t_ms, {"cpu_cpus": t_ms / 100}) for t_ms in range(0, 2000, 100)))
-    counted = [round((sample.t_ns - SETUP_NS) / MS) for sample, _ in by_subject(of, "host")["process"]]
+    counted = [round((sample.t_ns - SETUP_NS) / MS) for sample, _ in host_samples(of)["process"]]
     assert counted == [0, 100, 200, 300, 400, 500, 1600, 1700, 1800, 1900]
 
 

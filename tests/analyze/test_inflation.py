@@ -6,8 +6,7 @@ from sample_journals import header as sample_header
 
 from lightning_gpuprof.analyze.inflation import with_inflation
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
-from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED, WindowRecord
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED, Slot, WindowRecord
 from lightning_gpuprof.model.window import WindowFacts
 
 MS = 1_000_000
@@ -31,9 +30,11 @@ def ratio(
     n = np.arange(len(period), dtype=np.int64)
     opened = int(start[steps[0]] + own[steps[0]])
     closed = int(start[steps[1]] + period[steps[1]]) + 1000
+    validation = np.zeros(len(period), np.int64)
+    validation[list(validating)] = 1
     journal = Journal(
         header=sample_header(),
-        slots=[],
+        slots=[Slot(id=0, action="validation", phase="validation")],
         steps=StepColumns(
             batch=n,
             start_ns=start,
@@ -41,16 +42,13 @@ def ratio(
             global_step=n,
             epoch=n * 0,
             flags=np.asarray(flags, np.int64),
-            charged={},
+            charged={0: validation},
         ),
         cpu=CpuColumns(batch=n[:0], charged={}),
         windows=[WindowRecord(start_step=0, stop_step=2, start_ns=opened, stop_ns=closed, reason=reason)],
     )
     steady = journal.steps.flags == 0
-    validation = np.zeros(len(period), np.int64)
-    validation[list(validating)] = 1
-    phases: dict[Phase, np.ndarray] = {"validation": validation, "checkpoint": n * 0}
-    (facts,) = with_inflation([WindowFacts(start_step=0, stop_step=2)], journal, steady, phases, own)
+    (facts,) = with_inflation([WindowFacts(start_step=0, stop_step=2)], journal, steady, own)
     return facts.inflation_ratio
 
 

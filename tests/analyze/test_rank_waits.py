@@ -38,7 +38,7 @@ def rank(
 
 
 def waits_ms(one: Journal) -> dict[str, float]:
-    found = waits_of(one, one.steps.phases(one.slots))
+    found = waits_of(one)
     return {phase: float(np.mean(ns)) / MS for phase, ns in found.items()}
 
 

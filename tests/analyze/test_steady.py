@@ -12,7 +12,7 @@ from lightning_gpuprof.model.report import STEP_LABELS
 
 
 def select(of: Journal) -> Selection:
-    return steady.select(of.steps, of.steps.phases(of.slots))
+    return steady.select(of.steps, of.phases)
 
 
 def label(chosen: Selection, index: int) -> str:

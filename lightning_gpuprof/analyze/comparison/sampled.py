@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lightning_gpuprof.analyze.comparison.changes import changed
+from lightning_gpuprof.analyze.comparison.judging import Runs
 from lightning_gpuprof.model.comparison import Change
 from lightning_gpuprof.model.device import ERROR_COUNTERS
 from lightning_gpuprof.model.host import HostUse, Level
-from lightning_gpuprof.model.report import Device, Report
+from lightning_gpuprof.model.report import Device
 
 _NOT_SHOWN = frozenset((*ERROR_COUNTERS, "throttle_reasons", "memory_free_bytes"))
 _UNITS = (("_ratio", "ratio"), ("_bytes", "bytes"), ("_mhz", "MHz"), ("_w", "W"), ("_c", "°C"))
@@ -17,14 +18,9 @@ OTHERS_CPU = "other programs' CPU"
 """Name of the row."""
 
 
-def devices(before: Report, after: Report) -> tuple[Change, ...]:
-    """Medians of the samples of GPUs that both runs have, by their place; only what was measured in both.
-
-    Args:
-        before: Of the earlier run.
-        after: Of the later run.
-    """
-    sides = [{device.subject: device for device in report.devices} for report in (before, after)]
+def devices(runs: Runs) -> tuple[Change, ...]:
+    """Medians of the samples of GPUs that both runs have, by their place; only what was measured in both."""
+    sides = [{device.subject: device for device in report.devices} for _, report in runs.named]
     return tuple(
         row for subject in sides[0] if subject in sides[1] for row in _device(sides[0][subject], sides[1][subject])
     )
@@ -43,14 +39,9 @@ def _device(before: Device, after: Device) -> Iterator[Change]:
         yield changed(f"{who} energy per step", "J", before.energy.per_step_j, after.energy.per_step_j)
 
 
-def host(before: Report, after: Report) -> tuple[Change, ...]:
-    """Means of the samples of the host; only what was measured in both.
-
-    Args:
-        before: Of the earlier run.
-        after: Of the later run.
-    """
-    sides = [dict(_host(report.host)) for report in (before, after)]
+def host(runs: Runs) -> tuple[Change, ...]:
+    """Means of the samples of the host; only what was measured in both."""
+    sides = [dict(_host(report.host)) for _, report in runs.named]
     return tuple(
         changed(name, unit, sides[0][name, unit], sides[1][name, unit])
         for name, unit in sides[0]

@@ -26,7 +26,7 @@ class StepTimes:
 
 def step_times(journal: Journal) -> StepTimes | None:
     """The steps that the report's statistics rest on; None if there is none."""
-    phases = journal.steps.phases(journal.slots)
+    phases = journal.phases
     chosen = steady.select(journal.steps, phases, compilation.compiled_steps(journal)).steady
     if not chosen.any():
         return None
