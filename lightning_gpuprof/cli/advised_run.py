@@ -60,7 +60,7 @@ def shown_folder(folder: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class TriedCommand:
     """What the words of a command run."""
 
     scripts: frozenset[str]
@@ -68,7 +68,7 @@ class Command:
     arguments: str
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> Command:
+    def of(cls, words: Sequence[str]) -> TriedCommand:
         """Read the words of a shell, such as ``torchrun --nproc_per_node 2 train.py --lr 1``."""
         words = list(words)
         if "-m" in words[:-1]:
@@ -80,7 +80,7 @@ class Command:
         return cls(scripts=frozenset({Path(words[place]).name}), arguments=shown_arguments(words[place + 1 :]))
 
 
-def named(directory: Path, command: Command) -> AdvisedRun:
+def named(directory: Path, command: TriedCommand) -> AdvisedRun:
     """The run in a folder.
 
     Args:
@@ -100,7 +100,7 @@ def named(directory: Path, command: Command) -> AdvisedRun:
     return run
 
 
-def newest_first(command: Command) -> Iterator[AdvisedRun]:
+def newest_first(command: TriedCommand) -> Iterator[AdvisedRun]:
     """Runs of a command below the current folder that are long enough for advice.
 
     Args:

@@ -117,7 +117,7 @@ def _trial(options: Namespace) -> Trial:
         raise TrialError(f"there is no command {program[0]!r}: name the one that trains{hint}")
     if options.input:
         asked += arms.loader_arms(max(1, int(usable_cpus(affinity=len(affinity() or (0,))))))
-    command = advised_run.Command.of(program)
+    command = advised_run.TriedCommand.of(program)
     runs: Iterator[AdvisedRun] = iter(())
     if options.tried is not None:
         runs = iter([advised_run.named(options.tried, command)])

@@ -14,7 +14,7 @@ import sample_journals
 import saved_runs
 
 from lightning_gpuprof.cli import advised_run, try_
-from lightning_gpuprof.cli.advised_run import Command
+from lightning_gpuprof.cli.advised_run import TriedCommand
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.journal import Conditions, Footer, Value
 from lightning_gpuprof.model.trial import BASE, INPUT, Block, Differs, Over, Plan, Started, Trying
@@ -48,7 +48,7 @@ def saved(folder: Path, *, steady: int = 380, **facts: Value) -> Path:
 
 def folders(*words: str) -> list[str]:
     """Of the runs whose advice can be tried with a command, newest first."""
-    return [run.folder.name for run in advised_run.newest_first(Command.of([PYTHON, *words]))]
+    return [run.folder.name for run in advised_run.newest_first(TriedCommand.of([PYTHON, *words]))]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_run_too_short_for_advice_is_not_the_one_that_is_tried(
     saved(tmp_path / "long")
     short = saved(tmp_path / "short", steady=3)
     assert folders("train.py") == ["long"]
-    assert advised_run.named(short, Command.of([PYTHON, "train.py"])).folder == short, "it was named"
+    assert advised_run.named(short, TriedCommand.of([PYTHON, "train.py"])).folder == short, "it was named"
 
 
 def test_a_run_with_other_arguments_is_not_the_one_that_is_tried(
@@ -120,7 +120,7 @@ class Programs:
         """Run it."""
         self.plans.append(plan)
         if plan.profile_into:
-            saved(Path(plan.profile_into), arguments=Command.of(words).arguments, **self.settings)
+            saved(Path(plan.profile_into), arguments=TriedCommand.of(words).arguments, **self.settings)
             return program.Ended(attached=True, events=[Over(steps=1, seconds=1.0)])
         now = settings({name.replace("__", "."): value for name, value in self.settings.items()})
         if differences(plan.conditions, now):
@@ -239,7 +239,7 @@ def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
     ],
 )
 def test_a_command_is_known_by_its_script_and_arguments(words: list[str], names: set[str], arguments: str) -> None:
-    assert Command.of(words) == Command(scripts=frozenset(names), arguments=arguments)
+    assert TriedCommand.of(words) == TriedCommand(scripts=frozenset(names), arguments=arguments)
 
 
 class Terminal(io.StringIO):
