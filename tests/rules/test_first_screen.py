@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -321,3 +322,27 @@ def test_small_phases_are_one_segment() -> None:
     assert screen.today is not None
     assert len(screen.today.segments) <= 8
     assert screen.today.segments[-1].key == OTHER
+
+
+@pytest.mark.parametrize(("claimed_ms", "said"), [(20.0, True), (29.0, False)])
+def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bool) -> None:
+    report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
+    screen = dataclasses.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
+    assert ("are the cause itself" in render(screen)) is said
+
+
+def test_a_single_finding_has_a_link_in_place_of_a_list_of_one() -> None:
+    report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
+    alone = msgspec.structs.replace(report, findings=report.findings[:1])
+    assert "All opportunities" not in render(first_screen(alone))
+    assert '<a href="#finding-1">The evidence</a>' in render(first_screen(alone))
+    other = msgspec.structs.replace(report.findings[0], rule="other-rule", explains=None)
+    assert "All opportunities" in render(
+        first_screen(msgspec.structs.replace(report, findings=(alone.findings[0], other)))
+    )
+
+
+def test_lines_that_stand_for_the_user_s_own_are_not_copied() -> None:
+    known = Fix(removed=("DataLoader(..., num_workers=0)",), added=("DataLoader(..., num_workers=2, pin_memory=True)",))
+    assert known.copied == "num_workers=2, pin_memory=True"
+    assert dataclasses.replace(known, is_pattern=True).copied == ""

@@ -92,17 +92,16 @@ def _bars(screen: FirstScreen) -> str:
 
 
 def _saved_words(screen: FirstScreen) -> str:
-    """What the run gains, and what of it no fix of a step can change."""
-    said = []
+    """What the run gains, why that may be more than the cause, and what of the run no step holds."""
+    run, said = "", []
     if screen.wall_after_s is not None:
-        said.append(f"The whole run: {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}")
+        run = f"<b>The whole run: {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}</b>"
     if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
-        said.append(
-            f"{duration(screen.claimed_ms)} a step are the cause itself, without it other parts get faster, too"
-        )
+        said.append(f"{duration(screen.claimed_ms)} are the cause itself, without it the rest gets faster, too")
     if screen.outside:
         said.append(screen.outside)
-    return f'<p class="run">{escape(" · ".join(said))}</p>\n' if said else ""
+    words = " · ".join((*([run] if run else []), *map(escape, said)))
+    return f'<p class="run">{words}</p>\n' if words else ""
 
 
 def _lost_ms(screen: FirstScreen) -> Mapping[str, float]:
