@@ -164,6 +164,7 @@ FACTS: tuple[Fact, ...] = (
         {
             "batch.shapes": "their shapes; not hashed, because lengths that vary depend on the order of the samples",
             "batch.bytes": "their bytes; not hashed for the same reason",
+            "batch.objects": "lists, tuples, tensors, numbers and so on in it, at most 1,000; not hashed likewise",
             "batch.device": "devices that they are on when the step begins",
         },
     ),

@@ -8,7 +8,7 @@ from statistics import median
 
 from lightning_gpuprof.model.host import WorkerUse
 from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.numbers import counted, possible
 
 MIN_SAMPLES = 5
 """Samples of a worker, one a second, that a statement about its time needs. Heuristic."""
@@ -64,7 +64,7 @@ def sampled_rows(rows: Sequence[WorkerUse], least: int = MIN_SAMPLES) -> list[Wo
     often = [row for row in rows if row.samples >= least]
     if not often:
         most = max(row.samples for row in rows)
-        raise MissingSignal(f"the DataLoader workers were sampled {most} times, {least} are needed")
+        raise MissingSignal(f"the DataLoader workers were sampled {counted(most, 'time')}, {least} are needed")
     return often
 
 

@@ -484,14 +484,14 @@ def _host_compute(
     total_ms = sum(s.median_ms for s in shares.values())
     largest = sorted(shares.items(), key=lambda item: -item[1].median_ms)
     named = [f"{phase} {millis(s.median_ms)}" for phase, s in largest if s.median_ms >= 0.05 * total_ms]
-    foreign = f", {percent(foreign_ratio)} of the step without a CPU, which other programs had"
+    foreign = f"; in {percent(foreign_ratio)} of the step other programs had the CPU"
     return Cause(
         kind="compute-bound",
         ratio=max(0.0, sum(s.median_ratio for s in shares.values()) - blocked_ratio) * in_steps,
         passes=sum(s.lower_ratio for s in shares.values()) - blocked_ratio >= COMPUTE_RATIO,
         words=f"{percent(min(1.0, total_ms / period_ms))} of the step is the model's own work "
-        f"({listed(named or ['nothing'])} of {millis(period_ms)}"
-        f"{foreign if foreign_ratio >= HOST_RATIO else ''}){_whose_work(metrics)}",
+        f"({listed(named or ['nothing'])} of {millis(period_ms)}){_whose_work(metrics)}"
+        + (foreign if foreign_ratio >= HOST_RATIO else ""),
     )
 
 

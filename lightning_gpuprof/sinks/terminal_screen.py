@@ -149,7 +149,7 @@ def _notes(screen: FirstScreen, report: Report, width: int) -> list[RenderableTy
 def _bars(screen: FirstScreen) -> list[RenderableType]:
     if screen.today is None:
         return []
-    what = "median step" if screen.scale == "step" else "per step, with what is outside the steps"
+    what = "median step" if screen.scale == "step" else "per step of the run"
     return [
         Text.assemble("  ", (f"{numbers.significant(screen.today.ms)} ms", "bold"), f"  {what}"),
         _Segments(screen.today),

@@ -28,7 +28,7 @@ from lightning_gpuprof.capture.conditions.reading import Subject, Surroundings, 
 from lightning_gpuprof.model.conditions import BY_NAME, ENVIRONMENT, FACTS
 from lightning_gpuprof.model.journal import Value
 
-BATCH_FACTS = {"batch.tensors", "batch.dtypes", "batch.shapes", "batch.bytes", "batch.device"}
+BATCH_FACTS = {"batch.objects", "batch.tensors", "batch.dtypes", "batch.shapes", "batch.bytes", "batch.device"}
 
 
 class Model(pl.LightningModule):
@@ -442,13 +442,21 @@ X, Y = torch.ones(2, 3), torch.zeros(2, dtype=torch.long)
     "batch", [(X, Y), [X, [Y]], {"a": X, "b": Y}, UserDict({"a": X, "b": Y}), Pair(X, Y), {"x": (X, "name", None, Y)}]
 )
 def test_tensors_of_the_first_batch_are_described_in_order(batch: object) -> None:
-    assert first_batch.describe(batch) == {
+    found = first_batch.describe(batch)
+    assert 3 <= found.pop("batch.objects") <= 6  # type: ignore[operator]
+    assert found == {
         "batch.tensors": 2,
         "batch.dtypes": "float32, int64",
         "batch.shapes": "[2, 3], [2]",
         "batch.bytes": 2 * 3 * 4 + 2 * 8,
         "batch.device": "cpu",
     }
+
+
+def test_the_objects_of_the_first_batch_are_counted() -> None:
+    assert first_batch.describe((X, Y))["batch.objects"] == 3
+    assert first_batch.describe((X, [(1, 2)] * 100))["batch.objects"] == 303
+    assert first_batch.describe((X, [(1, 2)] * 5000))["batch.objects"] == first_batch.MAX_LOOKS
 
 
 def test_strange_batches_end_and_do_no_harm() -> None:

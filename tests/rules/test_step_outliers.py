@@ -190,7 +190,7 @@ def test_batches_that_are_larger_by_nature_are_information_only() -> None:
     finding = fired(RULE, stalling({"forward": 0.4, "backward": 0.45, "optimizer": 0.05, "loop": 0.1}, stall_ms=80.0))
     assert finding.severity == "info"
     assert "larger batches" in finding.summary
-    assert "size of batches 37, 75, 113" in finding.advice
+    assert "samples in batches 37, 75, 113" in finding.advice
     assert finding.gain.saved_lower_ms_per_step == 0
 
 

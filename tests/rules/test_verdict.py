@@ -285,7 +285,7 @@ def test_other_programs_that_have_the_cpus_change_no_verdict(ratio: float) -> No
     cpu = replace(metrics.cpu, run_delay=share(ratio * period_ms, period_ms), run_delay_ratio=ratio)
     verdict = decide(replace(metrics, cpu=cpu))
     assert verdict.kind == decide(metrics).kind == "compute-bound"
-    assert ("without a CPU, which other programs had" in verdict.summary) is (ratio >= HOST_RATIO)
+    assert ("of the step other programs had the CPU" in verdict.summary) is (ratio >= HOST_RATIO)
 
 
 def test_where_nothing_stands_out_because_others_have_the_cpus_the_verdict_says_so() -> None:

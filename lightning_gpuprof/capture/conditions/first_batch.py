@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import UserDict
-from collections.abc import Iterator
 
 import torch
 
@@ -22,20 +21,21 @@ _as_plain_tensors = getattr(getattr(torch, "_C", None), "DisableTorchFunctionSub
 
 
 def describe(batch: object) -> dict[str, Value]:
-    """Facts of a batch: how many tensors, their dtypes, shapes, bytes and devices.
+    """Facts of a batch: how many tensors and objects, and of tensors dtypes, shapes, bytes and devices.
 
     Args:
         batch: As the step gets it: tensors, or dictionaries, sequences and data classes of such. What else it holds is
             not looked into.
     """
     with _as_plain_tensors():
-        tensors = list(_tensors(batch))
+        tensors, objects = _tensors(batch)
         if not tensors:
             return {}
         shown = tensors[:SHOWN_TENSORS]
         more = f", and {len(tensors) - SHOWN_TENSORS} more" if len(tensors) > SHOWN_TENSORS else ""
         found: dict[str, object] = {
             "batch.tensors": len(tensors),
+            "batch.objects": objects,
             "batch.dtypes": ", ".join(str(t.dtype).removeprefix("torch.") for t in shown) + more,
             "batch.shapes": ", ".join(str(list(t.shape)) for t in shown) + more,
             "batch.bytes": sum(t.numel() * t.element_size() for t in tensors),
@@ -44,15 +44,18 @@ def describe(batch: object) -> dict[str, Value]:
     return {name: plain(value) for name, value in found.items()}
 
 
-def _tensors(batch: object) -> Iterator[torch.Tensor]:
-    """In the order of the batch, at most so many; a queue instead of recursion: a batch may hold itself."""
-    waiting, looks, given = [batch], 0, 0
-    while waiting and looks < MAX_LOOKS and given < MAX_TENSORS:
+def _tensors(batch: object) -> tuple[list[torch.Tensor], int]:
+    """In the order of the batch, at most so many, and the items that were looked at for them.
+
+    A queue instead of recursion: a batch may hold itself.
+    """
+    waiting, looks = [batch], 0
+    tensors: list[torch.Tensor] = []
+    while waiting and looks < MAX_LOOKS and len(tensors) < MAX_TENSORS:
         item = waiting.pop()
         looks += 1
         if isinstance(item, torch.Tensor):
-            given += 1
-            yield item
+            tensors.append(item)
         elif isinstance(item, (dict, list, tuple)):
             inner = item.values() if isinstance(item, dict) else item
             waiting += list(inner)[:MAX_LOOKS][::-1]
@@ -64,3 +67,4 @@ def _tensors(batch: object) -> Iterator[torch.Tensor]:
             waiting.append({field.name: getattr(item, field.name, None) for field in dataclasses.fields(item)})
         elif type(item).__module__.startswith("torch_geometric."):
             waiting.append(getattr(item, "__dict__", None))
+    return tensors, looks

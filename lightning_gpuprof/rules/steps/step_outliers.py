@@ -145,14 +145,14 @@ class StepOutliers(BaseRule):
 
 def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float) -> Advice:
     outliers, every = stalls.outliers, stalls.every
+    batch = "batch" if len(outliers.batches) == 1 else "batches"
+    shown = f"in {batch} {outliers.some_batches}" if outliers.batches else "in the outlying steps"
     if stalls.alike:
         return (
-            f"Compare the size of batches {outliers.some_batches} (tokens, points, boxes) with others. If they are "
+            f"Compare the samples {shown} with others by size (tokens, points, boxes). If they are "
             "larger, batch samples of similar size together or limit the total per batch. If not, look for what "
             "stops the whole process: other jobs, a lower clock, garbage collection."
         ), None
-    batch = "batch" if outliers.count == 1 else "batches"
-    shown = f"in {batch} {outliers.some_batches}" if outliers.batches else "in the outlying steps"
     when = f"every {every} steps ({shown})" if every else shown
     found, loader = metrics.input, metrics.loader
     has_workers = loader is not None and bool(loader.num_workers)

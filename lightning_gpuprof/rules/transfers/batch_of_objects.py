@@ -7,7 +7,7 @@ tokens as nested lists are thousands of them.
 
 ## How it is measured
 The phase `h2d` as a share of the steady steps of a training on the CPU, without hooks of your own around the
-transfer. The gain is all of it.
+transfer. Silent if the first batch has fewer than 50 objects (1,000 are counted). The gain is all of it.
 
 ## When it is wrong
 - A batch class with a `to` method of its own may spend the time there.
@@ -33,19 +33,25 @@ class BatchOfObjects(PhaseRule):
 
     least_ratio: float = threshold(0.05, source="as transfer-hook-slow")
 
+    least_objects: int = threshold(50, source="heuristic: a microsecond each, which is what rules speak from")
+
     examples = (
         fires("it takes 10 of 59.9 ms", "warning", "10.0 ms of each 59.9 ms step (17 %)", saves_ms=10.0, **_MANY),
         quiet("it takes 2 of 52 ms", times_ms={"h2d": 2.0}),
         looks_alike("a hook of your own takes it", **_MANY, hooks={("Net", "on_after_batch_transfer"): 9.9}),
+        looks_alike("its tensors take long", **_MANY, run={"batch.objects": 3}),
         looks_alike("a GPU gets the batch", **_MANY, run={"device.type": "cuda"}),
         not_evaluated("five steps are steady", "5 steady steps", **_MANY, steady=5),
     )
 
     def part(self, metrics: Metrics) -> Share | None:
         """The whole phase, where nothing else is in it."""
-        return super().part(metrics) if metrics.is_cpu_only and not metrics.transfer_hooks else None
+        objects = metrics.condition("batch.objects")
+        few = isinstance(objects, int) and objects < self.least_objects
+        return super().part(metrics) if metrics.is_cpu_only and not metrics.transfer_hooks and not few else None
 
     def judge(self, metrics: Metrics, found: Cost) -> Finding:
+        objects = metrics.condition("batch.objects")
         return self.finding(
             subject="batch",
             summary=f"Going through the objects of the batch takes {found}. On a CPU nothing has to be moved.",
@@ -56,8 +62,11 @@ class BatchOfObjects(PhaseRule):
             evidence=(
                 self.evidence("least_ratio", found.ratio, "going through the batch, share of the step"),
                 self.fact("going through the batch, per step", found.ms, "ms"),
+                self.evidence("least_objects", objects, "objects in the first batch")
+                if isinstance(objects, int)
+                else self.fact("objects in the first batch", None),
             ),
             cost=found,
-            confidence=0.85,
+            confidence=0.85 if isinstance(objects, int) else 0.5,
             explains=claims.BATCH_TRANSFER,
         )
