@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 _IN_CONFIGURATION = "  in the configuration of GpuProfiler; GPUPROF_DEBUG=1 shows where"
 """In an error of jsonargparse 4.53."""
@@ -112,14 +112,13 @@ def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[
     if parser is None or before is None or os.environ.get("GPUPROF_DEBUG") == "1":
         return lambda: None
 
-    def error(self: Any, message: str, *args: object, **kwargs: object) -> NoReturn:
+    def error(self: Any, message: str, *args: object, **kwargs: object) -> object:
         wrong = [words for name, words in _unknown_arguments(what, known) if name in message]
         if wrong and getattr(self, "exit_on_error", False):
             print(*wrong[:_MAX_WRONG], _IN_CONFIGURATION, sep="\n", file=sys.stderr)
             told()
             sys.exit(2)
-        before(self, message, *args, **kwargs)
-        raise AssertionError("an error of a parser does not return")
+        return before(self, message, *args, **kwargs)
 
     def restore() -> None:
         if parser.error is error:
