@@ -39,6 +39,11 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
     into_epoch: int | None = None
     """Steps between the start of its first epoch and its own; None in the run's first epoch."""
 
+    @property
+    def in_no_phase_ms(self) -> float:
+        """What the median step takes beyond the medians of its phases."""
+        return self.period_ms - sum(self.phases_ms.values())
+
     def computed_longer_ms(self, than: Stretch, phase: Phase) -> float | None:
         """By how much the main thread computes longer in a phase than in another part; None: not measured.
 
@@ -137,8 +142,11 @@ class SpeedChange:
 
     @property
     def _waited_elsewhere_ms(self) -> float:
-        """By how much the other phases grew without computing: waiting for a CPU in them is none in this phase."""
-        waited_ms = 0.0
+        """By how much the other phases grew without computing: waiting for a CPU in them is none in this phase.
+
+        Nor is what hits now this phase, now that: it makes the step longer, but no phase's median.
+        """
+        waited_ms = max(0.0, self.slow.in_no_phase_ms - self.fast.in_no_phase_ms)
         for name, slow_ms in self.slow.phases_ms.items():
             computed_ms = self.slow.computed_longer_ms(self.fast, name)
             if name != self.phase and computed_ms is not None:

@@ -101,6 +101,16 @@ def test_waiting_for_a_cpu_in_other_phases_does_not_hide_a_sleep() -> None:
     assert RULE.check(of_speed_levels(before, delayed)) is None
 
 
+@pytest.mark.parametrize(("spread_ms", "fires"), [(0.0, False), (14.0, True)])
+def test_waiting_for_a_cpu_that_is_in_no_phase_s_median_does_not_hide_a_sleep(spread_ms: float, fires: bool) -> None:
+    """A step that waits 20 ms longer for a CPU, now in one phase, now in another, or all of it in forward."""
+    cpu = {"forward": 20.0, "backward": 20.0, "optimizer": 5.0}
+    before = stretch(cpu_ms=cpu)
+    whole_ms = before.period_ms + 40.0 + spread_ms
+    slept = stretch({"forward": 40.0}, start=100, cpu_ms=cpu, run_delay_ratio=20.0 / whole_ms, period_ms=whole_ms)
+    assert (RULE.check(of_speed_levels(before, slept)) is not None) is fires
+
+
 def test_on_a_crowded_machine_a_phase_that_computes_longer_is_still_the_program() -> None:
     before = stretch(cpu_ms={"forward": 20.0, "backward": 20.0}, run_delay_ratio=0.3)
     after = stretch({"forward": 60.0}, start=100, cpu_ms={"forward": 60.0, "backward": 20.0}, run_delay_ratio=0.4)
