@@ -11,7 +11,7 @@ from lightning_gpuprof.model.window import WindowFacts
 
 
 def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
-    """What the windows tell of communication.
+    """The communication that the windows show.
 
     Returns:
         None if there is only one rank, or the windows of a device hold no communication at all.
@@ -19,8 +19,8 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
     period_ms = metrics.period_ms
     if not is_distributed(metrics) or not period_ms:
         return None
-    told = [facts for facts in metrics.windows if _tells(facts)]
-    seen = [facts for facts in told if is_ordinary(facts)] or told
+    known = [facts for facts in metrics.windows if _is_analysed(facts)]
+    seen = [facts for facts in known if is_ordinary(facts)] or known
     if not seen:
         return Unmeasured(why="no trace window holds the device work of whole steps")
     windows = tuple(
@@ -46,7 +46,7 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
     )
 
 
-def _tells(facts: WindowFacts) -> bool:
+def _is_analysed(facts: WindowFacts) -> bool:
     analysis = facts.analysis
     return (
         analysis is not None

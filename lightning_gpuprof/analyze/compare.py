@@ -91,7 +91,7 @@ def compare(
     came = expectation(before, after, findings, training, wall)
     above = _exceeds_promise(before.combined, training, wall, came)
     cause = notes.cause(training, mean_phases or phases)
-    told = notes.notes(before, after, training, wall, host=host, predicted=predicted, above_bound=above)
+    noted = notes.notes(before, after, training, wall, host=host, predicted=predicted, above_bound=above)
     return Comparison(
         schema_version=COMPARISON_VERSION,
         before=before_name,
@@ -106,7 +106,7 @@ def compare(
         findings=findings,
         predicted_speedup_max=predicted,
         conditions=differing[:MAX_CONDITIONS],
-        notes=(*conditions.warnings(differing, allow), *told, *(windows.caveats if windows else ())),
+        notes=(*conditions.warnings(differing, allow), *noted, *(windows.caveats if windows else ())),
         metrics=tuple(metrics) or DEFAULT_METRICS,
         threshold_ratio=threshold_ratio,
         cause=cause,

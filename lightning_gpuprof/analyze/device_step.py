@@ -102,7 +102,7 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
 def _idle_by_phase(metrics: Metrics, step: DeviceStep) -> dict[Phase, float]:
     """Of each phase around the model the share of the step in which the device is idle: what it costs.
 
-    A wait while the device works is free. Where the window does not tell, the device is taken to be idle, but never
+    A wait while the device works is free. Where the window does not show it, the device is taken to be idle, but never
     longer in all than it is.
     """
     left = step.idle_ratio
@@ -166,7 +166,7 @@ def _problem(window: WindowFacts) -> str:
 
 
 def _busiest(window: WindowFacts) -> DeviceActivity | None:
-    """The busiest device of a window whose steps are known and ordinary; None if they tell nothing."""
+    """The busiest device of a window whose steps are known and ordinary; None if they show nothing."""
     if not window.devices or not window.steps_us or not window.device_work or window.is_on_slow_step:
         return None
     inflation = window.inflation_ratio
@@ -305,9 +305,9 @@ def _idle_in_phase(window: WindowFacts, idle: DeviceIdle) -> dict[Phase, float]:
 
 
 def _fetched_beside_device_us(window: WindowFacts) -> float | None:
-    """Time in the fetch of which the window tells whether the device worked meanwhile.
+    """Time in the fetch of which the window shows whether the device worked meanwhile.
 
-    What lies before the first or after the last work of the device tells nothing: it may have been busy with steps that
+    What lies before the first or after the last work of the device shows nothing: it may have been busy with steps that
     were not traced. If that is more than half of the fetch, the rest is not taken for it.
 
     Returns:

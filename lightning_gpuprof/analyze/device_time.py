@@ -40,5 +40,5 @@ def caveats(journal: Journal) -> list[str]:
     }
     if sum(reasons.values()) <= len(device.batch):
         return []
-    told = ", ".join(f"{count} because {why}" for why, count in reasons.items() if count)
-    return [f"device spans: {len(device.batch)} step(s) measured, dropped {told}"]
+    dropped = ", ".join(f"{count} because {why}" for why, count in reasons.items() if count)
+    return [f"device spans: {len(device.batch)} step(s) measured, dropped {dropped}"]

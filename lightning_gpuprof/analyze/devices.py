@@ -90,8 +90,8 @@ def _median(values: Sequence[float]) -> float | None:
 
 def _facts(journal: Journal, subject: str) -> DeviceFacts:
     prefix = f"{subject}."
-    told = {name.removeprefix(prefix): value for name, value in journal.conditions.items() if name.startswith(prefix)}
-    known = {name: value for name, value in told.items() if name in DeviceFacts.__struct_fields__}
+    given = {name.removeprefix(prefix): value for name, value in journal.conditions.items() if name.startswith(prefix)}
+    known = {name: value for name, value in given.items() if name in DeviceFacts.__struct_fields__}
     try:
         return msgspec.convert(known, DeviceFacts)
     except msgspec.ValidationError:  # a damaged line, or another program's fact of the same name
@@ -101,7 +101,7 @@ def _facts(journal: Journal, subject: str) -> DeviceFacts:
 def _refreshed(samples: Sequence[Sample], refresh_s: float | None) -> tuple[int | None, int | None]:
     """Samples whose utilization the driver had renewed since the one before, and most equal ones in a row.
 
-    If the driver does not tell how often it renews, only a change shows that it did.
+    If the driver does not report how often it renews, only a change shows that it did.
     """
     read = [s for s in samples if s.values.get("utilization_ratio") is not None]
     if not read:
@@ -143,7 +143,7 @@ def _mask(sample: Sample) -> int:
 
 
 def _is_free(sample: Sample) -> bool:
-    """Whether the driver tells what holds the clocks down, and nothing does."""
+    """Whether the driver reports what holds the clocks down, and nothing does."""
     limits = (bit for reason, bit in REASONS.items() if reason not in NO_LIMIT)
     return sample.values.get(MASK) is not None and not any(_mask(sample) & bit for bit in limits)
 

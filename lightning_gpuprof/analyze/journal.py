@@ -232,7 +232,7 @@ MAX_NUMBER = 1 << 62
 def read_journal(path: Path) -> Journal:
     """Read a journal, also one of a run that is still going or was killed.
 
-    A block of steps must be as it was written (its checksum tells), a segment's slots must sum to its length. What does
+    A block of steps must be as it was written (by its checksum), a segment's slots must sum to its length. What does
     not is left out and counted. A slot whose own line is damaged keeps its time, without its name.
 
     Raises:

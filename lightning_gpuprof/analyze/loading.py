@@ -177,7 +177,7 @@ def _making(metrics: Metrics, order: InputLoader | None) -> Share:
     if metrics.loader is not None and metrics.loader.num_workers == 0 and metrics.interpreter_is_held:
         raise MissingSignal(
             "another Python thread of the program keeps the main thread waiting (interpreter-lock): how long it "
-            "takes to make a batch cannot be told"
+            "takes to make a batch is not known"
         )
     wait = step_share(metrics, "data_wait")
     order_ms = 0.0 if order is None else order.order_ms or 0.0

@@ -264,7 +264,7 @@ def _host_growth(journal: Journal, steady_from: int | None) -> list[Growth]:
 
 
 def _grown(what: str, steps: Floats, values: Floats, points: Ints | None = None) -> list[Growth]:
-    """The growth of a quantity, or nothing if there are too few samples to tell."""
+    """The growth of a quantity, or nothing if there are too few samples."""
     found = trend(steps, values, points)
     if found is None:
         return []

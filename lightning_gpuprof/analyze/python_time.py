@@ -16,7 +16,7 @@ from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.model.window import WindowFacts
 
 LEAST_ASKED = 10
-"""How often the interpreter has to be asked for in these phases, where no window tells. Heuristic: if it comes late
+"""How often the interpreter has to be asked for in these phases, where no window shows it. Heuristic: if it comes late
 each time, that is four fifths of the time for certain."""
 
 _BUSY_CPUS = 0.05
@@ -39,7 +39,7 @@ def python_time(metrics: Metrics) -> PythonTime | Unmeasured:
 
     Returns:
         Unmeasured: the model is not on the CPU; no window of ordinary steps holds operators and the interpreter was
-        asked for too seldom, or by others as well; the thread's CPU time was not measured or in too few steps.
+        asked for too rarely, or by others as well; the thread's CPU time was not measured or in too few steps.
     """
     if not is_cpu_only(metrics):
         return Unmeasured(why="the model does not run on the CPU")
@@ -72,7 +72,7 @@ def _python_time(metrics: Metrics) -> PythonTime:
     traced_ms = min(_traced_ms(window, phases) for window in windows)
     if not all(map(possible, (cpu_ms, lost_ms, operators_ms, traced_ms))):
         raise MissingSignal("the times of operators or phases are no possible numbers")
-    # what untraced steps take longer than traced ones is nothing that windows tell of
+    # what untraced steps take longer than traced ones is nothing that windows show
     own_ms = max(0.0, min(cpu_ms, traced_ms) - paused_ms)
     lower_ms = max(0.0, own_ms - operators_ms)
     python_ms = min(own_ms, max(lower_ms, traced_ms - operators_ms - lost_ms))

@@ -64,10 +64,10 @@ def rank_times(
     for rank in [rank for rank, (batch, _, _) in columns.items() if len(batch) < MIN_STEPS]:
         left_out[rank] = f"fewer than {MIN_STEPS} steady steps"
         del columns[rank]
-    told = _grouped(left_out)
+    grouped = _grouped(left_out)
     if len(columns) < 2:
         return Unmeasured(
-            why=f"{counted(len(columns), 'rank')} of {own.world_size} can be compared ({'; '.join(told)})"
+            why=f"{counted(len(columns), 'rank')} of {own.world_size} can be compared ({'; '.join(grouped)})"
         )
     common = next(iter(columns.values()))[0]
     for batch, _, _ in columns.values():
@@ -99,7 +99,7 @@ def rank_times(
         late=late,
         rare=_rare_rank([ranks[rank] for rank in columns], host),
         in_validation=_late_in_validation([ranks[rank] for rank in columns]),
-        left_out=told,
+        left_out=grouped,
         ranks=tuple(
             RankShare(
                 rank=rank,

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.journal import Sample
 from lightning_gpuprof.model.metrics import CpuFacts
 
 OTHERS_CPUS = 0.3
-"""CPUs of this run that other programs use on average, from which they are told of."""
+"""CPUs of this run that other programs use on average, from which they are reported."""
 
 DELAY_RATIO = 0.05
 """Share of the step without a CPU from which they are: as rules have it."""
@@ -20,7 +20,7 @@ USED_RATIO = 0.9
 """Share of the CPUs that are in use, from which programs wait for each other: as rules have it."""
 
 MAX_DELAYED_RATIO = 0.95
-"""Beyond it nothing can be told."""
+"""Beyond it nothing is certain."""
 
 
 def during_training(journal: Journal) -> list[Sample]:
@@ -58,8 +58,8 @@ def cpus(journal: Journal, host: HostUse) -> CpuFacts:
 def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
     """That other programs made the run wait for its CPUs: the state of the machine, and no fault of the program.
 
-    Nothing is said where CPUs were left, where the run makes itself wait (``cpu-contention`` tells that), and of
-    several ranks where what the others did could not be told from the work of other programs.
+    Nothing is said where CPUs were left, where the run makes itself wait (``cpu-contention`` reports that), and of
+    several ranks where what the others did could not be distinguished from other programs.
 
     Args:
         cpu: What is known of the CPUs.

@@ -46,7 +46,7 @@ def stalls(metrics: Metrics) -> Stalls | Unmeasured:
     """The outlying steps with what else is known of the run."""
     found = metrics.outliers
     if found is None or found.checked <= 0:
-        return Unmeasured(why="too few comparable steps (50 are needed) to tell outliers")
+        return Unmeasured(why="too few comparable steps (50 are needed) to find outliers")
     if not _coherent(found):
         return Unmeasured(why="the times of the outliers are impossible numbers")
     outliers = _without_delay(metrics, found)
@@ -111,7 +111,7 @@ def _in_slow_levels(metrics: Metrics, outliers: Outliers) -> bool:
 
 
 def _attributed_ms(metrics: Metrics, outliers: Outliers, every: int | None) -> Mapping[Phase, float]:
-    """The excess per phase that is told from waiting for a CPU.
+    """The excess per phase that is not waiting for a CPU.
 
     Where the machine's CPUs were fully used, a step can be long because another process had the CPU, and the model's
     own phases, which need it most, show that, as does the wait for workers that have no CPU although they had made

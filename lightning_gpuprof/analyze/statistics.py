@@ -198,7 +198,7 @@ def share(
     Args:
         part_ns: Shape (n,), ns.
         period_ns: Shape (n,), ns.
-        ordinary_ns: Median step time of all steps, if the part was only read in some: the share is told of that.
+        ordinary_ns: Median step time of all steps, if the part was only read in some: the share refers to that.
 
     Returns:
         None if there is no step with a step time.

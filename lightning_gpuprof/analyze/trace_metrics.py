@@ -18,18 +18,18 @@ from lightning_gpuprof.model.window import WindowFacts
 
 JUDGED_STEPS = 20
 """What the steps of a trace count as. Guards against few steps are about the noise of host times over a run; a trace
-has no such statistics, and its idle causes and kernels are told by thousands of events rather than by steps."""
+has no such statistics, and its idle causes and kernels come from thousands of events rather than by steps."""
 
 
 def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -> Metrics:
     """A run whose steps are those of a trace.
 
     The step time is the device's window over the traced steps, without a device the mean of the steps. A trace without
-    steps counts as one. What no phase tells of is forward.
+    steps counts as one. What no phase shows is forward.
 
     Args:
         window: Facts of the trace, with its analysis.
-        run: Conditions that the trace tells, by their dotted names.
+        run: Conditions that the trace shows, by their dotted names.
     """
     period_us = _period_us(window)
     window = msgspec.structs.replace(window, inflation_ratio=1.0, steps_us=window.steps_us or (period_us,))

@@ -208,7 +208,7 @@ def _queued_meanwhile(metrics: Metrics, change: SpeedChange, levels: Sequence[St
 
     Returns:
         inf where that is no explanation: without a device, where the slow part comes first, and where the device has no
-        work in a part of the step. None if no window tells how much is launched in a step.
+        work in a part of the step. None if no window shows how much is launched in a step.
     """
     fast = change.fast
     if is_cpu_only(metrics) is not False or change.slow.from_batch < fast.from_batch:

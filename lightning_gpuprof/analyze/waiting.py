@@ -1,7 +1,7 @@
 """How much of the blocked time in computing phases is certainly spent waiting.
 
 The main thread may not run for three reasons: it waits for something (what is looked for), it waits for companion
-threads of its own computation, or it waits for a CPU. The last is taken off already where the kernel tells it; the
+threads of its own computation, or it waits for a CPU. The last is taken off already where the kernel reports it; the
 others are taken off here, or lower what may be said.
 """
 
@@ -30,17 +30,17 @@ from lightning_gpuprof.model.waiting import (
 )
 
 BUSY_CPUS_RATIO = 0.9
-"""Use of the CPUs from which the thread may be waiting for one, where the kernel does not tell. Heuristic."""
+"""Use of the CPUs from which the thread may be waiting for one, where the kernel does not report it. Heuristic."""
 
 
 def waiting(metrics: Metrics) -> Waiting | Unmeasured:
     """Blocked time in the phases in which the main thread works, :data:`WORKING_PHASES`.
 
-    With several ranks, waiting for slower ones is kept apart; all of ``backward`` where that is not told apart.
+    With several ranks, waiting for slower ones is kept apart; all of ``backward`` where that is not separated.
 
     Returns:
         Unmeasured: CPU time of the main thread was not measured, or in too few steps; or waiting for the device
-        cannot be told from it.
+        cannot be separated from it.
     """
     try:
         return _waiting(metrics)
@@ -77,9 +77,9 @@ def _waiting(metrics: Metrics) -> Waiting:
         raise MissingSignal("the CPU time of the main thread was not measured")
     cpu_only = is_cpu_only(metrics)
     if cpu_only is None:
-        raise MissingSignal("the device of the run is not known, so waiting for it cannot be told apart")
+        raise MissingSignal("the device of the run is not known, so waiting for it cannot be separated")
     if not cpu_only:
-        raise MissingSignal("on a GPU, waiting for the device cannot be told from other waiting")
+        raise MissingSignal("on a GPU, waiting for the device cannot be separated from other waiting")
     told_apart = any(b.for_ranks for b in metrics.blocked)
     waits = {b: b.for_ranks or _may_wait(b, metrics, told_apart) for b in metrics.blocked if usable(b.blocked)}
     found = tuple(b for b, for_ranks in waits.items() if not for_ranks)

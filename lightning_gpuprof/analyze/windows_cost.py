@@ -17,7 +17,7 @@ _NOT_FROM_PROFILER: tuple[Phase, ...] = ("validation", "checkpoint", "data_wait"
 """Phases whose length is not that of a step's own work: what is longer in them was not made so by a window."""
 
 _STALL = 10.0
-"""Work over that of the steps around it, from which a step beside a window was stalled and tells nothing. Heuristic."""
+"""Work over that of the steps around it, from which a step beside a window was stalled and shows nothing. Heuristic."""
 
 
 def windows_s(journal: Journal, steady: npt.NDArray[np.bool_], own_ns: Ints) -> float | None:

@@ -20,7 +20,7 @@ from lightning_gpuprof.model.phases import PHASES, Phase
 NAME = "live line"
 EVERY_S = 0.5
 ABOVE_BAR_EVERY_S = 10.0
-"""A line above a progress bar stays and scrolls: it comes more seldom."""
+"""A line above a progress bar stays and scrolls: it comes less often."""
 RECENT_NS = 10_000_000_000
 MAX_RECENT_STEPS = 256
 """The line is about the steps of the last ten seconds, at most so many."""

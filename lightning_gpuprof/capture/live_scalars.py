@@ -64,7 +64,7 @@ class ScalarLog:
         """The optimizer step from which on to look again."""
 
     def take(self, sample: Sample) -> None:
-        """A reading; on any thread. Of each value the newest counts: some are read more seldom than others."""
+        """A reading; on any thread. Of each value the newest counts: some are read less often than others."""
         key = sample.source, sample.subject
         wanted = sample.values if self.verbose else _selected_values(sample)
         known = {name: (sample.t_ns, value) for name, value in wanted.items() if value is not None}

@@ -46,8 +46,8 @@ class CollectiveWindow:
         """Part of the exposed time that is transfer at most, of each size at its fastest.
 
         Ranks leave a collective together, so its duration holds the wait for the last rank; the fastest of one size
-        waited least. Sizes that are seen fewer than three times do not tell by that; what takes longer than the slowest
-        link would need was waiting in any case. Collectives of unknown size count in full.
+        waited least. That says nothing about sizes that are seen fewer than three times; what takes longer than the
+        slowest link would need was waiting in any case. Collectives of unknown size count in full.
         """
         sizes = self.communication.sizes
         exposed_us = sum(one.exposed_us for one in sizes)

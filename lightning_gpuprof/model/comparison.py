@@ -49,9 +49,9 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
     """Lower end of the interval of ``difference``; None where its uncertainty is not known."""
     upper: float | None = None
     measure: str = ""
-    """Name for ``--metric``, as ``phase.forward``; empty for a number that is told but not judged."""
+    """Name for ``--metric``, as ``phase.forward``; empty for a number that is shown, not judged."""
     outcome: Outcome | None = None
-    """None: told, not judged."""
+    """None: shown, not judged."""
     why: str = ""
     """Reason for ``not comparable``, or what to keep in mind."""
     better: Better | None = None
@@ -194,9 +194,9 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     memory: tuple[Change, ...] = ()
     """Peaks, bytes."""
     devices: tuple[Change, ...] = ()
-    """Medians of what was sampled of GPUs that both runs have; told, not judged."""
+    """Medians of what was sampled of GPUs that both runs have; shown, not judged."""
     host: tuple[Change, ...] = ()
-    """Means of what was sampled of the host; told, not judged."""
+    """Means of what was sampled of the host; shown, not judged."""
     windows: WindowChanges | None = None
     """None unless both runs have a trace window that was analysed."""
     predicted_step_speedup_max: float | None = None

@@ -16,7 +16,7 @@ class Recompile(msgspec.Struct, kw_only=True, frozen=True):
     line: int
     """Where the function begins; of its part after a graph break, the line of the break."""
     reason: str
-    """The guard that failed; empty if torch did not tell."""
+    """The guard that failed; empty if torch did not say."""
     batch: int | None
     """``total_batch_idx`` of the step in which it happened; None: outside of the steps."""
     steady: bool
@@ -30,7 +30,7 @@ class GraphBreak(msgspec.Struct, kw_only=True, frozen=True):
 
     reason: str
     function: str
-    """Empty if dynamo did not tell where."""
+    """Empty if dynamo did not say where."""
     file: str
     line: int | None
     """Line of the break; None if only the function is known."""
@@ -60,9 +60,9 @@ class CompileFacts(msgspec.Struct, kw_only=True, frozen=True):
     steady_recompile_s: float
     """What they cost."""
     backend_s: float | None
-    """Part of the frames' time that AOTAutograd and the backend took; None if not told."""
+    """Part of the frames' time that AOTAutograd and the backend took; None if it was not reported."""
     inductor_s: float | None
-    """Time that inductor took, backward passes included; None if not told."""
+    """Time that inductor took, backward passes included; None if it was not reported."""
     steps_count: int
     """Steps in which something was compiled; they are no steady ones."""
     steps_excess_s: float | None

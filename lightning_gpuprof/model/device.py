@@ -25,7 +25,7 @@ LOWERED_RATIO = 0.98
 
 
 class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What does not change while a run goes on; None: the driver does not tell."""
+    """What does not change while a run goes on; None: the driver does not report it."""
 
     pci_bus_id: str | None = None
     compute_capability: str | None = None
@@ -88,7 +88,7 @@ class DeviceBusy(msgspec.Struct, kw_only=True, frozen=True):
     power_median_w: float | None = None
     """Of these samples."""
     sm_clock_free_median_mhz: float | None = None
-    """Of those in which nothing held the clocks down; None if there are none, or the driver does not tell."""
+    """Of those in which nothing held the clocks down; None if there are none, or the driver does not report it."""
 
 
 class DeviceEnergy(msgspec.Struct, kw_only=True, frozen=True):

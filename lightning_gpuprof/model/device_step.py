@@ -67,7 +67,7 @@ class DeviceStep:
     upload_ratio: float = 0.0
     """Of ``exposed_copy_ratio``: at most so much from host to device."""
     idle_in_phase: Mapping[Phase, float] = field(default_factory=dict)
-    """Share of a phase's time in which the device is idle; phases that the window does not tell of are left out."""
+    """Share of a phase's time in which the device is idle; phases that the window does not show are left out."""
     idle_by_phase: Mapping[Phase, float] = field(default_factory=dict)
     """Share of the step in which the device is idle and the host in a phase around the model: what that phase costs.
     Together at most :attr:`idle_ratio`."""
@@ -81,7 +81,7 @@ class DeviceStep:
     utilization_idle_ratio: float | None = None
     """Idle share of the whole training by NVML's utilization; None: too few samples, or too much beside the steps."""
     clock_loss: ClockLoss | None = None
-    """Of all GPUs of the run the largest; None: nothing holds their clocks down, or too few samples tell."""
+    """Of all GPUs of the run the largest; None: nothing holds their clocks down, or too few samples show it."""
     why_unexplained: str = ""
     """Why this is no :class:`ExplainedStep`."""
 

@@ -164,7 +164,7 @@ class LevelChange:
     """Excess of all slower levels over the fastest."""
     queued: float | None
     """Launches by which the host was ahead at the end of the fast part, if the slow one is the device's own pace; inf
-    where that is no explanation. None: no window tells how much is launched in a step."""
+    where that is no explanation. None: no window shows how much is launched in a step."""
     by_design: bool
     """The model's own work changes with an epoch."""
     fills_a_cache: bool

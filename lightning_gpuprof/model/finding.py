@@ -39,7 +39,7 @@ class Evidence(msgspec.Struct, kw_only=True, frozen=True):
     unit: str = ""
     """Empty where there is none, or the name says it."""
     limit: float | None = None
-    """In the same unit; None: only told, not held against anything."""
+    """In the same unit; None: only shown, not compared with anything."""
     source: str = ""
     """Where the limit comes from."""
 

@@ -16,8 +16,8 @@ class HostLimit:
     ratio: float | Unmeasured = NOT_COMPUTED
     """Anywhere in the step."""
     by_phase: Mapping[Phase, float] = field(default_factory=dict)
-    """While the host is in a phase; where windows tell the idle time of the whole step only, that. Empty: no window
-    tells of the device."""
+    """While the host is in a phase; where windows show the idle time of the whole step only, that. Empty: no window
+    shows the device."""
     stalls_ratio: float = 1.0
     """For certain, of what stops the host now and then, so that 0 is no proof of the opposite: on a device what it
-    idles by the trace windows, which hardly hold such a stop, or by NVML, whichever tells of more."""
+    idles by the trace windows, which hardly hold such a stop, or by NVML, whichever shows more."""

@@ -119,7 +119,7 @@ class CpuBlock(msgspec.Struct, tag="cpu", tag_field="k", kw_only=True):
     count: int
     """Sampled steps."""
     delay_known: bool
-    """Whether the kernel tells how long the thread was ready to run but had no CPU."""
+    """Whether the kernel reports how long the thread was ready to run but had no CPU."""
     widths: str
     """Of the columns in ``data``: batches since the sampled step before, that delay in us, then slot 0, 1, …: the
     exclusive CPU time in us of each step in that slot."""
@@ -292,7 +292,7 @@ class Compilation(msgspec.Struct, tag="compilation", tag_field="k", kw_only=True
     line: int = 0
     """First line of the function; of a function that resumes after a graph break, the line of the break."""
     reason: str = ""
-    """Why it was compiled once more; empty the first time, and where torch does not tell."""
+    """Why it was compiled once more; empty the first time, and where torch does not say."""
     breaks: list[str] = []
     """Reasons of graph breaks within."""
     failure: str = ""

@@ -93,7 +93,7 @@ class Fetch:
     """The wait while batches are made: without the sampler's time, which stays in the main process."""
     idle_ratio: float | None = None
     """Share of a step in which the device has no work and a batch is waited for, 1 on a CPU; of a device that was not
-    seen during the fetch its idle share of the step. None: no trace window tells."""
+    seen during the fetch its idle share of the step. None: no trace window shows it."""
     making_idle_ratio: float | None = None
     """The same without what the sampler costs of it: no idle time is gained twice."""
     is_seen: bool = False
@@ -153,7 +153,7 @@ class Loading:
     """CPUs that processes of others used of the usable ones; None: not known."""
     idle_ratio: float | None = 1.0
     """Share of the step in which the device has no work while the batch is made, all of it on a CPU: the rest of the
-    wait is free. None: no trace window tells."""
+    wait is free. None: no trace window shows it."""
     is_stream: bool = False
     """An iterable dataset: each worker runs all of it, unless it takes a part for each."""
     has_model: bool = False

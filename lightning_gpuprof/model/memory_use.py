@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+from lightning_gpuprof.model.numbers import possible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,17 @@ class MemoryUse:
         """Reserved and outside, over total; None: not measured."""
         reserved = self.memory.reserved_peak_bytes
         return None if reserved is None else (reserved + (self.outside_bytes or 0.0)) / self.total_bytes
+
+    def times_larger_batch(self, filled_ratio: float) -> float:
+        """How many times as large a batch may be, at least 1; infinite where activations were not measured.
+
+        Args:
+            filled_ratio: Share of the GPU's memory that it may fill.
+        """
+        held = self.memory.activations_bytes
+        if held is None or not possible(held) or held <= 0:
+            return math.inf
+        return max(1.0, (filled_ratio * self.total_bytes - (self.needed_bytes - held)) / held)
 
     def steps_until_full(self, bytes_per_step: float) -> float | None:
         """At this growth; None if it is full already, or does not grow."""

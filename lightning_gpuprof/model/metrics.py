@@ -133,7 +133,7 @@ class CallbackCost:
     owner: str
     """Class of the callback; or the LightningModule, for what no callback has of the phase."""
     hook: str
-    """The most expensive one; empty if it was not told apart."""
+    """The most expensive one; empty if it was not separated."""
     ratio: float
     """Certain share of the step."""
     median_ms: float

@@ -25,7 +25,7 @@ class NotApplicable(MissingSignal):
 
 @dataclass(frozen=True, kw_only=True)
 class Unmeasured:
-    """What a run could have, but does not tell."""
+    """What a run could have, but was not measured."""
 
     why: str
 

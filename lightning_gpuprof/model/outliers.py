@@ -46,12 +46,12 @@ class Outliers:
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
-    """Outlying steps with what else is known of the run, so that the program can be told from the machine."""
+    """Outlying steps with what else is known of the run, so that the program can be separated from the machine."""
 
     outliers: Outliers
     """Without the excess in which other programs had the main thread's CPU, where that was measured."""
     attributed_ms: Mapping[Phase, float]
-    """The excess per phase that is told from waiting for a CPU, also where that was not measured."""
+    """The excess per phase that is not waiting for a CPU, also where that was not measured."""
     every: int | None
     """Steps after which the longest stalls come again, if they lie on such a grid; others may lie between."""
     alike: bool

@@ -14,7 +14,7 @@ class PythonTime:
     """Of forward and backward in untraced steps, without what the thread waited, also for a CPU, and without pauses of
     the garbage collector; with several ranks, where backward waits for others, of forward."""
     operators_ms: float | None
-    """Self time of all operators in traced steps, which tracing makes longer; None: no window tells."""
+    """Self time of all operators in traced steps, which tracing makes longer; None: no window shows it."""
     python_ms: float
     """The part of these phases that is neither waiting nor an operator's: tracing makes only operators longer. Of
     windows with Python's stacks, which tracing does make longer, the lower bound."""

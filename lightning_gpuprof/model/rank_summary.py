@@ -92,7 +92,7 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     epochs: list[int]
     """Batches of its first epochs."""
     steps: StepTable
-    """What it waits for other ranks in its own phases is in ``sync``, as far as it can be told apart."""
+    """What it waits for other ranks in its own phases is in ``sync``, as far as it can be separated."""
     validation_s: float = 0.0
     """Its batches of all validation runs, from fetch to ``on_validation_batch_end``, without waits that were seen."""
     own_phases: tuple[Phase, ...] = ()

@@ -253,7 +253,7 @@ class Device(msgspec.Struct, kw_only=True, frozen=True):
     """``gpu0``, ``gpu1``, in the CUDA order of the process."""
     facts: DeviceFacts = DeviceFacts()
     distinct_samples: int | None = None
-    """Samples with a utilization that the driver had renewed; a lower bound if it does not tell how often it does."""
+    """Samples with a utilization that the driver had renewed; a lower bound if it does not report how often it does."""
     longest_repeat_samples: int | None = None
     """Most samples in a row with the same utilization."""
     throttle: tuple[ThrottleShare, ...] | None = None

@@ -21,7 +21,7 @@ _PERIODIC_FACTOR = 1.5
 """Total over median from which something happens only every few steps. Heuristic."""
 
 _MAX_DELAYED_RATIO = 0.95
-"""Waiting for a CPU beyond which nothing can be told. Heuristic."""
+"""Waiting for a CPU beyond which nothing is certain. Heuristic."""
 
 
 def condition(metrics: Metrics, name: str) -> Value:
@@ -86,7 +86,7 @@ def machine_busy_ratio(metrics: Metrics) -> float | None:
 
 
 def device_step(metrics: Metrics) -> DeviceStep | None:
-    """What the busiest device does in an untraced step; None on a CPU, and if neither windows nor NVML tell."""
+    """What the busiest device does in an untraced step; None on a CPU, and if neither windows nor NVML show it."""
     return metrics.device_step if isinstance(metrics.device_step, DeviceStep) else None
 
 
@@ -94,14 +94,14 @@ def device_idle_ratio(metrics: Metrics) -> float | None:
     """Share of an untraced step in which the busiest device has no work.
 
     Returns:
-        0 to 1; None if no trace window tells: of NVML's utilization alone it is only known how idle it is at least.
+        0 to 1; None if no trace window shows it: NVML's utilization alone only bounds it from below.
     """
     step = device_step(metrics)
     return None if step is None or step.window is None else step.idle_ratio
 
 
 def step_idle_ratio(metrics: Metrics) -> float | None:
-    """Share of a step in which the device has no work, 1 on a CPU; None if no trace window tells."""
+    """Share of a step in which the device has no work, 1 on a CPU; None if no trace window shows it."""
     return 1.0 if is_cpu_only(metrics) else device_idle_ratio(metrics)
 
 
@@ -126,7 +126,7 @@ def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:
     A median does not see what happens in fewer than half of the steps; the total does, but it also holds what rare,
     very long steps take, which ``step-outliers`` explains. So this is the lower bound of the median, unless the total
     without the outliers' excess is well above the median: then it is that. Only the lower bound if outliers could not
-    be told (fewer than 50 steps).
+    be found (fewer than 50 steps).
 
     A thread that loses its CPU now and then loses it in the middle of anything: the total of every phase then holds
     waiting for a CPU, by the share of the step time in which that happens, and a median does not. A total is well above

@@ -60,7 +60,7 @@ class Waiting:
     crowded: bool
     """The CPUs were used so much that the thread may have waited for one, and whether it did was not measured."""
     for_ranks: Blocked | None = None
-    """Of several ranks: where this one waits for the others; all of the backward where that is not told apart."""
+    """Of several ranks: where this one waits for the others; all of the backward where that is not separated."""
 
     def companions_ratio(self, phase: Blocked) -> float:
         """Share of the step time that the thread can at most have waited for companion threads in this phase.

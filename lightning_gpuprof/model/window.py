@@ -58,7 +58,7 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     """Time of the ranges in which a batch was fetched."""
     dataloader_beside_device_us: float | None = None
     """The part of ``dataloader_us`` between the first and the last work of the busiest device: of the rest the trace
-    does not tell whether the device worked meanwhile. None without a device."""
+    does not show whether the device worked meanwhile. None without a device."""
     kernels: int = 0
     """Pieces of device work other than copies."""
     launches_matched: int = 0
@@ -79,6 +79,12 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     def is_on_slow_step(self) -> bool:
         """Whether the window was opened because a step was slow, so that it shows no ordinary steps."""
         return self.reason.startswith("slow step")
+
+    def host_ms_per_step(self, operator: str) -> float:
+        """Host time per step of operators with this in their names, inflated by tracing; 0 if there are none."""
+        operators = self.analysis.operators if self.analysis is not None else None
+        rows = [row for row in operators.operators if operator in row.operator] if operators is not None else []
+        return sum(row.host_total_us for row in rows) / 1e3 / max(1, len(self.steps_us))
 
     def pinned_copies(self, least_count: int, least_bytes: float) -> MemorySizeRow | None:
         """Large copies of pinned memory to the device; None if the window has no such.

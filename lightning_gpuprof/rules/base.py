@@ -2,7 +2,7 @@
 
 Numbers from Metrics are checked here. A guard that lacks its signal raises :class:`MissingSignal`, which the engine
 turns into "not evaluated (why)": what was not measured is never "nothing found". What a run cannot have, as a GPU where
-the model runs on the CPU, is :class:`NotApplicable`, and nothing to tell of.
+the model runs on the CPU, is :class:`NotApplicable`, and nothing to report.
 """
 
 from __future__ import annotations
@@ -33,7 +33,19 @@ from lightning_gpuprof.model.finding import (
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.model.numbers import millis, of_each_step, percent, possible
+from lightning_gpuprof.model.numbers import (
+    counted,
+    cpus,
+    decimal_size,
+    gib,
+    listed,
+    mhz,
+    millis,
+    of_each_step,
+    percent,
+    possible,
+    seconds,
+)
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import (
@@ -56,6 +68,7 @@ from lightning_gpuprof.model.signals import (
     step_idle_ratio,
     step_share,
 )
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.examples import Example
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ def most_ms(claim: Claim, whole_ms: float, metrics: Metrics) -> float:
         metrics: The run.
 
     Returns:
-        Infinite where the ledger does not tell.
+        Infinite where the ledger does not say.
     """
     if claim.part is not None:
         first_s = sum(start.first_wait_s for start in metrics.epoch_starts) if claim == claims.EPOCH_START else 0.0

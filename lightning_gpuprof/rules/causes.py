@@ -33,7 +33,7 @@ COMMUNICATION_RATIO = 0.20
 """Communication that no computation covers, of the step. The method's decision tree."""
 
 WAITING_RATIO = 0.20
-"""Share of the collectives' time above the fastest of their size from which it is told. Heuristic."""
+"""Share of the collectives' time above the fastest of their size from which it is named. Heuristic."""
 
 CLOCK_RATIO = 0.85
 """Clock of the busy device over its maximum, below which the hardware limits. The method's decision tree."""

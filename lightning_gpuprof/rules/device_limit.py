@@ -22,7 +22,7 @@ KNOWN_RATIO = 0.90
 
 
 def device_limit(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str]:
-    """What limits the device while it works, as far as counters, launch geometry or the roofline tell.
+    """What limits the device while it works, as far as counters, launch geometry or the roofline show.
 
     Hardware counters (GPM) decide where they were read: activity over the time that the device was busy. Else kernels
     whose grids leave half of the multiprocessors without work are latency-bound, and operators that reach half of the
@@ -34,7 +34,7 @@ def device_limit(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str]:
         step: The busiest device in an untraced step.
 
     Returns:
-        ``compute-bound``, ``memory-bound`` or ``latency-bound``, and why in words; empty if nothing tells.
+        ``compute-bound``, ``memory-bound`` or ``latency-bound``, and why in words; empty if nothing shows it.
     """
     return (
         _by_counters(metrics, step) or _by_geometry(step.window) or _by_roofline(step.window) or ("compute-bound", "")

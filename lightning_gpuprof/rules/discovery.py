@@ -136,7 +136,7 @@ def _is_rule(candidate: type) -> bool:
 
 MAX_NAMED = 3
 MIN_ALIKE = 0.75
-"""Of a misspelt id and the one that was meant; what is less alike is another thing."""
+"""Of a misspelled id and the one that was meant; what is less alike is another thing."""
 LIST_ALL = "gpuprof explain without a rule lists all."
 
 
@@ -150,13 +150,13 @@ def no_such_rule(argument: str, rule_id: object, expected: str, known: Iterable[
         known: Ids of all rules.
     """
     given, ids = str(rule_id), sorted(known)
-    misspelt = difflib.get_close_matches(given, ids, n=MAX_NAMED, cutoff=MIN_ALIKE)
+    misspelled = difflib.get_close_matches(given, ids, n=MAX_NAMED, cutoff=MIN_ALIKE)
     words = {word for word in given.lower().split("-") if len(word) > 1}
     about = sorted(
         (one for one in ids if words & set(one.split("-"))), key=lambda one: -len(words & set(one.split("-")))
     )
-    near = misspelt or about[:MAX_NAMED]
+    near = misspelled or about[:MAX_NAMED]
     if not near:
         return ArgumentError(argument, rule_id, expected, LIST_ALL)
-    meant = f"Did you mean {near[0]!r}? {LIST_ALL}" if misspelt else LIST_ALL
+    meant = f"Did you mean {near[0]!r}? {LIST_ALL}" if misspelled else LIST_ALL
     return ArgumentError(argument, rule_id, f"{expected}, such as {', '.join(near)}", meant)

@@ -115,14 +115,14 @@ def settle(
     general one gains beyond it stays with that, so that a group gains as much as its largest gain. In the order of the
     lower bound of their gain times confidence, what names one phase before what is spread over several, each gain is
     held within what is left: of the step time for what is part of an ordinary step, of its phases where they are known,
-    of the run's time per step for everything. Where windows tell how long a device is busy, its
+    of the run's time per step for everything. Where windows show how long a device is busy, its
     work gains no more than that, host and idle causes no more than the rest of the mean step, and full clocks shorten
     what other gains leave of the work. What makes no batch come sooner gains no more than the pace of the workers
     leaves, unless another finding makes them faster.
 
     No severity is above what the gain that is left deserves, and where the measurement is not valid, none that rests on
     time is critical. A finding whose gain is all counted elsewhere is no more severe than the one of the same time that
-    has it, and information where there is none. Findings are then told in this order: what is critical and never had a
+    has it, and information where there is none. They are then in this order: what is critical and never had a
     gain, as a run that ended out of memory; by severity, and within it by what is saved; alternatives without a gain
     after the one that has it; a cause whose gain has no bound before the effect that it explains in more detail; a clue
     without a change after the first warning that has one.
@@ -145,8 +145,8 @@ def settle(
     disasters = {finding.rule for group in settled if _is_disaster(group) for finding in group}
     left_of_pace_ms = math.inf if pace is None or faster else pace.room_ms
     held = _within_the_period([f for group in settled for f in group], metrics, left_of_pace_ms)
-    told = _at_their_severity(held, {f.rule for f in findings if f.gain is not None}, metrics)
-    return tuple(_clues_after_a_change(_in_told_order(told, specialises, disasters), vague))
+    judged = _at_their_severity(held, {f.rule for f in findings if f.gain is not None}, metrics)
+    return tuple(_clues_after_a_change(_in_order(judged, specialises, disasters), vague))
 
 
 def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain | None:
@@ -214,8 +214,8 @@ def _with_expected(finding: Finding, alone: Finding, metrics: Metrics) -> Findin
         return finding
     if worthwhile(found.whole_ms - found.step_ms, found.whole_ms):
         return msgspec.structs.replace(finding, expected=found)
-    told = f" But the step is expected to take {millis(found.step_ms)} then: nothing is gained."
-    return msgspec.structs.replace(finding, gain=None, severity="info", summary=finding.summary + told)
+    note = f" But the step is expected to take {millis(found.step_ms)} then: nothing is gained."
+    return msgspec.structs.replace(finding, gain=None, severity="info", summary=finding.summary + note)
 
 
 def claim_of(finding: Finding) -> Claim:
@@ -272,12 +272,12 @@ def _one_gain(group: list[Finding]) -> list[Finding]:
         gain = finding.gain
         if gain is not None and counted is not None:
             above = _above(gain, counted_ms)
-            told = (
+            note = (
                 f"Same time as {counted.rule}; fixing that fixes this."
                 if above is None
                 else f"{millis(counted_ms)} of it is the same time as {counted.rule}; fixing that fixes this part."
             )
-            summary = f"{finding.summary} {told}"
+            summary = f"{finding.summary} {note}"
             finding = msgspec.structs.replace(finding, gain=above, summary=summary)
         if gain is not None and finding.gain is not None:
             counted, counted_ms = counted or finding, gain.saved_ms_per_step
@@ -314,17 +314,17 @@ def _at_their_severity(findings: Sequence[Finding], had_gain: Collection[str], m
         had_gain: Ids of the rules whose findings had a gain of their own.
         metrics: The run.
     """
-    told = [_at_its_severity(finding, metrics) for finding in findings]
+    judged = [_at_its_severity(finding, metrics) for finding in findings]
     leaders: dict[Claim, Severity] = {}
-    for finding in told:
+    for finding in judged:
         if finding.gain is not None:
             before = leaders.get(claim_of(finding), "info")
             leaders[claim_of(finding)] = min(before, finding.severity, key=SEVERITIES.index)
-    for n, finding in enumerate(told):
+    for n, finding in enumerate(judged):
         if finding.gain is None and finding.rule in had_gain:
             most = max(finding.severity, leaders.get(claim_of(finding), "info"), key=SEVERITIES.index)
-            told[n] = msgspec.structs.replace(finding, severity=most)
-    return told
+            judged[n] = msgspec.structs.replace(finding, severity=most)
+    return judged
 
 
 def _at_its_severity(finding: Finding, metrics: Metrics) -> Finding:
@@ -334,12 +334,12 @@ def _at_its_severity(finding: Finding, metrics: Metrics) -> Finding:
         return finding
     most = max(most, severity(1 - 1 / max(1.0, gain.speedup_max), CRITICAL_STEPS), key=SEVERITIES.index)
     if most == "critical" and not metrics.validity.ok:
-        told = " The measurement is not valid, so a longer or complete run has to confirm it."
-        return msgspec.structs.replace(finding, severity="warning", summary=finding.summary + told)
+        note = " The measurement is not valid, so a longer or complete run has to confirm it."
+        return msgspec.structs.replace(finding, severity="warning", summary=finding.summary + note)
     return msgspec.structs.replace(finding, severity=most)
 
 
-def _in_told_order(
+def _in_order(
     findings: Sequence[Finding], specialises: Mapping[str, tuple[str, ...]], disasters: Collection[str]
 ) -> list[Finding]:
     def rank(finding: Finding) -> tuple[bool, int, float, str]:
@@ -349,19 +349,19 @@ def _in_told_order(
 
     with_gain = {finding.explains for finding in findings if finding.gain is not None and finding.explains}
     followers = [finding for finding in findings if finding.gain is None and finding.explains in with_gain]
-    told: list[Finding] = []
+    ordered: list[Finding] = []
     for finding in sorted((f for f in findings if f not in followers), key=rank):
-        told.append(finding)
+        ordered.append(finding)
         if finding.gain is not None and finding.explains in with_gain:
             with_gain.discard(finding.explains)
-            told += [follower for follower in followers if follower.explains == finding.explains]
-    for cause in [finding for finding in told if finding.gain is None]:
+            ordered += [follower for follower in followers if follower.explains == finding.explains]
+    for cause in [finding for finding in ordered if finding.gain is None]:
         effects = specialises.get(cause.rule, ())
-        first = next((place for place, finding in enumerate(told) if finding.rule in effects), len(told))
-        if first < told.index(cause):
-            told.remove(cause)
-            told.insert(first, cause)
-    return told
+        first = next((place for place, finding in enumerate(ordered) if finding.rule in effects), len(ordered))
+        if first < ordered.index(cause):
+            ordered.remove(cause)
+            ordered.insert(first, cause)
+    return ordered
 
 
 def _acts(finding: Finding) -> bool:
@@ -369,11 +369,12 @@ def _acts(finding: Finding) -> bool:
     return finding.change is not None and finding.gain is not None and finding.severity != "info"
 
 
-def _clues_after_a_change(told: list[Finding], vague: Collection[str]) -> list[Finding]:
+def _clues_after_a_change(findings: list[Finding], vague: Collection[str]) -> list[Finding]:
     """Findings of which the first that says what to change stands before all that only say where to look."""
-    first = next((place for place, finding in enumerate(told) if _acts(finding)), 0)
-    before = [finding for finding in told[:first] if finding.rule not in vague]
-    return [*before, *told[first : first + 1], *(f for f in told[:first] if f.rule in vague), *told[first + 1 :]]
+    first = next((place for place, finding in enumerate(findings) if _acts(finding)), 0)
+    before, after = findings[:first], findings[first + 1 :]
+    clues = [finding for finding in before if finding.rule in vague]
+    return [*(f for f in before if f not in clues), *findings[first : first + 1], *clues, *after]
 
 
 def _makes_workers_faster(findings: Sequence[Finding], metrics: Metrics) -> bool:
@@ -393,8 +394,8 @@ def _at_the_pace(finding: Finding, pace: Pace, *, faster: bool, metrics: Metrics
     if gain is None or not _is_paced(finding) or gain.saved_ms_per_step <= pace.room_ms:
         return finding
     if faster:
-        told = f" {pace.words}: what goes beyond that is gained only if batches come faster, too."
-        return msgspec.structs.replace(finding, summary=finding.summary + told)
+        note = f" {pace.words}: what goes beyond that is gained only if batches come faster, too."
+        return msgspec.structs.replace(finding, summary=finding.summary + note)
     held = _held(gain, pace.room_ms)
     left_ratio = 0.0 if held is None else _lower_ms(held) / pace.period_ms
     return msgspec.structs.replace(
@@ -433,8 +434,8 @@ def _within_the_period(findings: list[Finding], metrics: Metrics, left_of_pace_m
         elif resource == "clocks" and times is not None and times[1] > 0:
             room_ms = min(room_ms, left_busy_ms, finding.gain.saved_ms_per_step * left_busy_ms / times[1])
         gain = _held(finding.gain, room_ms)
-        told = "" if gain is not None else " The time is counted under other findings already."
-        held[n] = msgspec.structs.replace(finding, gain=gain, summary=finding.summary + told)
+        note = "" if gain is not None else " The time is counted under other findings already."
+        held[n] = msgspec.structs.replace(finding, gain=gain, summary=finding.summary + note)
         saved_ms = 0.0 if gain is None else gain.saved_ms_per_step
         taken_ms[phases] = taken_ms.get(phases, 0.0) + saved_ms
         left_of_run_ms -= saved_ms
@@ -464,7 +465,7 @@ def _left_of_phases_ms(
 
 
 def _device_times_ms(metrics: Metrics) -> tuple[float, float] | None:
-    """Idle and busy time of the busiest device in a step; None on a CPU, and if no window tells.
+    """Idle and busy time of the busiest device in a step; None on a CPU, and if no window shows it.
 
     Idle time is that of the mean step: what the host does every few steps is in no median.
     """

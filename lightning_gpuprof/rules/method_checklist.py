@@ -156,7 +156,7 @@ def _verification_checks(metrics: Metrics) -> Iterable[Check]:
     half_ratio = half_width(metrics)
     yield _check(
         "verification",
-        "a change can be told from noise",
+        "a change stands out from noise",
         half_ratio is not None and half_ratio < MAX_INTERVAL_RATIO,
         f"the median step is known to ± {percent(half_ratio)}" if half_ratio is not None else "too few steady steps",
     )

@@ -52,7 +52,7 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
         metrics: The run.
 
     Returns:
-        None if the finding has no gain above 1, no change that is known, or one whose effect only a trial tells.
+        None if the finding has no gain above 1, no change that is known, or one whose effect only a trial shows.
     """
     gain, change, claim = finding.gain, finding.change, finding.explains
     if gain is None or change is None or claim is None or gain.speedup_max <= 1 or change.inside:

@@ -50,7 +50,7 @@ def thresholds_of(run: Mapping[str, Value]) -> dict[str, dict[str, float]]:
 
 
 def applied(rules: Sequence[Rule], run: Mapping[str, Value]) -> tuple[tuple[Rule, ...], list[NotEvaluated]]:
-    """Rules with the thresholds that the run was given; those that do not fit (any more) are told and left out.
+    """Rules with the thresholds that the run was given; those that do not fit (any more) are reported and left out.
 
     Args:
         rules: All rules, with their own thresholds.

@@ -64,7 +64,7 @@ def test_one_torch_thread_has_no_companions() -> None:
 @pytest.mark.parametrize(
     ("metrics", "why"),
     [
-        (sleeping(device="cuda"), "waiting for the device cannot be told"),
+        (sleeping(device="cuda"), "waiting for the device cannot be separated"),
         (sleeping(device=None), "device of the run is not known"),
         (sleeping(samples=19), "sampled in 19 of the 20 steps"),
         (build(steady=5), "steady steps"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from words import PHRASES, unwanted
+from words import IN_SOURCE, PHRASES, unwanted
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,3 +23,11 @@ def test_a_page_has_no_phrase_of_our_own(path: Path) -> None:
 def test_an_unwanted_phrase_is_seen_with_what_to_write() -> None:
     (found,) = unwanted("The share is held against 5 %.", PHRASES)
     assert "compared with" in found
+
+
+@pytest.mark.parametrize("room", ["analyze", "model", "rules"])
+def test_names_and_comments_use_the_field_s_words(room: str) -> None:
+    modules = sorted((ROOT / "lightning_gpuprof" / room).rglob("*.py"))
+    found = {path.name: words for path in modules if (words := unwanted(path.read_text(encoding="utf-8"), IN_SOURCE))}
+    assert modules
+    assert not found

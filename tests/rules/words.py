@@ -28,6 +28,13 @@ IN_FINDINGS = {
 }
 """Likewise, where words have a meaning elsewhere."""
 
+IN_SOURCE = {
+    r"told": "said, shown, reported; of a variable what it holds",
+    r"tells? of": "shows",
+    r"(?:windows?|driver|kernel|nothing|NVML|report) (?:does not |do not )?tells?": "shows, reports",
+}
+"""Words that sounded translated in names and comments of the rooms that compute and judge."""
+
 
 def unwanted(text: str, phrases: dict[str, str]) -> list[str]:
     return [

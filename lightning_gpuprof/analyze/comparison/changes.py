@@ -41,7 +41,7 @@ class Ends:
 
 
 def changed(name: str, unit: str, before: float | None, after: float | None) -> Change:
-    """A number that is told, not judged.
+    """A number that is only shown, not judged.
 
     Args:
         name: What the number is.
@@ -278,7 +278,7 @@ def _ends(before: Drawn, after: Drawn, values: list[float | None], *, among: int
 
 
 def _ends_of_reports(before: PhaseRow | None, after: PhaseRow | None) -> Ends | None:
-    """What two reports tell without their journals: the spread of a phase, for how far apart nobody can doubt."""
+    """What two reports say without their journals: the spread of a phase, for how far apart nobody can doubt."""
     if before is None or before.median_ms is None or before.p95_ms is None:
         return None
     if after is None or after.median_ms is None or after.p95_ms is None:

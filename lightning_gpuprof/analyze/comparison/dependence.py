@@ -11,7 +11,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 MIN_VALUES = 4
-"""Of fewer no correlation between neighbours can be told: they are taken to be independent."""
+"""In fewer no correlation between neighbours can be found: they are taken to be independent."""
 
 MIN_LEFT_RATIO = 0.05
 """No correction for the unknown mean makes a sum, or a variance, more than 20 times as large."""

@@ -28,7 +28,7 @@ SEED = 20_240_229
 MIN_BLOCKS = 5
 """Independent values that steps must be worth (ours; chosen by simulation, see decision 69)."""
 TAIL_RATIO = 0.25
-"""How far a tail hangs together cannot be told from the few steps in it: as far as all of them."""
+"""How far a tail hangs together is not known from the few steps in it: as far as all of them."""
 LEVELS = 10
 """Consecutive parts of a run whose statistic is its speed level there."""
 MIN_LEVEL_STEPS = 10
@@ -49,7 +49,7 @@ class Drawn:
     """Shape (rounds,), in the statistic's unit."""
     steps: int = 0
     blocks: float = math.inf
-    """Independent values that the steps are worth; infinite where only a report tells."""
+    """Independent values that the steps are worth; infinite where only a report is there."""
     usual: tuple[float, float] = (0.0, 0.0)
     """5th and 95th percentile of the steps."""
     levels: tuple[float, float] | None = None

@@ -114,7 +114,7 @@ class TimedOrder:
     """Times how long an iterator waits for the indices of a batch; its class is exchanged, and given back.
 
     In each batch, for two looks at the clock and an append cost less than to decide when to leave them out. Of a few
-    batches, ever more seldom, the padding is looked at when they are handed over: before they go to a device.
+    batches, less and less often, the padding is looked at when they are handed over: before they go to a device.
 
     Args:
         iterator: Of a DataLoader. It is not kept alive.

@@ -84,7 +84,7 @@ ERROR_COUNTERS: frozenset[Query] = frozenset({"ecc_errors", "memory_repairs", "n
 """Asked at the start, once a minute and at the end. Many kinds of GPU have none, which is nothing to tell of."""
 
 SLOW: frozenset[Query] = frozenset({"power_limit", "performance_state", "pcie_link", "processes", "pcie_throughput"})
-"""Asked in every tenth sample: they change seldom, or asking takes long (PCIe throughput: 20 ms each way)."""
+"""Asked in every tenth sample: they change rarely, or asking takes long (PCIe throughput: 20 ms each way)."""
 
 
 class NvmlError(GpuProfError):

@@ -2,17 +2,14 @@
 
 from abc import ABC, abstractmethod
 
-from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Severity
 from lightning_gpuprof.model.gpu import Gpu as Gpu
 from lightning_gpuprof.model.gpu import GpuClocks as GpuClocks
 from lightning_gpuprof.model.gpu import HeldClock
-from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
-from lightning_gpuprof.model.numbers import mhz
 from lightning_gpuprof.model.report import Device, Distribution
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, possible, severity
+from lightning_gpuprof.rules.base import BaseRule, Cost, Metrics, MissingSignal, NotApplicable, mhz, possible, severity
 from lightning_gpuprof.rules.examples import not_evaluated
 
 NO_REASONS = not_evaluated("the driver names no reasons", "does not report", gpu={"reasons_known": False})

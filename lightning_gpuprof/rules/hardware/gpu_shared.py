@@ -16,9 +16,8 @@ are hidden: there, memory beyond what torch reserved is information, as NCCL of 
 End what is left over, or move one of them; partition the GPU (MIG) if both must stay.
 """
 
-from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, possible, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, gib, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
@@ -26,8 +25,7 @@ _LOOK = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,name,used_memory --forma
 
 
 def _others(processes: float | None, gib: float | None) -> dict[str, dict[str, float | None]]:
-    held = None if gib is None else gib * 2**30
-    return {"values": {"foreign_processes_count": processes, "memory_others_bytes": held}}
+    return {"values": {"foreign_processes_count": processes, "memory_others_bytes": gib and gib * 2**30}}
 
 
 class GpuShared(GpuRule):
@@ -56,18 +54,15 @@ class GpuShared(GpuRule):
             return None if processes == 0 else self._unaccounted(metrics, device)
         if processes < 1 or others < self.least_bytes:
             return None
-        return self._of_others(device, round(processes), others)
-
-    def _of_others(self, device: Device, processes: int, others: float) -> Finding:
         holds, them = ("other process holds", "it") if processes == 1 else ("other processes hold", "them")
         return self.finding(
             severity="warning",
             subject=device.title,
-            summary=f"{processes} {holds} {gib(others)} of {device.title} and may slow this run down.",
+            summary=f"{processes:.0f} {holds} {gib(others)} of {device.title} and may slow this run down.",
             advice=f"End or move {them} and measure again. If both must stay, partition the GPU (MIG). To see who it "
             f"is: {_LOOK}",
             evidence=(
-                Evidence(name="other processes", value=processes, limit=1, source="heuristic"),
+                Evidence(name="other processes", value=round(processes), limit=1, source="heuristic"),
                 self.evidence("least_bytes", others, "memory of other processes", "bytes"),
             ),
             confidence=0.9,

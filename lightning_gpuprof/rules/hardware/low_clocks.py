@@ -19,8 +19,7 @@ Have the administrator reset the clocks; this profiler changes no setting of a G
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.numbers import mhz
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, percent, severity, threshold
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, mhz, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, at_most_warning, clock_cost
 

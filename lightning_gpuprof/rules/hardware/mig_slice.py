@@ -14,8 +14,7 @@ The UUID of the device that the run uses (NVML). A hint, without a gain.
 Compare times only with runs on the same kind of slice; take a larger slice or a whole GPU if this one is full.
 """
 
-from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, gib, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 

@@ -18,8 +18,7 @@ else information.
 Have the links checked by whoever runs the server; use another node until then.
 """
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, NotApplicable, possible, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, NotApplicable, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 

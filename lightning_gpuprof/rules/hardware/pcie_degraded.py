@@ -17,10 +17,8 @@ Have the seat of the card, slot, riser and the firmware's lanes checked. Until t
 """
 
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.signals import require_possible
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, measured, millis, percent, severity, threshold
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, claims, measured, millis, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, at_most_warning
 

@@ -66,13 +66,11 @@ class PowerThrottle(ClockRule):
         fault = (lowered or idle) and slow is not None and slow < self.low_clock_ratio
         share, at = f"in {percent(held.ratio)} of {clocks.samples:,} busy samples", device.place
         summary = f"{device.title} worked at its power limit{'' if limit is None else f' of {limit:,.0f} W'} {share}"
-        advice = _BUILT_SO
+        advice = _FIND.format(at=at, active=percent(tensor or 0.0)) if idle else _BUILT_SO
         if lowered:
             was = f"The power limit of {device.title} is {limit:,.0f} W instead of {default:,.0f} W"
             summary, command = f"{was}. It held the clock down {share}", f"nvidia-smi -i {at} -pl {default:.0f}"
             advice = f"Have the administrator raise the limit from {limit:,.0f} W (root): {command}"
-        elif idle:
-            advice = _FIND.format(at=at, active=percent(tensor or 0.0))
         draws = None if device.busy is None else device.busy.power_median_w
         return self.finding(
             subject=device.title,

@@ -17,9 +17,8 @@ Give each kernel more work: a larger batch, fused kernels (`torch.compile`), few
 """
 
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import gib
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.rules.base import Advice, Finding, Metrics, percent, setting, threshold
+from lightning_gpuprof.rules.base import Advice, Finding, Metrics, gib, percent, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
 

@@ -20,11 +20,9 @@ CPU: this shares the time of `cpu-contention`, and the gain is counted once.
 Ask for a larger quota; or use fewer threads and workers than it allows: `torch.set_num_threads`, `num_workers`.
 """
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.signals import require_possible
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, BaseRule, Metrics, MissingSignal, percent, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Finding, Metrics, MissingSignal, claims, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_change
 

@@ -23,12 +23,9 @@ which each worker copies as it touches them. Make `/dev/shm` larger (`docker run
 `torch.multiprocessing.set_sharing_strategy("file_system")`.
 """
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.host import MachineUse
 from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, Value, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, Value, claims, counted, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _STALLED, _ONE = {"faults": 0.0, "full": 0.2}, {"num_workers": 1, "prefetch_factor": 1}

@@ -28,14 +28,12 @@ matter; find the slow samples (large files, long sequences) and make them alike.
 
 import math
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.loading import MAX_PREFETCH, MIN_IDLE_RATIO, Loading
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import counted, millis, percent, possible
 from lightning_gpuprof.model.worker_time import WorkerTime
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, BaseRule, Metrics, setting, step_idle_ratio, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Finding, Metrics, claims, setting, step_idle_ratio, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 

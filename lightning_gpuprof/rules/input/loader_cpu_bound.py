@@ -24,8 +24,7 @@ whole batches into `LightningModule.on_after_batch_transfer`; keep decoded sampl
 """
 
 from lightning_gpuprof.model.loading import Starving
-from lightning_gpuprof.model.numbers import counted, cpus
-from lightning_gpuprof.rules.base import Finding, Metrics, measured, millis, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, counted, cpus, measured, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER
 from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part

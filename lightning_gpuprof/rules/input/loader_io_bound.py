@@ -21,9 +21,8 @@ more workers than CPUs; raise `prefetch_factor` against single slow reads.
 """
 
 from lightning_gpuprof.model.loading import Starving
-from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.worker_time import WorkerTime
-from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, counted, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part

@@ -1,8 +1,7 @@
 """What the input rules share: the severity of a wait, and the advice on workers as data and as the sentence why."""
 
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
-from lightning_gpuprof.model.numbers import cpus
-from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, millis, severity
+from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, cpus, millis, severity
 
 CHEAPER = (
     "decode and resize once before the run, keep decoded samples in memory, or augment whole batches in "

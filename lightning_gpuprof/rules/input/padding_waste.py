@@ -5,7 +5,7 @@ Rows of a batch need one length. If that is a fixed one (`padding="max_length"`)
 of it, in forward and in backward, whatever the real lengths are. Attention grows even with the square.
 
 ## How it is measured
-A few batches, ever more seldom (about 20 of 1,000), are looked at as the DataLoader hands them over, before they go to
+A few batches, fewer and fewer (about 20 of 1,000), are looked at as the DataLoader hands them over, before they go to
 a device: `attention_mask`, or else two-dimensional tensors of whole numbers whose rows share a constant end or
 beginning that is not in the rest. The time of forward and backward (on a GPU: in which it computes) times the share of
 padding beyond the longest row of each batch is the gain; if there is little of that, beyond the length of each row. Its
@@ -22,14 +22,10 @@ one batch (Hugging Face: `group_by_length`, a batch sampler that sorts within ch
 """
 
 from lightning_gpuprof.model.device_step import DeviceStep
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.input_pipeline import Padding
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
-from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.signals import device_step
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, claims, device_step, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _MODEL: tuple[Phase, ...] = ("forward", "backward")

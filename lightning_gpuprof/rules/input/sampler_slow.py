@@ -21,10 +21,7 @@ Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.arg
 
 import math
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.numbers import millis, percent
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, claims, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 

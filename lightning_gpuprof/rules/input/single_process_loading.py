@@ -26,10 +26,9 @@ Gains below 3 % of the step or 0.2 ms are not reported: indexing tensors in memo
 Set the printed number, with `persistent_workers=True`, and `pin_memory=True` if there is a GPU.
 """
 
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, at_least, measured, millis, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, at_least, measured, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 

@@ -22,11 +22,10 @@ Raise `batch_size`; or keep the batches of the model and fetch several at a time
 `batch_size=None` with samples that are batches already.
 """
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, BaseRule, Metrics, at_least, millis, setting, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Finding, Metrics, at_least, millis, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import Loading, Starving
-from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, at_least, measured, millis
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, at_least, claims, counted, measured, millis
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 if TYPE_CHECKING:

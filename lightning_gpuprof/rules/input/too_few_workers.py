@@ -23,11 +23,10 @@ nothing. Where such bursts were measured (verdict `processing` of the input pipe
 Set the printed number. If it is above the number of CPUs, ignore DataLoader's warning.
 """
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO
 from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, at_least, measured, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, at_least, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 

@@ -24,8 +24,7 @@ from collections.abc import Sequence
 
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, millis, percent, possible, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, listed, millis, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, pace_words
 

@@ -26,8 +26,7 @@ dataset that holds large Python objects is slow to hand over: keep arrays instea
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, percent, seconds
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, measured, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, claims, measured, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _STARTS = {"persistent_workers": False, "iterator_s": 0.3, "first_wait_s": 0.9}

@@ -24,11 +24,8 @@ In the dataset or in `worker_init_fn`: `torch.set_num_threads(1)`, `cv2.setNumTh
 `OMP_NUM_THREADS=1`. Parallel work comes from the workers.
 """
 
-from lightning_gpuprof.model.missing import measured
-from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.worker_time import BESIDE_RATIO, THREAD_SAMPLES, WANTED_CPUS, worker_threads
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, claims, counted, cpus, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import ONE_THREAD_PER_WORKER
 

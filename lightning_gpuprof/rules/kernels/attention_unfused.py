@@ -18,10 +18,8 @@ too. Only the 20 longest rows of the operators are known.
 `need_weights=True`, a mask that needs a gradient, fp64, or disabled backends do that.
 """
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.measured_time import Measured
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, millis, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 

@@ -16,9 +16,7 @@ Convert the model in `__init__` or `configure_model`, and the batch in `on_after
 """
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, class_us, short_name
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, claims, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
 

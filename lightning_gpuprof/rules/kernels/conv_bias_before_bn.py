@@ -16,8 +16,7 @@ what it saves is little and is not measured.
 `nn.Conv2d(..., bias=False)`.
 """
 
-from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, counted, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _COUNT, _ALL = "model.conv_bias_before_norm", "model.convolutions"

@@ -15,8 +15,7 @@ a run shows what another algorithm gains, so this is information without a gain.
 `Trainer(benchmark=True)`, and `drop_last=True` in the DataLoader.
 """
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule, class_us
 

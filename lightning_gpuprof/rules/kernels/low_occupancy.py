@@ -19,10 +19,7 @@ import math
 from dataclasses import replace
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, short_name
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, setting, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, claims, listed, percent, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
 

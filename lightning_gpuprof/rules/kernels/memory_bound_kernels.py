@@ -18,10 +18,8 @@ compiler saves is not known beforehand: information, and the gain's lower bound 
 
 from dataclasses import replace
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, measured, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, listed, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 from lightning_gpuprof.rules.torch_advice import compile_line

@@ -17,9 +17,7 @@ quarter to four times their FLOPs. The gain is the difference. Only the 20 longe
 Pad the size: `nn.Linear(…, 50304)` for 50,257 words, a hidden size, a batch with `drop_last=True`.
 """
 
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, claims, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 

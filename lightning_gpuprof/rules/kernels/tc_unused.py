@@ -21,11 +21,9 @@ CUDA cores (2 for unknown devices), but no more than the roofline allows; its lo
 TF32: `fp32-matmul-tf32-off`.
 """
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import capability, mixed_precision
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, Value, measured, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, Value, listed, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
 

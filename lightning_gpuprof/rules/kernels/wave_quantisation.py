@@ -21,11 +21,8 @@ import math
 from dataclasses import replace
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, short_name
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.kernels import KernelRow
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, claims, listed, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, KernelRule
 

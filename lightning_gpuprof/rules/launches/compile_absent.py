@@ -15,8 +15,7 @@ hint: the gain is that of `launch-bound`.
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, compile_words, late_launches
 from lightning_gpuprof.rules.launches.step_rule import compiled, confidence

@@ -22,11 +22,9 @@ from collections.abc import Iterable
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import ExplainedStep, GapPlace
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.model.trace.idle import IdleCause
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, Change, Metrics, MissingSignal, millis, threshold
+from lightning_gpuprof.rules.base import Advice, Change, Finding, Metrics, MissingSignal, claims, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 

@@ -21,8 +21,7 @@ model and without what follows a wait. The gain is that idle time.
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import (
     IDLE_RATIO,

@@ -32,11 +32,9 @@ from dataclasses import replace
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.signals import delayed_ratio
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, Change, Metrics, millis, percent, severity, threshold
+from lightning_gpuprof.rules.base import Advice, Change, Finding, Metrics, claims, millis, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, late_launches, launch_evidence
 from lightning_gpuprof.rules.launches.step_rule import compiled

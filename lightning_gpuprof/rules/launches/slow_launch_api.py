@@ -22,8 +22,7 @@ from dataclasses import replace
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.trace.api_tables import TimeRow
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import LaunchRule, late_launches, launch_evidence
 

@@ -20,10 +20,8 @@ Fuse: `torch.compile`, `foreach` or `fused` optimizers, operators of torch inste
 from dataclasses import replace
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.kernels import SavingRow
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, claims, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import LaunchRule, fewer_launches, late_launches, launch_evidence
 

@@ -34,11 +34,11 @@ def explained_step(metrics: Metrics) -> ExplainedStep:
 
 
 def seen_step(metrics: Metrics) -> DeviceStep:
-    """The device's step, as far as a window tells of it.
+    """The device's step, as far as a window shows it.
 
     Raises:
         NotApplicable: The model runs on the CPU.
-        MissingSignal: There are too few untraced steps, or no window tells of the device.
+        MissingSignal: There are too few untraced steps, or no window shows the device.
     """
     if metrics.is_cpu_only:
         raise NotApplicable("the model runs on the CPU")

@@ -19,8 +19,7 @@ Larger batches; less per-batch work. `Trainer(barebones=True)` shows what is lef
 progress bar: as a test only.
 """
 
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, setting, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, claims, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _TIMES = 4

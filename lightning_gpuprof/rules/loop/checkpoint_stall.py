@@ -21,10 +21,8 @@ Save less often, save only weights, or write in the background (`AsyncCheckpoint
 import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
-from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, MissingSignal, claims, counted, percent, threshold
 from lightning_gpuprof.rules.callbacks import checkpoint_change, checkpoints_after
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule

@@ -25,9 +25,7 @@ with 20 values they took 3.9 and 4.2 ms a step where `self.log` took 4.0.
 
 import math
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Cost, Metrics, Share, percent, threshold
+from lightning_gpuprof.rules.base import Change, Cost, Finding, Metrics, Share, claims, percent, threshold
 from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule, idle_evidence

@@ -17,9 +17,7 @@ idles, which a trace window shows.
 Step it every N steps or once per epoch, merge parameter groups, keep other work out of `lr_scheduler_step`.
 """
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Cost, Metrics, MissingSignal, Share, threshold, usable
+from lightning_gpuprof.rules.base import Cost, Finding, Metrics, MissingSignal, Share, claims, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule
 

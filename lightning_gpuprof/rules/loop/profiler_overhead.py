@@ -55,22 +55,22 @@ class ProfilerOverhead(BaseRule):
             return None
         window_ratio = min(1.0, windows_s / total_s) if windows_s is not None and possible(windows_s) else 0.0
         background_ratio = background if background is not None and possible(background) else 0.0
-        told, advice = [], []
+        parts, advice = [], []
         if step >= self.least_step_ratio:
-            told.append(f"timing takes {percent(step)} of the step")
+            parts.append(f"timing takes {percent(step)} of the step")
             advice.append("leave GpuProfiler(enabled=False) in runs that are not measured, or make longer steps")
         if background_ratio >= self.least_background_ratio:
-            told.append(f"sampling takes {percent(background_ratio)} of a CPU")
+            parts.append(f"sampling takes {percent(background_ratio)} of a CPU")
             sample = "sample less often: GpuProfiler(host=HostConfig(interval_s=5), nvml=NvmlConfig(interval_s=5))"
             advice.append(sample)
         if window_ratio >= self.least_window_ratio:
-            told.append(f"trace windows took {seconds(window_ratio * total_s)} of {seconds(total_s)}")
+            parts.append(f"trace windows took {seconds(window_ratio * total_s)} of {seconds(total_s)}")
             advice.append("record fewer or shorter windows: GpuProfiler(windows=[...], trace=TraceConfig(active=2))")
-        if not told:
+        if not parts:
             return None
         return self.finding(
             subject="GpuProfiler",
-            summary=f"This profiler's own cost: {listed(told)}.",
+            summary=f"This profiler's own cost: {listed(parts)}.",
             advice=f"{'; '.join(advice)}."[0].upper() + f"{'; '.join(advice)}."[1:],
             evidence=(
                 self.evidence("least_step_ratio", step, "timing of the step"),

@@ -15,11 +15,8 @@ The first validation batches also start the validation workers, which the first 
 `Trainer(num_sanity_val_steps=0)` once validation is known to work.
 """
 
-from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import percent, possible, seconds
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, setting, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, MissingSignal, claims, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lightning_gpuprof.model.metrics import Recurring
-from lightning_gpuprof.model.numbers import seconds
-from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, percent, require_possible
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, percent, require_possible, seconds
 
 
 @dataclass(frozen=True, kw_only=True)

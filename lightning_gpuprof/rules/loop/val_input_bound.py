@@ -18,12 +18,11 @@ spread over the training steps. What a GPU does meanwhile is not measured: there
 As for the training loader: workers, `persistent_workers=True`, cheaper batches.
 """
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import RECEIVE_GUARD_MS, SINGLE_GUARD_MS
 from lightning_gpuprof.model.numbers import cpus, millis, percent, seconds
 from lightning_gpuprof.model.signals import require_possible, validation_loader
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Metrics, MissingSignal, Value, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, MissingSignal, Value, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 

@@ -20,11 +20,8 @@ Validate less often, on fewer or larger batches (they need no gradients), or wit
 
 import math
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics, Recurring
-from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, Change, Value, threshold
+from lightning_gpuprof.rules.base import Advice, Change, Finding, Value, claims, counted, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 

@@ -18,8 +18,7 @@ Halve the batch and accumulate; recompute activations (about a third more comput
 `F.scaled_dot_product_attention`, which stores no score matrix.
 """
 
-from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, percent, possible, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, gib, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import smaller_batch
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule

@@ -1,7 +1,6 @@
 """Advice on memory in this run's values, in words and as data."""
 
-from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Advice, Change, Metrics, Value
+from lightning_gpuprof.rules.base import Advice, Change, Metrics, Value, gib
 
 _EXPANDABLE = "expandable_segments:True"
 _SHARDING = ("FSDP", "DeepSpeed", "ModelParallel")

@@ -16,8 +16,7 @@ Let segments grow (`expandable_segments:True`), or need less: a smaller batch wi
 hand makes it worse: that is what a retry does.
 """
 
-from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules.base import Finding, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, counted, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments, smaller_batch
 from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, DeviceMemory, retries

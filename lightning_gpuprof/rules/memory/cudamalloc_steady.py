@@ -17,8 +17,7 @@ follows from that share, and is information otherwise.
 Let segments grow, or make sizes alike: pad to a few lengths, `drop_last=True`.
 """
 
-from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, counted, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments
 from lightning_gpuprof.rules.memory.memory_leak import MemoryLeak

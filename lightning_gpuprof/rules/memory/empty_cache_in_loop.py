@@ -16,8 +16,7 @@ returns segments. If a trace window shows these calls in the device's idle time,
 Remove the call, or make it once before validation, where sizes change.
 """
 
-from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, counted, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import settings
 from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule, DeviceMemory, allocs, frees, retries

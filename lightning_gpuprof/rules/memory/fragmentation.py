@@ -17,8 +17,7 @@ warning if allocations were retried in steady steps, else information.
 Let segments grow: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
 """
 
-from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, gib, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import growing_segments
 from lightning_gpuprof.rules.memory.memory_rule import memory_use

@@ -16,9 +16,7 @@ Silent with manual optimization, accumulated gradients or gradients in DDP's buc
 Clear them at the end of the step, in `on_train_batch_end`, after all code of yours that reads them.
 """
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Change, Metrics, MissingSignal, measured, percent, threshold
+from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, gib, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 

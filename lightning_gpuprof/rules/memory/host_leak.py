@@ -14,7 +14,7 @@ rest (of the machine, or of the control group's limit) is used up. There is no g
 ## When it is wrong
 - A dataset that is cached on purpose grows until all of it was read: in fewer than three epochs it is information only,
   or a warning if the memory ends within an hour.
-- A run that was seen for a sixtieth of the time until then, or less, foretells nothing: information only.
+- A run that was seen for a sixtieth of the time until then, or less, foreshows nothing: information only.
 
 ## What to do
 Keep numbers, not tensors with graphs (`loss.detach()`), clear what is collected per epoch, limit caches. In a Dataset

@@ -19,11 +19,11 @@ Try the batch size and compare samples per second; `Tuner(trainer).scale_batch_s
 """
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.numbers import gib
+from lightning_gpuprof.model.numbers import gib, possible
 from lightning_gpuprof.model.signals import device_idle_ratio
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, percent, possible, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, memory_use
+from lightning_gpuprof.rules.memory.memory_rule import memory_use
 
 _SMALL = {"allocated_gib": 22.0, "activations_gib": 10.0}
 _LARGE = {"allocated_gib": 69.0, "activations_gib": 68.0}
@@ -55,11 +55,11 @@ class MemoryHeadroom(BaseRule):
         if use.ratio >= self.needed_ratio or wait_ratio >= self.wait_ratio:
             return None
         why = self._underused(metrics, name)
-        size = metrics.loader.batch_size if metrics.loader is not None else None
+        size = metrics.batch_size or 0
         if why and not size:
             raise MissingSignal("the batch size is not known")
-        larger = self._larger(use, size or 0)
-        if not why or size is None or larger <= size:
+        larger = int(size * min(2.0, use.times_larger_batch(self.filled_ratio)))
+        if not why or larger <= size:
             return None
         return self.finding(
             subject=name,
@@ -67,7 +67,7 @@ class MemoryHeadroom(BaseRule):
             f"of {name}, {why}.",
             advice=f"Try batch_size={larger} instead of {size} and compare samples per second. Learning rate and "
             "number of steps may have to change with it.",
-            change=Change(call="DataLoader", arguments={"batch_size": larger}, before={"batch_size": size}),
+            change=setting("DataLoader", batch_size=(size, larger)),
             evidence=(
                 self.evidence("needed_ratio", use.ratio, "needed memory, share of the GPU"),
                 self.evidence("wait_ratio", wait_ratio, "wait for batches, share of the step"),
@@ -88,10 +88,3 @@ class MemoryHeadroom(BaseRule):
         if idle is None:
             raise MissingSignal("whether the GPU is underused was not measured: no trace window, no counters")
         return ""
-
-    def _larger(self, use: MemoryUse, size: int) -> int:
-        held = use.memory.activations_bytes
-        if held is None or not possible(held) or held <= 0:
-            return 2 * size
-        room = self.filled_ratio * use.total_bytes - (use.needed_bytes - held)
-        return int(size * min(2.0, max(1.0, room / held)))

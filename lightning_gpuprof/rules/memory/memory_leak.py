@@ -27,7 +27,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, allocator
 
 _EPOCHS = 2
-"""Epochs up to which what is gathered within one cannot be told from a leak unless their positions are compared."""
+"""Epochs up to which what is gathered within one looks like a leak unless their positions are compared."""
 
 _GROWS = {"bytes_per_step": 4 * 2**20}
 _FAST = {"bytes_per_step": 400 * 2**20}
@@ -95,7 +95,7 @@ class MemoryLeak(BaseRule):
 
 
 def _may_end_with_the_epoch(metrics: Metrics, growth: Growth) -> bool:
-    """Whether it may be gathered on purpose until the epoch's end, as nothing tells before the second epoch."""
+    """Whether it may be gathered on purpose until the epoch's end, as nothing shows it before the second epoch."""
     if growth.epochs is None or growth.epochs > _EPOCHS or growth.bytes_per_step_across_epochs is not None:
         return False
     full = _steps_until_full(metrics, growth.bytes_per_step)

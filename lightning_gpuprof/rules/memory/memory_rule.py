@@ -11,8 +11,7 @@ from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Sever
 from lightning_gpuprof.model.memory import DeviceMemory as DeviceMemory
 from lightning_gpuprof.model.memory_use import MemoryUse as MemoryUse
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, possible, threshold
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, claims, possible, threshold
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -119,7 +118,7 @@ def _counted(value: int | None, what: str) -> int:
 def _cost(metrics: Metrics) -> Cost | None:
     """Of the calls of the device's allocator: at most the idle time of untraced steps that is theirs.
 
-    None if no window of ordinary steps tells.
+    None without a window of ordinary steps.
     """
     step = metrics.device_step
     if metrics.is_cpu_only or not isinstance(step, ExplainedStep):

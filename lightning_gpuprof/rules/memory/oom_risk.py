@@ -20,8 +20,7 @@ states), fragmentation (`expandable_segments:True`).
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.memory import OutOfMemory
-from lightning_gpuprof.model.numbers import gib, listed
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, gib, listed, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import most_memory
 from lightning_gpuprof.rules.memory.memory_rule import memory_use
@@ -52,7 +51,6 @@ class OomRisk(BaseRule):
             return None
         name, full = use.memory.name, use.ratio >= self.full_ratio
         outside = "" if not use.outside_bytes else f", {gib(use.outside_bytes)} of it outside torch"
-        judged = self.evidence("full_ratio" if full else "high_ratio", use.ratio, "needed memory, share of the GPU")
         return self.finding(
             severity="warning" if full else "info",
             subject=name,
@@ -60,39 +58,32 @@ class OomRisk(BaseRule):
             f"{outside}. {gib(max(0.0, use.total_bytes - use.needed_bytes))} are left.",
             advice=most_memory(metrics),
             evidence=(
-                judged,
-                *_bytes(("peak of tensors", use.memory.allocated_peak_bytes)),
-                *_bytes(("outside torch", use.outside_bytes), ("memory of the GPU", use.total_bytes)),
+                self.evidence("full_ratio" if full else "high_ratio", use.ratio, "needed memory, share of the GPU"),
+                self.fact("peak of tensors", use.memory.allocated_peak_bytes, "bytes"),
+                self.fact("outside torch", use.outside_bytes, "bytes"),
+                self.fact("memory of the GPU", use.total_bytes, "bytes"),
             ),
             confidence=0.9 if use.outside_bytes is not None else 0.7,
         )
 
     def _ended(self, metrics: Metrics, end: OutOfMemory) -> Finding:
-        requested, free, held, reserved = (
-            "" if value is None else gib(value)
-            for value in (end.requested_bytes, end.device_free_bytes, end.allocated_bytes, end.reserved_bytes)
-        )
+        values = (end.requested_bytes, end.device_free_bytes, end.allocated_bytes, end.reserved_bytes)
+        requested, free, held, reserved = ("" if value is None else gib(value) for value in values)
         said = [f"{requested} were requested"] * bool(requested) + [f"{free} were free on the device"] * bool(free)
         said += [f"tensors held {held} of the reserved {reserved}"] * bool(held and reserved)
         where = "".join(f", in {one}" for one in (end.phase, in_words(end.place)) if one)
-        advice, change = most_memory(metrics)
-        evidence = _bytes(
-            ("requested", end.requested_bytes),
-            ("free on the device", end.device_free_bytes),
-            ("in tensors", end.allocated_bytes),
-            ("reserved", end.reserved_bytes),
-            ("largest free piece", end.largest_free_bytes),
-        )
         return self.finding(
             title="The run ran out of memory",
             severity="critical",
             subject=end.place or end.phase or "memory",
             summary=f"Out of memory at batch {end.batch}{where}{f': {listed(said)}' if said else ''}.",
-            advice=advice,
-            change=change,
-            evidence=evidence or (self.fact("out of memory", end.message),),
+            advice=most_memory(metrics),
+            evidence=(
+                self.fact("requested", end.requested_bytes, "bytes"),
+                self.fact("free on the device", end.device_free_bytes, "bytes"),
+                self.fact("in tensors", end.allocated_bytes, "bytes"),
+                self.fact("reserved", end.reserved_bytes, "bytes"),
+                self.fact("largest free piece", end.largest_free_bytes, "bytes"),
+                self.fact("out of memory", None if said else end.message),
+            ),
         )
-
-
-def _bytes(*values: tuple[str, float | None]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(name=name, value=value, unit="bytes") for name, value in values if value is not None)

@@ -15,8 +15,7 @@ nearly fills the GPU. Information: it costs memory, not time.
 Shard the states over GPUs (FSDP, DeepSpeed stage 1), or use smaller states: 8 bits, factored (Adafactor).
 """
 
-from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, gib, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.advice import sharding
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule

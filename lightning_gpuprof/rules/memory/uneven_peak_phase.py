@@ -17,8 +17,7 @@ Information: it costs memory, not time.
 `foreach=False` saves the memory but is slower.
 """
 
-from lightning_gpuprof.model.numbers import gib
-from lightning_gpuprof.rules.base import Advice, Change, Finding, Metrics, MissingSignal, percent, threshold
+from lightning_gpuprof.rules.base import Advice, Change, Finding, Metrics, MissingSignal, gib, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
 from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse

@@ -1,15 +1,14 @@
 """What rules on collectives share: the communication of a run, and how one of them is named."""
 
 from lightning_gpuprof.model.collectives import CollectiveRun
-from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
-from lightning_gpuprof.rules.base import Metrics
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, NotApplicable, measured
 
 MIB = 2**20
 
 
 def collective_run(metrics: Metrics, *, with_earlier_work: bool = False) -> CollectiveRun | None:
-    """What the windows tell of communication.
+    """The communication that the windows show.
 
     Args:
         metrics: The run.

@@ -11,7 +11,7 @@ must be at least two in a step. The fastest of all windows is below 32 GB/s, the
 direction. The gain takes half of NVLink's rate as reachable for the exposed collectives.
 
 ## When it is wrong
-- Jobs over several nodes, and devices without NVLink or with a name that does not tell, are passed over.
+- Jobs over several nodes, and devices without NVLink or with a name that is not in the table, are passed over.
 - Compression hooks and sharding change what is sent, not its bandwidth.
 
 ## What to do
@@ -23,12 +23,9 @@ import re
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.measured_time import Measured
-from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 
@@ -132,7 +129,7 @@ class CommSlowLink(BaseRule):
 
 
 def _nvlink_gb_per_s(run: CollectiveRun) -> float | None:
-    """None if the devices have none or their names do not tell."""
+    """None if the devices have none or their names are not in the table."""
     names = {name for w in run.windows if w.facts.analysis is not None for name in w.facts.analysis.gpus}
     rates = {next((rate for pattern, rate in _NVLINK_GB_PER_S if pattern.search(name)), None) for name in names}
     return rates.pop() if len(rates) == 1 else None

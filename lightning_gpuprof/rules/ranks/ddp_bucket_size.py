@@ -23,10 +23,7 @@ import math
 
 from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, setting, threshold
+from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, claims, counted, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import MIB, collective_run
 

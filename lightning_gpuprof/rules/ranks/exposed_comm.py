@@ -13,7 +13,7 @@ the exposed time, its lower bound the transfer.
 
 ## When it is wrong
 - A rank that is never last waits in every collective: from its trace alone, transfer is an upper bound. `gpuprof trace
-  RANK0 RANK1 …` of all ranks' windows tells transfer from waiting, and who is late.
+  RANK0 RANK1 …` of all ranks separates transfer from waiting, and names who is late.
 - Where the host is late, hiding communication may gain less.
 - Reductions of optimizers and of sharded parameters (FSDP, ZeRO) cannot be hidden behind a backward entirely.
 
@@ -25,11 +25,9 @@ If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`
 from dataclasses import replace
 
 from lightning_gpuprof.model.collectives import CollectiveWindow
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Metrics, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import collective_run, sized
 

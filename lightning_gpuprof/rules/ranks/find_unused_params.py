@@ -1,4 +1,4 @@
-"""DDP is told to look for parameters without gradients in every step.
+"""DDP is set to look for parameters without gradients in every step.
 
 ## What it means
 With `find_unused_parameters=True` DDP walks the whole autograd graph after each forward, so that parameters that took
@@ -7,7 +7,7 @@ does not need that.
 
 ## How it is measured
 From the setting alone, with several ranks under DDP. Where a trace window holds the search, its time on the host is
-told. Whether parameters are unused is not known here, so this is information without a gain.
+set. Whether parameters are unused is not known here, so this is information without a gain.
 
 ## When it is wrong
 Models that skip parts by design (several optimizers, as in a GAN; conditional layers) need the setting.
@@ -17,8 +17,7 @@ Models that skip parts by design (several optimizers, as in a GAN; conditional l
 back, or freeze what is not used.
 """
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, millis, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SEARCH = "search_unused_parameters"
@@ -51,18 +50,17 @@ class FindUnusedParams(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        ranks = metrics.condition("trainer.world_size")
-        if not isinstance(ranks, int) or ranks < self.least_ranks:
+        if (metrics.positive("trainer.world_size") or 1) < self.least_ranks:
             return None
         if metrics.condition("trainer.strategy") is None:
             raise MissingSignal("the strategy of the trainer is not known")
         searching = metrics.condition("trainer.find_unused_parameters")
         if searching is not True or metrics.condition("trainer.static_graph") is True:
             return None
-        times_ms = _search_ms(metrics)
+        times_ms = [ms for window in metrics.windows if (ms := window.host_ms_per_step(_SEARCH))]
         seen = f" The search takes {millis(max(times_ms))} of each traced step on the host." if times_ms else ""
-        tensors = metrics.condition("model.parameter_tensors")
-        of_model = f"{tensors:,} parameter tensors" if isinstance(tensors, int) else "parameters"
+        tensors = metrics.positive("model.parameter_tensors")
+        of_model = f"{tensors:,} parameter tensors" if tensors else "parameters"
         change = Change(
             remove=('Trainer(..., strategy="ddp_find_unused_parameters_true")',), add=('Trainer(..., strategy="ddp")',)
         )
@@ -79,18 +77,7 @@ class FindUnusedParams(BaseRule):
             change=change,
             evidence=(
                 self.fact("find_unused_parameters", "True"),
-                *(self.fact("search on the host, per step", ms, "ms") for ms in times_ms[:1]),
+                self.fact("search on the host, per step", next(iter(times_ms), None), "ms"),
             ),
             confidence=0.6,
         )
-
-
-def _search_ms(metrics: Metrics) -> list[float]:
-    """Host time of the search per step, of each window that shows it; inflated by tracing."""
-    found = []
-    for window in metrics.windows:
-        operators = window.analysis.operators if window.analysis is not None else None
-        rows = [row for row in operators.operators if _SEARCH in row.operator] if operators is not None else []
-        if rows and window.steps_us:
-            found.append(sum(row.host_total_us for row in rows) / 1e3 / len(window.steps_us))
-    return found

@@ -1,4 +1,4 @@
-"""Before each batch Lightning asks all ranks whether one was told to stop, and waits for the answer.
+"""Before each batch Lightning asks all ranks whether one has to stop, and waits for the answer.
 
 ## What it means
 With several ranks, Lightning from 2.5.2 on broadcasts a tensor from rank 0 and reads it on the host at the begin of
@@ -23,10 +23,7 @@ Give a step more work: the check has the same price for a large batch, and `accu
 each batch. No setting of the Trainer leaves it out.
 """
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, setting, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, claims, setting, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.transfers.wait_rule import costly_waits, idle_words, times

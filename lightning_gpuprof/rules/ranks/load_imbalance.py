@@ -21,9 +21,7 @@ length, or batches by tokens rather than by samples.
 """
 
 from lightning_gpuprof.model.metrics import RankTimes
-from lightning_gpuprof.model.numbers import counted, listed
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, millis, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, claims, counted, listed, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
 

@@ -50,7 +50,7 @@ def most_waiting_ratio(metrics: Metrics) -> float | None:
     """Share of a step in which the device of this rank can wait for another one: it is idle, or only communicates.
 
     Returns:
-        None on a CPU, or if no trace window tells.
+        None on a CPU, or if no trace window shows it.
     """
     step = device_step(metrics)
     analysis = None if step is None or step.window is None else step.window.analysis

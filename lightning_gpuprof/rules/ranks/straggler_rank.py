@@ -32,8 +32,8 @@ if it takes 5 % of the wall time longer than any other.
 ## When it is wrong
 - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
 - On a device without a trace window the wait may be covered by work: the confidence is lower.
-- On devices, a slow backward of one rank (clocks, heat) is not told from the wait of the others, and under other
-  strategies than DDP only the wait for batches is compared: `gpuprof trace` with the windows of all ranks tells.
+- On devices, a slow backward of one rank (clocks, heat) looks like the wait of the others, and under other
+  strategies than DDP only the wait for batches is compared: `gpuprof trace` with the windows of all ranks shows it.
 - On a CPU under other strategies than DDP, 20 looks at the main thread are needed, which is 2 s of steps.
 - Ranks whose folders are not shared between hosts are not found.
 
@@ -43,8 +43,7 @@ Look at what the named phase does on the named ranks and hosts.
 
 from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes, RareRank
 from lightning_gpuprof.model.numbers import counted, millis, numbered, percent, seconds
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Phase, threshold
+from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
 

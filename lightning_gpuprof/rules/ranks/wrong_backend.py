@@ -16,8 +16,7 @@ for which there is no NCCL.
 `Trainer(strategy=DDPStrategy(process_group_backend="nccl"))`, or leave it out: it is the default on GPUs.
 """
 
-from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, MissingSignal, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _FOR_CPUS = frozenset({"gloo", "mpi"})

@@ -26,13 +26,10 @@ Move what waits out of the step: read before training or in the Dataset, write i
 from dataclasses import replace
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
 from lightning_gpuprof.model.waiting import MIN_SAMPLES, Waiting
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, claims, counted, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SLEEPING = {
@@ -103,7 +100,7 @@ class BlockedInStep(BaseRule):
             return
         if found.companions_ratio(found.worst) > 0:
             raise MissingSignal(
-                "waiting for torch's threads cannot be told apart: the CPU time of the process was not measured"
+                "waiting for torch's threads cannot be separated: the CPU time of the process was not measured"
             )
 
 

@@ -2,10 +2,8 @@
 
 import math
 
-from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.model.numbers import cpus
 from lightning_gpuprof.model.worker_time import worker_threads
-from lightning_gpuprof.rules.base import Advice, Change, Cost, Metrics, measured, possible
+from lightning_gpuprof.rules.base import Advice, Change, Cost, Metrics, MissingSignal, cpus, measured, possible
 
 ONE_THREAD_PER_WORKER = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
 

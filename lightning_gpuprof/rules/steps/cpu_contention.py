@@ -22,10 +22,8 @@ or a cheaper batch help.
 """
 
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
-from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, claims, counted, cpus, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu
 

@@ -18,10 +18,8 @@ mostly by this run, and the run must need more than it has.
 Fit threads and workers into the CPUs: `torch.set_num_threads`, or `OMP_NUM_THREADS` per rank.
 """
 
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.numbers import counted, cpus
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, possible, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, counted, cpus, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu
 

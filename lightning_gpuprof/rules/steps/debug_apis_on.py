@@ -23,12 +23,9 @@ Turn the setting off for runs that must be fast, and compare with `gpuprof compa
 
 from typing import NamedTuple
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, listed, millis, possible
-from lightning_gpuprof.model.signals import MIN_STEPS
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Change, Claim, Metrics, Value, threshold
+from lightning_gpuprof.rules.base import MIN_STEPS, BaseRule, Change, Claim, Finding, Metrics, Value, claims, threshold
 from lightning_gpuprof.rules.bounds import most_ms
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence

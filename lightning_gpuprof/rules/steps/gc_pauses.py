@@ -26,11 +26,9 @@ per step that refer to each other.
 
 import math
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
 from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
 

@@ -21,8 +21,7 @@ clipping happens once per optimizer step. In a custom hook use `torch.nn.utils.c
 tensors together.
 """
 
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, Cost, Finding, Metrics, Share, possible, setting, threshold
+from lightning_gpuprof.rules.base import Advice, Cost, Finding, Metrics, Share, claims, possible, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule
 

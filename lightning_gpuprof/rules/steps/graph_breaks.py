@@ -21,8 +21,7 @@ at the first break, with its stack.
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
-from lightning_gpuprof.model.numbers import counted, listed
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, counted, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 
 _MOST_REASON = 120

@@ -2,9 +2,7 @@
 
 from typing import ClassVar
 
-from lightning_gpuprof.model.finding import Evidence
-from lightning_gpuprof.model.signals import ordinary_ratio
-from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Phase, Share, measured
+from lightning_gpuprof.rules.base import Cost, Evidence, FamilyRule, Metrics, Phase, Share, measured, ordinary_ratio
 
 HIDDEN = " The device is not known to be idle that long: if the host is ahead, this costs nothing."
 """Said of time of the host that a device may not wait for."""
@@ -16,7 +14,7 @@ class PhaseRule(FamilyRule[Cost]):
     phase: ClassVar[Phase]
     """The phase that the part belongs to."""
     needs_window: ClassVar[bool] = False
-    """On a device it is judged only where a trace window tells how long that idles; else it is information."""
+    """On a device it is judged only where a trace window shows how long that idles; else it is information."""
     least_ratio: float
     """Share of the step from which it speaks; a threshold of each rule."""
     fixed_ms: float = 0.0
@@ -50,7 +48,7 @@ class PhaseRule(FamilyRule[Cost]):
 
 
 def idle_evidence(metrics: Metrics, phase: Phase) -> Evidence | None:
-    """How long a device idles in a phase, for the findings that rest on it; None on a CPU, and where no window tells.
+    """How long a device idles in a phase, for the findings that rest on it; None on a CPU or without a window.
 
     Args:
         metrics: Metrics of the run.

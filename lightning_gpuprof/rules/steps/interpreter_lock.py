@@ -23,12 +23,9 @@ Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into n
 from dataclasses import asdict, replace
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import cpus
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, millis, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, cpus, measured, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 

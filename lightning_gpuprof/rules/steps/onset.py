@@ -14,7 +14,7 @@ def with_onset(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, 
     """The first finding about the phase that changed says when that was, unless it is the one about the change.
 
     Args:
-        findings: In the order in which they are told.
+        findings: In the order of the report.
         metrics: Metrics of the run.
     """
     lasting = PhaseChange().lasting(metrics)
@@ -24,8 +24,8 @@ def with_onset(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, 
     first = next((finding for finding in findings if finding.explains and finding.explains.phase == change.phase), None)
     if first is None or first.rule == PhaseChange.id:
         return tuple(findings)
-    told = msgspec.structs.replace(first, summary=f"{first.summary} {_words(change, metrics)}")
-    return tuple(told if finding is first else finding for finding in findings)
+    dated = msgspec.structs.replace(first, summary=f"{first.summary} {_words(change, metrics)}")
+    return tuple(dated if finding is first else finding for finding in findings)
 
 
 def _words(change: SpeedChange, metrics: Metrics) -> str:

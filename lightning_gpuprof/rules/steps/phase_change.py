@@ -28,10 +28,8 @@ Look at what starts at that batch in the named phase. Two trace windows, one on 
 """
 
 from lightning_gpuprof.model.evenness import Growth, LevelChange, Stretch
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import counted, millis, percent
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, measured, threshold, worthwhile_evidence
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, claims, measured, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.step_drift import StepDrift
 from lightning_gpuprof.rules.steps.uneven import (

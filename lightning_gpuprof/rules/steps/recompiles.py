@@ -28,8 +28,7 @@ from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, BaseRule, Change, MissingSignal, threshold, worthwhile_evidence
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, MissingSignal, claims, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")

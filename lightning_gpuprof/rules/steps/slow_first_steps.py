@@ -19,11 +19,9 @@ Keep what was compiled: `TORCHINDUCTOR_CACHE_DIR` on a disk that survives the jo
 the repeated block of a model instead of the whole.
 """
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import CROWDED_RATIO
 from lightning_gpuprof.model.numbers import counted, cpus, percent, possible, seconds
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
@@ -57,12 +55,12 @@ class SlowFirstSteps(BaseRule):
         if taken is not None and possible(usable) and taken >= self.most_taken_ratio * usable:
             raise MissingSignal(f"other programs used {taken:.1f} of {cpus(usable)} during the first steps")
         compiled_s = metrics.compile.compile_s if metrics.compile is not None else 0.0
-        told = f" torch.compile took {seconds(compiled_s)}." if compiled_s >= 0.1 * excess_s else ""
+        compiling = f" torch.compile took {seconds(compiled_s)}." if compiled_s >= 0.1 * excess_s else ""
         return self.finding(
             severity="info",
             subject="torch.compile" if compiled_s >= 0.5 * excess_s else "warm-up",
             summary=f"The first {counted(steps, 'step')} take {seconds(excess_s)} longer than steady ones "
-            f"({percent(ratio)} of the run).{told}",
+            f"({percent(ratio)} of the run).{compiling}",
             advice=_advice(metrics, compiled_s, excess_s),
             evidence=(
                 self.evidence("least_ratio", ratio, "excess of the warm-up, share of the run"),

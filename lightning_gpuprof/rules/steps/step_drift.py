@@ -24,10 +24,8 @@ lists, reset metrics each epoch.
 """
 
 from lightning_gpuprof.model.evenness import Growth
-from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.numbers import counted, millis, percent
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, measured, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, counted, measured, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNKNOWN, computing_words, suspect_words
 
@@ -64,13 +62,12 @@ class StepDrift(BaseRule):
         cost, steps, unknown = growth.cost, growth.steps, change.crowded is None
         if cost.ms * steps < self.least_cost_s * 1e3 or not cost.certain.is_worth():
             return None
-        fifths = enumerate(growth.drift.fifths, 1)
         return self.finding(
             subject=change.phase,
             summary=f"The step time grew gradually from {millis(growth.first_ms)} to {millis(change.slow.period_ms)} "
             f"over {counted(steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
-            f"{percent(change.phase_ratio)} of it is in "
-            f"{change.phase}.{computing_words(change)}{UNKNOWN if unknown else ''}",
+            f"{percent(change.phase_ratio)} of it is in {change.phase}.{computing_words(change)}"
+            f"{UNKNOWN if unknown else ''}",
             advice=f"Find what grows with every step in {suspect_words(metrics, change)}: a list, a metric's state or "
             "a kept graph. Keep loss.detach() instead of loss, limit lists (collections.deque(maxlen=...)), reset "
             "metrics in on_train_epoch_end.",
@@ -78,7 +75,7 @@ class StepDrift(BaseRule):
                 self.evidence("least_growth_ratio", change.lower_ms / growth.first_ms, "growth of the step time"),
                 self.evidence("most_chance", growth.drift.p_value, "chance of this without a trend"),
                 self.fact(f"growth of {change.phase}", change.phase_ms, "ms"),
-                *(self.fact(f"fifth {number}", fifth.period_ms, "ms") for number, fifth in fifths),
+                *(self.fact(f"fifth {i}", one.period_ms, "ms") for i, one in enumerate(growth.drift.fifths, 1)),
             ),
             cost=cost.uncertain if unknown else cost,
             confidence=0.5 if unknown else 0.8,

@@ -5,9 +5,8 @@ import math
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.evenness import SpeedChange, Stretch
 from lightning_gpuprof.model.loading import MAX_PREFETCH
-from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
-from lightning_gpuprof.rules.base import Advice, Change, Metrics, Phase, Value, millis, possible
+from lightning_gpuprof.rules.base import Advice, Change, Metrics, Phase, Value, millis, possible, seconds
 
 LIMIT_S = 0.5
 """Least time that an uneven run must cost. Heuristic: shorter ones are accidents of the machine."""

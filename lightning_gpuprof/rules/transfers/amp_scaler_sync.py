@@ -17,8 +17,7 @@ As `sync-points`, for values that are read in Lightning's `optimizer_step`, but 
 `Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True` without gradient clipping.
 """
 
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Value, setting, threshold
+from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Value, claims, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.torch_advice import FUSED
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
@@ -56,20 +55,16 @@ class AmpScalerSync(WaitRule):
     )
 
     def subject(self, found: HostWaits) -> str:
-        """What waits, wherever it is called."""
         return "GradScaler"
 
     def summary(self, found: HostWaits) -> str:
-        """How often the scaler reads a value."""
         often = f"The gradient scaler reads a value from the GPU {times(found.per_step)} per step"
         return f"{often}. The host waits for it, and {idle_words(found)}"
 
     def beside(self, metrics: Metrics) -> Evidence | None:
-        """The precision that needs a scaler."""
         return self.fact("precision", str(metrics.condition("trainer.precision")))
 
     def advice(self, metrics: Metrics, found: HostWaits) -> str:
-        """How to do without, as far as the GPU can."""
         change, optimizer = self.change(metrics, found), metrics.condition("model.optimizer")
         if change is None:
             return (
@@ -85,7 +80,6 @@ class AmpScalerSync(WaitRule):
         return f"Let the optimizer read the scaler's value on the GPU: {change.added[0]}.{also if clips else ''}"
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
-        """The precision, else the optimizer; None where it cannot be fused."""
         major = str(metrics.condition("device.capability") or "").split(".", 1)[0]
         if not (major.isdigit() and int(major) < 8):
             return setting("Trainer", precision=(metrics.condition("trainer.precision"), "bf16-mixed"))

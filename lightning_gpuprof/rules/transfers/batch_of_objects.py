@@ -18,8 +18,7 @@ Have `collate_fn` put numbers that belong together into one tensor. What the mod
 batch, or goes into one object that is no list, tuple, dictionary or data class.
 """
 
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Cost, Finding, Metrics, Share, threshold
+from lightning_gpuprof.rules.base import Cost, Finding, Metrics, Share, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule
 

@@ -20,10 +20,8 @@ slices of one tensor, `torch.compile` to fuse the copy into its neighbour.
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.numbers import listed, percent
 from lightning_gpuprof.model.trace.operators import OperatorShapes
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, measured, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, claims, listed, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule, less_work_saves_ms
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED

@@ -19,9 +19,7 @@ Reduce on the GPU and copy the result; keep outputs there until the epoch ends; 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_copies import LEAST_BYTES
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.numbers import decimal_size
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, measured, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, claims, decimal_size, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED

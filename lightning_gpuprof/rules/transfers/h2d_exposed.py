@@ -19,9 +19,7 @@ own during the step.
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.numbers import decimal_size
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, measured, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, claims, decimal_size, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule, less_work_saves_ms
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED

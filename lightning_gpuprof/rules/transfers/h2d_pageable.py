@@ -25,9 +25,8 @@ from dataclasses import replace
 
 from lightning_gpuprof.model.device_copies import LEAST_BYTES
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.numbers import decimal_size, millis
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, setting, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, decimal_size, measured, millis, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED

@@ -17,11 +17,9 @@ what the ceiling would save; copies beside kernels cost nothing, so its lower bo
 Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membind=N`; `nvidia-smi topo -m` shows N.
 """
 
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.numbers import gib, millis, percent
 from lightning_gpuprof.model.signals import require_possible
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, claims, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import at_most_warning, sampled_gpus
 
@@ -60,11 +58,7 @@ class H2dSlowLink(BaseRule):
         link, device = gpu.link, gpu.device
         if link is None or link.bytes_per_s <= 0 or gpu.slow_readings < self.least_readings:
             raise MissingSignal(f"the PCIe link was not measured{'' if link is None else ' often enough'}")
-        found = [
-            (row, window)
-            for window in metrics.windows
-            if (row := window.pinned_copies(self.least_copies, self.least_bytes)) is not None
-        ]
+        found = [(row, w) for w in metrics.windows if (row := w.pinned_copies(self.least_copies, self.least_bytes))]
         if not found:
             raise MissingSignal(f"no window holds {self.least_copies} copies of 8 MiB or more from pinned memory")
         row, window = max(found, key=lambda pair: pair[0].total_bytes or 0)

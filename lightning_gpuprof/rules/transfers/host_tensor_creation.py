@@ -18,9 +18,7 @@ depends on the data into the batch.
 """
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Metrics, threshold
+from lightning_gpuprof.rules.base import Metrics, claims, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
 
@@ -53,12 +51,10 @@ class HostTensorCreation(WaitRule):
     )
 
     def summary(self, found: HostWaits) -> str:
-        """How often tensors are copied."""
         often = f"The model copies tensors from the host to the GPU {times(found.per_step)} per step"
         return f"{often}. The host waits for each, and {idle_words(found)}"
 
     def advice(self, metrics: Metrics, found: HostWaits) -> str:
-        """Where to make them on the device."""
         places = list(dict.fromkeys(in_words(wait.where) for wait in found.waits))[:3]
         return (
             "Create the tensors on the GPU: torch.zeros(..., device=self.device); or once if they are constant: "

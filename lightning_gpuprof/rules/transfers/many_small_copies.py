@@ -18,9 +18,7 @@ Collate into few tensors, create constants once (`register_buffer`), and what th
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.numbers import decimal_size
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Finding, Metrics, measured, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, claims, decimal_size, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED

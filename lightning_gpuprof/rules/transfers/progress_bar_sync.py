@@ -19,8 +19,7 @@ Draw less often, or log without `prog_bar=True`.
 import math
 import re
 
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, percent, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, claims, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
 
@@ -51,24 +50,20 @@ class ProgressBarSync(WaitRule):
     )
 
     def summary(self, found: HostWaits) -> str:
-        """How often the bar reads a value."""
         often = f"The progress bar reads a value from the GPU {times(found.per_step)} per step"
         return f"{often}. The host waits for it, and {idle_words(found)}"
 
     def advice(self, metrics: Metrics, found: HostWaits) -> str:
-        """How often to draw it."""
         rate, left = self.change(metrics, found).added[0], percent(found.ratio / self._every(found))
         return (
             f"Draw the progress bar less often: {rate}, or log without prog_bar=True. That leaves {left} of the step."
         )
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change:
-        """The refresh rate."""
         named = re.match(r"(TQDM|Rich)ProgressBar\b", found.worst.where)
         return Change(call=named[0] if named else "TQDMProgressBar", arguments={"refresh_rate": self._every(found)})
 
     def saved_ratio(self, found: HostWaits) -> float:
-        """All but what is drawn then."""
         return 1 - 1 / self._every(found)
 
     def _every(self, found: HostWaits) -> int:

@@ -28,9 +28,7 @@ import re
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.host_waits import HostWaits, Wait
-from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Metrics, millis, percent, threshold
+from lightning_gpuprof.rules.base import Change, Metrics, claims, listed, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
 
@@ -100,12 +98,10 @@ class SyncPoints(WaitRule):
     )
 
     def summary(self, found: HostWaits) -> str:
-        """How often code waits, and where most."""
         places = listed([_described(wait) for wait in found.waits[:3]])
         return f"The host waits for the GPU {times(found.per_step)} per step, and {idle_words(found)}: {places}"
 
     def advice(self, metrics: Metrics, found: HostWaits) -> str:
-        """What to write instead at the costliest place."""
         operation, where = found.worst.site.operation, found.worst.where
         remedy, _ = _REMEDIES.get(operation, (f"do without {operation}, or do it once per epoch", None))
         others = [wait for wait in found.waits[1:] if wait.where != where]
@@ -117,7 +113,6 @@ class SyncPoints(WaitRule):
         return f"{remedy[0].upper()}{remedy[1:]}. The host waits in {in_words(where)}.{also}"
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
-        """A line of the kind that waits there, and what takes its place."""
         site = found.worst.site
         _, lines = _REMEDIES.get(site.operation, ("", None))
         if lines is None:

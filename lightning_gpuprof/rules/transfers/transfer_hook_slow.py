@@ -21,12 +21,9 @@ Prepare samples in the Dataset or in `collate_fn`, where DataLoader workers do i
 """
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import HookShare
-from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import ordinary_ratio
-from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Metrics, millis, percent, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, claims, listed, millis, percent, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
 

@@ -4,11 +4,9 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from lightning_gpuprof.model.device_step import ExplainedStep as ExplainedStep
-from lightning_gpuprof.model.finding import Evidence, Finding, worthwhile
 from lightning_gpuprof.model.host_waits import HostWaits as HostWaits
 from lightning_gpuprof.model.host_waits import WaitCause
-from lightning_gpuprof.model.numbers import of_each_step
-from lightning_gpuprof.rules.base import Change, Metrics, measured
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, measured, of_each_step, worthwhile
 from lightning_gpuprof.rules.examples import not_evaluated
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 
