@@ -453,11 +453,11 @@ class Metrics:
         Raises:
             MissingSignal: As :attr:`run_s`.
         """
-        per_step = 1e3 / self.steps.count
+        step_ms, per_step = self.run_ms_per_step, 1e3 / self.steps.count
         return Cost(
             ms=seconds * per_step,
             lower_ms=(seconds if lower_s is None else lower_s) * per_step,
-            step_ms=self.run_ms_per_step,
+            step_ms=step_ms,
             steps=max(MIN_STEPS if self.is_mostly_outside else 0, self.steps.steady_count),
         )
 

@@ -100,7 +100,7 @@ def test_nothing_is_opened_without_a_verdict() -> None:
 def test_a_baseline_must_be_known_to_five_percent(half_ratio: float, holds: bool) -> None:
     found = of(firm(build(), half_ratio))
     assert level(found, "baseline").holds is holds
-    assert box(found, "a change can be told from noise").state == ("yes" if holds else "no")
+    assert box(found, "a change stands out from noise").state == ("yes" if holds else "no")
 
 
 def test_the_component_is_where_the_bound_is_and_not_the_longest_phase() -> None:
