@@ -129,7 +129,7 @@ def checkpoints_after(metrics: Metrics, change: Change, count: int, rarer: int) 
         now, then = change.before.get(name), change.arguments.get(name)
         if isinstance(then, int):
             times = most // now if isinstance(now, int) else count
-            return round(count / max(1, times) * (most // then))
+            return round(count / max(1, times) * (most // max(1, then)))
     return math.ceil(count / rarer)
 
 
