@@ -15,6 +15,7 @@ of an earlier run runs again what newly failed in it.
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -32,12 +33,16 @@ from suite_runs import ROOT, SUITE, Outcome, Suite, read, warned
 
 WAYS: Mapping[str, Mapping[str, str]] = {"without": {}, "with": {"GPUPROF": "1"}}
 UNEXPECTED = "unexpected"
-_VERSIONS = """
+_TRIED = """
 import json, platform
 from importlib.metadata import version
+from lightning.pytorch import Trainer
 names = ("lightning", "torch", "pytest")
-print(json.dumps({"python": platform.python_version(), **{name: version(name) for name in names}}))
+trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False)
+profiled = any(type(callback).__name__ == "GpuProfiler" for callback in trainer.callbacks)
+print("\\n" + json.dumps([profiled, {"python": platform.python_version(), **{name: version(name) for name in names}}]))
 """
+"""Whether ``GPUPROF=1`` gives a Trainer the profiler, and the versions; the last line printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +130,13 @@ def _earlier(document: Path) -> list[str]:
     return [f"{SUITE}/{test}" for tests in classes.values() for test in tests]
 
 
+def _tried(python: Path) -> tuple[bool, dict[str, str]]:
+    own = {**os.environ, **WAYS["with"], "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([python, "-c", _TRIED], env=own, check=True, stdout=subprocess.PIPE, text=True)
+    profiled, versions = json.loads(ran.stdout.splitlines()[-1])
+    return profiled, versions
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -149,13 +161,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tests = _earlier(options.only) if options.only else suite.files(options.files)
     if not tests:
         parser.error(f"--files must match a file below {SUITE}, got {' '.join(options.files)}")
+    profiled, versions = _tried(suite.python)
+    if not profiled:
+        parser.error(
+            f"--python must have this profiler installed, got {suite.python}, whose Trainer has no GpuProfiler with "
+            f"GPUPROF=1: {suite.python} -m pip install --no-deps -e {ROOT}"
+        )
     if not options.resume:
         shutil.rmtree(options.work, ignore_errors=True)
     begin = time.perf_counter()
     without, with_ = _run_both(suite, tests, options.work)
     again = _run_both(suite, newly_failing(without, with_), options.work / "again")
     found = compare(without, with_, *again)
-    versions = subprocess.run([suite.python, "-c", _VERSIONS], check=True, capture_output=True, text=True).stdout
     console = wide_console()
     console.print(as_table(found))
     for way, outcomes in (("without", without), ("with", with_)):
@@ -167,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.json,
         "lightning_suite",
         settings={"processes": options.processes, "took_s": round(time.perf_counter() - begin, 1)},
-        versions=json.loads(versions),
+        versions=versions,
         without=_counts(without),
         with_gpuprof=_counts(with_),
         classes=found.classes,

@@ -134,3 +134,16 @@ def test_what_is_no_checkout_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         lightning_suite.main([str(tmp_path)])
     assert "must be a checkout of Lightning's repository: it has no tests/tests_pytorch" in capsys.readouterr().err
+
+
+def test_a_python_without_the_profiler_is_refused_before_an_hour_is_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nunset GPUPROF\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    source = checkout(tmp_path / "checkout", test_a="def test_a(): pass")
+    with pytest.raises(SystemExit):
+        lightning_suite.main([str(source), "--python", str(python), "--work", str(tmp_path / "work")])
+    assert "whose Trainer has no GpuProfiler with GPUPROF=1" in capsys.readouterr().err
+    assert not (tmp_path / "work").exists()
