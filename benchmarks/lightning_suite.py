@@ -132,7 +132,7 @@ def _earlier(document: Path) -> list[str]:
 
 def _tried(python: Path) -> tuple[bool, dict[str, str]]:
     own = {**os.environ, **WAYS["with"], "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run([python, "-c", _TRIED], env=own, check=True, stdout=subprocess.PIPE, text=True)
+    ran = subprocess.run([python, "-c", _TRIED], env=own, check=True, capture_output=True, text=True)
     profiled, versions = json.loads(ran.stdout.splitlines()[-1])
     return profiled, versions
 
