@@ -268,8 +268,8 @@ def round_number(value: int, *, down: bool = False) -> int:
         value: At least 1.
         down: The one before instead.
     """
-    unit = 10 ** max(0, len(str(value)) - (1 if value > 10 else 2))
-    candidates = [digit * unit for digit in (1, 2, 3, 4, 5, 6, 8, 10)] if value > 10 else [value]
+    tenth = 10 ** (len(str(value)) - 2) if value > 10 else 1
+    candidates = [digits * tenth for digits in (10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100)] if value > 10 else [value]
     return max(c for c in candidates if c <= value) if down else min(c for c in candidates if c >= value)
 
 

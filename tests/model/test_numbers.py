@@ -148,7 +148,17 @@ def test_things_are_named_by_their_numbers(numbers: list[int], said: str) -> Non
 
 @pytest.mark.parametrize(
     ("value", "up", "down"),
-    [(1, 1, 1), (7, 7, 7), (10, 10, 10), (11, 20, 10), (46, 50, 40), (420, 500, 400), (96, 100, 80)],
+    [
+        (1, 1, 1),
+        (7, 7, 7),
+        (10, 10, 10),
+        (11, 12, 10),
+        (12, 12, 12),
+        (108, 120, 100),
+        (46, 50, 40),
+        (420, 500, 400),
+        (96, 100, 80),
+    ],
 )
 def test_settings_are_numbers_that_people_choose(value: int, up: int, down: int) -> None:
     assert round_number(value) == up

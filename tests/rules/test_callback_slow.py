@@ -26,11 +26,11 @@ def with_callback(
 @pytest.mark.parametrize(
     ("run", "setting"),
     [
-        ({"trainer.checkpoint_every_n_train_steps": 2}, "every_n_train_steps=60"),
-        ({"trainer.checkpoint_every_n_train_steps": 20}, "every_n_train_steps=400"),  # the whole run, not 600
+        ({"trainer.checkpoint_every_n_train_steps": 2}, "every_n_train_steps=50"),
+        ({"trainer.checkpoint_every_n_train_steps": 20}, "every_n_train_steps=400"),  # the whole run, not 500
         ({"trainer.checkpoint_every_n_epochs": 1}, "every_n_epochs=4"),  # it has four
         ({"trainer.checkpoint_train_time_interval_s": 0.1}, "train_time_interval=timedelta(seconds=3)"),
-        ({}, "every_n_train_steps=30"),
+        ({}, "every_n_train_steps=25"),
     ],
 )
 def test_a_callback_of_lightning_is_told_by_its_argument_and_its_code_left_alone(

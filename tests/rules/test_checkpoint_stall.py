@@ -57,7 +57,7 @@ def test_advice_that_was_followed_silences_the_rule(every: int, steps: int, each
     then = found.change.arguments["every_n_train_steps"]
     assert isinstance(then, int)
     assert every < then <= steps
-    assert str(then).rstrip("0") in {str(digit) for digit in range(1, 10)}
+    assert then <= 10 or str(then).rstrip("0") in {"1", "12", "15", "2", "25", "3", "4", "5", "6", "8"}
     after = saving(then)
     assert f"{after.checkpoint.count:,} times in the run" in found.advice or "once in the run" in found.advice
     assert ("once in the run" in found.advice) is (after.checkpoint.count == 1)

@@ -84,7 +84,7 @@ def test_a_callback_of_lightning_that_stalls_is_told_by_its_argument() -> None:
 def test_stalls_of_the_loader_get_a_queue_that_hides_them() -> None:
     metrics = stalling("data_wait")
     finding = fired(RULE, metrics)
-    assert "prefetch_factor=39" in finding.advice
+    assert "prefetch_factor=40" in finding.advice
     assert decide(metrics).kind == "input-bound"
 
 

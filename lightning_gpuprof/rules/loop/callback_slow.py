@@ -76,7 +76,7 @@ class CallbackSlow(BaseRule):
             run={"model.class": "Net"},
         ),
         fires("validation was run", "critical", "batch_idx % 60: return ... on_validation_epoch_end", **_VALIDATING),
-        fires("the bar is slow", "critical", "refresh_rate=30)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
+        fires("the bar is slow", "critical", "refresh_rate=25)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
         fires("two are slow", "critical", "AlsoSlow 12 %", times_ms={"callbacks": 30.0}, callbacks_ms=_TWO),
         fires("the module's own hooks are", "critical", "Hooks of Net", times_ms={"callbacks": 30.0}),
         fires("what the GPU does is not known", "info", "Slow takes", **_SLOW, run={"device.type": "cuda"}),

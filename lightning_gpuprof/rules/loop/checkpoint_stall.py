@@ -52,7 +52,7 @@ class CheckpointStall(StallRule):
         fires("every epoch saves", "critical", "every_n_epochs=20", epochs=20, checkpoint=(20, 6.0), run=_EPOCHS),
         fires("every 20 steps save", "critical", "every_n_train_steps=400", checkpoint=(20, 6.0), run=_STEPS),
         fires("they take less of it", "info", "Save 2 times in the run, not 20 times", checkpoint=(20, 1.3)),
-        fires("a cadence is rounded", "info", "every_n_train_steps=200)", checkpoint=(20, 1.3), run=_STEPS),
+        fires("a cadence is rounded", "info", "every_n_train_steps=150)", checkpoint=(20, 1.3), run=_STEPS),
         fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
         fires("weights, in the background", "critical", "Save once", lacks=" Or ", checkpoint=(20, 6.0), run=_CHEAP),
         fires(

@@ -70,6 +70,7 @@ class ProfilerOverhead(BaseRule):
             return None
         return self.finding(
             subject="GpuProfiler",
+            title=f"The profiler itself costs time: {parts[0]}",
             summary=f"This profiler's own cost: {listed(parts)}.",
             advice=f"{'; '.join(advice)}."[0].upper() + f"{'; '.join(advice)}."[1:],
             evidence=(

@@ -21,6 +21,7 @@ Validate less often, on fewer or larger batches (they need no gradients), or wit
 import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
+from lightning_gpuprof.model.numbers import round_number
 from lightning_gpuprof.rules.base import Advice, Change, Finding, Value, claims, counted, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
@@ -137,7 +138,7 @@ def _fewer_batches(metrics: Metrics, rarer: int) -> Advice:
     if not isinstance(batches, (int, float)) or not math.isfinite(batches):
         return f"validate on 1/{rarer} of the batches: limit_val_batches in the Trainer, an int.", None
     several = loaders if isinstance(loaders, int) and loaders > 1 else 1
-    then = max(1, int(batches) // (rarer * several))
+    then = round_number(max(1, int(batches) // (rarer * several)), down=True)
     if then * several >= batches:
         return "", None
     what = f"{then:,} of {int(batches):,} batches" if several == 1 else f"{counted(then, 'batch')} of each loader"

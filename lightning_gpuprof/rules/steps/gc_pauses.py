@@ -27,7 +27,7 @@ per step that refer to each other.
 import math
 
 from lightning_gpuprof.model.host import GcUse, GenerationPauses
-from lightning_gpuprof.model.numbers import counted, millis, percent, seconds
+from lightning_gpuprof.model.numbers import counted, millis, percent, round_number, seconds
 from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
@@ -101,14 +101,14 @@ class GcPauses(BaseRule):
         ranks = ", on all ranks in the same step" if metrics.is_distributed else ""
         if worst.generation >= 2:
             each_ms = worst.total_s * 1e3 / worst.count
-            every = max(2, math.ceil(each_ms / (self.wanted_ratio * period_ms)))
+            every = max(2, round_number(math.ceil(each_ms / (self.wanted_ratio * period_ms))))
             return (
                 "Exclude dataset and model from each collection: gc.freeze() in on_train_start. If that is not enough, "
                 f"gc.disable() there and gc.collect() every {every:,} steps{ranks}: one takes {millis(each_ms)}.",
                 Change(add=("def on_train_start(self):", "    gc.freeze()")),
             )
         per_step = worst.count / max(1, metrics.steps.count)
-        times = min(_MOST_TIMES, max(2, math.ceil(ratio / self.wanted_ratio)))
+        times = min(_MOST_TIMES, max(2, round_number(math.ceil(ratio / self.wanted_ratio))))
         threshold = f"gc.set_threshold({times} * gc.get_threshold()[0])"
         return (
             f"Collect {times} times less often: {threshold} in on_train_start. Why: the {_name(worst)} is collected "

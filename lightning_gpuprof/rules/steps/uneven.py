@@ -5,6 +5,7 @@ import math
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.evenness import SpeedChange, Stretch
 from lightning_gpuprof.model.loading import MAX_PREFETCH
+from lightning_gpuprof.model.numbers import round_number
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.rules.base import Advice, Change, Metrics, Phase, Value, millis, possible, seconds
 
@@ -91,7 +92,7 @@ def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> Advice
         arguments: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
         change = Change(call="DataLoader", arguments=arguments, before={"num_workers": 0})
         return f" A worker that reads ahead hides a stall from the step: {change.added[0]}", change
-    depth = min(MAX_PREFETCH, math.ceil(worst_ms / median_ms / workers))
+    depth = min(MAX_PREFETCH, round_number(math.ceil(worst_ms / median_ms / workers)))
     now = loader.queued_per_worker
     if depth <= now:
         return f" A longer queue does not help: {workers} workers read far enough ahead.", None
