@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,8 @@ from pathlib import Path
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import GpuProfError, TrialError
-from lightning_gpuprof.model.command_line import shown_arguments
+from lightning_gpuprof.model.command_line import arguments_hash, shown_words
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks.plain import visible
 
@@ -65,19 +66,35 @@ class TriedCommand:
 
     scripts: frozenset[str]
     """Names that the program's file can have."""
-    arguments: str
+    arguments_hash: str
+    shown: tuple[str, ...]
+    """Its words, without what may be secret."""
 
     @classmethod
     def of(cls, words: Sequence[str]) -> TriedCommand:
         """Read the words of a shell, such as ``torchrun --nproc_per_node 2 train.py --lr 1``."""
         words = list(words)
+        place = 0
+        names = {Path(words[place]).name}
         if "-m" in words[:-1]:
-            place = words.index("-m") + 1
-            if not words[place].startswith("torch.distributed"):
+            module = words.index("-m") + 1
+            if not words[module].startswith("torch.distributed"):
+                place = module
                 names = {f"{words[place].rpartition('.')[2]}.py", "__main__.py"}
-                return cls(scripts=frozenset(names), arguments=shown_arguments(words[place + 1 :]))
-        place = next((index for index, word in enumerate(words) if word.endswith(".py")), 0)
-        return cls(scripts=frozenset({Path(words[place]).name}), arguments=shown_arguments(words[place + 1 :]))
+        if not place:
+            place = next((index for index, word in enumerate(words) if word.endswith(".py")), 0)
+            names = {Path(words[place]).name}
+        before, after = words[:place], words[place + 1 :]
+        shown = (*before[:1], *shown_words(before[1:]), words[place], *shown_words(after))
+        return cls(scripts=frozenset(names), arguments_hash=arguments_hash(after), shown=shown)
+
+    def is_that_of(self, facts: Mapping[str, Value]) -> bool:
+        """Whether a run was made by it; where its arguments are not known the script counts.
+
+        Args:
+            facts: Of the run.
+        """
+        return facts.get("script") in self.scripts and facts.get("arguments_hash") in (None, self.arguments_hash)
 
 
 def named(directory: Path, command: TriedCommand) -> AdvisedRun:
@@ -104,14 +121,10 @@ def newest_first(command: TriedCommand) -> Iterator[AdvisedRun]:
     """Runs of a command below the current folder that are long enough for advice.
 
     Args:
-        command: Their script and arguments; of a run whose arguments are not known the script counts.
+        command: Their script and arguments.
     """
     for folder in runs_below(Path.cwd(), source.JOURNALS).folders[:_MOST_RUNS]:
         with suppress(GpuProfError):
             run = AdvisedRun(folder=folder, report=source.remake(folder))
-            if (
-                run.script in command.scripts
-                and run.arguments in (None, command.arguments)
-                and run.report.steps.steady_count >= MIN_STEADY_STEPS
-            ):
+            if command.is_that_of(run.report.run) and run.report.steps.steady_count >= MIN_STEADY_STEPS:
                 yield run

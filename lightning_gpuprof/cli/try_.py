@@ -82,7 +82,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(options: Namespace) -> int:
     patches = options.patch or options.write
     if patches and not options.program and options.tried is not None:
-        return _patch(_kept(options.tried), write=options.write)
+        kept = _kept(options.tried)
+        return _patch(kept, kept.command, write=options.write)
     trial = _trial(options)
     if options.json:
         print_json(trial)
@@ -93,7 +94,7 @@ def _run(options: Namespace) -> int:
     can_apply = trial.run and not patches and best(trial) is not None
     apply = f"gpuprof try {visible(shlex.quote(shown_folder(Path(trial.run))))} --patch" if can_apply else ""
     print_trial(trial, apply=apply, file=sys.stderr if patches else None)
-    return _patch(trial, write=options.write) if patches else 0
+    return _patch(trial, options.program, write=options.write) if patches else 0
 
 
 def _trial(options: Namespace) -> Trial:
@@ -125,7 +126,7 @@ def _trial(options: Namespace) -> Trial:
         runs = advised_run.newest_first(command)
     with _Shown(seconds) as shown:
         trial, run = _tried_with_advice(program, asked, runs, shown, options)
-    trial.command, trial.run = tuple(program), "" if run is None else str(run.folder)
+    trial.command, trial.run = command.shown, "" if run is None else str(run.folder)
     trial.seconds = time.monotonic() - begin
     if run is not None:
         _keep(trial, run.folder)
@@ -202,7 +203,7 @@ def _kept(directory: Path) -> Trial:
         raise TrialError(f"there is no {path}: try the advice first, as gpuprof try {directory} -- COMMAND") from None
 
 
-def _patch(trial: Trial, *, write: bool) -> int:
+def _patch(trial: Trial, program: Sequence[str], *, write: bool) -> int:
     """Print what is worth it as a diff; write it if that is asked for."""
     from lightning_gpuprof.cli.patching.patch import apply, patch
     from lightning_gpuprof.sinks.trial_tables import best
@@ -212,7 +213,7 @@ def _patch(trial: Trial, *, write: bool) -> int:
         print("gpuprof: nothing that was tried is worth a change", file=sys.stderr)
         return 0
     sources = [path for name in trial.sources if (path := Path(name)).is_file()]
-    patched = patch(found.arm.changes, sources=sources, config=_config(trial.command))
+    patched = patch(found.arm.changes, sources=sources, config=_config(program))
     sys.stdout.write(patched.diff)
     for one in patched.unplaced:
         print(f"gpuprof: by hand: {one.why}", *(f"  {line}" for line in one.snippet), sep="\n", file=sys.stderr)

@@ -1,36 +1,63 @@
-"""The words of a command line as a report may show them: without secrets."""
+"""The words of a command line as a report may hold them: what is not known to be harmless is hidden."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-import shlex
 from collections.abc import Sequence
 
 MAX_TEXT = 400
 """Characters of them; the rest is cut."""
 _HIDDEN = "***"
-_SECRET_NAME = re.compile(r"token|secret|passw|credential|api.?key|auth", re.IGNORECASE)
-_SECRET_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_OPTION = re.compile(r"(-[A-Za-z]|--[A-Za-z][\w.-]*)(=|\Z)")
+_SECRET_NAME = re.compile(r"token|secret|pass|pwd|key|cred|auth|pin\b", re.IGNORECASE)
+"""Options of which not even a number is shown."""
+_HARMLESS = re.compile(
+    r"[-+]?[\d.]{1,10}(e[-+]?\d{1,3})?|true|false|none|null"
+    r"|fit|validate|test|predict|train"
+    r"|[\w./~][\w./~-]*\.(ya?ml|py)",
+    re.IGNORECASE,
+)
+"""Numbers, booleans, subcommands, and paths without what an address has (``:``, ``@``, ``?``)."""
+
+
+def shown_words(words: Sequence[str]) -> list[str]:
+    """Words of a shell: names of options, and values that cannot be secret.
+
+    Args:
+        words: Such as ``["fit", "--lr", "1", "--wandb_key=x"]``.
+
+    Returns:
+        Such as ``["fit", "--lr", "1", "--wandb_key=***"]``.
+    """
+    shown = []
+    before = ""
+    for word in words:
+        option = found[0] if (found := _OPTION.match(word)) else ""
+        has_value = option.endswith("=")
+        is_secret = _SECRET_NAME.search(option if has_value else before)
+        is_harmless = option == word or _HARMLESS.fullmatch(word, len(option))
+        shown.append(word if is_harmless and not is_secret else f"{option if has_value else ''}{_HIDDEN}")
+        before = option if option == word else ""
+    return shown
 
 
 def shown_arguments(words: Sequence[str]) -> str:
-    """Words of a shell, after the program's file.
+    """The same in one line.
 
     Args:
-        words: Such as ``["--lr", "1", "--api_key=x"]``.
-
-    Returns:
-        Such as ``--lr 1 --api_key=***``: values of options named like a secret are left out.
+        words: After the program's file.
     """
-    found = []
-    is_secret = False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        if is_secret and not word.startswith("-"):
-            word = _HIDDEN
-        elif equals and _SECRET_NAME.search(name):
-            word = f"{name}={_HIDDEN}"
-        is_secret = not equals and word.startswith("-") and _SECRET_NAME.search(word) is not None
-        found.append(word if word.endswith(_HIDDEN) else shlex.quote(_SECRET_IN_ADDRESS.sub(_HIDDEN, word)))
-    text = " ".join(found)
+    text = " ".join(shown_words(words))
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
+
+
+def arguments_hash(words: Sequence[str]) -> str:
+    """Tells whether two programs have the same words, hidden ones as well.
+
+    Only 16 bits: of a list of likely passwords each 65,536th fits, so nobody knows by it which one was there.
+
+    Args:
+        words: After the program's file.
+    """
+    return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:4]

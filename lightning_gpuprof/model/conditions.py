@@ -318,7 +318,8 @@ FACTS: tuple[Fact, ...] = (
         False,
         {
             "script": "name of the program's file",
-            "arguments": "the words after it on the command line; `***` for values of options named like a secret",
+            "arguments": "the words after it: options, numbers, YAML and Python files; `***` for all others",
+            "arguments_hash": "16 bits of a hash of these words, hidden ones as well, by which `gpuprof try` compares",
             "git.commit": "`.git/HEAD` of the working folder or one above",
             "slurm.job_id": "`SLURM_JOB_ID`",
             "slurm.num_nodes": "`SLURM_JOB_NUM_NODES`",

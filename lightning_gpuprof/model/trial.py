@@ -171,6 +171,7 @@ class Trial(msgspec.Struct, kw_only=True):
 
     schema_version: int = 1
     command: tuple[str, ...] = ()
+    """Its words; ``***`` for those that may be secret."""
     run: str = ""
     """Folder of the run whose advice it is."""
     device: str = ""

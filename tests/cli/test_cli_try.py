@@ -16,6 +16,7 @@ import saved_runs
 from lightning_gpuprof.cli import advised_run, try_
 from lightning_gpuprof.cli.advised_run import TriedCommand
 from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.model.command_line import arguments_hash
 from lightning_gpuprof.model.journal import Conditions, Footer, Value
 from lightning_gpuprof.model.trial import BASE, INPUT, Block, Differs, Over, Plan, Started, Trying
 from lightning_gpuprof.sinks import json_report
@@ -100,8 +101,8 @@ def test_a_run_with_other_arguments_is_not_the_one_that_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for age, (name, arguments) in enumerate([("same", "--lr 1"), ("other", "--lr 2"), ("none", "")]):
-        report = saved(tmp_path / name, arguments=arguments) / "report.json"
+    for age, (name, words) in enumerate({"same": ["--lr", "1"], "other": ["--lr", "2"], "none": []}.items()):
+        report = saved(tmp_path / name, arguments="***", arguments_hash=arguments_hash(words)) / "report.json"
         os.utime(report, (1e9 - age, 1e9 - age))
     os.utime(saved(tmp_path / "unknown") / "report.json", (0, 0))
     assert folders("train.py", "--lr", "1") == ["same", "unknown"]
@@ -120,7 +121,7 @@ class Programs:
         """Run it."""
         self.plans.append(plan)
         if plan.profile_into:
-            saved(Path(plan.profile_into), arguments=TriedCommand.of(words).arguments, **self.settings)
+            saved(Path(plan.profile_into), arguments_hash=TriedCommand.of(words).arguments_hash, **self.settings)
             return program.Ended(attached=True, events=[Over(steps=1, seconds=1.0)])
         now = settings({name.replace("__", "."): value for name, value in self.settings.items()})
         if differences(plan.conditions, now):
@@ -229,17 +230,34 @@ def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
 
 
 @pytest.mark.parametrize(
-    ("words", "names", "arguments"),
+    ("words", "names", "arguments", "shown"),
     [
-        (["python", "src/train.py", "--lr", "1"], {"train.py"}, "--lr 1"),
-        (["python", "-m", "examples.digits", "fit"], {"digits.py", "__main__.py"}, "fit"),
-        (["torchrun", "--nproc_per_node", "2", "train.py"], {"train.py"}, ""),
-        (["python", "-m", "torch.distributed.run", "train.py", "a b"], {"train.py"}, "'a b'"),
-        (["my-trainer", "--token=x"], {"my-trainer"}, "--token=***"),
+        ("python src/train.py --lr 1", "train.py", "--lr 1", "python src/train.py --lr 1"),
+        ("python -m examples.digits fit", "digits.py __main__.py", "fit", "python -m examples.digits fit"),
+        ("torchrun --nproc_per_node 2 train.py", "train.py", "", "torchrun --nproc_per_node 2 train.py"),
+        ("python -m torch.distributed.run train.py a", "train.py", "a", "python -m *** train.py ***"),
+        ("my-trainer --token=x", "my-trainer", "--token=x", "my-trainer --token=***"),
+        ("env KEY=x python train.py", "train.py", "", "env *** *** train.py"),
     ],
 )
-def test_a_command_is_known_by_its_script_and_arguments(words: list[str], names: set[str], arguments: str) -> None:
-    assert TriedCommand.of(words) == TriedCommand(scripts=frozenset(names), arguments=arguments)
+def test_a_command_is_known_by_its_script_and_arguments(words: str, names: str, arguments: str, shown: str) -> None:
+    assert TriedCommand.of(words.split()) == TriedCommand(
+        scripts=frozenset(names.split()),
+        arguments_hash=arguments_hash(arguments.split()),
+        shown=tuple(shown.split()),
+    )
+
+
+def test_no_secret_of_the_command_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "run", Programs())
+    assert main(["try", "--", PYTHON, "train.py", "--wandb_key", "abc123"]) == 0
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"try.json", "report.json", "report.html"} <= {path.name for path in kept}
+    assert not [path for path in kept if b"abc123" in path.read_bytes()]
+    assert "abc123" not in "".join(capsys.readouterr())
 
 
 class Terminal(io.StringIO):

@@ -49,15 +49,15 @@ def test_advice_is_that_of_a_run_made_as_the_program_is_now(tmp_path: Path) -> N
         return done.stderr
 
     script.write_text(PROGRAM.replace("WORKERS", "0"))
-    subprocess.run([*train, "a"], cwd=tmp_path, env={**os.environ, "GPUPROF": "1"}, capture_output=True, check=True)
+    subprocess.run([*train, "1"], cwd=tmp_path, env={**os.environ, "GPUPROF": "1"}, capture_output=True, check=True)
     [run] = tmp_path.rglob("gpuprof/report.json")
 
-    said = tried("b")
+    said = tried("2")
     assert "no run of this command is here: profiling" in said
-    assert "advice of gpuprof-try/train-1 (train.py b, " in said
+    assert "advice of gpuprof-try/train-1 (train.py 2, " in said
 
     script.write_text(PROGRAM.replace("WORKERS", "1"))
-    said = tried("a")
-    assert f"advice of {run.parent.relative_to(tmp_path)} (train.py a, " in said
+    said = tried("1")
+    assert f"advice of {run.parent.relative_to(tmp_path)} (train.py 1, " in said
     assert "it was made with other settings: num_workers was 0 and is 1 now" in said
-    assert "advice of gpuprof-try/train-2 (train.py a, " in said
+    assert "advice of gpuprof-try/train-2 (train.py 1, " in said

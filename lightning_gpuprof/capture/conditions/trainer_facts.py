@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
-from lightning_gpuprof.model.command_line import shown_arguments
+from lightning_gpuprof.model.command_line import arguments_hash, shown_arguments
 
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning"})
 
@@ -117,6 +117,7 @@ def _weights_only(subject: Subject) -> bool | None:
 FACTS: dict[str, Reader] = {
     "script": lambda s: os.path.basename(sys.argv[0]) if sys.argv else "",  # noqa: PTH119 - a name, not a path to open
     "arguments": lambda s: shown_arguments(sys.argv[1:]),
+    "arguments_hash": lambda s: arguments_hash(sys.argv[1:]),
     "trainer.strategy": lambda s: type(s.trainer.strategy).__name__,
     "trainer.accelerator": lambda s: type(s.trainer.accelerator).__name__,
     "trainer.precision": lambda s: str(s.trainer.precision),
