@@ -6,7 +6,6 @@ from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
 from lightning_gpuprof.model.device_kernels import is_ordinary
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.signals import is_distributed
 from lightning_gpuprof.model.window import WindowFacts
 
 
@@ -17,7 +16,7 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
         None if there is only one rank, or the windows of a device hold no communication at all.
     """
     period_ms = metrics.period_ms
-    if not is_distributed(metrics) or not period_ms:
+    if not metrics.is_distributed or not period_ms:
         return None
     known = [facts for facts in metrics.windows if _is_analysed(facts)]
     seen = [facts for facts in known if is_ordinary(facts)] or known

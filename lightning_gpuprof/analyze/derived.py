@@ -27,7 +27,7 @@ from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.share import Share, usable
-from lightning_gpuprof.model.signals import condition, is_cpu_only, ordinary_ratio
+from lightning_gpuprof.model.signals import ordinary_ratio
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 
 
@@ -51,7 +51,7 @@ def with_derived(metrics: Metrics) -> Metrics:
 
 def contention(metrics: Metrics) -> Contention:
     """Who takes the CPUs; the run's ``loading`` is read."""
-    threads, machine, state = condition(metrics, "torch.num_threads"), metrics.host.machine, metrics.loading
+    threads, machine, state = metrics.condition("torch.num_threads"), metrics.host.machine, metrics.loading
     workers = max(0, metrics.loader.num_workers or 0) if metrics.loader is not None else 0
     waits = isinstance(state, Loading) and state.made is not None and state.cpu_bound is False
     return Contention(
@@ -81,7 +81,7 @@ def _mean(level: Level | None) -> float | None:
 
 def host_limit(metrics: Metrics) -> HostLimit:
     """What time of the host costs; the run's ``device_step`` is read."""
-    cpu_only = is_cpu_only(metrics)
+    cpu_only = metrics.is_cpu_only
     step = metrics.device_step if isinstance(metrics.device_step, DeviceStep) else None
     if cpu_only:
         return HostLimit(ratio=1.0, by_phase=dict.fromkeys(PHASES, 1.0))
@@ -127,7 +127,7 @@ def _module_hooks(metrics: Metrics) -> Iterator[CallbackCost]:
     told_ms = sum(c.share.median_ms for c in metrics.callback_shares if usable(c.share))
     told_ms += own_us / 1e3 if possible(own_us) else 0.0
     yield CallbackCost(
-        owner=str(condition(metrics, "model.class") or "the LightningModule"),
+        owner=str(metrics.condition("model.class") or "the LightningModule"),
         hook="",
         ratio=max(0.0, whole.lower_ratio - told_ms / period_ms),
         median_ms=max(0.0, whole.median_ms - told_ms),

@@ -9,7 +9,6 @@ from lightning_gpuprof.model.device_copies import LEAST_BYTES, CopiesWithin, Cop
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
 from lightning_gpuprof.model.numbers import possible
-from lightning_gpuprof.model.signals import condition
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 
 PINNED_BYTES_PER_S = 12e9
@@ -82,7 +81,7 @@ def _within(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> CopiesWith
         copied = (row for row in operators.shapes if row.operator == "aten::copy_")
         rows = tuple(row for row in copied if row.dtype and "," not in row.dtype)  # of one type
         return CopiesWithin(ms=sum(row.device_self_us or 0.0 for row in rows) / 1e3 / steps, rows=rows)
-    if "mixed" in str(condition(metrics, "trainer.precision") or "mixed"):
+    if "mixed" in str(metrics.condition("trainer.precision") or "mixed"):
         return Unmeasured(why="the window was recorded without shapes, so conversions of types look like copies")
     total_us = sum(row.device_self_us or 0.0 for row in operators.types if row.type == "copy_")
     return CopiesWithin(ms=total_us / 1e3 / steps, rows=())

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Poin
 from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
-from lightning_gpuprof.model.signals import device_step, is_cpu_only, steady_period_ms
+from lightning_gpuprof.model.signals import device_step
 from lightning_gpuprof.model.window import WindowFacts
 
 Found = TypeVar("Found")
@@ -28,10 +28,10 @@ def device_run(metrics: Metrics) -> DeviceRun | Unmeasured | None:
         few steady steps, or no window with the device work of whole steps.
     """
     try:
-        period_ms = steady_period_ms(metrics)
+        period_ms = metrics.step_ms
     except MissingSignal as missing:
         return Unmeasured(why=missing.why)
-    if is_cpu_only(metrics):
+    if metrics.is_cpu_only:
         return None
     windows = tuple(window for facts in metrics.windows if (window := _device_window(facts)) is not None)
     if not windows:

@@ -13,7 +13,7 @@ from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
 from lightning_gpuprof.model.metrics import EpochStart, Metrics, Recurring
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.signals import require_possible, run_s, steady_period_ms, step_share
+from lightning_gpuprof.model.signals import require_possible
 
 _NAMED_RATIO = 0.10
 """Share of the gaps from which a row of the ledger is named. Heuristic."""
@@ -95,7 +95,7 @@ def epoch_gaps(metrics: Metrics) -> EpochGaps | Unmeasured | None:
     if not starts:
         return None
     try:
-        total_s = run_s(metrics)
+        total_s = metrics.run_s
         for start in starts:
             require_possible("the time of an epoch start", start.gap_s, start.iterator_s)
     except MissingSignal as missing:
@@ -125,7 +125,7 @@ def worker_starts(metrics: Metrics) -> WorkerStarts | Unmeasured | None:
     try:
         for one in starts:
             require_possible("the time of an epoch start", one.gap_s, one.iterator_s, one.first_wait_s, one.steps_s)
-        period_s, wait_s = steady_period_ms(metrics) / 1e3, step_share(metrics, "data_wait").median_ms / 1e3
+        period_s, wait_s = metrics.step_ms / 1e3, metrics.share_of("data_wait").median_ms / 1e3
     except MissingSignal as missing:
         return Unmeasured(why=missing.why)
     epoch_s = median(start.gap_s + start.steps_s for start in starts)

@@ -10,7 +10,6 @@ from lightning_gpuprof.model.host_waits import HostWaits, Wait, WaitCause
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
-from lightning_gpuprof.model.signals import condition, is_distributed
 from lightning_gpuprof.model.trace.sync_points import SyncSite
 
 LEAST_PER_STEP = 0.5
@@ -57,20 +56,20 @@ def host_waits(metrics: Metrics, step: ExplainedStep) -> Mapping[WaitCause, Host
 def _cause(metrics: Metrics, site: SyncSite) -> WaitCause:
     if _PROGRESS_BAR.search(site.annotation or ""):
         return "progress bar"
-    if is_distributed(metrics) and _is_upload_of_rank_check(metrics, site):
+    if metrics.is_distributed and _is_upload_of_rank_check(metrics, site):
         return "rank check"
     if site.copy is not None and "HtoD" in site.copy:
         return "host tensor" if site.phase in COMPUTE_PHASES else "batch upload"
     reads_a_value = site.operation in _READS
     if reads_a_value and _OPTIMIZER_STEP.search(site.annotation or "") and _scales_gradients(metrics):
         return "gradient scaler"
-    if reads_a_value and is_distributed(metrics) and _is_rank_check(site):
+    if reads_a_value and metrics.is_distributed and _is_rank_check(site):
         return "rank check"
     return "code"
 
 
 def _scales_gradients(metrics: Metrics) -> bool:
-    return str(condition(metrics, "trainer.precision") or "").startswith("16")
+    return str(metrics.condition("trainer.precision") or "").startswith("16")
 
 
 def _is_rank_check(site: SyncSite) -> bool:
@@ -79,7 +78,7 @@ def _is_rank_check(site: SyncSite) -> bool:
 
 def _is_upload_of_rank_check(metrics: Metrics, site: SyncSite) -> bool:
     """Whether it is the copy of the check's tensor: Lightning moves all else to the device inside of named actions."""
-    if site.copy is None or "HtoD" not in site.copy or condition(metrics, "version.lightning") is None:
+    if site.copy is None or "HtoD" not in site.copy or metrics.condition("version.lightning") is None:
         return False
     return site.phase not in COMPUTE_PHASES and site.annotation is None and site.inside is None and site.line is None
 

@@ -25,13 +25,9 @@ from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import (
-    condition,
     device_step,
-    is_cpu_only,
     require_possible,
-    steady_period_ms,
     step_idle_ratio,
-    step_share,
 )
 from lightning_gpuprof.model.worker_time import WorkerTime, sampled_rows
 
@@ -61,7 +57,7 @@ def fetch(metrics: Metrics) -> Fetch:
         making=making,
         idle_ratio=idle_ratio,
         making_idle_ratio=None if idle_ratio is None else max(0.0, idle_ratio - less),
-        is_seen=bool(is_cpu_only(metrics)) or (step is not None and step.sees_fetch),
+        is_seen=bool(metrics.is_cpu_only) or (step is not None and step.sees_fetch),
         workers_set_the_pace=_workers_set_the_pace(metrics),
     )
 
@@ -112,7 +108,7 @@ def starving(metrics: Metrics) -> Starving | Unmeasured | None:
 
 
 def _loading(metrics: Metrics) -> Loading:
-    period_ms = steady_period_ms(metrics)
+    period_ms = metrics.step_ms
     wait = measured(metrics.fetch.making)
     facts = metrics.loader
     if facts is None or facts.num_workers is None:
@@ -121,7 +117,7 @@ def _loading(metrics: Metrics) -> Loading:
     workers = facts.num_workers
     require_possible("the number of workers", workers)
     cpu = metrics.cpu
-    threads = condition(metrics, "torch.num_threads")
+    threads = metrics.condition("torch.num_threads")
     made = _measured_loader(metrics, workers)
     require_possible("the number of usable CPUs", cpu.usable_cpus)
     require_possible("the use of the CPUs", cpu.process_cpus or 0.0, cpu.worker_cpus or 0.0)
@@ -134,14 +130,14 @@ def _loading(metrics: Metrics) -> Loading:
         cpu_ms=_loading_cpu_ms(metrics, made, workers=workers, wait_ms=wait.median_ms, period_ms=period_ms),
         used_cpus=_used_cpus(metrics.cpu, workers=workers),
         usable_cpus=metrics.cpu.usable_cpus,
-        on_gpu=condition(metrics, "device.type") == "cuda",
+        on_gpu=metrics.condition("device.type") == "cuda",
         dataset=facts.dataset,
         made=made,
         compute_threads=threads if metrics.run.get("device.type") == "cpu" and isinstance(threads, int) else None,
         queued_ms=_cpu_wait_ms(metrics, workers=workers, period_ms=period_ms),
         others_cpus=_others_cpus(metrics),
         idle_ratio=metrics.fetch.making_idle_ratio,
-        is_stream=condition(metrics, "loader.sampler") == STREAM_SAMPLER,
+        is_stream=metrics.condition("loader.sampler") == STREAM_SAMPLER,
         has_model=metrics.run.get("loader.dataset_has_model") is True,
         worker_time=_worker_time(metrics, made),
         waited_ratio=metrics.fetch_waited_ratio,
@@ -179,11 +175,11 @@ def _making(metrics: Metrics, order: InputLoader | None) -> Share:
             "another Python thread of the program keeps the main thread waiting (interpreter-lock): how long it "
             "takes to make a batch is not known"
         )
-    wait = step_share(metrics, "data_wait")
+    wait = metrics.share_of("data_wait")
     order_ms = 0.0 if order is None else order.order_ms or 0.0
     if not order_ms:
         return wait
-    ratio, lower = order_ms / steady_period_ms(metrics), wait.total_lower_ratio
+    ratio, lower = order_ms / metrics.step_ms, wait.total_lower_ratio
     return replace(
         wait,
         median_ms=max(0.0, wait.median_ms - order_ms),
@@ -236,7 +232,7 @@ def _loading_cpu_ms(
         return None
     process_ms = metrics.cpu.process_cpus * period_ms
     compute_ms = max(0.0, period_ms - wait_ms)
-    threads = condition(metrics, "torch.num_threads")
+    threads = metrics.condition("torch.num_threads")
     if not isinstance(threads, int) or threads < 1:
         threads = max(1, math.ceil(metrics.cpu.usable_cpus))
     # At most: the step without its wait kept one CPU at work. At least: it kept one busy per thread, and each thread

@@ -6,7 +6,6 @@ from lightning_gpuprof.model.memory_use import MemoryHolders, MemoryUse, ModelMe
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
-from lightning_gpuprof.model.signals import is_cpu_only
 
 
 def memory_holders(metrics: Metrics) -> MemoryHolders:
@@ -51,7 +50,7 @@ def _held_bytes(metrics: Metrics) -> dict[str, float]:
     """Bytes on the device, or on the CPU where that ran out."""
     end, devices = metrics.memory.out_of_memory, metrics.memory.devices
     rows = end.held if end is not None and end.held else metrics.memory.held
-    if not is_cpu_only(metrics) or devices:
+    if not metrics.is_cpu_only or devices:
         rows = tuple(row for row in rows if row.device != "cpu") or rows
     activations = devices[0].activations_bytes if devices else None
     if end is not None and end.other_bytes is not None:

@@ -11,7 +11,6 @@ from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.python_time import PythonTime
 from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.signals import is_cpu_only, is_distributed, steady_period_ms, step_share
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -41,7 +40,7 @@ def python_time(metrics: Metrics) -> PythonTime | Unmeasured:
         Unmeasured: the model is not on the CPU; no window of ordinary steps holds operators and the interpreter was
         asked for too rarely, or by others as well; the thread's CPU time was not measured or in too few steps.
     """
-    if not is_cpu_only(metrics):
+    if not metrics.is_cpu_only:
         return Unmeasured(why="the model does not run on the CPU")
     try:
         return _python_time(metrics)
@@ -50,14 +49,14 @@ def python_time(metrics: Metrics) -> PythonTime | Unmeasured:
 
 
 def _python_time(metrics: Metrics) -> PythonTime:
-    period_ms = steady_period_ms(metrics)
+    period_ms = metrics.step_ms
     windows = [window for window in metrics.windows if _tells(window)]
     blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= MIN_SAMPLES}
-    several = is_distributed(metrics) or any(_ranks(window) > 1 for window in windows)
+    several = metrics.is_distributed or any(_ranks(window) > 1 for window in windows)
     phases = _PHASES[:1] if several else _PHASES
     if not blocked.keys() >= set(phases):
         raise MissingSignal(f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
-    shares = {phase: step_share(metrics, phase).median_ms for phase in phases}
+    shares = {phase: metrics.share_of(phase).median_ms for phase in phases}
     waited_ms = sum(max(0.0, blocked[phase].blocked.median_ms) for phase in phases)
     delayed_ms = (metrics.cpu.run_delay_ratio or 0.0) * period_ms
     # Not the phases' time without the delay: where that is most of them, their medians leave no difference.
@@ -105,7 +104,7 @@ def _without_a_window(
         return min(own_ms, max(0.0, part * (cpu_ms + waited_ms) - paused_ms))
 
     return PythonTime(
-        period_ms=steady_period_ms(metrics),
+        period_ms=metrics.step_ms,
         own_ms=own_ms,
         operators_ms=None,
         python_ms=held_ms(ratio),

@@ -13,7 +13,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
-from lightning_gpuprof.model.signals import condition, device_step, is_cpu_only
+from lightning_gpuprof.model.signals import device_step
 
 BUSY_RATIO = 0.8
 """Use of the CPUs from which others that take more of them make this run slower. Heuristic, as for outlying steps."""
@@ -211,7 +211,7 @@ def _queued_meanwhile(metrics: Metrics, change: SpeedChange, levels: Sequence[St
         work in a part of the step. None if no window shows how much is launched in a step.
     """
     fast = change.fast
-    if is_cpu_only(metrics) is not False or change.slow.from_batch < fast.from_batch:
+    if metrics.is_cpu_only is not False or change.slow.from_batch < fast.from_batch:
         return math.inf
     step = device_step(metrics)
     if step is None or step.window is None:
@@ -230,7 +230,7 @@ def _fills_a_cache(metrics: Metrics, levels: Sequence[Stretch], change: SpeedCha
         return False
     if following.into_epoch is None or following.into_epoch > _EPOCH_STEPS:
         return False
-    batches = condition(metrics, "trainer.num_training_batches")
+    batches = metrics.condition("trainer.num_training_batches")
     return not isinstance(batches, int) or following.from_batch - following.into_epoch - first.from_batch <= batches
 
 

@@ -14,11 +14,7 @@ from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import (
-    condition,
-    is_cpu_only,
-    is_distributed,
     machine_busy_ratio,
-    steady_period_ms,
 )
 from lightning_gpuprof.model.waiting import (
     MIN_SAMPLES,
@@ -72,10 +68,10 @@ def interpreter_wait(metrics: Metrics) -> InterpreterWait | Unmeasured:
 
 
 def _waiting(metrics: Metrics) -> Waiting:
-    period_ms = steady_period_ms(metrics)
+    period_ms = metrics.step_ms
     if metrics.blocked is None:
         raise MissingSignal("the CPU time of the main thread was not measured")
-    cpu_only = is_cpu_only(metrics)
+    cpu_only = metrics.is_cpu_only
     if cpu_only is None:
         raise MissingSignal("the device of the run is not known, so waiting for it cannot be separated")
     if not cpu_only:
@@ -88,7 +84,7 @@ def _waiting(metrics: Metrics) -> Waiting:
     if not sampled:
         most = max((b.samples for b in found), default=0)
         raise MissingSignal(f"CPU times were sampled in {most} of the {MIN_SAMPLES} steps needed")
-    threads = condition(metrics, "torch.num_threads")
+    threads = metrics.condition("torch.num_threads")
     return Waiting(
         phases=sampled,
         period_ms=period_ms,
@@ -101,7 +97,7 @@ def _waiting(metrics: Metrics) -> Waiting:
 
 def _may_wait(row: Blocked, metrics: Metrics, told_apart: bool) -> bool:
     """Whether all of a phase has to count as waiting for other ranks."""
-    return not told_apart and row.phase == "backward" and is_distributed(metrics)
+    return not told_apart and row.phase == "backward" and metrics.is_distributed
 
 
 def _process_companions_ratio(metrics: Metrics, sampled: tuple[Blocked, ...]) -> float | None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import MIN_STEPS as MIN_STEPS
-from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import MOSTLY_OUTSIDE_RATIO as MOSTLY_OUTSIDE_RATIO
 from lightning_gpuprof.model.metrics import OUTSIDE_PARTS as OUTSIDE_PARTS
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.missing import require_possible as require_possible
 from lightning_gpuprof.model.numbers import possible
-from lightning_gpuprof.model.phases import Part, Phase
+from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.share import usable
 
 _PERIODIC_FACTOR = 1.5
@@ -22,61 +20,6 @@ _PERIODIC_FACTOR = 1.5
 
 _MAX_DELAYED_RATIO = 0.95
 """Waiting for a CPU beyond which nothing is certain. Heuristic."""
-
-
-def condition(metrics: Metrics, name: str) -> Value:
-    """As :meth:`Metrics.condition`.
-
-    Args:
-        metrics: The run.
-        name: Of the fact.
-    """
-    return metrics.condition(name)
-
-
-def steady_period_ms(metrics: Metrics) -> float:
-    """As :attr:`Metrics.step_ms`."""
-    return metrics.step_ms
-
-
-def step_share(metrics: Metrics, phase: Phase) -> Share:
-    """As :meth:`Metrics.share_of`.
-
-    Args:
-        metrics: The run.
-        phase: Which phase.
-    """
-    return metrics.share_of(phase)
-
-
-def is_cpu_only(metrics: Metrics) -> bool | None:
-    """As :attr:`Metrics.is_cpu_only`."""
-    return metrics.is_cpu_only
-
-
-def is_distributed(metrics: Metrics) -> bool:
-    """As :attr:`Metrics.is_distributed`."""
-    return metrics.is_distributed
-
-
-def run_s(metrics: Metrics) -> float:
-    """As :attr:`Metrics.run_s`."""
-    return metrics.run_s
-
-
-def run_ms_per_step(metrics: Metrics) -> float:
-    """As :attr:`Metrics.run_ms_per_step`."""
-    return metrics.run_ms_per_step
-
-
-def is_mostly_outside(metrics: Metrics) -> bool:
-    """As :attr:`Metrics.is_mostly_outside`."""
-    return metrics.is_mostly_outside
-
-
-def outside_s(metrics: Metrics) -> Mapping[Part, float]:
-    """As :attr:`Metrics.outside_s`."""
-    return metrics.outside_s
 
 
 def machine_busy_ratio(metrics: Metrics) -> float | None:
@@ -102,12 +45,12 @@ def device_idle_ratio(metrics: Metrics) -> float | None:
 
 def step_idle_ratio(metrics: Metrics) -> float | None:
     """Share of a step in which the device has no work, 1 on a CPU; None if no trace window shows it."""
-    return 1.0 if is_cpu_only(metrics) else device_idle_ratio(metrics)
+    return 1.0 if metrics.is_cpu_only else device_idle_ratio(metrics)
 
 
 def capability(metrics: Metrics) -> float | None:
     """Compute capability of the NVIDIA device, ``8.6``; None if it is not known."""
-    value = condition(metrics, "device.capability")
+    value = metrics.condition("device.capability")
     try:
         return float(value) if isinstance(value, str) else None
     except ValueError:
@@ -116,7 +59,7 @@ def capability(metrics: Metrics) -> float | None:
 
 def mixed_precision(metrics: Metrics) -> bool | None:
     """Whether the trainer computes in half precision; None if its precision is not known."""
-    precision = condition(metrics, "trainer.precision")
+    precision = metrics.condition("trainer.precision")
     return None if precision is None else "16" in str(precision) or "transformer-engine" in str(precision)
 
 
@@ -162,11 +105,11 @@ def validation_loader(metrics: Metrics) -> tuple[int, int]:
     Raises:
         MissingSignal: They are not known, or there are several loaders.
     """
-    facts = {n: condition(metrics, f"val_loader.{n}") for n in ("count", "num_workers", "batch_size", "dataset_length")}
+    facts = {n: metrics.condition(f"val_loader.{n}") for n in ("count", "num_workers", "batch_size", "dataset_length")}
     if facts["count"] != 1:
         raise MissingSignal("the validation loader is not known, or there are several")
     workers, size, length = facts["num_workers"], facts["batch_size"], facts["dataset_length"]
-    counted = condition(metrics, "trainer.num_val_batches")
+    counted = metrics.condition("trainer.num_val_batches")
     if isinstance(workers, int) and isinstance(counted, (int, float)) and possible(counted) and counted >= 1:
         return workers, int(counted)
     if not isinstance(workers, int) or not isinstance(size, int) or not isinstance(length, int) or size < 1:

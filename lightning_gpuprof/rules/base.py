@@ -52,21 +52,12 @@ from lightning_gpuprof.model.signals import (
     MIN_STEPS,
     MOSTLY_OUTSIDE_RATIO,
     OUTSIDE_PARTS,
-    condition,
     device_idle_ratio,
     device_step,
-    is_cpu_only,
-    is_distributed,
-    is_mostly_outside,
     machine_busy_ratio,
     ordinary_ratio,
-    outside_s,
     require_possible,
-    run_ms_per_step,
-    run_s,
-    steady_period_ms,
     step_idle_ratio,
-    step_share,
 )
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.examples import Example
@@ -304,7 +295,7 @@ def outside_severity(metrics: Metrics, ratio: float) -> Severity:
         metrics: Metrics of the run.
         ratio: Share of the run, 0 to 1.
     """
-    least = MIN_STEPS if is_mostly_outside(metrics) else 0
+    least = MIN_STEPS if metrics.is_mostly_outside else 0
     return severity(ratio, max(least, metrics.steps.steady_count))
 
 

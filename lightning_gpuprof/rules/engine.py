@@ -22,7 +22,7 @@ from lightning_gpuprof.model.finding import (
 )
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
 from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.signals import device_step, run_ms_per_step, steady_period_ms
+from lightning_gpuprof.model.signals import device_step
 from lightning_gpuprof.rules.base import CRITICAL_STEPS, Claim, Metrics, Phase, Rule, millis, possible, severity
 from lightning_gpuprof.rules.bounds import Pace, most_ms, phases_ms, workers_pace
 from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
@@ -469,7 +469,7 @@ def _device_times_ms(metrics: Metrics) -> tuple[float, float] | None:
 
     Idle time is that of the mean step: what the host does every few steps is in no median.
     """
-    step, period_ms = device_step(metrics), _or_zero(steady_period_ms, metrics)
+    step, period_ms = device_step(metrics), _or_zero(Metrics.require_steady, metrics)
     if step is None or step.window is None or period_ms <= 0:
         return None
     mean_ms = period_ms if metrics.steps.period_ms is None else metrics.steps.period_ms.mean
@@ -479,8 +479,8 @@ def _device_times_ms(metrics: Metrics) -> tuple[float, float] | None:
 
 def _times_ms(metrics: Metrics) -> tuple[float, float]:
     """The period, and the run's time per step, which is at least that; 0 for what was not measured."""
-    period_ms = _or_zero(steady_period_ms, metrics)
-    return period_ms, max(period_ms, _or_zero(run_ms_per_step, metrics))
+    period_ms = _or_zero(Metrics.require_steady, metrics)
+    return period_ms, max(period_ms, _or_zero(lambda run: run.run_ms_per_step, metrics))
 
 
 def _or_zero(measure: Callable[[Metrics], float], metrics: Metrics) -> float:

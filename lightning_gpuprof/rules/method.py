@@ -8,7 +8,7 @@ from lightning_gpuprof.model.method import Cost, Level, LevelName, Method, Outlo
 from lightning_gpuprof.model.numbers import amount, counted, factor, listed
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.base import Metrics, Phase, condition, is_cpu_only, millis, percent
+from lightning_gpuprof.rules.base import Metrics, Phase, millis, percent
 from lightning_gpuprof.rules.causes import MIN_NAMED_RATIO
 from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.method_checklist import (
@@ -112,8 +112,8 @@ def _signals(metrics: Metrics) -> tuple[list[str], list[str]]:
         "CPU time": metrics.blocked is not None,
         "trace windows": any(window.events for window in metrics.windows),
         "input pipeline": metrics.input is not None,
-        "GPU samples": None if is_cpu_only(metrics) else bool(metrics.devices),
-        "device spans": None if is_cpu_only(metrics) else any(row.device_ms is not None for row in metrics.phases),
+        "GPU samples": None if metrics.is_cpu_only else bool(metrics.devices),
+        "device spans": None if metrics.is_cpu_only else any(row.device_ms is not None for row in metrics.phases),
     }
     return [name for name, there in found.items() if there], [name for name, there in found.items() if there is False]
 
@@ -303,7 +303,7 @@ def _actions(diagnosis: Diagnosis) -> Level:
 
 def _verification(metrics: Metrics, baseline: Level) -> Level:
     """How to see a change. Whether the numbers are reliable the first screen says: here it is which changes show."""
-    compared = condition(metrics, BASELINE) is True
+    compared = metrics.condition(BASELINE) is True
     half_ratio = half_width(metrics)
     lines = [f"again after each change: {COMPARE}"]
     if half_ratio is not None:

@@ -6,7 +6,7 @@ from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.method import Check, CheckState, Level, LevelName
 from lightning_gpuprof.model.numbers import amount, counted
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
-from lightning_gpuprof.rules.base import Metrics, Phase, is_cpu_only, millis, percent, possible
+from lightning_gpuprof.rules.base import Metrics, Phase, millis, percent, possible
 from lightning_gpuprof.rules.engine import Diagnosis
 
 MIN_WARM_UP_STEPS = 5
@@ -38,7 +38,7 @@ def _baseline_checks(metrics: Metrics) -> Iterable[Check]:
     speed = f"{amount(steps.samples_per_s)} samples/s" if steps.samples_per_s is not None else "the step time"
     yield _check("baseline", "a metric is defined", period is not None, speed if period else "no steady step")
     spans = any(row.device_ms is not None for row in metrics.phases)
-    on_cpu = is_cpu_only(metrics)
+    on_cpu = metrics.is_cpu_only
     yield _check(
         "baseline",
         "device time is measured with events, not with a host clock",
@@ -69,7 +69,7 @@ def _baseline_checks(metrics: Metrics) -> Iterable[Check]:
 
 def _bottleneck_checks(metrics: Metrics, diagnosis: Diagnosis) -> Iterable[Check]:
     samples = max((device.distinct_samples or 0 for device in metrics.devices), default=0)
-    on_cpu = is_cpu_only(metrics)
+    on_cpu = metrics.is_cpu_only
     yield _check(
         "bottleneck",
         "GPU utilization is looked at",

@@ -6,7 +6,7 @@ from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Claim, Finding, Gain, Metrics, Value, is_cpu_only, possible
+from lightning_gpuprof.rules.base import Claim, Finding, Gain, Metrics, Value, possible
 
 WARM_MS = 1.3
 """What a step on a CPU gets faster, beyond the wait that ends, because its CPU no longer idles. Heuristic: the median
@@ -93,7 +93,7 @@ def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
         workers: At least one.
         metrics: The run.
     """
-    idles = is_cpu_only(metrics) and state.cpu_bound is False and state.wait.median_ms >= LEAST_IDLE_MS
+    idles = metrics.is_cpu_only and state.cpu_bound is False and state.wait.median_ms >= LEAST_IDLE_MS
     warm_ms = min(WARM_MS, MOST_WARM_RATIO * state.compute_ms) if idles else 0.0
     floor_ms = max(0.0, state.period_ms - state.idle_ms)
     least, likely, most = (max(floor_ms, time) for time in state.step_times_ms(workers, warm_ms=warm_ms))
@@ -118,7 +118,7 @@ def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float)
 def _warm_ms(claim: Claim, gain: Gain, rest_ms: float, metrics: Metrics) -> float:
     """Only on a CPU, and where it has nothing to do while it waits for what goes away."""
     row = next((row for row in metrics.phases if row.phase == claim.phase), None)
-    if not is_cpu_only(metrics) or row is None or row.cpu_ms is None or not possible(row.cpu_ms):
+    if not metrics.is_cpu_only or row is None or row.cpu_ms is None or not possible(row.cpu_ms):
         return 0.0
     idle_ms = min(gain.saved_ms_per_step, (row.median_ms or 0.0) - row.cpu_ms)
     return min(WARM_MS, MOST_WARM_RATIO * rest_ms) if idle_ms >= LEAST_IDLE_MS else 0.0

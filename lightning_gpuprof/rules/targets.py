@@ -4,7 +4,7 @@ from lightning_gpuprof.model.config import parse_target
 from lightning_gpuprof.model.finding import CombinedGain
 from lightning_gpuprof.model.method import Cost, Outlook
 from lightning_gpuprof.model.numbers import amount, listed
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, condition, millis, possible, run_ms_per_step
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, millis, possible
 from lightning_gpuprof.rules.engine import Diagnosis, claim_of, is_in_step
 
 TARGET = "gpuprof.target"
@@ -26,7 +26,7 @@ def outlook(metrics: Metrics, diagnosis: Diagnosis) -> Outlook | None:
     Returns:
         None if no target was given. Nothing is promised by a measurement that is not valid.
     """
-    given = condition(metrics, TARGET)
+    given = metrics.condition(TARGET)
     if not isinstance(given, (str, int, float)) or isinstance(given, bool):
         return None
     target = parse_target(given)
@@ -46,18 +46,18 @@ def cost(metrics: Metrics) -> Cost | None:
     Returns:
         None on anything but GPUs.
     """
-    if condition(metrics, "device.type") != "cuda":
+    if metrics.condition("device.type") != "cuda":
         return None
-    gpus = condition(metrics, "trainer.world_size") or condition(metrics, "world_size") or 1
+    gpus = metrics.condition("trainer.world_size") or metrics.condition("world_size") or 1
     ranks = gpus if isinstance(gpus, int) and not isinstance(gpus, bool) and gpus > 0 else 1
     per_step = _samples_per_step(metrics)
     hours_per_million = None
     try:
         if per_step is not None:
-            hours_per_million = run_ms_per_step(metrics) / 3.6e6 / per_step * 1e6 * ranks
+            hours_per_million = metrics.run_ms_per_step / 3.6e6 / per_step * 1e6 * ranks
     except MissingSignal:
         pass
-    price = condition(metrics, PRICE)
+    price = metrics.condition(PRICE)
     total_s = metrics.wall.total_s
     return Cost(
         gpu_hours=total_s / 3600 * ranks if possible(total_s) else None,
@@ -71,7 +71,7 @@ def cost(metrics: Metrics) -> Cost | None:
 
 def _of_run(target: str, factor: float, metrics: Metrics, diagnosis: Diagnosis) -> Outlook:
     try:
-        whole_ms = run_ms_per_step(metrics)
+        whole_ms = metrics.run_ms_per_step
     except MissingSignal as missing:
         return _not_held(target, missing.why)
     combined = diagnosis.combined

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from lightning_gpuprof.model.finding import Verdict, VerdictKind
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.signals import device_step, is_cpu_only, is_mostly_outside, steady_period_ms
+from lightning_gpuprof.model.signals import device_step
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, millis, percent, possible
 from lightning_gpuprof.rules.causes import (
     HOST_RATIO,
@@ -42,13 +42,13 @@ def decide(metrics: Metrics) -> Verdict:
     rank synchronisation and loop then never pass.
     """
     try:
-        period_ms = steady_period_ms(metrics)
+        period_ms = metrics.step_ms
     except MissingSignal as missing:
-        if is_mostly_outside(metrics):
+        if metrics.is_mostly_outside:
             return Verdict(kind="outside-steps", summary=f"Outside-steps: {outside_steps(metrics).words}.")
         return Verdict(kind="not-enough-data", summary=f"Not enough data for a verdict: {missing.why}.")
     step = device_step(metrics)
-    unseen = step is None and is_cpu_only(metrics) is False
+    unseen = step is None and metrics.is_cpu_only is False
     causes = _merged(causes_of(metrics, period_ms, step))
     compute = next(cause for cause in causes if cause.kind in _DEVICE_KINDS)
     passing = [cause for cause in causes if cause.passes and cause is not compute]

@@ -19,10 +19,7 @@ from lightning_gpuprof.rules.base import (
     BaseRule,
     MissingSignal,
     device_idle_ratio,
-    run_ms_per_step,
-    run_s,
     severity,
-    steady_period_ms,
     threshold,
     worthwhile,
 )
@@ -83,27 +80,27 @@ def test_a_period_that_is_no_positive_number_is_not_measured(period_ms: float) -
     metrics = build()
     broken = msgspec.structs.replace(metrics.steps, period_ms=distribution(period_ms))
     with pytest.raises(MissingSignal, match="step time"):
-        steady_period_ms(replace(metrics, steps=broken))
+        replace(metrics, steps=broken).require_steady()
 
 
 def test_run_time_leaves_set_up_and_tear_down_out() -> None:
     metrics = build()
     parts = metrics.wall.parts
-    assert run_s(metrics) == pytest.approx(metrics.wall.total_s - parts["setup"] - parts["teardown"])
-    assert run_ms_per_step(metrics) * metrics.steps.count == pytest.approx(run_s(metrics) * 1e3)
+    assert metrics.run_s == pytest.approx(metrics.wall.total_s - parts["setup"] - parts["teardown"])
+    assert metrics.run_ms_per_step * metrics.steps.count == pytest.approx(metrics.run_s * 1e3)
 
 
 def test_a_remainder_a_little_below_zero_is_no_broken_number() -> None:
     metrics = build()
     parts = {**metrics.wall.parts, "unexplained": -1e-6}
-    assert run_s(replace(metrics, wall=Wall(total_s=metrics.wall.total_s, parts=parts))) > 0
+    assert replace(metrics, wall=Wall(total_s=metrics.wall.total_s, parts=parts)).run_s > 0
     with pytest.raises(MissingSignal, match="part of the wall time"):
-        run_s(replace(metrics, wall=Wall(total_s=metrics.wall.total_s, parts={**parts, "validation": -1.0})))
+        _ = replace(metrics, wall=Wall(total_s=metrics.wall.total_s, parts={**parts, "validation": -1.0})).run_s
 
 
 def test_a_run_without_wall_time_is_not_measured() -> None:
     with pytest.raises(MissingSignal, match="wall time"):
-        run_s(replace(build(), wall=Wall(total_s=math.nan, parts={})))
+        _ = replace(build(), wall=Wall(total_s=math.nan, parts={})).run_s
 
 
 def test_device_idle_time_is_held_against_untraced_steps() -> None:

@@ -13,13 +13,12 @@ from trace_metrics import metrics_of
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import run_ms_per_step
 from lightning_gpuprof.rules.bounds import most_ms
 from lightning_gpuprof.rules.engine import combined_gain, diagnose, settle
 
 
 def saved_ms(metrics: Metrics, claim: Claim, promised_ms: float) -> float:
-    whole_ms = run_ms_per_step(metrics)
+    whole_ms = metrics.run_ms_per_step
     gain = settle([finding("a", saved_ms=promised_ms, explains=claim, period_ms=whole_ms)], metrics, {})[0].gain
     return 0.0 if gain is None else gain.saved_ms_per_step
 

@@ -18,7 +18,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import MissingSignal, NotApplicable, run_ms_per_step
+from lightning_gpuprof.rules.base import MissingSignal, NotApplicable
 from lightning_gpuprof.rules.engine import combined_gain, diagnose, is_in_step, settle
 
 
@@ -297,7 +297,7 @@ def test_what_a_general_finding_gains_beyond_a_special_one_is_not_lost() -> None
 @pytest.mark.parametrize("key", [claims.WARM_UP, claims.RECOMPILES, claims.SANITY_CHECK], ids=str)
 def test_time_beside_the_steps_takes_nothing_from_the_steps(key: Claim) -> None:
     metrics = build(validation=(4, 60.0))
-    beside = finding("beside", saved_ms=90.0, explains=key, period_ms=run_ms_per_step(metrics))
+    beside = finding("beside", saved_ms=90.0, explains=key, period_ms=metrics.run_ms_per_step)
     found = settle([beside, finding("inside", saved_ms=30.0, explains=claims.ALLOCATOR)], metrics, {})
     inside = next(f.gain for f in found if f.rule == "inside")
     assert inside is not None
@@ -425,7 +425,7 @@ def test_all_gains_together_fit_into_the_run(fault: str) -> None:
     assert metrics.period_ms is not None
     in_step = [f.gain.saved_ms_per_step for f in found if f.gain is not None and is_in_step(f)]
     assert sum(in_step) <= metrics.period_ms + 1e-9
-    assert sum(g.saved_ms_per_step for g in gains) <= run_ms_per_step(metrics) + 1e-9
+    assert sum(g.saved_ms_per_step for g in gains) <= metrics.run_ms_per_step + 1e-9
     explained = [f.explains for f in found if f.gain is not None]
     assert len(explained) == len(set(explained))
     assert all(g.speedup_max >= 1 for g in gains)

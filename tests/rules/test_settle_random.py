@@ -13,12 +13,12 @@ from lightning_gpuprof.model.claim import RESOURCES, Resource
 from lightning_gpuprof.model.finding import SEVERITIES, Finding, Gain, speedup
 from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO, run_ms_per_step
+from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
 from lightning_gpuprof.rules.engine import claim_of, combined_gain, is_in_step, settle
 
 METRICS = build(validation=(4, 12.0), checkpoint=(4, 6.0))
 PERIOD_MS = METRICS.period_ms or 0.0
-RUN_MS = run_ms_per_step(METRICS)
+RUN_MS = METRICS.run_ms_per_step
 RULES = tuple("abcdef")
 CLAIMS = (None, *claims.ALL)
 NO_SPECIALISATION: dict[str, tuple[str, ...]] = {}
@@ -64,7 +64,7 @@ def test_no_resource_is_gained_beyond_what_there_is_of_it(found: list[Finding]) 
     for one in settle(found, ON_A_DEVICE, NO_SPECIALISATION):
         saved_ms[claim_of(one).resource] += gain_ms(one)
     beside = saved_ms.pop("uneven steps") + saved_ms.pop("outside steps")
-    assert beside <= run_ms_per_step(ON_A_DEVICE) + 1e-9
+    assert beside <= ON_A_DEVICE.run_ms_per_step + 1e-9
     assert sum(saved_ms.values()) <= 50.0 + 1e-9
     assert saved_ms["device busy"] + saved_ms["clocks"] <= 45.0 + 1e-9
     idle: tuple[Resource, ...] = ("batches", "CPUs", "training thread", "device idle")

@@ -11,7 +11,6 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.method import Outlook
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device, Validity
-from lightning_gpuprof.rules.base import run_ms_per_step
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.targets import cost, outlook
 
@@ -41,7 +40,7 @@ def test_a_factor_within_the_findings_is_within_reach() -> None:
     found = seen(slow_callback("1.3x"))
     assert (found.reachable, found.certain, found.reached) == (True, True, False)
     assert found.rules == ("callback-slow",)
-    assert found.needed_ms_per_step == pytest.approx(run_ms_per_step(slow_callback("1.3x")) * (1 - 1 / 1.3))
+    assert found.needed_ms_per_step == pytest.approx(slow_callback("1.3x").run_ms_per_step * (1 - 1 / 1.3))
     assert "within reach by callback-slow" in found.summary
 
 
@@ -138,7 +137,7 @@ def test_cost_of_two_gpus() -> None:
     found = cost(metrics)
     assert found is not None
     assert found.gpu_hours == pytest.approx(metrics.wall.total_s / 3600 * 2)
-    per_million = run_ms_per_step(metrics) / 3.6e6 / 32 * 1e6 * 2
+    per_million = metrics.run_ms_per_step / 3.6e6 / 32 * 1e6 * 2
     assert found.gpu_hours_per_million_samples == pytest.approx(per_million)
     assert found.price_per_million_samples == pytest.approx(2.5 * per_million)
     assert found.joules_per_sample == pytest.approx(32.0 / 16)  # 16 of the 32 samples are this rank's

@@ -8,7 +8,6 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.rules.base import steady_period_ms
 from lightning_gpuprof.rules.causes import HOST_RATIO
 from lightning_gpuprof.rules.verdict import decide
 
@@ -235,7 +234,7 @@ def test_a_callback_every_few_steps_bounds_the_loop_although_no_median_shows_it(
 def test_time_in_the_loop_that_may_be_waiting_for_a_cpu_is_no_work_of_the_loop() -> None:
     """As recorded of an MLP beside programs that take the CPUs: half of the time it has none, mostly in the loop."""
     metrics = build()
-    period_ms = steady_period_ms(metrics)
+    period_ms = metrics.step_ms
     loop = replace(metrics.shares["loop"], total_ratio=0.25)
     cpu = replace(metrics.cpu, run_delay=share(0.5 * period_ms, period_ms), run_delay_ratio=0.5)
     waits = replace(metrics, shares={**metrics.shares, "loop": loop})
@@ -266,7 +265,7 @@ def test_a_thread_without_a_cpu_is_said_to_have_none() -> None:
 @pytest.mark.parametrize(("ratio", "kind"), [(0.1, "compute-bound"), (0.4, "host-bound"), (0.9, "host-bound")])
 def test_work_that_waits_for_a_cpu_is_no_work(ratio: float, kind: str) -> None:
     metrics = build(usable_cpus=1.0)
-    period_ms = steady_period_ms(metrics)
+    period_ms = metrics.step_ms
     crowded = replace(metrics, cpu=replace(metrics.cpu, run_delay=share(ratio * period_ms, period_ms)))
     verdict = decide(crowded)
     assert verdict.kind == kind
@@ -281,7 +280,7 @@ def test_work_that_waits_for_a_cpu_is_no_work(ratio: float, kind: str) -> None:
 def test_other_programs_that_have_the_cpus_change_no_verdict(ratio: float) -> None:
     """A run of 1.3 CPUs on 4: it waits only because others have them."""
     metrics = build()
-    period_ms = steady_period_ms(metrics)
+    period_ms = metrics.step_ms
     cpu = replace(metrics.cpu, run_delay=share(ratio * period_ms, period_ms), run_delay_ratio=ratio)
     verdict = decide(replace(metrics, cpu=cpu))
     assert verdict.kind == decide(metrics).kind == "compute-bound"
