@@ -157,7 +157,7 @@ def test_the_tab_appears_lists_the_runs_and_draws_a_figure(reader: Reader) -> No
     tab = reader.open_in_tensorboard()
     reader.page.get_by_role("tab", name="GPU Profiler").wait_for()
     tab.get_by_role("link", name=SLOW.removesuffix("/gpuprof")).click()
-    shown(tab, SLOW, "overview").get_by_text("All opportunities").wait_for()
+    shown(tab, SLOW, "overview").get_by_text("checks passed").wait_for()
     tab.get_by_role("link", name="Time", exact=True).click()
     assert shown(tab, SLOW, "group-time").locator(".main-svg").count() >= 1
     assert "p.gpuprof.view=group-time" in reader.page.url

@@ -100,8 +100,8 @@ def _saved_words(screen: FirstScreen) -> str:
         said.append(f"{duration(screen.claimed_ms)} are the cause itself, without it the rest gets faster, too")
     if screen.outside:
         said.append(screen.outside)
-    words = " · ".join((*([run] if run else []), *map(escape, said)))
-    return f'<p class="run">{words}</p>\n' if words else ""
+    more = f"<span>{' · ' if run else ''}{escape(' · '.join(said))}</span>" if said else ""
+    return f'<p class="run">{run}{more}</p>\n' if run or more else ""
 
 
 def _lost_ms(screen: FirstScreen) -> Mapping[str, float]:
