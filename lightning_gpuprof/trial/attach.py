@@ -169,7 +169,10 @@ class _Epoch:
 
         write = functools.partial(_append, self._folder / EVENTS_FILE)
         now = settings_of(self._trainer) if self._plan.conditions else {}
-        if differences(self._plan.conditions, now):
+        differs = bool(differences(self._plan.conditions, now))
+        if self._plan.conditions and self._trainer.world_size > 1:
+            differs = self._trainer.strategy.broadcast(differs)  # that of rank 0: other ranks may have another GPU
+        if differs:
             if self._trainer.is_global_zero:
                 write(Differs(conditions=now))
             self._end()
