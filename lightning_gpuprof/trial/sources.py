@@ -197,7 +197,7 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def has_already(combined: Any, arguments: Mapping[str, Value]) -> bool:
-    """Whether all DataLoaders of a CombinedLoader have these arguments.
+    """Whether a CombinedLoader has DataLoaders, and all of them these arguments.
 
     Args:
         combined: With all loaders of the training.
@@ -205,7 +205,9 @@ def has_already(combined: Any, arguments: Mapping[str, Value]) -> bool:
     """
     loaders = [loader for loader in combined.flattened if isinstance(loader, DataLoader)]
     absent = object()
-    return all(getattr(loader, name, absent) == value for loader in loaders for name, value in arguments.items())
+    return bool(loaders) and all(
+        getattr(loader, name, absent) == value for loader in loaders for name, value in arguments.items()
+    )
 
 
 def changed(combined: Any, arguments: Mapping[str, Value]) -> Any:

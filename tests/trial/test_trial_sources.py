@@ -117,6 +117,9 @@ def test_what_all_loaders_have_is_no_change() -> None:
     own = combined(plain(num_workers=2), plain(num_workers=2, prefetch_factor=4))
     assert has_already(own, {"num_workers": 2, "pin_memory": False})
     assert not has_already(own, {"num_workers": 2, "prefetch_factor": 4})
+    assert not has_already(CombinedLoader([range(3)]), {"num_workers": 2}), (
+        "why it cannot have them is said by changed()"
+    )
 
 
 def test_without_workers_nothing_of_theirs_stays() -> None:
