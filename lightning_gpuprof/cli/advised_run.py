@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import GpuProfError, TrialError
 from lightning_gpuprof.model.command_line import arguments_hash, shown_words
-from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.journal import Conditions, Value
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks.plain import visible
 
-_MOST_RUNS = 50
+_MOST_RUNS = 10
+"""Of the command, whose reports are made."""
+_MOST_LINES = 1000
+"""Of a journal; its conditions stand before the first steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +129,22 @@ def newest_first(command: TriedCommand) -> Iterator[AdvisedRun]:
     Args:
         command: Their script and arguments.
     """
-    for folder in runs_below(Path.cwd(), source.JOURNALS).folders[:_MOST_RUNS]:
+    found = (folder for folder in runs_below(Path.cwd(), source.JOURNALS).folders if command.is_that_of(_facts(folder)))
+    for folder in itertools.islice(found, _MOST_RUNS):
         with suppress(GpuProfError):
             run = AdvisedRun(folder=folder, report=source.remake(folder))
-            if command.is_that_of(run.report.run) and run.report.steps.steady_count >= MIN_STEADY_STEPS:
+            if run.report.steps.steady_count >= MIN_STEADY_STEPS:
                 yield run
+
+
+def _facts(folder: Path) -> Mapping[str, Value]:
+    """Script and arguments of a run, among others: a whole report is not made for them where there is a journal."""
+    for journal in sorted(folder.glob(source.JOURNALS))[:1]:
+        with suppress(OSError), journal.open("rb") as lines:
+            for line in itertools.islice(lines, _MOST_LINES):
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    if "script" in (values := msgspec.json.decode(line, type=Conditions).values):
+                        return values
+    with suppress(GpuProfError):
+        return source.remake(folder).run
+    return {}

@@ -16,8 +16,10 @@ import saved_runs
 from lightning_gpuprof.cli import advised_run, try_
 from lightning_gpuprof.cli.advised_run import TriedCommand
 from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.command_line import arguments_hash
 from lightning_gpuprof.model.journal import Conditions, Footer, Value
+from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trial import BASE, INPUT, Block, Differs, Over, Plan, Started, Trying
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.trial import program
@@ -108,6 +110,23 @@ def test_a_run_with_other_arguments_is_not_the_one_that_is_tried(
     assert folders("train.py", "--lr", "1") == ["same", "unknown"]
     assert folders("train.py") == ["none", "unknown"]
     assert folders("other.py") == []
+
+
+def test_of_other_programs_no_report_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def remake(folder: Path) -> Report:
+        made.append(folder.name)
+        raise ReportError("short")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(advised_run.source, "remake", remake)
+    for name in ("other", "train"):
+        run_of(tmp_path / name, f"{name}.py")
+    with (run_of(tmp_path / "damaged", "train.py") / "rank0.jsonl").open("r+b") as journal:
+        journal.write(b"\xff\xff")
+    assert folders("train.py") == []
+    assert sorted(made) == ["damaged", "train"]
 
 
 class Programs:
