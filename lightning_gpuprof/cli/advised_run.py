@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from lightning_gpuprof.model.journal import Conditions, Value
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks.plain import visible
 
+_LAUNCHER = re.compile(r"(python|torchrun)[\d.]*")
 _MOST_RUNS = 10
 """Of the command, whose reports are made."""
 _MOST_LINES = 1000
@@ -80,16 +82,10 @@ class TriedCommand:
     def of(cls, words: Sequence[str]) -> TriedCommand:
         """Read the words of a shell, such as ``torchrun --nproc_per_node 2 train.py --lr 1``."""
         words = list(words)
-        place = 0
+        place = _program_place(words)
         names = {Path(words[place]).name}
-        if "-m" in words[:-1]:
-            module = words.index("-m") + 1
-            if not words[module].startswith("torch.distributed"):
-                place = module
-                names = {f"{words[place].rpartition('.')[2]}.py", "__main__.py"}
-        if not place:
-            place = next((index for index, word in enumerate(words) if word.endswith(".py")), 0)
-            names = {Path(words[place]).name}
+        if place and words[place - 1] == "-m":
+            names = {f"{words[place].rpartition('.')[2]}.py", "__main__.py"}
         before, after = words[:place], words[place + 1 :]
         shown = (*before[:1], *shown_words(before[1:]), words[place], *shown_words(after))
         return cls(scripts=frozenset(names), arguments_hash=arguments_hash(after), shown=shown)
@@ -101,6 +97,24 @@ class TriedCommand:
             facts: Of the run.
         """
         return facts.get("script") in self.scripts and facts.get("arguments_hash") in (None, self.arguments_hash)
+
+
+def _program_place(words: Sequence[str]) -> int:
+    """Where the program's file or module stands: an ``-m`` after it is an argument of its own."""
+    launcher = ""
+    for place, word in enumerate(words):
+        before = words[place - 1] if place else ""
+        if launcher and before == "-m":
+            if not word.startswith("torch.distributed"):
+                return place
+            launcher = "torchrun"
+        elif found := _LAUNCHER.fullmatch(Path(word).name):
+            launcher = found[1]
+        elif word.endswith(".py"):
+            return place
+        elif launcher == "python" and not word.startswith("-") and before not in ("-X", "-W"):
+            return 0 if before == "-c" else place
+    return 0
 
 
 def named(directory: Path, command: TriedCommand) -> AdvisedRun:
