@@ -347,6 +347,7 @@ def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> AdvisedR
             raise TrialError(programs.failure_reason(ended, program))
         folder = _new_folder(Path(OWN_FOLDER).absolute(), Path(str(report.run.get("script") or "run")).stem)
         shutil.copytree(made, folder, dirs_exist_ok=True)
+    _write_again(folder)  # the page names the folder that it lies in
     return AdvisedRun(folder=folder, report=report)
 
 
@@ -361,13 +362,22 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 def _keep(trial: Trial, folder: Path) -> None:
     """Beside the report of the run, whose page is made again with it."""
-    from lightning_gpuprof import pipeline  # analysis and rules: not for --help
-
     try:
         write_whole(folder / FILE_NAME, msgspec.json.encode(trial))
-        pipeline.write_reports(source.remake(folder), folder, ("json", "html"))
+        _write_again(folder)
     except (GpuProfError, OSError) as error:
         print(f"gpuprof: warning: the result is not kept: {error}", file=sys.stderr)
+
+
+def _write_again(folder: Path) -> None:
+    """The report of a run and its page.
+
+    Raises:
+        GpuProfError: The report cannot be made, or not be written.
+    """
+    from lightning_gpuprof import pipeline  # analysis and rules: not for --help
+
+    pipeline.write_reports(source.remake(folder), folder, ("json", "html"))
 
 
 @dataclass

@@ -21,7 +21,7 @@ from lightning_gpuprof.model.command_line import arguments_hash
 from lightning_gpuprof.model.journal import Conditions, Footer, Value
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trial import BASE, INPUT, Block, Differs, Over, Plan, Started, Trying
-from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks import html, json_report
 from lightning_gpuprof.trial import program
 from lightning_gpuprof.trial.conditions import differences, settings
 
@@ -214,6 +214,27 @@ def test_each_profile_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytes
     for words in (["train.py", "1"], ["train.py", "2"]):
         assert main(["try", "--", PYTHON, *words]) == 0
     assert sorted(path.parent.name for path in tmp_path.rglob("try.json")) == ["train-1", "train-2"]
+
+
+def test_the_page_of_a_profile_names_its_own_folder_though_the_trial_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = Programs()
+
+    def run(words: Sequence[str], plan: Plan, folder: Path, **_: object) -> program.Ended:
+        if not plan.profile_into:
+            return program.Ended(attached=True, code=1)
+        ended = programs(words, plan, folder)
+        made = Path(plan.profile_into)
+        html.write(json_report.read(made / "report.json"), made / html.FILE_NAME)
+        return ended
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "run", run)
+    assert main(["try", "--", PYTHON, "train.py"]) == 2
+    page = (tmp_path / try_.OWN_FOLDER / "train-1" / html.FILE_NAME).read_text()
+    assert f"gpuprof compare {tmp_path / try_.OWN_FOLDER / 'train-1'} " in page
+    assert "/gpuprof-try-" not in page
 
 
 @pytest.mark.parametrize(("how", "code"), [(None, 2), (KeyboardInterrupt, 130)])
