@@ -513,7 +513,7 @@ class GpuProfiler(Callback):
             notices=session.notices,
             trainer_loggers=trainer.loggers,
             step=session.logger_step,
-            guard=lambda logger: session.fence.around(logger_part(logger)),
+            fence=session.fence.around,
             late=functools.partial(session.fence.report, "loggers"),
             finished=finished,
             baseline=self.options.baseline,

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from lightning_gpuprof.analyze.other_ranks import attribute_cpu_to_ranks
 from lightning_gpuprof.analyze.rank_ends import rank_ends
 from lightning_gpuprof.analyze.rank_summary import other_ranks, summarise, summary_path, without_summary
 from lightning_gpuprof.analyze.rank_times import rank_times
+from lightning_gpuprof.capture.fence import logger_part
 from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, THIS_RUN, Comparison
 from lightning_gpuprof.model.conditions import FixedGroup
@@ -306,7 +307,7 @@ def push_to_loggers(
     notices: Sequence[Notice],
     trainer_loggers: Sequence[object],
     step: int,
-    guard: Callable[[object], AbstractContextManager[object]],
+    fence: Callable[[str], AbstractContextManager[object]],
     late: Callable[[str], None],
     finished: bool,
     baseline: str | None = None,
@@ -321,31 +322,36 @@ def push_to_loggers(
         notices: That did not reach the journal.
         trainer_loggers: The trainer's loggers.
         step: Their last step.
-        guard: A context around what is done with a logger.
+        fence: A context around a part of the work, by the part's name; what the part raises ends there.
         late: Told when the loggers took longer than they are given.
         finished: The run came to its own end; one that did not gives no files.
-        baseline: As of :func:`finish_run`: Weights & Biases shows the comparison.
+        baseline: As of :func:`finish_run`, which compares again when the profiler's own time is known, and says what is
+            wrong with it: Weights & Biases shows the comparison.
 
     Returns:
         For :func:`finish_run`, which adds the end to it.
     """
-    from lightning_gpuprof.sinks import loggers  # not where there are none
+    from lightning_gpuprof.sinks import attachments, loggers  # not where there are none
 
     found = find_journal(folder)
     journal = read_journal(found)
     _await_ranks(found, journal)
     metrics = _metrics_of(journal, found, notices, most_journals=_MAX_JOURNALS)
     report = report_of(metrics)
+    comparison: Comparison | None = None
+    if baseline is not None and finished and any(attachments.panel(logger) for logger in trainer_loggers):
+        with fence("baseline"), suppress(GpuProfError):
+            comparison = _with_baseline(baseline, report, journal)
     to = loggers.push(
         report,
         trainer_loggers,
         step,
         write_files=lambda target: _copies(report, target, _worth_making(report, kinds), folder),
-        guard=guard,
+        guard=lambda logger: fence(logger_part(logger)),
         late=late,
         finished=finished,
         folder=folder,
-        compared=lambda: None if baseline is None else _with_baseline(baseline, report, journal),
+        comparison=comparison,
     )
     return Logged(metrics=metrics, to=to)
 

@@ -31,7 +31,7 @@ def push(
     late: Callable[[str], None],
     finished: bool = True,
     folder: Path | None = None,
-    compared: Callable[[], Comparison | None] = lambda: None,
+    comparison: Comparison | None = None,
 ) -> str:
     """Hand the report to each logger that can take it.
 
@@ -46,7 +46,7 @@ def push(
         late: Told when the loggers took longer than they are given; what is under way goes on in its thread.
         finished: The run came to its own end. One that did not gives no files, and waits for nothing else for long.
         folder: Of the run, for the command that proves a fix; None: not known.
-        compared: Compares with the baseline, if there is one; called where the comparison is shown.
+        comparison: With the baseline, if there is one; shown by a run that came to its own end.
 
     Returns:
         Log folder of the first TensorBoard logger, or an empty string.
@@ -58,7 +58,7 @@ def push(
         ):
             late(f"the loggers did not accept the final numbers within {INTERRUPTED_TIMEOUT_S:g} s")
     else:
-        _show(report, loggers, step, guard, shown, folder, compared)
+        _show(report, loggers, step, guard, shown, folder, comparison)
         keepers = [(logger, keep) for logger in loggers if (keep := attachments.keeper(logger)) is not None]
         if keepers and not _run_with_timeout(ATTACH_TIMEOUT_S, lambda: _attach(report, keepers, write_files, guard)):
             late(f"the loggers did not accept the report's files within {ATTACH_TIMEOUT_S:g} s")
@@ -72,7 +72,7 @@ def _show(
     guard: Callable[[object], AbstractContextManager[object]],
     shown: list[str],
     folder: Path | None,
-    compared: Callable[[], Comparison | None] | None,
+    comparison: Comparison | None,
 ) -> None:
     """Numbers, text and panels; the log folders of the loggers that took the text go to ``shown``."""
     numbers = final_scalars(report)
@@ -89,7 +89,7 @@ def _show(
         with guard(logger):
             show(attachments.PANEL, _first_page(report, folder), step)
         with guard(logger):
-            if compared is not None and (comparison := compared()) is not None:
+            if comparison is not None:
                 show(attachments.COMPARISON_PANEL, _compared_page(comparison), step)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -14,8 +14,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import sample_journals
 import sample_report
 
+from lightning_gpuprof import pipeline
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.comparison import THIS_RUN, Comparison
@@ -116,7 +118,7 @@ class Given:
         files: bool = True,
         finished: bool = True,
         full: bool = False,
-        compared: Callable[[], Comparison | None] = lambda: None,
+        comparison: Comparison | None = None,
     ) -> None:
         self.told: list[str] = []
         self.late: list[str] = []
@@ -133,7 +135,7 @@ class Given:
             late=self.late.append,
             finished=finished,
             folder=Path("runs/digits/version_0/gpuprof"),
-            compared=compared,
+            comparison=comparison,
         )
 
     @contextmanager
@@ -186,7 +188,7 @@ def test_weights_and_biases_shows_the_comparison_with_the_baseline(monkeypatch: 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Html=Html))
     report, wandb = sample_report.full_report(), WandbLogger()
     comparison = compare(report, report, before_name="runs/base", after_name=THIS_RUN)
-    given = Given(wandb, report=report, compared=lambda: comparison)
+    given = Given(wandb, report=report, comparison=comparison)
     assert given.told == []
     shown = {panel: page for _, (pages, _) in wandb.calls[1:3] for panel, page in pages.items()}
     assert set(shown) == {attachments.PANEL, attachments.COMPARISON_PANEL}
@@ -196,15 +198,41 @@ def test_weights_and_biases_shows_the_comparison_with_the_baseline(monkeypatch: 
     assert len(page) < 100_000
 
 
-def test_a_baseline_that_cannot_be_read_costs_its_panel_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compared() -> Comparison:
-        raise ReportError("no report there")
+@pytest.mark.parametrize(("error", "told"), [(ReportError("no report"), []), (TypeError("ours"), ["baseline: ours"])])
+def test_a_baseline_that_cannot_be_compared_costs_its_panel_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, told: list[str]
+) -> None:
+    """A logger that shows it is not switched off; what is wrong with the baseline itself is said at the end."""
 
+    def compared(*_: object) -> Comparison:
+        raise error
+
+    monkeypatch.setattr(pipeline, "_with_baseline", compared)
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Html=Html))
-    wandb, other = WandbLogger(), Other()
-    given = Given(wandb, other, compared=compared)
-    assert given.told == ["WandbLogger: no report there"]
-    assert attachments.PANEL in wandb.calls[1][1][0]
+    first, second, other, failed = WandbLogger(), WandbLogger(), Other(), list[str]()
+
+    @contextmanager
+    def fence(part: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            failed.append(f"{part}: {error}")
+
+    sample_journals.write_journal(tmp_path / "rank0.jsonl", 60)
+    pipeline.push_to_loggers(
+        tmp_path,
+        kinds=[],
+        notices=(),
+        trainer_loggers=[first, other, second],
+        step=41,
+        fence=fence,
+        late=failed.append,
+        finished=True,
+        baseline="base",
+    )
+    assert failed == told
+    for wandb in (first, second):
+        assert [panel for name, (page, _) in wandb.calls[1:2] for panel in page] == [attachments.PANEL]
     assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
 
 
