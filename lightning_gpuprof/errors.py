@@ -97,7 +97,7 @@ def note_unknown_arguments(what: str, known: Collection[str]) -> None:
 def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[], None]) -> Callable[[], None]:
     """Let LightningCLI end with our lines alone where it refuses an argument of a class that does not exist.
 
-    What else it refuses, it says itself, as it does with ``GPUPROF_DEBUG=1``.
+    What else it refuses, it says itself, as it does with ``GPUPROF_DEBUG=1`` and ``JSONARGPARSE_DEBUG``.
 
     Args:
         what: As of :func:`note_unknown_arguments`.
@@ -113,8 +113,10 @@ def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[
         return lambda: None
 
     def error(self: Any, message: str, *args: object, **kwargs: object) -> object:
-        wrong = [words for name, words in _unknown_arguments(what, known) if name in message]
-        if wrong and getattr(self, "exit_on_error", False):
+        wrong: list[str] = []
+        with suppress(Exception):  # whatever is in the files: then the parser's own error is the answer
+            wrong += [words for name, words in _unknown_arguments(what, known) if name in message]
+        if wrong and getattr(self, "exit_on_error", False) and "JSONARGPARSE_DEBUG" not in os.environ:
             print(*wrong[:_MAX_WRONG], _IN_CONFIGURATION, sep="\n", file=sys.stderr)
             told()
             sys.exit(2)
@@ -153,7 +155,7 @@ def _arguments_in(read: object, what: str, groups: Collection[str]) -> Iterator[
                 yield str(name)
                 if name in groups and isinstance(value, dict):
                     options = value.get("init_args") if "class_path" in value else value
-                    yield from (f"{name}.{option}" for option in options or ())
+                    yield from (f"{name}.{option}" for option in (options if isinstance(options, dict) else ()))
     if isinstance(read, dict | list):
         for inner in read.values() if isinstance(read, dict) else read:
             yield from _arguments_in(inner, what, groups)

@@ -107,6 +107,39 @@ def test_with_debugging_the_parser_speaks_as_well_and_the_name_comes_last(tmp_pa
     assert any(line.startswith("usage:") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("line", "environment"),
+    [
+        ("trace: {class_path: lightning_gpuprof.TraceConfig, init_args: 5}", {}),
+        ("windws: [200]", {"JSONARGPARSE_DEBUG": "true"}),
+    ],
+)
+def test_the_parser_s_own_error_is_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    environment: dict[str, str],
+) -> None:
+    """Of options that are none, and for who debugs the parser."""
+    import jsonargparse
+    import yaml  # noqa: F401 - it is looked for
+
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["train", str(config_of(tmp_path, line))])
+    restore = answer_before_the_parser("GpuProfiler", ["trace", "trace.active"], lambda: None)
+    with pytest.raises(
+        jsonargparse.ArgumentError if environment else SystemExit, match="windws" if environment else "2"
+    ):
+        jsonargparse.ArgumentParser(exit_on_error=True).error("windws, init_args")
+    restore()
+    said = capsys.readouterr().err
+    assert "gpuprof:" not in said
+    assert environment or "error: windws, init_args" in said
+    note_unknown_arguments("GpuProfiler", ["trace", "trace.active"])  # at the end of the program: it must not fail
+
+
 @pytest.mark.parametrize("message", ["max_epochs: must be a number", "warmups of another class"])
 def test_what_else_is_wrong_is_said_by_the_parser_itself(
     tmp_path: Path, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
