@@ -97,6 +97,8 @@ def run_names(comparison: Comparison) -> tuple[str, str]:
         sides = [side[:-1] for side in sides]
     while all(len(side) > 1 for side in sides) and sides[0][0] == sides[1][0]:
         sides = [side[1:] for side in sides]
+    if sides[0] == sides[1] or not all(sides):
+        return plain.visible(comparison.before), plain.visible(comparison.after)
     before, after = (plain.visible(str(Path(*side))) for side in sides)
     return before, after
 
@@ -203,7 +205,7 @@ def _facts(comparison: Comparison, times: StepTimes | None) -> list[tuple[str, s
     rows: list[tuple[str, str]] = []
     if times is None and (measured := _step_times(comparison)) is not None:
         both = f"{amount(measured.before_ms)} -> {amount(measured.after_ms)} ms"
-        rows.append(("measured", f"{measured.name} {both}, which proves nothing"))
+        rows.append(("measured", f"{measured.name} {both}, not comparable"))
     if _asked(comparison):
         judged = [row for row in comparison.judged if row.measure in comparison.metrics]
         rows += [(row.outcome or "not judged", comparison_tables.change_words(row)) for row in judged[:3]]
