@@ -1,5 +1,8 @@
 """Metrics from built journals, where every number is known."""
 
+import dataclasses
+
+import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal
@@ -9,6 +12,7 @@ from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal
 from lightning_gpuprof.model.journal import LAST_OF_EPOCH, PROFILED, Notice, Sample, Segment, Slot
 from lightning_gpuprof.model.memory import Memory
+from lightning_gpuprof.model.missing import MissingSignal
 
 
 def test_parts_and_shares_are_those_that_were_built() -> None:
@@ -389,3 +393,10 @@ def test_phases_of_an_ordinary_step_sum_to_it_where_their_medians_do_not() -> No
     assert sum(row.median_ms or 0.0 for row in m.phases) < 0.8 * m.period_ms
     assert sum(row.ordinary_ms or 0.0 for row in m.phases) == pytest.approx(m.period_ms)
     assert all(row.ordinary_ms is None for row in build(journal(n=3)).phases)
+
+
+def test_a_run_without_a_step_has_no_cost_per_step() -> None:
+    m = build(journal(n=3))
+    none = dataclasses.replace(m, steps=msgspec.structs.replace(m.steps, count=0))
+    with pytest.raises(MissingSignal, match="0 steps were run"):
+        none.run_cost(1.0)
