@@ -26,10 +26,10 @@ from lightning_gpuprof.model.finding import (
     Finding,
     Gain,
     Severity,
-    severity,
     speedup,
     worthwhile,
 )
+from lightning_gpuprof.model.finding import severity as severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics, Share
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
@@ -286,17 +286,6 @@ class FamilyRule(BaseRule, ABC, Generic[Signal]):
             MissingSignal: What the rule needs beside it was not measured.
             NotApplicable: It cannot be in this run.
         """
-
-
-def outside_severity(metrics: Metrics, ratio: float) -> Severity:
-    """Severity of what takes this share of the run outside its steps; few steps warn if most of the run is there.
-
-    Args:
-        metrics: Metrics of the run.
-        ratio: Share of the run, 0 to 1.
-    """
-    least = MIN_STEPS if metrics.is_mostly_outside else 0
-    return severity(ratio, max(least, metrics.steps.steady_count))
 
 
 def worthwhile_evidence(name: str, cost: Cost) -> Evidence:
