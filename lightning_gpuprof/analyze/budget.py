@@ -10,7 +10,6 @@ import numpy as np
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.journal import Ints, Journal
-from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.journal import Slot
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, Part, Phase, SegmentKind, Stage, parts_of
@@ -71,7 +70,7 @@ def phase_rows(
     """
     totals = {phase: int(phases[phase].sum()) for phase in PHASES}
     whole = sum(totals.values())
-    ordinary_ms = _ordinary_ms({phase: phases[phase][steady] / 1e6 for phase in PHASES})
+    ordinary_ms = _ordinary_ms(phases, steady)
     rows = []
     for phase in PHASES:
         chosen = phases[phase][steady] / 1e6
@@ -92,19 +91,24 @@ def phase_rows(
     return tuple(rows)
 
 
-def _ordinary_ms(phases: Mapping[Phase, Floats]) -> dict[Phase, float]:
+def _ordinary_ms(phases: Mapping[Phase, Ints], steady: Mask) -> dict[Phase, float]:
     """The phases of an ordinary step, which sum to the median step time; empty if no step is steady.
 
     Args:
-        phases: Exclusive time in ms of the steady steps.
+        phases: Exclusive time in ns.
+        steady: Which steps.
     """
-    steps = np.sum(list(phases.values()), axis=0)
+    steps = np.zeros(int(np.count_nonzero(steady)))
     if len(steps) == 0:
         return {}
+    for phase in PHASES:  # one after another: all at once are 200 MB of a million steps
+        steps += phases[phase][steady] / 1e6
     first, median, third = statistics.quantiles(steps, (0.25, 0.5, 0.75))
     middle = (steps >= first) & (steps <= third)
     mean = float(steps[middle].mean())
-    return {phase: float(one[middle].mean()) * median / mean if mean > 0 else 0.0 for phase, one in phases.items()}
+    chosen = np.flatnonzero(steady)[middle]
+    means = ((phase, float((phases[phase][chosen] / 1e6).mean())) for phase in PHASES)
+    return {phase: its * median / mean if mean > 0 else 0.0 for phase, its in means}
 
 
 def callback_rows(journal: Journal, total_s: float) -> tuple[CallbackRow, ...]:

@@ -1,18 +1,20 @@
 """Metrics from built journals, where every number is known."""
 
 import dataclasses
+import tracemalloc
 
 import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, ints, journal
 
+from lightning_gpuprof.analyze import budget, statistics
 from lightning_gpuprof.analyze import metrics as analyze_metrics
-from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal
 from lightning_gpuprof.model.journal import LAST_OF_EPOCH, PROFILED, Notice, Sample, Segment, Slot
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.missing import MissingSignal
+from lightning_gpuprof.model.phases import PHASES
 
 
 def test_parts_and_shares_are_those_that_were_built() -> None:
@@ -393,6 +395,21 @@ def test_phases_of_an_ordinary_step_sum_to_it_where_their_medians_do_not() -> No
     assert sum(row.median_ms or 0.0 for row in m.phases) < 0.8 * m.period_ms
     assert sum(row.ordinary_ms or 0.0 for row in m.phases) == pytest.approx(m.period_ms)
     assert all(row.ordinary_ms is None for row in build(journal(n=3)).phases)
+
+
+def test_phases_of_ordinary_steps_are_summed_one_at_a_time() -> None:
+    steps = 20_000
+    phases = {phase: ints(np.arange(steps) * (number + 1)) for number, phase in enumerate(PHASES)}
+    steady = np.ones(steps, bool)
+    tracemalloc.start()
+    try:
+        rows = budget.phase_rows(phases, steady, {}, {})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 10 * phases[PHASES[0]].nbytes
+    means = [float(column[steps // 4 : 3 * steps // 4].mean()) / 1e6 for column in phases.values()]
+    assert [row.ordinary_ms for row in rows] == pytest.approx(means, rel=1e-3)
 
 
 def test_a_run_without_a_step_has_no_cost_per_step() -> None:
