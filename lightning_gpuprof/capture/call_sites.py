@@ -23,7 +23,8 @@ from lightning_gpuprof.model.journal import CALLS, CallSites
 
 _PUBLISH_EVERY_NS = 10_000_000_000
 _EARLY_NS = 1_000_000_000
-"""In the first second looks come twice as often, so that a fit of a second has enough of them."""
+"""In the first second the interpreter is asked twice as often, so that a fit of a second has enough answers; looks are
+not more, because each stands for the same time."""
 MAX_DEPTH = 12
 """Frames of a stack that are kept, the innermost: recursion has no end."""
 _MAX_PAUSE_S = 0.02
@@ -167,6 +168,7 @@ class CallSiteSampler:
         self._others: OtherThreads | None = None
         self._delay_file = ""
         self._first_ns: int | None = None
+        self._looked = False
         self._handed_over_ns = 0
 
     def open(self) -> None:
@@ -177,13 +179,15 @@ class CallSiteSampler:
         self._delay_file = f"/proc/self/task/{threading.get_native_id()}/schedstat"
 
     def sample(self, t_ns: int) -> Sequence[CallSites]:
-        """Look once; every 10 s hand over the counts since the record before."""
+        """Ask and look once, early on look every other time; every 10 s hand over the counts since then."""
         if self._first_ns is None:
             self._first_ns = self._handed_over_ns = t_ns
-        mean_s = self._mean_interval_s * (0.5 if t_ns - self._first_ns < _EARLY_NS else 1.0)
-        self.interval_s = mean_s * self._random.uniform(0.5, 1.5)
+        early = t_ns - self._first_ns < _EARLY_NS
+        self.interval_s = self._mean_interval_s * (0.5 if early else 1.0) * self._random.uniform(0.5, 1.5)
         self._time_interpreter_lock()
-        self._look(t_ns)
+        self._looked = not (early and self._looked)
+        if self._looked:
+            self._look(t_ns)
         if t_ns - self._handed_over_ns < _PUBLISH_EVERY_NS:
             return ()
         self._handed_over_ns = t_ns

@@ -85,8 +85,8 @@ def user_code(cwd: Path) -> UserCode:
 def looks(thread: int, code: UserCode, times: int = 1, slot: int = 3) -> dict[int, dict[str, int]]:
     sampler = CallSiteSampler(thread, lambda: slot, user_code=code)
     sampler.open()
-    for _ in range(times):
-        assert list(sampler.sample(0)) == []
+    for second in range(times):
+        assert list(sampler.sample(second * SECOND)) == []
     records = list(sampler.close())
     return records[0].counts if records else {}
 
@@ -181,8 +181,8 @@ def test_looks_are_counted_per_slot(blocked: Start, tmp_path: Path) -> None:
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
     slots = iter([1, 1, 2, 2, 1, 1])  # each look asks before and after
     sampler = CallSiteSampler(thread, lambda: next(slots), user_code=user_code(tmp_path))
-    for _ in range(3):
-        sampler.sample(0)
+    for second in range(3):
+        sampler.sample(second * SECOND)
     (record,) = sampler.close()
     assert record.counts == {1: {"train.py:2 training_step": 2}, 2: {"train.py:2 training_step": 1}}
     assert record.looks == {1: 2, 2: 1}
@@ -215,10 +215,11 @@ def test_records_hold_the_looks_since_the_one_before_and_sum_to_all(blocked: Sta
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
     sampler = CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path))
     records: list[CallSites] = []
-    for tenth in range(250):
-        records += sampler.sample(tenth * SECOND // 10)
+    for at in (*range(20), *range(20, 500, 2)):  # twentieths of a second, as they come
+        records += sampler.sample(at * SECOND // 20)
     records += sampler.close()
     assert len(records) == 3
+    # each stands for a tenth of a second, in the first one, too
     assert sum(record.counts[1]["train.py:2 training_step"] for record in records) == 250
     assert list(sampler.close()) == []
 
