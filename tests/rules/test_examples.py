@@ -20,7 +20,7 @@ from words import IN_FINDINGS, unwanted
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.pipeline import report_of
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal
+from lightning_gpuprof.rules.base import BaseRule, MissingSignal, NotApplicable
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.examples import Example
 
@@ -28,6 +28,9 @@ RULES = cast(list[BaseRule], list(discover(entry_points=()).rules))
 
 ALWAYS_JUDGED = {"graph-breaks"}
 """Without a compiled model there is nothing to judge, and of one all is known."""
+
+IMPOSSIBLE = ("the model runs on the CPU", "a single rank hardly uses the links")
+"""Why a rule has nothing to judge in a run; every other reason is a signal that is missing."""
 
 
 def run_of(example: Example) -> Metrics:
@@ -59,6 +62,8 @@ def judge(rule: Any, example: Example, metrics: Metrics) -> None:
     if example.outcome == "not evaluated":
         with pytest.raises(MissingSignal) as missing:
             rule.check(metrics)
+        impossible = any(words in missing.value.why for words in IMPOSSIBLE)
+        assert type(missing.value) is (NotApplicable if impossible else MissingSignal)
         assert example.says in missing.value.why
         return
     found = rule.check(metrics)
@@ -71,6 +76,10 @@ def judge(rule: Any, example: Example, metrics: Metrics) -> None:
         assert not example.lacks or example.lacks not in text
         if example.saves_ms is not None:
             assert found.gain.saved_ms_per_step == pytest.approx(example.saves_ms, rel=0.02)
+
+
+def test_more_examples_are_of_rules_that_are_there() -> None:
+    assert set(MORE) <= {rule.id for rule in RULES}
 
 
 def test_a_rule_judges_its_examples_as_they_say(runs: Runs) -> None:
