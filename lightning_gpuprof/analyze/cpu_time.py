@@ -62,7 +62,7 @@ class SampledSteps:
         return float(np.median(self.delay_ns / np.maximum(self.period_ns, 1)))
 
     def delay(self) -> Share | None:
-        """The same with its lower bound."""
+        """The same with its lower bound. None: not known, or too few steps."""
         return None if self.delay_ns is None or self.few else self.share(self.delay_ns)
 
     @cached_property
@@ -71,7 +71,7 @@ class SampledSteps:
         return statistics.median(self.journal.steps.period_ns[self._steady])
 
     def share(self, part_ns: Ints) -> Share | None:
-        """Share of a part in these steps, in ms of the step time of all steady ones."""
+        """Share of a part in these steps, in ms of the step time of all steady ones. None: too few steps."""
         return statistics.share(part_ns, self.period_ns, ordinary_ns=self.ordinary_ns)
 
 

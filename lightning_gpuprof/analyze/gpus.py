@@ -37,7 +37,10 @@ def gpus(metrics: Metrics) -> tuple[Gpu, ...]:
 
 
 def copies_to_device_ms(metrics: Metrics) -> float | None:
-    """Time of a step's copies to the device, whether or not kernels ran beside them: the median of all windows."""
+    """Time of a step's copies to the device, whether or not kernels ran beside them: the median of all windows.
+
+    None: no window has their times.
+    """
     found = sorted(copied for window in metrics.windows if (copied := _copies_ms(window)) is not None)
     return found[len(found) // 2] if found else None
 

@@ -85,7 +85,7 @@ class UserCode:
         return next(self._sites(frame), None)
 
     def stack_of(self, frame: FrameType | None) -> str | None:
-        """The innermost dozen of them, joined by :data:`CALLS`, the caller first."""
+        """The innermost dozen of them, joined by :data:`CALLS`, the caller first. None: no frame is the user's."""
         found = list(itertools.islice(self._sites(frame), MAX_DEPTH))
         return CALLS.join(reversed(found)) or None
 

@@ -81,7 +81,7 @@ class CudaProfilerTracer:
         """Steps are told apart by their NVTX ranges."""
 
     def stop(self, keep: bool) -> Future[Path] | None:
-        """Have the tool stop; it keeps what it has, and there is no file of ours.
+        """Have the tool stop; it keeps what it has, and there is no file of ours. Hence None.
 
         Raises:
             RuntimeError: CUDA refuses.

@@ -51,7 +51,7 @@ class SharedPlan:
         """Pass on what was wished for, and see what is planned; called with the steps that ended since the last call.
 
         Returns:
-            First step and reason of a window that was planned since the last call.
+            First step and reason of a window that was planned since the last call; None: nothing new is planned.
         """
         if steps:
             first, self._last = steps[0], steps[-1]

@@ -179,7 +179,7 @@ class TorchTracer:
         self._enter_step(batch)
 
     def stop(self, keep: bool) -> Future[Path] | None:
-        """End the trace and write it if it is kept; nothing if there is none.
+        """End the trace and write it if it is kept; nothing if there is none. None: there is no file.
 
         What fails on the way may be called again.
 

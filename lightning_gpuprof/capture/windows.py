@@ -45,7 +45,10 @@ class Tracer(Protocol):
         """A step of an open window has ended, the one of this batch begins."""
 
     def stop(self, keep: bool) -> Future[Path] | None:
-        """End; returns the trace's file if it is kept, once it is there, or the ``OSError`` why it will never be."""
+        """End; returns the trace's file if it is kept, once it is there, or the ``OSError`` why it will never be.
+
+        None: it is not kept.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

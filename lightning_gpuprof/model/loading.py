@@ -329,7 +329,10 @@ class Loading:
 
     @property
     def better_plan(self) -> WorkerPlan | None:
-        """The plan, if it has more workers than now, the device idles meanwhile, and its gain is worthwhile."""
+        """The plan, if it has more workers than now, the device idles meanwhile, and its gain is worthwhile.
+
+        Otherwise None.
+        """
         if self.is_free or self.has_model:
             return None
         plan = self.plan

@@ -163,7 +163,7 @@ class BaseRule:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "id" in vars(cls):
+        if "id" in vars(cls) and "__dataclass_fields__" not in vars(cls):  # else the copy that slots=True makes
             cls.__doc__ = cls.__doc__ or sys.modules[cls.__module__].__doc__
             dataclasses.dataclass(frozen=True, kw_only=True)(cls)
             cls.sources = {name: source_of(cls, name) for name in vars(cls)["__dataclass_fields__"]}
@@ -261,7 +261,7 @@ class FamilyRule(BaseRule, ABC, Generic[Signal]):
     """A rule of a family whose rules judge the same signal."""
 
     def check(self, metrics: Metrics) -> Finding | None:
-        """Judge what the family looks at."""
+        """Judge what the family looks at. None: nothing is found."""
         found = self.look(metrics)
         return None if found is None else self.judge(metrics, found)
 
@@ -276,7 +276,7 @@ class FamilyRule(BaseRule, ABC, Generic[Signal]):
 
     @abstractmethod
     def judge(self, metrics: Metrics, found: Signal) -> Finding | None:
-        """Judge it.
+        """Judge it. None: nothing is found.
 
         Args:
             metrics: The run.

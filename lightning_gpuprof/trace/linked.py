@@ -182,7 +182,7 @@ class LinkedTrace:
 
     @cached_property
     def main_thread(self) -> int | None:
-        """The thread of the training loop.
+        """The thread of the training loop. None: the trace does not show it.
 
         The one with the steps, unless it does nothing else; else, of those that launch work, the one with most named
         ranges, as the threads of autograd have few, but for those of collectives; else the one with most operators,

@@ -67,13 +67,13 @@ class About:
 
     @property
     def rank(self) -> int | None:
-        """The rank of the process in its job."""
+        """The rank of the process in its job. None: the trace has none."""
         rank = self.distributed.get("rank")
         return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
 
     @property
     def world_size(self) -> int | None:
-        """Ranks of the job."""
+        """Ranks of the job. None: the trace has none."""
         size = self.distributed.get("world_size")
         return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None
 

@@ -54,7 +54,7 @@ class Ended:
 
     @property
     def differs(self) -> Differs | None:
-        """That it has other settings than the run whose advice was to be tried."""
+        """That it has other settings than the run whose advice was to be tried. None: it has the same."""
         return next((event for event in self.events if isinstance(event, Differs)), None)
 
     @property

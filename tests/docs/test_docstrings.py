@@ -1,4 +1,7 @@
-"""Docstrings of public functions: what several arguments are, and what is raised. ruff holds the names (D417)."""
+"""Docstrings of public functions: what several arguments are, what is raised, and what a None means.
+
+ruff holds the names of arguments (D417).
+"""
 
 import ast
 from collections.abc import Iterator
@@ -18,8 +21,9 @@ def is_rule(node: ast.ClassDef) -> bool:
 
 
 def missing_sections(body: list[ast.stmt], within: str = "") -> Iterator[str]:
-    """Public functions without ``Args:`` for two or more arguments, or without ``Raises:`` for their own ``raise``;
-    and what has no docstring at all, as ruff lets it pass in the folders of rules.
+    """Public functions without ``Args:`` for two or more arguments, without ``Raises:`` for their own ``raise``, or
+    without a word on the None that they may return; and what has no docstring at all, as ruff lets it pass in the
+    folders of rules.
     """
     for node in body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not is_rule(node):
@@ -36,6 +40,9 @@ def missing_sections(body: list[ast.stmt], within: str = "") -> Iterator[str]:
             raises = any(isinstance(one, ast.Raise) and one.exc is not None for one in ast.walk(node))
             if raises and "Raises" not in docstring:
                 yield f"{within}{node.name}: Raises"
+            may_be_none = node.returns is not None and ast.unparse(node.returns).endswith("| None")
+            if may_be_none and docstring and "None" not in docstring:
+                yield f"{within}{node.name}: when it is None"
 
 
 @pytest.mark.parametrize("room", sorted({path.relative_to(PACKAGE).parts[0] for path in MODULES}))
@@ -54,6 +61,13 @@ def test_a_function_without_them_is_found() -> None:
     text = (
         "class A:\n  def e(self): pass\n"
         f'  def f(self, a, b):\n    """Do."""\n  def g(self, a):\n    """Do."""\n    raise ValueError\n'
-        f"def h(a, *, b):\n    {said}"
+        f"def h(a, *, b):\n    {said}\n"
+        'def i() -> int | None:\n    """Number of steps."""\n'
+        'def j() -> int | None:\n    """Number of steps; None: not known."""'
     )
-    assert list(missing_sections(ast.parse(text).body)) == ["A.e: what it does", "A.f: Args", "A.g: Raises"]
+    assert list(missing_sections(ast.parse(text).body)) == [
+        "A.e: what it does",
+        "A.f: Args",
+        "A.g: Raises",
+        "i: when it is None",
+    ]

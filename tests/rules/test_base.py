@@ -13,7 +13,8 @@ from findings_builder import gain
 from metrics_builder import build, distribution, replace
 
 from lightning_gpuprof.model.cost import Cost
-from lightning_gpuprof.model.finding import Evidence
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Wall
 from lightning_gpuprof.rules.base import (
     BaseRule,
@@ -24,6 +25,8 @@ from lightning_gpuprof.rules.base import (
     worthwhile,
 )
 from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.rules.pages import page
+from lightning_gpuprof.rules.thresholds import with_thresholds
 
 
 @pytest.mark.parametrize(
@@ -132,17 +135,27 @@ def test_evidence_has_limit_and_source_of_its_threshold() -> None:
         rule.evidence("least_rato", 0.1, "share")
 
 
-def test_a_rule_may_be_decorated_by_hand_as_well() -> None:
-    @dataclass(frozen=True, kw_only=True)
+@pytest.mark.parametrize("slots", [False, True])
+def test_a_rule_may_be_decorated_by_hand_as_well(slots: bool) -> None:
+    @dataclass(frozen=True, kw_only=True, slots=slots)
     class Decorated(BaseRule):
+        """A rule of another package."""
+
         id = "decorated"
         least_ratio: float = threshold(0.05, source="somebody")
+
+        def check(self, metrics: Metrics) -> Finding | None:
+            return None
 
     rule = Decorated(least_ratio=0.1)
     assert rule.evidence("least_ratio", 0.2, "share") == Evidence(
         name="share", value=0.2, unit="ratio", limit=0.1, source="somebody"
     )
     assert rule == Decorated(least_ratio=0.1) != Decorated()
+    assert with_thresholds([Decorated()], {"decorated": {"least_ratio": 0.1}}) == (rule,)
+    assert "`least_ratio` 0.1 (somebody)" in page(rule)
+    with pytest.raises(FrozenInstanceError):
+        rule.least_ratio = 0.5  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("rule", [Example(), *discover().rules], ids=lambda rule: rule.id)

@@ -29,7 +29,8 @@ class Place:
 def first_call(owner: type, method: str, name: str) -> Place | None:
     """The first call by its name in a method, or else in another one of the same class.
 
-    Compiled code says which names it uses, so that only the lines of the call itself are read.
+    Compiled code says which names it uses, so that only the lines of the call itself are read. None: the class has no
+    such call.
 
     Args:
         owner: The class; those that it derives from are searched, too, but not Lightning's.

@@ -113,7 +113,7 @@ def count_without_gradients(module: Owner, optimizers: Iterable[Any]) -> HeldCou
 
 
 def gradient_finder(module: Owner) -> Callable[[], torch.nn.Parameter | None] | None:
-    """How to find a parameter that has a gradient now; on the main thread only.
+    """How to find a parameter that has a gradient now; on the main thread only. None: no parameter has one.
 
     By its name: torch does not exchange tensors that somebody holds a weak reference to.
     """

@@ -131,7 +131,7 @@ class Source:
         return next((outer for outer in self.outer(node) if isinstance(outer, SCOPES)), self.tree)
 
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
-        """The class whose method a node is in."""
+        """The class whose method a node is in. None: it is in no class."""
         return next((outer for outer in self.outer(node) if isinstance(outer, ast.ClassDef)), None)
 
     def statement_of(self, node: ast.AST) -> ast.stmt:

@@ -68,7 +68,7 @@ class GpuRule(BaseRule, ABC):
 
     @abstractmethod
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        """Judge one GPU.
+        """Judge one GPU. None: nothing is found.
 
         Args:
             metrics: The run.

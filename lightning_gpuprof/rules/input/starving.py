@@ -24,7 +24,7 @@ class StarvingRule(FamilyRule[Starving], ABC):
     """Certain share of the wait from which it speaks; a threshold of each rule."""
 
     def look(self, metrics: Metrics) -> Starving | None:
-        """How steps wait for the making of batches, if they do."""
+        """How steps wait for the making of batches, if they do. Otherwise None."""
         found = measured(metrics.starving)
         if found is None or found.state.certain_ratio < self.least_ratio:
             return None

@@ -28,7 +28,7 @@ class KernelRule(FamilyRule[DeviceRun], ABC):
     """Share of the step from which it speaks; a threshold of most."""
 
     def look(self, metrics: Metrics) -> DeviceRun | None:
-        """The kernels of all windows, if they set the pace."""
+        """The kernels of all windows, if they set the pace. Otherwise None."""
         run = measured(metrics.device_run)
         if run is None:
             return None

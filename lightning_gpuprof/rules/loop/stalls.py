@@ -48,7 +48,7 @@ class StallRule(FamilyRule[Stall]):
     """How many times less often it may happen at most; likewise."""
 
     def look(self, metrics: Metrics) -> Stall | None:
-        """The part over the whole fit, if it takes enough of it."""
+        """The part over the whole fit, if it takes enough of it. Otherwise None."""
         total_s, part = metrics.run_s, self.part(metrics)
         require_possible(f"the time of {self.name}", part.total_s)
         ratio = part.total_s / total_s

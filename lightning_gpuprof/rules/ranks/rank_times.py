@@ -41,7 +41,7 @@ def lost_by_waiting(metrics: Metrics, share: Share, steps: int) -> Cost:
 
 
 def waiting_evidence(metrics: Metrics) -> Evidence | None:
-    """How long the device can wait for another rank, if that is known."""
+    """How long the device can wait for another rank, if that is known. Otherwise None."""
     most, name = most_waiting_ratio(metrics), "device idle or only communicating, share of the step"
     return None if most is None else Evidence(name=name, value=most, unit="ratio")
 

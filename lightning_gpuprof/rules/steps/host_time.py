@@ -32,7 +32,7 @@ class PhaseRule(FamilyRule[Cost]):
         return metrics.share_of(self.phase)
 
     def look(self, metrics: Metrics) -> Cost | None:
-        """The part, if it costs enough."""
+        """The part, if it costs enough. Otherwise None."""
         step_ms, share = metrics.step_ms, self.part(metrics)
         if share is None:
             return None

@@ -29,7 +29,7 @@ class WaitRule(StepRule, ABC):
     """Share of the step time that their cost has to reach for certain; likewise."""
 
     def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
-        """Judge the waits of the cause.
+        """Judge the waits of the cause. None: they cost too little.
 
         Args:
             metrics: The run.
@@ -69,7 +69,7 @@ class WaitRule(StepRule, ABC):
         """
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
-        """The advice as data.
+        """The advice as data. None: it needs a human.
 
         Args:
             metrics: Metrics of the run.
@@ -86,14 +86,14 @@ class WaitRule(StepRule, ABC):
         return 1.0
 
     def beside(self, metrics: Metrics) -> Evidence | None:
-        """Further evidence."""
+        """Further evidence. None: there is none."""
         return None
 
 
 def costly_waits(
     step: ExplainedStep, cause: WaitCause, *, least_per_step: float, least_ratio: float
 ) -> HostWaits | None:
-    """The waits of one cause, if they are worth a finding.
+    """The waits of one cause, if they are worth a finding. Otherwise None.
 
     Args:
         step: The device's step.

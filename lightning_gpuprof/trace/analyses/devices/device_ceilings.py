@@ -26,22 +26,25 @@ class Ceilings:
     measured_bytes_per_s: float | None = None
 
     def flops_per_s(self, dtype: str | None) -> float | None:
-        """What operators are held against: what was measured, else the data sheet."""
+        """What operators are held against: what was measured, else the data sheet. None: neither is known."""
         return self.measured_flops_per_s.get(dtype or "") or self.peak_flops_per_s.get(dtype or "")
 
     @property
     def bytes_per_s(self) -> float | None:
-        """The same of the memory."""
+        """The same of the memory. None: neither is known."""
         return self.measured_bytes_per_s or self.peak_bytes_per_s
 
     def possible_flops_per_s(self, dtype: str | None) -> float | None:
-        """The larger of both: what is faster cannot be; a measurement may miss the fastest kernel."""
+        """The larger of both: what is faster cannot be; a measurement may miss the fastest kernel.
+
+        None: neither is known.
+        """
         rates = (self.measured_flops_per_s.get(dtype or ""), self.peak_flops_per_s.get(dtype or ""))
         return max(filter(None, rates), default=None)
 
     @property
     def possible_bytes_per_s(self) -> float | None:
-        """The same of the memory."""
+        """The same of the memory. None: neither is known."""
         return max(filter(None, (self.measured_bytes_per_s, self.peak_bytes_per_s)), default=None)
 
 

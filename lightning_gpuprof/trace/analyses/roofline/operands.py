@@ -88,7 +88,10 @@ class Operands:
         return DTYPES.get(self.type_name(position))
 
     def bytes_of(self, position: int) -> int | None:
-        """Bytes of a tensor; 0 for an argument that is none (an optional one left out, a number)."""
+        """Bytes of a tensor; 0 for an argument that is none (an optional one left out, a number).
+
+        None: types were not recorded.
+        """
         if not self.types:
             return None
         return prod(self.shape(position)) * ELEMENT_BYTES[self.type_name(position)] if self.is_tensor(position) else 0
