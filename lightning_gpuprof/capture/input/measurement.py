@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from lightning_gpuprof.capture.conditions.loader_facts import flattened
 from lightning_gpuprof.capture.input import torch_private
 from lightning_gpuprof.capture.input.order import find_order_source
+from lightning_gpuprof.capture.input.padding import Looks
 from lightning_gpuprof.capture.input.probe import Probe
 from lightning_gpuprof.capture.input.sampler import InputSampler, LiveIterator, queue_length
 from lightning_gpuprof.capture.input.slots import SlotWriter
@@ -35,7 +36,7 @@ class InputMeasurement:
     on_failure: Callable[[Exception], None]
     """Told of a failure of ours; nothing is measured then."""
     notice: Callable[[str], None]
-    """Told in a sentence why nothing is measured."""
+    """Told in a sentence why nothing, or some of it, is not measured."""
 
     def __post_init__(self) -> None:
         self.iterators: list[LiveIterator] = []
@@ -43,6 +44,8 @@ class InputMeasurement:
         self._undo: Callable[[], None] | None = None
         self._own: list[torch_private.OwnFetcher | torch_private.TimedOrder] = []
         """Those at work in this process; of earlier iterators nothing is kept."""
+        self._looks: dict[int, Looks] = {}
+        """By the number of the loader."""
         self._loop: Any = None
         """Torch's worker loop, while ours is in its place."""
         self._next: LiveIterator | None = None
@@ -112,6 +115,10 @@ class InputMeasurement:
             self.end()
         finally:
             self.on_failure(error)
+
+    def _failed_look(self, error: Exception) -> None:
+        """Most likely in code of the user's: nothing else ends with it."""
+        self.notice(f"the padding of batches is not looked at any more: {type(error).__name__} in a look at one")
 
     def _before_iterator(self, loader: Any) -> None:
         if not self._in_own_thread():
@@ -191,10 +198,11 @@ class InputMeasurement:
             self._own.append(torch_private.OwnFetcher(fetcher, probe))
         makers = torch_private.nested_samplers(iterator)
         if makers and torch_private.uses_torch_sampling(iterator):
-            order = torch_private.TimedOrder(iterator, self._failed)
+            looks = self._looks.setdefault(made.loader, Looks(self._failed_look))
+            order = torch_private.TimedOrder(iterator, looks, self._failed)
             self._own.append(order)
             made.order, made.order_source = order.times_ns, find_order_source(makers)
-            made.rows = order.rows
+            made.rows = looks.rows
         made.ended = torch_private.shutdown_check(iterator)
         self.iterators.append(made)
         self._next = None

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_gpuprof.capture.input.probe import Probe
 
 if TYPE_CHECKING:
-    from lightning_gpuprof.capture.input.padding import Rows
+    from lightning_gpuprof.capture.input.padding import Looks
 
 _REQUIRED = ("dataset", "data_queue", "base_seed", "worker_id")
 MAX_TIMES = 4096
@@ -113,11 +113,12 @@ def uses_torch_sampling(iterator: Any) -> bool:
 class TimedOrder:
     """Times how long an iterator waits for the indices of a batch; its class is exchanged, and given back.
 
-    In each batch, for two looks at the clock and an append cost less than to decide when to leave them out. Of a few
-    batches, less and less often, the padding is looked at when they are handed over: before they go to a device.
+    In each batch, for two looks at the clock and an append cost less than to decide when to leave them out. A few
+    batches are looked at when they are handed over: before they go to a device.
 
     Args:
         iterator: Of a DataLoader. It is not kept alive.
+        looks: Looks at batches of its loader.
         on_failure: Told when a time could not be taken; none is taken any more.
         now: The clock in ns.
     """
@@ -125,21 +126,18 @@ class TimedOrder:
     def __init__(
         self,
         iterator: Any,
+        looks: Looks,
         on_failure: Callable[[Exception], None],
         now: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         base = type(iterator)
         self.times_ns: deque[int] = deque(maxlen=MAX_TIMES)
         """Taken out by another thread; of too many the newest."""
-        self.rows: deque[Rows] = deque(maxlen=MAX_TIMES)
-        """Likewise."""
         self._iterator = weakref.ref(iterator)
         self._base = base
-        note, own_next = self.times_ns.append, base._next_index
-        number, due = 0, 1
+        note, own_next, is_due = self.times_ns.append, base._next_index, looks.is_due
 
         def _next_index(self: Any) -> Any:
-            nonlocal number, due
             begin = -1
             try:
                 begin = now()
@@ -149,9 +147,7 @@ class TimedOrder:
             try:
                 if begin >= 0:
                     note(now() - begin)
-                number += 1
-                if number >= due and looking is not None:
-                    due = number + max(1, number // 2)
+                if looking is not None and is_due():
                     self.__class__ = looking
             except Exception as error:
                 on_failure(error)
@@ -159,7 +155,7 @@ class TimedOrder:
 
         shown = {"__module__": base.__module__, "__doc__": base.__doc__, "__qualname__": base.__qualname__}
         timing = self._timing = type(base.__name__, (base,), {**shown, "_next_index": _next_index})
-        looking = self._looking = self._looking_class(timing, shown, on_failure)
+        looking = self._looking = self._looking_class(timing, shown, looks.look)
         iterator.__class__ = self._timing
 
     @property
@@ -173,23 +169,16 @@ class TimedOrder:
         if iterator is not None and type(iterator) in (self._timing, self._looking):
             iterator.__class__ = self._base
 
-    def _looking_class(
-        self, timing: Any, shown: dict[str, Any], on_failure: Callable[[Exception], None]
-    ) -> type | None:
+    def _looking_class(self, timing: Any, shown: dict[str, Any], look: Callable[[object], None]) -> type | None:
         """Of an iterator that looks at the next batch it hands over, and at no other."""
-        from lightning_gpuprof.capture.input.padding import rows_of
-
-        own_data, note = getattr(timing, "_next_data", None), self.rows.append
+        own_data = getattr(timing, "_next_data", None)
         if own_data is None:
             return None
 
         def _next_data(self: Any) -> Any:
             self.__class__ = timing
             batch = own_data(self)
-            try:
-                note(rows_of(batch))
-            except Exception as error:
-                on_failure(error)
+            look(batch)
             return batch
 
         return type(timing.__name__, (timing,), {**shown, "_next_data": _next_data})

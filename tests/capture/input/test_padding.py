@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import UserDict
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 import torch
 from probed_loaders import Measured
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lightning_gpuprof.capture.input.padding import Rows, rows_of
+from lightning_gpuprof.capture.input.padding import MAX_CELLS, Rows, rows_of
 
 LENGTHS = (20, 30, 25, 22)
 WIDTH = 64
@@ -38,6 +40,9 @@ PADDED: dict[str, Any] = {
     "with targets": {"input_ids": IDS, "labels": tokens(-100)},
     "by its mask": {"position_ids": FULL, "attention_mask": MASK, "input_ids": IDS},
     "by a mask of booleans": {"attention_mask": MASK.bool()},
+    "beside a list of names": {"id": ["a"] * 32, "input_ids": IDS},
+    "beside 33 other columns": {**{f"column {n}": torch.zeros(4) for n in range(33)}, "input_ids": IDS},
+    "many tensors": [IDS] * 100,
 }
 
 
@@ -45,6 +50,35 @@ PADDED: dict[str, Any] = {
 def test_the_real_lengths_of_rows_are_seen(kind: str) -> None:
     found = rows_of(PADDED[kind])
     assert (found.rows, found.width, found.real, found.longest) == (4, WIDTH, sum(LENGTHS), max(LENGTHS))
+
+
+def many_rows(width: int) -> torch.Tensor:
+    """512 rows of which most have 20 to 60 tokens, and one in the middle 200."""
+    rows = torch.zeros(512, width, dtype=torch.long)
+    lengths = np.random.default_rng(0).integers(20, 60, 512)
+    lengths[301] = 200
+    for row, length in zip(rows, lengths, strict=True):
+        row[:length] = torch.arange(1, length + 1)
+    return rows
+
+
+@pytest.mark.parametrize("width", [200, 512])
+@pytest.mark.parametrize("kind", ["tokens", "at the beginning", "by a mask"])
+def test_the_longest_of_all_rows_is_found(kind: str, width: int) -> None:
+    rows = many_rows(width)
+    batch = {"tokens": rows, "at the beginning": rows.flip(1), "by a mask": {"attention_mask": (rows != 0).long()}}
+    found = rows_of(batch[kind])
+    assert (found.width, found.longest) == (width, 200)
+    assert found.real / found.rows == pytest.approx(40, abs=3)
+
+
+@pytest.mark.parametrize("width", [512, 8192, 65_536])
+def test_few_numbers_of_a_large_batch_are_read(width: int) -> None:
+    rows = torch.zeros(64, width, dtype=torch.long)
+    rows[:, : width // 4] = torch.arange(1, width // 4 + 1)
+    found = rows_of(rows)
+    assert found.rows * found.width <= max(MAX_CELLS, width)
+    assert (found.real, found.longest) == (found.rows * width // 4, width // 4)
 
 
 UNPADDED: dict[str, Any] = {
@@ -71,7 +105,7 @@ NO_ROWS: dict[str, Any] = {
     "labels": torch.arange(64),
     "not in host memory": IDS.to("meta"),
     "a number": 3,
-    "many tensors": [IDS] * 100,
+    "lists of numbers": [[1] * 1000] * 1000,
 }
 
 
@@ -107,11 +141,53 @@ def test_few_batches_are_looked_at_and_ever_more_seldom(workers: int) -> None:
     assert found.errors == []
 
 
-def test_a_look_that_fails_costs_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(batch: object) -> Rows:
-        raise ValueError("no look")
+def test_looks_become_rare_over_epochs_too() -> None:
+    with Measured(DataLoader(Rowwise(), batch_size=20)) as found:
+        for _ in range(20):
+            list(found.loaders[0])
+    assert 12 <= found.count("loader0.padding:batch", "looks_count") <= 18
 
-    monkeypatch.setattr("lightning_gpuprof.capture.input.padding.rows_of", fail)
-    with Measured(DataLoader(Rowwise(), batch_size=4)) as found:
-        assert len(list(found.loaders[0])) == 100
-    assert {str(error) for error in found.errors} == {"no look"}
+
+class Endless(IterableDataset[torch.Tensor]):
+    """The same without a length."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter([IDS[n % 4] for n in range(40)])
+
+
+def test_batches_of_an_iterable_dataset_are_looked_at() -> None:
+    with Measured(DataLoader(Endless(), batch_size=4)) as found:
+        list(found.loaders[0])
+    assert found.count("loader0.padding:batch", "looks_count") >= 5
+
+
+class Wrapped:
+    """A batch that fails whatever it is asked for."""
+
+    def __init__(self, rows: list[torch.Tensor]) -> None:
+        self.rows = rows
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError(name)
+
+
+class Closed(dict[str, torch.Tensor]):
+    """A batch that fails as soon as it is looked into."""
+
+    def __init__(self, rows: list[torch.Tensor]) -> None:
+        self["rows"] = torch.stack(rows)
+
+    def items(self) -> NoReturn:
+        raise RuntimeError("closed")
+
+
+@pytest.mark.parametrize("kind", [Wrapped, Closed])
+def test_a_batch_that_cannot_be_looked_into_ends_no_measuring(kind: type) -> None:
+    with Measured(DataLoader(Rowwise(), batch_size=4, collate_fn=kind)) as found:
+        for _ in range(2):
+            assert len(list(found.loaders[0])) == 100
+    assert found.measured_batches() == 200
+    assert found.count("loader0.order:SequentialSampler", "calls_count") == 200
+    assert found.errors == []
+    seen = ["the padding of batches is not looked at any more: RuntimeError in a look at one"]
+    assert found.notices == (seen if kind is Closed else [])
