@@ -457,15 +457,18 @@ def test_the_objects_of_the_first_batch_are_counted() -> None:
     assert first_batch.describe((X, Y))["batch.objects"] == 3
     assert first_batch.describe((X, [(1, 2)] * 100))["batch.objects"] == 303
     assert first_batch.describe((X, [(1, 2)] * 5000))["batch.objects"] == first_batch.MAX_LOOKS
+    assert first_batch.describe([X] * 70 + [1] * 500)["batch.objects"] == 571
+    assert first_batch.describe([[1] * 500]) == {"batch.objects": 502}
 
 
 def test_strange_batches_end_and_do_no_harm() -> None:
     itself: list[object] = [X]
     itself.append(itself)
     assert first_batch.describe(itself)["batch.tensors"]
-    assert first_batch.describe(list(range(1_000_000))) == {}
+    assert first_batch.describe(list(range(1_000_000))) == {"batch.objects": first_batch.MAX_LOOKS}
     assert first_batch.describe([X] * 1000)["batch.tensors"] == first_batch.MAX_TENSORS
-    assert first_batch.describe("text") == first_batch.describe(None) == first_batch.describe(object()) == {}
+    for batch in ("text", None, object()):
+        assert first_batch.describe(batch) == {"batch.objects": 1}
 
 
 def test_a_tensor_of_the_users_own_class_runs_none_of_its_code() -> None:

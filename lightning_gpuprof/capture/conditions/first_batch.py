@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections import UserDict
+from itertools import islice
 
 import torch
 
@@ -30,7 +31,7 @@ def describe(batch: object) -> dict[str, Value]:
     with _as_plain_tensors():
         tensors, objects = _tensors(batch)
         if not tensors:
-            return {}
+            return {"batch.objects": objects}
         shown = tensors[:SHOWN_TENSORS]
         more = f", and {len(tensors) - SHOWN_TENSORS} more" if len(tensors) > SHOWN_TENSORS else ""
         found: dict[str, object] = {
@@ -45,20 +46,21 @@ def describe(batch: object) -> dict[str, Value]:
 
 
 def _tensors(batch: object) -> tuple[list[torch.Tensor], int]:
-    """In the order of the batch, at most so many, and the items that were looked at for them.
+    """In the order of the batch, at most so many, and how many items were looked at.
 
     A queue instead of recursion: a batch may hold itself.
     """
     waiting, looks = [batch], 0
     tensors: list[torch.Tensor] = []
-    while waiting and looks < MAX_LOOKS and len(tensors) < MAX_TENSORS:
+    while waiting and looks < MAX_LOOKS:
         item = waiting.pop()
         looks += 1
         if isinstance(item, torch.Tensor):
-            tensors.append(item)
+            if len(tensors) < MAX_TENSORS:
+                tensors.append(item)
         elif isinstance(item, (dict, list, tuple)):
             inner = item.values() if isinstance(item, dict) else item
-            waiting += list(inner)[:MAX_LOOKS][::-1]
+            waiting += list(islice(inner, MAX_LOOKS))[::-1]
         elif isinstance(item, UserDict):
             waiting.append(item.data)
         elif isinstance(item, type):
