@@ -2,7 +2,7 @@
 
 ## What it means
 Rows of a batch need one length. If that is a fixed one (`padding="max_length"`), the model computes on every position
-of it, in forward and in backward, whatever the real lengths are. Attention grows even with the square.
+of it, in forward and in backward, whatever the real lengths are. Attention grows with its square.
 
 ## How it is measured
 A few batches, fewer and fewer (about 20 of 1,000), are looked at as the DataLoader hands them over, before they go to
@@ -50,7 +50,7 @@ class PaddingWaste(BaseRule):
         quiet("a tenth of it is padding", padding={**_TO_512, "real_ratio": 0.85, "to_longest_ratio": 0.9}),
         quiet("rows of one batch differ a little", padding={**_MIXED, "real_ratio": 0.7}),
         looks_alike("the model hardly computes", padding=_TO_512, times_ms={"data_wait": 2e3}),
-        not_evaluated("two batches were looked at", "2 batches", padding={**_TO_512, "looks": 2}),
+        not_evaluated("one batch was looked at", "looked at: 1, 5 are", padding={**_TO_512, "looks": 1}),
         not_evaluated("no batch was looked at", "no batch was looked at", padding=None),
     )
 
@@ -91,17 +91,20 @@ class PaddingWaste(BaseRule):
         """
         found = [one.padding for one in metrics.input.loaders if one.padding] if metrics.input is not None else []
         if not found:
-            raise MissingSignal("no batch was looked at before it was used")
+            raise MissingSignal("no batch was looked at: that needs torch's own DataLoader, and more than one batch")
         most = max(found, key=lambda one: (bool(one.name), one.looks))
         if not most.name:
             raise NotApplicable("the batches have no rows of tokens")
         if most.looks < self.least_looks:
-            raise MissingSignal(f"{most.looks} batches were looked at, {self.least_looks} are needed")
+            raise MissingSignal(f"batches that were looked at: {most.looks}, {self.least_looks} are needed")
         return most
 
 
-_PAD = "torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # in collate_fn"
-_HOW = f': {_PAD.partition("  #")[0]} in collate_fn, or padding="longest" in a tokenizer that makes whole batches.'
+_PAD = "torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad_id)  # in collate_fn; labels: -100"
+_HOW = (
+    f": {_PAD.partition('  #')[0]} in collate_fn (labels with the loss's ignore_index, by default -100), "
+    'or padding="longest" in a tokenizer that makes whole batches.'
+)
 _MIX = (
     "Put rows of similar length into one batch: a batch sampler that sorts the indices by length within chunks of some "
     "100 batches."

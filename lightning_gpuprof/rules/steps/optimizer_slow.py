@@ -10,8 +10,8 @@ waiting of a tenth of the step or more (see `blocked-in-step`). Silent if the fi
 also unless it is `foreach=False`. The estimated time of a fused update is subtracted: 10 us per tensor and seven passes
 over the parameters at 5 GB/s; on a CPU at most half of the loop's own time for Adam and AdamW (0.55 for Adagrad): in
 our measurements no fused update took longer. The rest is the gain, its lower bound without the share in which the
-thread waits for a CPU, and decides the severity. Where half of the loop's time is not known to go and there are fewer
-than 100 tensors, it is information only.
+thread waits for a CPU, and decides the severity. Where this bound does not apply and there are fewer than 100 tensors,
+it is information only.
 
 ## When it is wrong
 - A custom optimizer may do more than update parameters (averages, line search, communication).

@@ -32,7 +32,7 @@ class BatchOfObjects(PhaseRule):
 
     least_ratio: float = threshold(0.05, source="as transfer-hook-slow")
 
-    least_objects: int = threshold(50, source="heuristic: a microsecond each, which is what rules speak from")
+    least_objects: int = threshold(50, source="heuristic: 1 us each: 50 us is the least cost that any rule reports")
 
     examples = (
         fires("it takes 10 of 59.9 ms", "warning", "10.0 ms of each 59.9 ms step (17 %)", saves_ms=10.0, **_MANY),
