@@ -85,7 +85,7 @@ class PaddingSums:
 
 
 class Looks:
-    """Looks at a few batches of a loader, over all its iterators: at its first, then ever more seldom.
+    """Looks at a few batches of a loader, over all its iterators: at first, then less and less often.
 
     Args:
         on_failure: Told why no batch is looked at any more. A look reads objects of the user's own classes.
