@@ -212,7 +212,8 @@ def _lengths(table: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int]:
 
 def _longest(table: npt.NDArray[Any], padding: Any) -> int:
     """Where the last row ends that the padding follows: halved again and again, as it may be far from the end."""
-    low, high = 0, table.shape[1]
+    low = 0
+    high: int = table.shape[1]
     if (table[:, -1] != padding).any():
         return high
     while high - low > STRIP:
