@@ -51,7 +51,7 @@ class CheckpointStall(StallRule):
         fires("no plugin is set", "critical", "every_n_train_steps=400). ... AsyncCheckpointIO", checkpoint=(20, 6.0)),
         fires("every epoch saves", "critical", "every_n_epochs=20", epochs=20, checkpoint=(20, 6.0), run=_EPOCHS),
         fires("every 20 steps save", "critical", "every_n_train_steps=400", checkpoint=(20, 6.0), run=_STEPS),
-        fires("they take less of it", "info", "Save 2 times in the run, not 20 times", checkpoint=(20, 1.3)),
+        fires("they take less of it", "info", "Save twice in the run, not 20 times", checkpoint=(20, 1.3)),
         fires("a cadence is rounded", "info", "every_n_train_steps=150)", checkpoint=(20, 1.3), run=_STEPS),
         fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
         fires("weights, in the background", "critical", "Save once", lacks=" Or ", checkpoint=(20, 6.0), run=_CHEAP),
@@ -89,7 +89,7 @@ class CheckpointStall(StallRule):
         saved = stall.cost.part(max(0.0, 1 - left / checkpoint.count))
         if not saved.is_worth():
             return None
-        often = f"{'once' if left == 1 else f'{left:,} times'} in the run, not {checkpoint.count:,} times"
+        often = f"{ {1: 'once', 2: 'twice'}.get(left, f'{left:,} times') } in the run, not {checkpoint.count:,} times"
         ways = [] if rarer is None else [f"{often}: {rarer.added[0]}"]
         ways += _cheaper(metrics)
         if single:
