@@ -7,7 +7,10 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
+
+_PACKAGE = Path(__file__).parents[1]
 
 
 def warn(text: str) -> None:
@@ -127,6 +130,16 @@ class Fence:
         return FencedBlock(self, part)
 
 
+def _place(trace: TracebackType | None) -> str:
+    """File and line of ours that raised, for whoever reports the defect; nothing where other code did."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    file = Path(trace.tb_frame.f_code.co_filename)
+    return f" ({file.relative_to(_PACKAGE).as_posix()}:{trace.tb_lineno})" if _PACKAGE in file.parents else ""
+
+
 class FencedBlock:
     """What :meth:`Fence.around` gives: no generator, because one that fails before its ``yield`` raises."""
 
@@ -149,5 +162,6 @@ class FencedBlock:
         if debugging():
             return False
         with suppress_exceptions():  # training goes on also if nobody can be told
-            self._fence.report(self._part, f"switched off after {type(error).__name__}: {error}")
+            message = f"switched off after {type(error).__name__}: {error}{_place(trace)}"
+            self._fence.report(self._part, message)
         return True

@@ -1,5 +1,6 @@
 """What ends at the fence, and what goes through it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lightning_gpuprof.capture.fence import Fence
+from lightning_gpuprof.model.numbers import round_number
 
 DIED = "DataLoader worker (pid 4242) is killed by signal: Killed. "
 
@@ -23,6 +25,15 @@ def test_a_failure_of_ours_ends_at_the_fence_and_is_told_once() -> None:
         breaks()
     breaks()
     assert told == [("traces", "switched off after RuntimeError: broken")]
+
+
+def test_a_failure_in_our_own_code_names_its_line() -> None:
+    told: list[str] = []
+    fence = Fence(lambda part, message: told.append(message))
+    with pytest.warns(RuntimeWarning), fence.around("report"):
+        round_number("46")  # type: ignore[arg-type]
+    (message,) = told
+    assert re.search(r"switched off after TypeError: .* \(model/numbers\.py:\d+\)$", message)
 
 
 @pytest.mark.parametrize("error", [RuntimeError(DIED), KeyboardInterrupt(), SystemExit(3)])
