@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuprof.capture.fence import must_propagate
+
 MAX_READ, MAX_CELLS = 64, 32_768
 """Rows of a tensor that are read in full, spread over all, and numbers in these."""
 MAX_ROWS = 2048
@@ -108,11 +110,12 @@ class Looks:
 
     def look(self, batch: object) -> None:
         """Note what is in a batch; the next look may be set already when this one fails."""
-        if self._due == math.inf:
-            return
         try:
-            self.rows.append(rows_of(batch))
+            if self._due < math.inf:
+                self.rows.append(rows_of(batch))
         except Exception as error:
+            if must_propagate(error):
+                raise
             self._due = math.inf
             self._on_failure(error)
 
