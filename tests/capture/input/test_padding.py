@@ -12,7 +12,7 @@ import torch
 from probed_loaders import Measured
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lightning_gpuprof.capture.input.padding import MAX_CELLS, Rows, rows_of
+from lightning_gpuprof.capture.input.padding import MAX_CELLS, Looks, Rows, rows_of
 
 LENGTHS = (20, 30, 25, 22)
 WIDTH = 64
@@ -191,3 +191,16 @@ def test_a_batch_that_cannot_be_looked_into_ends_no_measuring(kind: type) -> Non
     assert found.errors == []
     seen = ["the padding of batches is not looked at any more: RuntimeError in a look at one"]
     assert found.notices == (seen if kind is Closed else [])
+
+
+def test_a_worker_that_dies_during_a_look_ends_the_run() -> None:
+    """Torch's handler of SIGCHLD raises wherever the main thread is."""
+
+    class Dies(dict[str, torch.Tensor]):
+        def items(self) -> Any:
+            raise RuntimeError("DataLoader worker (pid 4242) is killed by signal: Killed. ")
+
+    failed: list[Exception] = []
+    with pytest.raises(RuntimeError, match="DataLoader worker"):
+        Looks(failed.append).look(Dies())
+    assert failed == []
