@@ -100,7 +100,7 @@ class Fence:
             warn(f"gpuprof: {part}: {message}")
 
     def failed(self, part: str) -> bool:
-        """Whether the part was told about."""
+        """Whether the part has failed, and that was reported."""
         return part in self._reported
 
     @contextlib.contextmanager
@@ -161,7 +161,7 @@ class FencedBlock:
             return self._fence._hold(error)
         if debugging():
             return False
-        with suppress_exceptions():  # training goes on also if nobody can be told
+        with suppress_exceptions():  # training goes on even if the warning fails
             message = f"switched off after {type(error).__name__}: {error}{_place(trace)}"
             self._fence.report(self._part, message)
         return True

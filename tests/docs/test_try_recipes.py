@@ -8,31 +8,9 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT, blocks_of
+from slow_loader import MAIN
 
 PAGE = ROOT / "docs" / "try.md"
-MAIN = """
-import time
-import torch
-from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.cli import LightningCLI
-from torch.utils.data import DataLoader, Dataset
-
-class Slow(Dataset):
-    def __len__(self):
-        return 512
-    def __getitem__(self, index):
-        time.sleep(0.01)
-        return torch.ones(8)
-
-class Model(LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 1)
-    def training_step(self, batch, batch_idx):
-        return self.layer(batch).square().mean()
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-"""
 SCRIPT = """
 Trainer(max_epochs=100, accelerator="cpu").fit(Model(), DataLoader(Slow(), batch_size=4, num_workers=0))
 """

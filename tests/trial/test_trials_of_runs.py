@@ -8,31 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from slow_loader import MAIN
 
-PROGRAM = """
-import sys, time
-import torch
-from lightning.pytorch import LightningModule, Trainer
-from torch.utils.data import DataLoader, Dataset
-
-class Slow(Dataset):
-    def __len__(self):
-        return 240
-    def __getitem__(self, index):
-        time.sleep(0.005)
-        return torch.ones(8)
-
-class Model(LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 1)
-    def training_step(self, batch, batch_idx):
-        return self.layer(batch).square().mean()
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
+PROGRAM = f"""{MAIN}
 Trainer(max_epochs=1, accelerator="cpu", enable_progress_bar=False).fit(
-    Model(), DataLoader(Slow(), batch_size=4, num_workers=WORKERS)
+    Model(), DataLoader(Slow(240, 0.005), batch_size=4, num_workers=WORKERS)
 )
 """
 

@@ -67,7 +67,7 @@ export function drawList(place, listed, open) {
   }
 
   const field = make("input", {
-    type: "search", placeholder: `Search ${listed.rows.length} runs`, "aria-label": "Search runs", maxlength: 200,
+    type: "search", placeholder: "Search runs", "aria-label": "Search runs", maxlength: 200,
     oninput: () => { wanted = field.value.trim().toLowerCase(); fill(); },
   });
   field.value = wanted;
