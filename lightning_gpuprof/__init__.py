@@ -4,8 +4,6 @@
 Lightning: those come with the first use of :class:`GpuProfiler`, so that reports can be made on a machine without them.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,5 @@
 """Every error the profiler raises on purpose: what was wrong, with which value, and the way out."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import os

@@ -1,7 +1,5 @@
 """A run's folder becomes its report and its files: journal and window facts → metrics → findings → report → sinks."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

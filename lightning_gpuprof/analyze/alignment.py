@@ -1,7 +1,5 @@
 """Matrix products of a window whose sizes do not fit tensor cores, beside those that do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.device_kernels import input_sizes

@@ -1,7 +1,5 @@
 """Operators of a window that compute attention piece by piece."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import prod
 

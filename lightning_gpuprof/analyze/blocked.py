@@ -1,7 +1,5 @@
 """Main-thread CPU time held against wall time, phase by phase: what neither computed nor waited for data, blocked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

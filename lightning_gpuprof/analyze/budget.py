@@ -1,7 +1,5 @@
 """Where all of the wall time went: its parts, the phases of the steps, and each callback's hooks."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

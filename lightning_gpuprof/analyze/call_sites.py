@@ -1,7 +1,5 @@
 """The places in the user's code where the main thread was sampled most, and what they cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lightning_gpuprof.analyze.journal import Journal

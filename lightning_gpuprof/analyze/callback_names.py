@@ -1,7 +1,5 @@
 """Names for a journal's callbacks that tell instances of one class apart."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The communication of a run of several ranks, from its trace windows."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
 from lightning_gpuprof.model.device_kernels import is_ordinary
 from lightning_gpuprof.model.metrics import Metrics

@@ -1,7 +1,5 @@
 """Joins packed blocks to columns: kept as narrow as their numbers allow, given out as integers of 32 or 64 bits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ The parts are in :mod:`lightning_gpuprof.analyze.comparison`: what a difference 
 sure the step times are in ``uncertainty`` and ``resampling``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 

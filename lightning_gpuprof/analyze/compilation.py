@@ -1,7 +1,5 @@
 """What ``torch.compile`` did, and which steps it fell into."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

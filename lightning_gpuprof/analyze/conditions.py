@@ -1,7 +1,5 @@
 """Hashes the conditions of runs, lists what differs between two, and says whether they are comparable."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping
 

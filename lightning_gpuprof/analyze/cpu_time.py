@@ -1,7 +1,5 @@
 """The steady steps in which the CPU time of the main thread was read, and what it did in them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Raw values of journals and reports as tables for other programs, at full precision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """What is computed from measured metrics once, for all who ask: each reads those before it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A device's copies per step, and what pinned memory would reach."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

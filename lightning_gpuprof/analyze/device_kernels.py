@@ -1,7 +1,5 @@
 """The trace windows that rules on kernels can look at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

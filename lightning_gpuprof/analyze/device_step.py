@@ -3,8 +3,6 @@
 How long it is idle: the time of an untraced step without the work of a traced one. Why: the causes of the window.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Device time by phase of the steady steps, from the spans of sampled steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Summarises the samples of each GPU: distributions, clock limits, energy, errors, facts."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

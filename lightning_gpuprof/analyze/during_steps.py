@@ -1,7 +1,5 @@
 """Selects the samples that cover mostly steps: not set-up, validation or checkpoints."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

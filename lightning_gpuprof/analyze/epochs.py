@@ -1,7 +1,5 @@
 """What happens between and beside the steps: epoch starts, validation runs, checkpoints."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import numpy as np

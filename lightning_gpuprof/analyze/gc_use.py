@@ -1,7 +1,5 @@
 """What the garbage collector's pauses took of the steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lightning_gpuprof.analyze.during_steps import StepTime

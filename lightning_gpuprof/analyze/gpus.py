@@ -1,7 +1,5 @@
 """What holds a GPU's clock down, what that may cost, and its PCIe link."""
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.device import MIN_SAMPLES, ThrottleShare

@@ -1,7 +1,5 @@
 """The share of the steady steps that the user's own hooks take."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

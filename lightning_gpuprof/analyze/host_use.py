@@ -1,7 +1,5 @@
 """What the machine, this process and its workers did during the steps."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

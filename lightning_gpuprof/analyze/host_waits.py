@@ -1,7 +1,5 @@
 """The host's waits for the device in a window, by who makes the host wait."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

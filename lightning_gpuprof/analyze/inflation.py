@@ -1,7 +1,5 @@
 """By how much tracing inflated the times inside each window."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """The verdict on the input pipeline, with all its numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The ledger: disjoint named rows that sum to the wall time, the unexplained rest among them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

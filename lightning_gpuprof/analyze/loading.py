@@ -1,7 +1,5 @@
 """How the training loop is fed: from steps, CPU times and what was measured in the workers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from statistics import median

@@ -1,7 +1,5 @@
 """Which other threads run Python beside the steps."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.analyze.call_sites import MAX_SITES

@@ -3,8 +3,6 @@
 The longest stay where there are too many, so that a figure of a long run keeps what its reader looks for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The time of fp32 products that tensor cores could do, and what that would save."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from lightning_gpuprof.model.device_kernels import DeviceWindow, short_name

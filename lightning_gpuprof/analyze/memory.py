@@ -1,7 +1,5 @@
 """The report's ``memory``: who holds what, when, and what grows."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

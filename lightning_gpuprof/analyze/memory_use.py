@@ -1,7 +1,5 @@
 """How full a GPU was, and who held its memory."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.memory_use import MemoryHolders, MemoryUse, ModelMemory
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured

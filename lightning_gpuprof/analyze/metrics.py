@@ -1,7 +1,5 @@
 """Builds one rank's Metrics: everything that rules and reports read."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import itertools

@@ -1,7 +1,5 @@
 """Sets the CPU time of the other ranks apart from that of other programs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Steps far above the band of ordinary steps, and the phase that their excess lies in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

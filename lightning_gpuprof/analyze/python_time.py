@@ -1,7 +1,5 @@
 """What Python takes of a training on the CPU."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """How each rank ended: which stands still, failed first, still runs or is out of step."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The summary of a rank's journal, and those of all ranks in a job's folder."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path

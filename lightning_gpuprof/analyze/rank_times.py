@@ -1,7 +1,5 @@
 """What each rank does on its own in the steps that are steady on all of them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The time in which a rank waits for others inside its own phases."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.analyze.journal import Ints, Journal

@@ -1,7 +1,5 @@
 """Summaries of what was sampled beside the steps: host, CPUs; only readings from between first and last step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from lightning_gpuprof.analyze.journal import Journal

@@ -7,8 +7,6 @@ logarithms with a penalty of the BIC's kind, in units of a variance that blocks 
 their neighbours have. A change must also be sharp and separate its two sides, so that a slow drift is none.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

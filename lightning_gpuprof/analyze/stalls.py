@@ -1,7 +1,5 @@
 """What long steps can be blamed on: the program, or a machine that has other things to do."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping

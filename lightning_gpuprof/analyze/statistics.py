@@ -1,7 +1,5 @@
 """Statistics that every number of a report goes through: distributions, and shares with their uncertainty."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Labels every step and finds those that stand for the run: after warm-up, untraced, beside no edge and no stall."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

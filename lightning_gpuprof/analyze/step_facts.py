@@ -1,7 +1,5 @@
 """Summarises all steps of a run: counts, step time, intervals, speed levels."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

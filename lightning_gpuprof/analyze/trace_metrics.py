@@ -1,7 +1,5 @@
 """Metrics of one trace, of which everything else is unknown: for rules without a run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Points of a step are what seasons are to rivers: values are compared only with t
 Kendall test and slope, Hirsch, Slack and Smith 1982), so that going up and down within each step is no trend.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

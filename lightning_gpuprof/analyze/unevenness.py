@@ -1,7 +1,5 @@
 """How much the steps of a run differ: between its speed levels, and from its start to its end."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ threads of its own computation, or it waits for a CPU. The last is taken off alr
 others are taken off here, or lower what may be said.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.metrics import Metrics

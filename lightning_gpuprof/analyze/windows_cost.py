@@ -1,7 +1,5 @@
 """The time that trace windows themselves added to the steps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

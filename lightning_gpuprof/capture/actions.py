@@ -4,8 +4,6 @@ The names are those that Lightning gives to ``trainer.profiler.profile(name)``; 
 which of them hold code of the user (read in lightning and pytorch_lightning 2.6.6; names unchanged since 2.0).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Imports neither torch nor Lightning, so that a dataset's module may use it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import threading

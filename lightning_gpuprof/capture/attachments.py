@@ -1,7 +1,5 @@
 """What of ours sits in a trainer, in torch's loaders and behind ``annotate`` during a stage, and how it leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any

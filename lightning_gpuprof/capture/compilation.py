@@ -5,8 +5,6 @@ Dynamo is never imported here: ``torch.compile`` and torch's optimizers do that,
 version does not have is left out.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

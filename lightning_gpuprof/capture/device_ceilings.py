@@ -1,7 +1,5 @@
 """Measures the rates that large products and copies reach on a device, for rooflines."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from functools import partial

@@ -9,8 +9,6 @@ graph: to query an event in another thread breaks a capture that is going on (py
 even one in thread-local mode, #176251). Other threads only fetch what was read, see :meth:`DeviceSpans.collect`.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import deque

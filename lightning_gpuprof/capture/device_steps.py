@@ -3,8 +3,6 @@
 A sampler's thread gives the beat, so that steps in between cost nothing, and hands over what was read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from lightning_gpuprof.capture.device_spans import DeviceSpans

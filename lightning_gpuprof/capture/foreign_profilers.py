@@ -6,8 +6,6 @@ one go through ``torch.autograd.profiler.profile._prepare_trace`` (read in torch
 are planned. On other threads than the training's it only waits until our trace is written.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Ranks meet where DDP and FSDP finish their reductions, in functions that they ha
 backward, in the order in which they asked. Ours asks first, when the backward begins.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager

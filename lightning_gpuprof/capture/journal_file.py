@@ -4,8 +4,6 @@ The file is opened unbuffered, so that a forked DataLoader worker holds no secon
 write ends with a newline, so that a kill costs at most the lines that were being written.
 """
 
-from __future__ import annotations
-
 import errno
 import threading
 import time

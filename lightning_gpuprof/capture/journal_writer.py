@@ -1,7 +1,5 @@
 """Encodes steps and samples as lines of the journal, in a thread of its own."""
 
-from __future__ import annotations
-
 import errno
 import threading
 import time

@@ -3,8 +3,6 @@
 Variables that launchers set are known on every node. With one node there is more: what was handed to all ranks.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Mapping

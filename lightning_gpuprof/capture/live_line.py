@@ -1,7 +1,5 @@
 """One line about the last steps, for whoever watches the terminal."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

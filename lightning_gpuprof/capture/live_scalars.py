@@ -1,7 +1,5 @@
 """Mean phase times since the last log interval, for the trainer's loggers, on the trainer's own step axis."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass

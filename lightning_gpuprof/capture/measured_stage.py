@@ -1,7 +1,5 @@
 """What all parts of a stage under measurement share: its trainer, its clock and its journal."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

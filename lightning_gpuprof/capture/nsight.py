@@ -9,8 +9,6 @@ The edges of a window become ``cudaProfilerStart`` and ``cudaProfilerStop``, whi
 without a tool both calls do nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path

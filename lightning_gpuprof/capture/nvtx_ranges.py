@@ -4,8 +4,6 @@ A range is an action, not an exclusive share of time: Lightning runs forward and
 that ``optimizer`` encloses them there. Manual optimization has no action around its backward pass and thus no range.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass

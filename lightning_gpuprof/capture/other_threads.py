@@ -1,7 +1,5 @@
 """How much CPU each of the program's other Python threads used, and where it was sampled."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

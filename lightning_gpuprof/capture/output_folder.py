@@ -3,8 +3,6 @@
 Ranks do not talk to each other: the first one leaves the run's mark in the folder, and none takes one with another.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os

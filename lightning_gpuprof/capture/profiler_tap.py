@@ -4,8 +4,6 @@ Nothing in Lightning caches the profiler, so that one assignment in ``setup()`` 
 not timed it answers with one shared empty context, which is cheaper than Lightning's own empty profiler.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from typing import Protocol

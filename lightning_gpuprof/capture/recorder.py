@@ -1,7 +1,5 @@
 """Runs the samplers: each has a thread and a schedule of its own, and all write to one sink."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -3,8 +3,6 @@
 Nobody is asked and nobody waits. A rank that sees the file only after that step opens its window later than the others.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

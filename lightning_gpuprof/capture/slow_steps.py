@@ -1,7 +1,5 @@
 """Notices a slowdown that goes on, so that it can be traced while it lasts."""
 
-from __future__ import annotations
-
 import statistics
 from collections import deque
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Notices that training does not move on, records it, and writes the stacks of all threads to a file."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import statistics

@@ -1,7 +1,5 @@
 """Packs the steps that the clock closed into blocks of the journal."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Sequence
 

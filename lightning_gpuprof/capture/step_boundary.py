@@ -1,7 +1,5 @@
 """Where one step ends and the next begins: what of ours is done there, and the parts of a stage that it is done for."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 
 from lightning_gpuprof.capture.device_steps import DeviceSpanSampler, DeviceSteps

@@ -9,8 +9,6 @@ share one class per kind of context: an edge between two pieces of a model's wor
 counts is how much memory it touches.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable

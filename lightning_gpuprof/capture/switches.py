@@ -1,7 +1,5 @@
 """Environment variables that switch something on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from lightning_gpuprof.capture.fence import warn

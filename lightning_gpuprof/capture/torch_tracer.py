@@ -1,7 +1,5 @@
 """Records one window with torch.profiler into a plain JSON file; what is slow is left to a thread and a process."""
 
-from __future__ import annotations
-
 import atexit
 import os
 from collections.abc import Callable, Mapping

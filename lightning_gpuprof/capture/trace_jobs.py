@@ -1,7 +1,5 @@
 """Hands finished traces to a process of their own, which compresses and analyses them at low priority."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

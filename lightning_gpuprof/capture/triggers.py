@@ -1,7 +1,5 @@
 """How a person asks a running job for a window: a file that was touched, or a signal; out flows that it was asked."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The windows of one run, put together: when they open, what records them, who analyses them, and who goes first."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque

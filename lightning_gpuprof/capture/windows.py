@@ -4,8 +4,6 @@ A step belongs to a window when ``global_step`` at its start lies in ``[start, s
 gradient accumulation (several batches with one ``global_step``) and resuming.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """One line of ``gpuprof doctor``: what was looked at, how it is, and what that means."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a command of ``gpuprof`` is made of: its words for ``--help``, its arguments, its work."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import sys

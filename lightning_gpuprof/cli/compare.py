@@ -1,7 +1,5 @@
 """``gpuprof compare``: what changed between two runs, with an exit code for a CI gate."""
 
-from __future__ import annotations
-
 import math
 import sys
 from argparse import ArgumentParser, Namespace

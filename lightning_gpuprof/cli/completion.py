@@ -3,8 +3,6 @@
 The script is static: it starts no Python when TAB is pressed. Neither shtab nor argcomplete is needed.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

@@ -1,7 +1,5 @@
 """``gpuprof doctor``: what can be measured on this machine, and why not."""
 
-from __future__ import annotations
-
 import os
 import platform
 from argparse import ArgumentParser, Namespace

@@ -1,7 +1,5 @@
 """The doctor's lines about this machine's GPUs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """The doctor's checks of the host: what can be measured and what limits it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 

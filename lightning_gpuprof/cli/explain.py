@@ -1,7 +1,5 @@
 """``gpuprof explain``: the page of a rule; without a rule, the list of all."""
 
-from __future__ import annotations
-
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The ``gpuprof`` command: errors are printed here, once, and become an exit code."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

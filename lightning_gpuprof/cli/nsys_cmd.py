@@ -3,8 +3,6 @@
 Options as in the user guides of Nsight Systems 2025 and Nsight Compute 2025.
 """
 
-from __future__ import annotations
-
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Serves a trace file to Perfetto: once, to this machine only."""
 
-from __future__ import annotations
-
 import errno
 import re
 import secrets

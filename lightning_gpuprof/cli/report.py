@@ -1,7 +1,5 @@
 """``gpuprof report``: the report of a run on the terminal, as HTML and as JSON."""
 
-from __future__ import annotations
-
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path

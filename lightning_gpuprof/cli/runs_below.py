@@ -1,7 +1,5 @@
 """Finds the runs below a folder, the last to start first; the search is bounded."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """``gpuprof trace``: what is in Kineto traces, as text, JSON, HTML, CSV or another trace."""
 
-from __future__ import annotations
-
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter

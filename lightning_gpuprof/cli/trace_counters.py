@@ -1,7 +1,5 @@
 """GPU and host samples of a run as counters on its trace's clock."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 What only some options need is imported where it is used: nobody else waits for it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Iterator, Sequence

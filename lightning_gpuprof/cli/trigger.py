@@ -1,7 +1,5 @@
 """``gpuprof trigger``: asks a running job for a trace window by touching a file in its folder."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from argparse import ArgumentParser, Namespace

@@ -1,7 +1,5 @@
 """Operators of a window that compute attention piece by piece, each on whole matrices of scores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

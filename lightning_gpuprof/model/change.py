@@ -1,7 +1,5 @@
 """Advice as data: which arguments of which call get which values, so that a text, a diff and a trial cannot differ."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.journal import Value

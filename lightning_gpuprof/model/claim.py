@@ -1,7 +1,5 @@
 """What a finding's gain is taken from: a part of one of the resources that the time of a run is made of."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import msgspec

@@ -1,7 +1,5 @@
 """Names for the bits of NVML's mask of what holds a GPU's clocks down."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 MASK = "clocks_event_reasons_mask"

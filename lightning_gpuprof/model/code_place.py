@@ -1,7 +1,5 @@
 """A place in the code as sentences name it: the function first, then file and line."""
 
-from __future__ import annotations
-
 import re
 
 _PLACE = re.compile(r"(?P<file>.+)(?::(?P<sampled>\d+) |\((?P<traced>\d+)\): )(?P<function>.+)", re.DOTALL)

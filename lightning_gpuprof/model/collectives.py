@@ -1,7 +1,5 @@
 """Windows of a run of several ranks: what communication costs a step, as transfer and as waiting."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.measured_time import Measured

@@ -1,7 +1,5 @@
 """The words of a command line as a report may hold them: what is not known to be harmless is hidden."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence

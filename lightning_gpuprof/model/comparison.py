@@ -1,7 +1,5 @@
 """Two reports side by side: what changed, whether it is more than noise, and predicted against achieved gain."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

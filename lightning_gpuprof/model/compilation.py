@@ -1,7 +1,5 @@
 """What ``torch.compile`` did in a run: graph breaks, recompiles with reason and step, and what compiling took."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.journal import Value

@@ -1,7 +1,5 @@
 """The facts of a run that its numbers depend on: by name, with group, source, and what a difference means."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal, get_args
 

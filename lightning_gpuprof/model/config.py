@@ -1,7 +1,5 @@
 """The options of :class:`~lightning_gpuprof.GpuProfiler`, checked before training starts."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """How the main thread waits for a CPU, and who takes the CPUs of the run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured

@@ -1,7 +1,5 @@
 """What a run wants of its CPUs, held against what it has: whether it makes itself wait, or other programs do."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.metrics import CpuFacts
 from lightning_gpuprof.model.numbers import possible

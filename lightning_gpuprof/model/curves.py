@@ -1,7 +1,5 @@
 """What figures draw over the steps: what was sampled beside them, what happened to them, and the ranks side by side."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

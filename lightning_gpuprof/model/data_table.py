@@ -1,7 +1,5 @@
 """A table of raw values by column, as exports write it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """What a report says of one GPU beside the distributions of its samples: facts, clock limits, energy, errors."""
 
-from __future__ import annotations
-
 import msgspec
 
 ERROR_COUNTERS: tuple[str, ...] = (

@@ -1,7 +1,5 @@
 """Copies between host and device in a traced step: how many, how large, what no kernel covers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """What the busiest device does in an untraced step: the one answer that the verdict, the engine and all rules share."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 

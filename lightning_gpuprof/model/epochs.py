@@ -1,7 +1,5 @@
 """What happens between epochs: time without a step, and workers that are started again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.report import LedgerRow

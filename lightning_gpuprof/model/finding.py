@@ -1,7 +1,5 @@
 """What a rule says: a finding with its evidence and the most that its fix can gain."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """One sampled GPU: what holds its clock down, and how fast its PCIe link is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the machine did during the steps: the ``host`` of a report. ``None`` is "not measured", never 0."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import msgspec

@@ -1,7 +1,5 @@
 """How much of a step time of the host can hold up: all of it on a CPU, on a device what that idles."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The host's waits for the device, by who makes the host wait."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The input pipeline of a run as it was seen from inside; a value that was not measured is None."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -5,8 +5,6 @@ A journal keeps what was measured and concludes nothing. Times are nanoseconds o
 skip lines with an unknown tag and stop at a torn last line.
 """
 
-from __future__ import annotations
-
 import zlib
 
 import msgspec

@@ -1,7 +1,5 @@
 """Matrix products of a window that tensor cores could do, or do slowly."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ None is "not measured". Bytes of the allocator are those of torch's caching allo
 on the same device (CUDA's context, NCCL, other processes) is not in them.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

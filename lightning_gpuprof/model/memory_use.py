@@ -1,7 +1,5 @@
 """How full a GPU was at its fullest, and what held its memory."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

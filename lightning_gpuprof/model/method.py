@@ -1,7 +1,5 @@
 """A run by the levels of the method: what is known on each, whether to open the next one, and the checklist."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -3,8 +3,6 @@
 Built by ``analyze``; rules only compare and put into words.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

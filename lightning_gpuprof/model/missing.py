@@ -1,7 +1,5 @@
 """What was not measured: as a value that is kept, and as what is raised where a rule needs it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeVar
 

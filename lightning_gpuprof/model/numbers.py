@@ -1,7 +1,5 @@
 """Numbers: which values are possible, how sure a share of samples is, and how people read them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 

@@ -1,7 +1,5 @@
 """Steps far above the band of ordinary steps, and what they can be blamed on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

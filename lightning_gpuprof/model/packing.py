@@ -7,8 +7,6 @@ The lowest bytes of measured times are noise: looking for repetitions in them co
 the strategy is run lengths and Huffman codes (``Z_RLE``), with a new code every 2,048 bytes (memory level 5).
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache

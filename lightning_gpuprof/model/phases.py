@@ -1,7 +1,5 @@
 """The names of the parts into which time is divided: phases of a step and parts of the wall time."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 Phase = Literal[

@@ -1,7 +1,5 @@
 """Forward and backward of a training on the CPU: what of them no operator of torch takes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

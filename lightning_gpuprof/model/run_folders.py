@@ -1,7 +1,5 @@
 """Finds the folders of our runs that belong to a trainer's log folder."""
 
-from __future__ import annotations
-
 import glob
 from pathlib import Path
 

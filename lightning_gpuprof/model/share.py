@@ -1,7 +1,5 @@
 """Share of the step that something takes, with its uncertainty."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.numbers import possible

@@ -1,7 +1,5 @@
 """Single numbers of a run that analyses and rules ask for; what was not measured is None or raises MissingSignal."""
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.model.device_step import DeviceStep

@@ -1,7 +1,5 @@
 """What ``gpuprof try`` is asked and what it measured: arms, blocks of steps, results; stored as ``try.json``."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

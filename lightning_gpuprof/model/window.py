@@ -1,7 +1,5 @@
 """The facts of one trace window, as the analysis of its trace gives them."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis

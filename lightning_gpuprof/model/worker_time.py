@@ -1,7 +1,5 @@
 """What DataLoader workers do while they make batches: compute, want a CPU, or wait."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

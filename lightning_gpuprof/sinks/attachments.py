@@ -5,8 +5,6 @@ rest. Methods of the same name take something else in other trackers. Read in wa
 ``Run.log_artifact``) and mlflow 3.17 (``MlflowClient.log_artifacts``).
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

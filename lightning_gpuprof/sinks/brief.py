@@ -1,7 +1,5 @@
 """One line in place of a summary and a page, for a run too short to judge."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

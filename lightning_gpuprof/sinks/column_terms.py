@@ -1,7 +1,5 @@
 """What headings mean that say the same in every table; a column with a meaning of its own has ``help``."""
 
-from __future__ import annotations
-
 COLUMN_TERMS: dict[str, str] = {
     "GPU": "name of the device, with the beginning of its UUID",
     "about": "what the row is about",

@@ -3,8 +3,6 @@
 The terminal, the page and the tab show the same answer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

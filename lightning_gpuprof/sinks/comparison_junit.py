@@ -4,8 +4,6 @@ The shape is what Jenkins, GitLab and the usual GitHub actions read (``testsuite
 and ``skipped``): a regression is a failure, what cannot be compared is skipped, all else passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """The answer of a comparison on the terminal, in at most 25 lines."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.cells import cell_len

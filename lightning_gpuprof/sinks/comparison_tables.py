@@ -1,7 +1,5 @@
 """The tables of a comparison; terminal and HTML only draw them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

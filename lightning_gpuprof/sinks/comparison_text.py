@@ -1,7 +1,5 @@
 """All numbers of a Comparison on the terminal, as ``gpuprof compare --all`` prints them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import IO

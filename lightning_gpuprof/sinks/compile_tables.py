@@ -1,7 +1,5 @@
 """What ``torch.compile`` did, as one sentence and two tables."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.report import Report

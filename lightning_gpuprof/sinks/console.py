@@ -1,7 +1,5 @@
 """A rich console that writes plain text to whatever is not a terminal."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -4,8 +4,6 @@ A text that begins as a formula does in spreadsheets (``=``, ``+``, ``-``, ``@``
 kernels and files come from the program that was measured, and must not be run by whoever looks at the table.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

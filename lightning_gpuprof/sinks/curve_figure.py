@@ -1,7 +1,5 @@
 """The curves of a report as panels over one x axis, and a table of their extremes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

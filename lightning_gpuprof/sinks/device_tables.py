@@ -1,7 +1,5 @@
 """One line and a few tables per GPU: what held it back, what it took, what it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import msgspec

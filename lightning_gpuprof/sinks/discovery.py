@@ -1,7 +1,5 @@
 """Finds what writes files: a sink is found by its kind, those of other packages by their entry points."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path

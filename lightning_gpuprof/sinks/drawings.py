@@ -4,8 +4,6 @@ Shapes are stretched to the width that there is, of a telephone or a sheet; lett
 The tab draws the same numbers with Plotly, where they can be zoomed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The data of the figures of steps and phases; the page's own script draws them."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

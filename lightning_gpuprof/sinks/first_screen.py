@@ -3,8 +3,6 @@
 The slowest thing in plain words, today's step and the step after the fix, the change, and the command that proves it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

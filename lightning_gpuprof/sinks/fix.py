@@ -1,7 +1,5 @@
 """What to change for a finding: lines, their place and reason."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The host's tables and at most two lines for the terminal."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.report import Report

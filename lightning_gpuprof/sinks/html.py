@@ -1,7 +1,5 @@
 """A report as one HTML page that opens from disk without a network."""
 
-from __future__ import annotations
-
 from html import escape
 from pathlib import Path
 

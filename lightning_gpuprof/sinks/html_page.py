@@ -1,7 +1,5 @@
 """Parts of an HTML page that opens from disk without a network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The input pipeline's tables and its lines for the terminal."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.input_pipeline import INPUT_VERDICT_TERMS, InputPipeline
 from lightning_gpuprof.model.report import Report

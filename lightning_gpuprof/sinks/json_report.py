@@ -1,7 +1,5 @@
 """Writes and reads ``report.json``; writes a comparison as JSON."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

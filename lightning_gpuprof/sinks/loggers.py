@@ -1,7 +1,5 @@
 """Sends the final numbers, the diagnosis as text and the report's files to the trainer's loggers."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """The memory tables and the few lines that a terminal shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from lightning_gpuprof.model import numbers

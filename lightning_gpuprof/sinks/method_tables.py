@@ -1,7 +1,5 @@
 """The levels of the method and its checklist as tables and lines."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import CombinedGain
 from lightning_gpuprof.model.method import LEVEL_QUESTIONS, Check, Level

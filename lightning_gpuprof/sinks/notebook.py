@@ -3,8 +3,6 @@
 The frame keeps the notebook's styles out of the report and the report's out of the notebook.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from html import escape
 

@@ -1,7 +1,5 @@
 """Shows text that is data: every character visible, of bounded length."""
 
-from __future__ import annotations
-
 import unicodedata
 
 NAME_LIMIT = 120

@@ -1,7 +1,5 @@
 """The ranks' table and the numbers of their heat map."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The ranks of one window as one HTML page that opens from disk without a network."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping
 

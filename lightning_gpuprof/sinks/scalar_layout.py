@@ -1,7 +1,5 @@
 """Charts of the live scalars for TensorBoard's Custom Scalars tab."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A report as Markdown whose tables render in TensorBoard's Text tab."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

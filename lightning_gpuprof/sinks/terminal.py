@@ -1,7 +1,5 @@
 """All of a Report for the terminal, in the order of the method: sentences of at most 100 columns, wider tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import IO
 

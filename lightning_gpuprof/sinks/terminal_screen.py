@@ -3,8 +3,6 @@
 All numbers are under ``gpuprof report DIR --all`` (:mod:`~lightning_gpuprof.sinks.terminal`).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Draws a Table for the terminal: as wide as that is, no number cut, columns without room named below it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

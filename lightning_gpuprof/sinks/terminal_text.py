@@ -1,7 +1,5 @@
 """Titles, paragraphs and labelled text as the terminal shows them."""
 
-from __future__ import annotations
-
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table

@@ -1,7 +1,5 @@
 """The tables of where the time went and how the steps were counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from lightning_gpuprof.model import numbers

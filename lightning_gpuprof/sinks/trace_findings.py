@@ -1,7 +1,5 @@
 """What the rules say of a trace by itself: its verdict, findings and fixes, on the terminal and on its page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from html import escape
 

@@ -1,7 +1,5 @@
 """The analysis of a trace as one HTML page that opens from disk without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import groupby

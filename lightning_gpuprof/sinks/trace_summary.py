@@ -1,7 +1,5 @@
 """A few sentences about a trace: what was recorded, what the GPUs did, what stands out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from lightning_gpuprof.model import numbers

@@ -1,7 +1,5 @@
 """All tables of a trace, under the names by which they can be asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial

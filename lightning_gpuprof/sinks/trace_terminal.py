@@ -1,7 +1,5 @@
 """The analysis of a trace on the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType

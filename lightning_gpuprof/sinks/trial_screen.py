@@ -1,7 +1,5 @@
 """What ``gpuprof try`` measured, on the terminal: the table, what was not tried, and the answer last."""
 
-from __future__ import annotations
-
 from typing import IO
 
 from rich.console import Group, RenderableType

@@ -1,7 +1,5 @@
 """What ``gpuprof try`` measured, as a table and sentences: for terminal, page and tab."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trial import NotTried, Outcome, Trial, Tried
 from lightning_gpuprof.sinks import plain

@@ -1,7 +1,5 @@
 """Parts of HTML that the page of a run and that of a trace share: operators, idle time, roofline, timeline, opening."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The sentences about verdict, findings and summary numbers that all sinks share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from lightning_gpuprof.model import numbers

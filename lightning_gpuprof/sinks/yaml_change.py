@@ -1,7 +1,5 @@
 """A change as lines of a LightningCLI configuration."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """HTTP responses: of the right type, never sniffed, and harmless if opened by themselves."""
 
-from __future__ import annotations
-
 import gzip
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """The files that the tab consists of, all from installed packages: name → content type and bytes."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

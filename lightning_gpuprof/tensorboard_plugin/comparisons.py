@@ -1,7 +1,5 @@
 """Compares two runs once, with the step times of journals that are small."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 

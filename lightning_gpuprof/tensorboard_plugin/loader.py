@@ -1,7 +1,5 @@
 """What TensorBoard's entry point names; it imports next to nothing: an error would keep TensorBoard from starting."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tensorboard.plugins import base_plugin

@@ -1,7 +1,5 @@
 """Builds the report of a run off the request, keeps it while current, bounded in number and bytes."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Which of a run's files may be read, how large they are and when they changed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

@@ -1,7 +1,5 @@
 """The list of runs as the tab shows it."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Finds the runs under a log directory; the search is bounded and runs off the request."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Two reports in two columns, with what changed above them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from html import escape

@@ -1,7 +1,5 @@
 """A run's line in the list of runs, from what is written already, without analysis."""
 
-from __future__ import annotations
-
 import datetime
 import threading
 import time

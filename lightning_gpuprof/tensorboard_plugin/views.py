@@ -1,7 +1,5 @@
 """The views of the tab: the first screen, then those of the page by group; each view of a group also by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs all analyses of a trace; one that fails does not take the others with it."""
 
-from __future__ import annotations
-
 import os
 import time
 import traceback

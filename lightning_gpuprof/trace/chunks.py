@@ -1,7 +1,5 @@
 """Cuts a stream of JSON text into pieces of whole events, so that a trace is never in memory at once."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import BinaryIO

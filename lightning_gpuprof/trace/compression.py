@@ -1,7 +1,5 @@
 """Streams the JSON of a trace file, plain or gzip, and compresses a plain one."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import threading

@@ -4,8 +4,6 @@ As ``numpy.unique`` and ``numpy.median``, which import ``numpy.ma`` at their fir
 several analyses of a trace take.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parses JSON text into typed events: only the fields that the columns need, the rest is skipped unread."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from functools import reduce
 from operator import or_

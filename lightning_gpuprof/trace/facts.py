@@ -1,7 +1,5 @@
 """The facts of a trace's window: steps, fetches, device activity, and what took the most time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

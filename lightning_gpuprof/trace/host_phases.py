@@ -1,7 +1,5 @@
 """The phases of a trace: what the training was doing on each thread, at any moment."""
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Parses the distinct texts of arguments in a trace, each once and only if it is asked for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

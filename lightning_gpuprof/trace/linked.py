@@ -1,7 +1,5 @@
 """Joins a trace: which call launched each kernel or copy of a device, in which operator, step and phase."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast

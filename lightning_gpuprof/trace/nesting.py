@@ -1,7 +1,5 @@
 """The nesting of a thread's spans: what encloses each, which is the innermost at a moment, and what each has alone."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from itertools import pairwise
 

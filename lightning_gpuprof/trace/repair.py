@@ -1,7 +1,5 @@
 """Mends what some writers of traces get wrong in their JSON, and only that."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

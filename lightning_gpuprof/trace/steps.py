@@ -1,7 +1,5 @@
 """The steps of a trace: its ``ProfilerStep#`` ranges in order of time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Converts a file's times, microseconds of any kind, to whole nanoseconds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from decimal import Decimal

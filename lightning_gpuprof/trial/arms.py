@@ -1,7 +1,5 @@
 """What can be tried: the advice of a report, or settings that were asked for by name."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import re

@@ -3,8 +3,6 @@
 Variables of the environment, some arguments of the Trainer, the batch size: one must not use memory of another one.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Whether a run was made as the program is now: otherwise its advice is about another training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

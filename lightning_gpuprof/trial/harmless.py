@@ -1,7 +1,5 @@
 """A training that leaves nothing behind: its loggers, checkpoints and folders are replaced before it begins."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import dataclass

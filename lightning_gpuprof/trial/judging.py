@@ -1,7 +1,5 @@
 """Blocks of steps to results: each arm against the base of the same round, with a confidence interval."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

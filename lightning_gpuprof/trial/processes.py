@@ -1,7 +1,5 @@
 """Arms that need a process of their own: short processes of the whole program in turn, with an arm and without."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Events of the training process to the result: what each arm brought, what could not be tried."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.trial import (

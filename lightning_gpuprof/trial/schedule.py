@@ -1,7 +1,5 @@
 """Which arm runs next, and for how long: rounds in a drawn order, until all is decided or the time is over."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Where the steps of an arm get their batches: the user's loaders, those with other arguments, or one batch."""
 
-from __future__ import annotations
-
 import copy
 import math
 import time

@@ -3,8 +3,6 @@
 A change that is read only when the process starts, or that means another run (checkpoints, validation), has no switch.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import inspect

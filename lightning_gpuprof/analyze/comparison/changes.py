@@ -1,7 +1,5 @@
 """The numbers of two runs before and after, judged where their uncertainty is known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

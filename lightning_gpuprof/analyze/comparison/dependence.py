@@ -1,7 +1,5 @@
 """How many independent values a time series is worth."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What became of each finding between two runs, with the predicted and the achieved gain."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from lightning_gpuprof.model.comparison import (

@@ -7,8 +7,6 @@ took CPUs, the threshold grows by what their turns can explain: the share of tim
 run but had no CPU, as far as it changed in the direction of the difference, and a tenth of it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

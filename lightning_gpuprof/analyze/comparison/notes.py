@@ -1,7 +1,5 @@
 """The caveats of a comparison, as sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from lightning_gpuprof.analyze.comparison.judging import OTHERS_CPUS, batch_size

@@ -8,8 +8,6 @@ widened to the standard error by the integrated autocorrelation time (:mod:`.dep
 for as many values as the steps are worth independent ones. Below ``MIN_BLOCKS`` of these no draw is to be believed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

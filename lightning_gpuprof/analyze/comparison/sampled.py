@@ -1,7 +1,5 @@
 """GPU and host samples of two runs side by side, without a judgement."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lightning_gpuprof.analyze.comparison.changes import changed

@@ -1,7 +1,5 @@
 """The step times of a journal's steady steps, which a comparison resamples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

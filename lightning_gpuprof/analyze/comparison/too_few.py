@@ -4,8 +4,6 @@ What can be said all the same: runs whose difference is larger than the spread o
 whose difference with that spread is below the threshold have not, and runs whose speed levels lie apart have changed.
 """
 
-from __future__ import annotations
-
 import math
 
 from lightning_gpuprof.analyze.comparison.resampling import MIN_BLOCKS, Drawn

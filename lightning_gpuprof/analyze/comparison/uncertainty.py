@@ -6,8 +6,6 @@ asymptotic ``sqrt(pi / 2)`` of a normal sample; Kenney & Keeping, Mathematics of
 for the mean.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Kernels and operators per traced step of two runs, before and after."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

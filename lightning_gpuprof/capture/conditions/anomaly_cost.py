@@ -1,7 +1,5 @@
 """What anomaly detection costs, measured where it is on: time and number of the stacks and checks of a step."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Where a class of the user's calls something: the file, the line and the call as it is written there."""
 
-from __future__ import annotations
-
 import ast
 import dis
 import linecache

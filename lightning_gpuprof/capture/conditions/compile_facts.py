@@ -5,8 +5,6 @@ Private parts, seen in torch 2.13: ``OptimizedModule.dynamo_ctx`` with ``callbac
 functions with ``_torchdynamo_orig_callable``.
 """
 
-from __future__ import annotations
-
 import types
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Shapes and dtypes of the first batch, as text: nothing of it is kept, copied or computed with."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections import UserDict

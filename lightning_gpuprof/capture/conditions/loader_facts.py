@@ -1,7 +1,5 @@
 """The arguments that a stage's loaders were made with; no loader is iterated."""
 
-from __future__ import annotations
-
 import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """CPUs, memory, NUMA nodes and the container around the process, from the machine's files."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

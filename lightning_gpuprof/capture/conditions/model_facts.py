@@ -1,7 +1,5 @@
 """The LightningModule's size, layers and optimizers."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads facts by named functions: what fails is absent, and takes nothing with it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Only what nobody imports is looked up on disk, which takes a millisecond. Of the
 (see ``model/conditions.py``); no other variable is looked at, and none is copied whole.
 """
 
-from __future__ import annotations
-
 import functools
 import platform
 import re

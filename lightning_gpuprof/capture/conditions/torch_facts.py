@@ -1,7 +1,5 @@
 """The flags of torch's global state and the device that computing depends on; CUDA is never started."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from typing import Any

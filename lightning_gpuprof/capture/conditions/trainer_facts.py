@@ -1,7 +1,5 @@
 """The trainer's arguments, strategy, callbacks and loggers. Private parts as in lightning 2.6."""
 
-from __future__ import annotations
-
 import os
 import sys
 from datetime import timedelta

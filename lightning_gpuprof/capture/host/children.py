@@ -1,7 +1,5 @@
 """Reads the child processes: DataLoader workers one by one, their sum, and all others together."""
 
-from __future__ import annotations
-
 import multiprocessing.process
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -5,8 +5,6 @@ nothing that grows): where Python code runs, the interpreter handles pending sig
 a callback of the collector is printed and forgotten. A callback in Python loses Ctrl-C pressed during a collection.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import heapq

@@ -1,7 +1,5 @@
 """The machine's CPU time by kind, memory, swap, load, network bytes and pressure, from /proc."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Readings of the kernel's small files: as often as their cost allows, with the growth of counters between two."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """The processes below a process."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from pathlib import Path

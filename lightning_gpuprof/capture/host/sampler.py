@@ -1,7 +1,5 @@
 """Samples the main process, its threads, its workers and the host, from this machine's files."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

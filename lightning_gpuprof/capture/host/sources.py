@@ -1,7 +1,5 @@
 """What can be measured of this machine and what limits it; and why anything is absent."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """CPU time and run-queue waits of this process's threads, by kind of thread."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Measures each DataLoader iterator of a stage from inside while the stage runs."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What determines the order of the samples, and how long that takes."""
 
-from __future__ import annotations
-
 import statistics
 from collections import deque
 from collections.abc import Iterable

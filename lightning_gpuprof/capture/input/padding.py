@@ -4,8 +4,6 @@ A look at one tensor of 32 x 512 takes 0.10 ms, of 512 x 512 or 64 x 65,536 up t
 at a batch with an ``attention_mask`` up to 0.11 ms. It is made on the training thread, in ``data_wait``.
 """
 
-from __future__ import annotations
-
 import math
 from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator

@@ -4,8 +4,6 @@ The moments come from the process that makes batches: a worker, or the main proc
 caller. Imports the standard library only, because spawned workers import it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import threading

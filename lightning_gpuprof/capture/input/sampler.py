@@ -22,8 +22,6 @@ subject                values
 =====================  ============================================================================================
 """
 
-from __future__ import annotations
-
 import time
 import weakref
 from collections import deque

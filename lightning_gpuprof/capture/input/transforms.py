@@ -5,8 +5,6 @@ that notes when each transform is asked for. Dataset, ``Compose`` and transforms
 ours lies between the ``Compose`` and a transform that raises. Imports the standard library only.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from types import BuiltinFunctionType, FunctionType

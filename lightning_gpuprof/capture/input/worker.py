@@ -4,8 +4,6 @@ This is what a worker process runs instead of torch's loop: a light object that 
 memory. Whatever fails before the loop leaves the loop as it is without us.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import time

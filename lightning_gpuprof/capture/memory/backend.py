@@ -3,8 +3,6 @@
 Read in torch 2.4 to 2.13; without a GPU only the types of these calls could be checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ end, the next one at the next phase's. Only the first steps, which no statistic 
 is where the run's peak is usually reached, and two neighbours tell in which phase it rose.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Mapping

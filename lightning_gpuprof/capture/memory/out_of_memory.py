@@ -1,7 +1,5 @@
 """What an out-of-memory exception says of its moment."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from types import FrameType, TracebackType

@@ -1,7 +1,5 @@
 """All that is recorded of memory in one stage, put together: edges, what is held, histories, an out-of-memory."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import threading

@@ -3,8 +3,6 @@
 A pure function: the snapshot is what ``torch.cuda.memory._snapshot`` gives, in memory. Files are never unpickled.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Gives the beat of the sampled steps and hands over what was read; counts once what model and optimizers hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Calls NVML's C functions and turns their failures into one of our few errors."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The sampler's queries to NVML's C functions: each answer in our units."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from lightning_gpuprof.capture.nvml import facts

@@ -1,7 +1,5 @@
 """What does not change about a GPU during a run: its make, limits and settings."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from statistics import median

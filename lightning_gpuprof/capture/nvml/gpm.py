@@ -1,7 +1,5 @@
 """Mean activity between two readings of a GPU's performance counters (GPM, from Hopper on)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ Run as a program it prints them as JSON; :func:`inspect_in_child` starts that pr
 a child and not the caller.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Samples each GPU that this process uses: load, memory, power, heat, clocks, links and errors."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The GPUs that this process uses, in CUDA's order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

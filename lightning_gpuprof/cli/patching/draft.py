@@ -1,7 +1,5 @@
 """Puts each piece of a change where it belongs in a program's files."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import re

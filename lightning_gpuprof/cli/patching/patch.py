@@ -1,7 +1,5 @@
 """Builds a unified diff from changes, and lists what has to be put in by hand."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

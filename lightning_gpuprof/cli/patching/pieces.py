@@ -1,7 +1,5 @@
 """The arguments and lines that a change sets, adds or removes."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence

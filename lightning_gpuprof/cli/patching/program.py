@@ -1,7 +1,5 @@
 """Finds the call in the user's source that builds the loader, the Trainer or a callback."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The syntax tree of a source file, and what its names stand for by its imports."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

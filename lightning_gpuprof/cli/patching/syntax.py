@@ -3,8 +3,6 @@
 Places are nodes of :mod:`ast`, edits are made in libcst's tree of the same text, which keeps comments and blanks.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping, Sequence

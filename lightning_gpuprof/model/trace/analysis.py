@@ -1,7 +1,5 @@
 """Everything that is computed from one trace: one field per analysis."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.trace.api_tables import ApiTables

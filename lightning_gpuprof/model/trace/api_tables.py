@@ -1,7 +1,5 @@
 """The tables of a trace that users of Nsight Systems know: API calls, kernels, copies, launches."""
 
-from __future__ import annotations
-
 import msgspec
 
 

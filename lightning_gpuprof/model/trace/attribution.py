@@ -1,7 +1,5 @@
 """To what the device's time in a window belongs: operator, module, line of user code, phase."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

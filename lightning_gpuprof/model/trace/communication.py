@@ -1,7 +1,5 @@
 """Communication of a trace: how long it took, what of it computation covered, how fast each collective was."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

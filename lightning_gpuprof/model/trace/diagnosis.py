@@ -1,7 +1,5 @@
 """What the rules have to say about a trace by itself."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.finding import Finding, NotEvaluated, Verdict

@@ -1,7 +1,5 @@
 """Two traces compared: what got slower or faster, appeared or vanished, per step."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

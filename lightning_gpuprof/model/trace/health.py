@@ -1,7 +1,5 @@
 """Whether a trace is worth believing: what is missing in it, what does not fit, and what it can show at all."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

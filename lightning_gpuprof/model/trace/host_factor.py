@@ -4,8 +4,6 @@ A window that another program, a profiler's option or a slower clock inflates ma
 once; an operator is slower or faster only beyond it.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """When the devices of a trace window were idle, and why: disjoint causes that sum to the idle time."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import msgspec

@@ -1,7 +1,5 @@
 """What the kernels of a trace are, how far they fill their device, and what could be saved on them."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """The plain facts of one trace, under short names and with definitions that a slow program can check key by key."""
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -1,7 +1,5 @@
 """What the operators of a window did: by type, in detail and by the shapes of their inputs, as plain data."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import msgspec

@@ -1,7 +1,5 @@
 """Several ranks of one window: what each collective cost as transfer and as waiting, and who was late."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind

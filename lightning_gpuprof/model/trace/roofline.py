@@ -1,7 +1,5 @@
 """How far the operators of a window are from what the device can do at most, and the window's MFU, as plain data."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """A place in the code as a trace names it, and what its line number means."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

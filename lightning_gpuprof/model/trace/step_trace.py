@@ -1,7 +1,5 @@
 """Where the time of each step of a window went, on the host and on each device, as plain data."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.phases import Phase

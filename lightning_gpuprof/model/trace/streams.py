@@ -1,7 +1,5 @@
 """How the streams of a trace window's devices worked: each for itself, beside each other, and how full their queues."""
 
-from __future__ import annotations
-
 import msgspec
 
 

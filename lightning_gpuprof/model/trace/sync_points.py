@@ -1,7 +1,5 @@
 """Where the host waited for the device in a window, and how long the device then waited for the host."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.phases import Phase

@@ -1,7 +1,5 @@
 """What host and devices did during one step of a window, moment by moment, as plain data of bounded size."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """What stands behind the numbers: what could not be judged, the cost, the conditions by group, the words."""
 
-from __future__ import annotations
-
 from html import escape
 
 from lightning_gpuprof.model.conditions import GROUPS, fact_of

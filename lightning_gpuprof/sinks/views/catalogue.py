@@ -1,7 +1,5 @@
 """All views in the order of the method. Whatever is to appear on the page and in the tab stands here once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

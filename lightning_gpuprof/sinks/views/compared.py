@@ -1,7 +1,5 @@
 """The answer of a comparison as HTML: both steps as bars on one scale, what was expected, what changed, what next."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 

@@ -1,7 +1,5 @@
 """What is wrong and what to do, and how the method went."""
 
-from __future__ import annotations
-
 from html import escape
 
 from lightning_gpuprof.model.finding import Finding

@@ -1,7 +1,5 @@
 """The first screen as HTML: the answer in one view of a laptop and of a telephone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby

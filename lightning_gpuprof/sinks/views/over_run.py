@@ -1,7 +1,5 @@
 """What was sampled beside the steps as curves, and the ranks side by side."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html import escape
 

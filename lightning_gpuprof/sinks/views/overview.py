@@ -1,7 +1,5 @@
 """A run in short: what was measured, the verdict, the tiles."""
 
-from __future__ import annotations
-
 from html import escape
 
 from lightning_gpuprof.model import numbers

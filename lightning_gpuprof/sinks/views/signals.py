@@ -1,7 +1,5 @@
 """What was measured beside the steps: compiling, input, GPUs, host, memory."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import compile_tables, device_tables, host_tables, input_tables, tables
 from lightning_gpuprof.sinks.html_page import bdi, section, titled

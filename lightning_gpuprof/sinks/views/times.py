@@ -1,7 +1,5 @@
 """Where the time went: parts of the wall time, the ledger, steps, phases, callbacks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html import escape
 

@@ -1,7 +1,5 @@
 """What the trace windows hold."""
 
-from __future__ import annotations
-
 from html import escape
 
 from lightning_gpuprof.model.report import Report

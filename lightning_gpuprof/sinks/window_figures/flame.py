@@ -4,8 +4,6 @@ Of a window by modules of the model where the trace has them, else by phase and 
 time. Of the steps by phase and calls in the user's code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape

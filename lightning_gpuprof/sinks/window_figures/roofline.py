@@ -1,7 +1,5 @@
 """The data of the roofline figure: operators under the ceilings of their types."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

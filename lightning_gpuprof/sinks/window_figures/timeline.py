@@ -1,7 +1,5 @@
 """The data of the timeline of a window's median step; the page's own script draws it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The tables that Nsight Systems users know, under the same names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of device time by line, module and phase."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.trace.attribution import Attributed, Attribution, Level, LineTime, Reason, Stacks

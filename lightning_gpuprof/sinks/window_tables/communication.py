@@ -1,7 +1,5 @@
 """The communication tables of a trace."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communication
 from lightning_gpuprof.sinks import plain

@@ -1,7 +1,5 @@
 """The tables of the differences between two traces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 

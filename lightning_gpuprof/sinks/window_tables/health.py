@@ -1,7 +1,5 @@
 """The health tables of a trace."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.health import Health
 from lightning_gpuprof.sinks.tables import COUNT, FIGURE, SENTENCE, Column, Table, name, sentence_table

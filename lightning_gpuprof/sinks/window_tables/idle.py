@@ -1,7 +1,5 @@
 """Tables of when, why and how long a window's devices were idle."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lightning_gpuprof.model import numbers

@@ -1,7 +1,5 @@
 """Tables of a window's kernels: classes, types, fill, activity, durations and possible savings."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.kernels import NO_SAVING_TERMS, ActivityRow, DurationBucket, KernelFacts, SavingRow
 from lightning_gpuprof.sinks import plain

@@ -1,7 +1,5 @@
 """Tables of a window's operators: by type, in detail and by input shapes."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lightning_gpuprof.model import numbers

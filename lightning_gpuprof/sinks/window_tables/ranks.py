@@ -1,7 +1,5 @@
 """Tables that compare ranks."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.ranks import LateRank, RanksComparison
 from lightning_gpuprof.sinks import plain

@@ -1,7 +1,5 @@
 """Tables of a window's MFU and of the operators' shares of the roofline."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lightning_gpuprof.model import numbers

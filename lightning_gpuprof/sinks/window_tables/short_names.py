@@ -1,7 +1,5 @@
 """Short text for cells: names of kernels, of what the host was in and of lines of code, and amounts of FLOPs."""
 
-from __future__ import annotations
-
 import re
 from typing import Protocol, TypeVar
 

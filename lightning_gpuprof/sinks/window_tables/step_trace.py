@@ -1,7 +1,5 @@
 """Tables of a window's steps on the host and on the devices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

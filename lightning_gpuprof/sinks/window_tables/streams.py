@@ -1,7 +1,5 @@
 """Tables of the streams' kernels, overlap and queues."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.streams import DeviceStreams, Streams, StreamTimes
 from lightning_gpuprof.sinks import plain

@@ -1,7 +1,5 @@
 """Tables of where the host waits for the device, and what that costs."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
 from lightning_gpuprof.sinks import plain

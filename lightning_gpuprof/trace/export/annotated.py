@@ -1,7 +1,5 @@
 """Copies a trace file and adds the rows of an analysis on top, for Perfetto and chrome://tracing."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

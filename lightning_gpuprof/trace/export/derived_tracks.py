@@ -1,7 +1,5 @@
 """The rows that an annotated trace adds: phases, and per device its use, its idle time, its queue."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.model.phases import PHASE_TERMS

@@ -1,7 +1,5 @@
 """What an annotated trace adds, rows of named stretches and counters, as the text of events that viewers draw."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

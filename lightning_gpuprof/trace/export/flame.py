@@ -1,7 +1,5 @@
 """Time by stack, of the host's threads and of the devices, for flame graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -1,7 +1,5 @@
 """Adds events at the end of a trace's list, in its text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO

@@ -1,7 +1,5 @@
 """The distinct stacks of the host's nested spans, and the stack of each span."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The tables that ``nsys stats`` prints: API calls, kernels, copies and memsets, launches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How much was in the launch queue, at any moment and as a short series."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.model.trace.streams import QueueDepth

@@ -1,7 +1,5 @@
 """What each stream did, what overlapped, and how full the queues were."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

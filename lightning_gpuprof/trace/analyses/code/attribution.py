@@ -1,7 +1,5 @@
 """What device time belongs to: operator, module, line of user code and phase."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.model.phases import PHASES

@@ -1,7 +1,5 @@
 """Where the host waited for the device, and how long the device then was idle."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.model.phases import PHASES

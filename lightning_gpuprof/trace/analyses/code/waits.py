@@ -1,7 +1,5 @@
 """The host's waits for the device: which calls hold it, by their names, and which of them are one wait."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What each communication kernel did: its collective, size, type and process group."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Communication: time, overlap with computation, and the speed of each collective."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

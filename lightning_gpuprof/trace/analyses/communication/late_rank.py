@@ -1,7 +1,5 @@
 """The rank that the others wait for, and what it does more than they."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

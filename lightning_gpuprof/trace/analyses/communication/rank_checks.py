@@ -1,7 +1,5 @@
 """Whether the traces of several ranks belong together, and what is missing among them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lightning_gpuprof.errors import TraceError

@@ -1,7 +1,5 @@
 """Matches the collectives of several ranks: the k-th of its kind in the same step and group."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

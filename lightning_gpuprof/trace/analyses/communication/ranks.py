@@ -1,7 +1,5 @@
 """Who waited for whom among the ranks of one window: transfer, waiting and the late rank."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What differs between two traces, per step."""
 
-from __future__ import annotations
-
 import msgspec
 
 from lightning_gpuprof.model.trace.differences import (

@@ -1,7 +1,5 @@
 """A trace's totals inside the steps, or the window, for comparison with another trace."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The most that a trace's device can do, with rates measured on it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Dense peak rates and memory bandwidth by device name, from data sheets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

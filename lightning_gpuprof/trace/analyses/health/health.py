@@ -1,7 +1,5 @@
 """Whether a trace is worth believing: what was lost, and which times do not fit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import pairwise

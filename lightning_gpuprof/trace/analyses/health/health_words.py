@@ -1,7 +1,5 @@
 """A trace's problems as sentences, and what to know when reading its numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

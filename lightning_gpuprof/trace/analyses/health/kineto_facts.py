@@ -1,7 +1,5 @@
 """Plain facts of a trace, under the names and definitions of a slow program that checks them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The kinds of information in a trace, and what follows where one is missing."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.model.trace.health import Signal, SignalName

@@ -1,7 +1,5 @@
 """What the host's threads were doing: the times that may say why a device got nothing to run."""
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 

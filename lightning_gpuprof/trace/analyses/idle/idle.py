@@ -1,7 +1,5 @@
 """The idle time of each device: how much, why, in which steps, and the longest gaps."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, DeviceIdle, HostTime, Idle, IdleCause, IdleShare, StepIdle

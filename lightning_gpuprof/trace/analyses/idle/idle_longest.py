@@ -1,7 +1,5 @@
 """The longest gaps, one by one: step, phase, what the host did, the kernels around, the line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Backward passes: which operators run in one, and which forward operator each belongs to."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

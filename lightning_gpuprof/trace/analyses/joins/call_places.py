@@ -1,7 +1,5 @@
 """The line, module and phase of each runtime call; a backward's are those of its forward."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

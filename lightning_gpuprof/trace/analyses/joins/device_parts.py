@@ -1,7 +1,5 @@
 """When each device computed, communicated and copied: the one division of device time that all analyses share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Statistics of values by group without a loop over rows, and structs of the groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar

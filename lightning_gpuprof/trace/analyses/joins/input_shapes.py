@@ -1,7 +1,5 @@
 """Shapes and types of operators' input tensors, as text and as numbers of distinct texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

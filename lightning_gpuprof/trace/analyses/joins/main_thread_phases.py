@@ -1,7 +1,5 @@
 """Phases of the main thread: disjoint slices of the time of each step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tree of modules: which path of modules each call of a Python function runs in."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

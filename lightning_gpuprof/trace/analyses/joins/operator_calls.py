@@ -1,7 +1,5 @@
 """Own time, device time and phase of each operator call."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What each operator was run for: forward, backward, optimizer or something else."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The host time of each phase inside some intervals, every moment in one phase or in none."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.model.phases import PHASES, Phase

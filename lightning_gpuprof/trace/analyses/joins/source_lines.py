@@ -1,7 +1,5 @@
 """The user's line and the module at any moment of a thread, from the trace's Python stacks."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

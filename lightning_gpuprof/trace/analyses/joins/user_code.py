@@ -1,7 +1,5 @@
 """Whether a Python frame is user code: none of Python, torch, Lightning or another library."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """How far kernels can fill their device: est. SM efficiency, est. occupancy, waves."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

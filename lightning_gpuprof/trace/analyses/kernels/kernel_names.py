@@ -1,7 +1,5 @@
 """A kernel's class, input type and use of tensor cores, by its name and its operator's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

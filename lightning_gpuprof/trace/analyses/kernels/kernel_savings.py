@@ -1,7 +1,5 @@
 """Ranks kernels by what could be saved on them at most."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec

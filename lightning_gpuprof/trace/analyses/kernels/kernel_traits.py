@@ -1,7 +1,5 @@
 """Class, input type and tensor cores of each kernel of a trace."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the kernels are: classes, types, tensor cores, fill of the device, activity, savings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The grids and blocks of kernels, each distinct launch looked at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """How many blocks of a kernel fit on one multiprocessor at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Short kernels: durations by bucket, cost of launching, idle gaps before them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lightning_gpuprof.model.trace.kernels import DurationBucket, SmallKernels

@@ -1,7 +1,5 @@
 """What each named operator did, per phase and input shapes, on host and device."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from difflib import get_close_matches
 

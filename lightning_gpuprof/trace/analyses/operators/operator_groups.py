@@ -1,7 +1,5 @@
 """Groups calls of operators: one group per operator and phase, or also per input shapes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

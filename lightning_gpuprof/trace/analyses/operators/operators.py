@@ -1,7 +1,5 @@
 """What the operators did: by type, in detail, and by input shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any

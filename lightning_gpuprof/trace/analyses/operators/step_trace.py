@@ -1,7 +1,5 @@
 """Where the time of each step went, on the main thread and on each device."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

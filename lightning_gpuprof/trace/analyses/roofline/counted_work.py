@@ -1,7 +1,5 @@
 """The least work of each operator call, counting nested calls once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

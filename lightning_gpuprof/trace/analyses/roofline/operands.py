@@ -1,7 +1,5 @@
 """Shapes, sizes and values of an operator call's recorded arguments, by position."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A lower bound of an operator's FLOPs and memory traffic, from its name and input shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod

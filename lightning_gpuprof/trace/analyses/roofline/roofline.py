@@ -1,7 +1,5 @@
 """Each operator's share of the device's roofline, and the window's MFU."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

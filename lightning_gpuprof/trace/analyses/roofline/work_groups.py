@@ -1,7 +1,5 @@
 """Groups operators whose work is known: their work, device time and type."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Lanes of bounded size: an event too short to be seen is joined with its neighbours."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

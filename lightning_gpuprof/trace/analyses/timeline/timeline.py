@@ -1,7 +1,5 @@
 """One step of a trace: the host's phases and threads, the streams, and why devices were idle."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import get_args
 
