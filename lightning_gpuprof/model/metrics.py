@@ -253,13 +253,23 @@ class RankTimes:
 
     @property
     def late_name(self) -> str:
-        """The late ranks as people know them: ``rank 1 on node0``, ``ranks 8 to 15 (all of node1)``."""
+        """The late ranks as people know them: ``rank 1 (host node0)``, ``ranks 8 to 15 (all of host node1)``."""
+        if len(self.late.ranks) == 1:
+            return self.named(self.late.ranks[0])
         hosts = {one.host for one in self.ranks if one.rank in self.late.ranks}
         others = {one.host for one in self.ranks if one.rank not in self.late.ranks}
         name = numbered("rank", self.late.ranks)
-        if len(self.late.ranks) == 1:
-            return f"{name} on {hosts.pop()}"
-        return name if hosts & others else f"{name} (all of {listed(sorted(hosts))})"
+        where = f"host{'s' if len(hosts) > 1 else ''} {listed(sorted(hosts))}"
+        return name if hosts & others else f"{name} (all of {where})"
+
+    def named(self, rank: int) -> str:
+        """``rank 1 (host node0)``; without the host where all ranks are on one.
+
+        Args:
+            rank: One of them.
+        """
+        hosts = {one.rank: one.host for one in self.ranks}
+        return f"rank {rank} (host {hosts[rank]})" if len(set(hosts.values())) > 1 else f"rank {rank}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is
 
 PHASE_WORDS: Mapping[str, str] = {
     "data_wait": "waiting for data",
-    "h2d": "copying the batch",
+    "h2d": "moving the batch",
     "zero_grad": "zero_grad",
     "clip": "gradient clipping",
     "sync": "waiting for ranks",
@@ -124,6 +124,8 @@ class Opportunity:
     """Whether both are the most that is possible."""
     same_as: int | None = None
     """Number of the finding, from 1, that has the gain of the same time."""
+    sentence: str = ""
+    """What a hint is about, as its gain is not known; else empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,7 +356,7 @@ def _meta(report: Report) -> tuple[str, ...]:
     run, steps = report.run, report.steps
     batch = run.get("loader.batch_size")
     known = [
-        _text(run, "model.class"),
+        _text(run, "model.class").rpartition("<locals>.")[2],  # of a class within a function
         _text(run, "device.name") or _text(run, "device.type").upper(),
         _ranks(run.get("rank"), run.get("world_size")),
         f"batch {batch}" if isinstance(batch, int) else "",
@@ -423,14 +425,19 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
         return f"Too short to judge ({few}). Run at least {MIN_STEADY_STEPS + 10}."
     if not report.validity.ok:
         return "Part of the run was not recorded: no conclusion can be drawn."
-    hints = len(report.findings)
-    left = f", {hints} hint{'s' if hints > 1 else ''} without a known gain" if hints else ""
+    hints = f" {_hints(report)}." if report.findings else ""
     if report.validity.conditional:
-        return f"No finding{left}, but other programs used the CPUs: run again on a quiet machine."
+        return f"No finding, but other programs used the CPUs: run again on a quiet machine.{hints}"
     if reliability(report).kind == "conditional":
         why = _not_made(report)
-        return f"No finding{left}, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}"
-    return f"Healthy: no fix would gain more than {100 * MIN_GAIN_RATIO:.0f} %{left}."
+        return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"
+    return f"Healthy: no fix would gain more than {100 * MIN_GAIN_RATIO:.0f} %.{hints}"
+
+
+def _hints(report: Report) -> str:
+    """The one finding without a known gain, or how many there are."""
+    first, *others = report.findings
+    return f"{1 + len(others)} hints without a known gain" if others else f"Hint: {title_of(first)}"
 
 
 def _run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None) -> str:
@@ -455,11 +462,16 @@ def faster(times: float) -> str:
 
 def _sentence(report: Report, first: Finding | None) -> str:
     if first is not None:
-        two = " ".join(SENTENCE_END.split(plain.sentence(first.summary.strip()))[:2])
-        return two if first.change is None and len(two) <= MAX_TWO_SENTENCES else first_sentence(first.summary)
+        return _short(first.summary) if first.change is None else first_sentence(first.summary)
     if _too_short(report):
         return f"{report.steps.steady_count} of {MIN_STEADY_STEPS} steady steps: the first ones of a run are slower."
     return plain.sentence(report.verdict.summary)
+
+
+def _short(summary: str) -> str:
+    """The first two sentences, or only one if they are long."""
+    two = " ".join(SENTENCE_END.split(plain.sentence(summary.strip()))[:2])
+    return two if len(two) <= MAX_TWO_SENTENCES else first_sentence(summary)
 
 
 def _step_bar(report: Report, claim: Claim | None) -> StepBar | None:
@@ -596,6 +608,7 @@ def _opportunities(
             speedup=speedup_of_first if finding is first and speedup_of_first is not None else _speedup(finding),
             is_bound=finding.expected is None,
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
+            sentence=_short(finding.summary) if finding.gain is None and finding.severity == "info" else "",
         )
         for finding in findings
     )

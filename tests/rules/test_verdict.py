@@ -189,7 +189,7 @@ def test_time_in_backward_for_a_late_rank_is_no_work_of_the_model() -> None:
     verdict = decide(waiting_for_ranks(excess_ms=20.0, late=1))
     assert verdict.kind == "comm-bound"
     assert "21.0 ms" in verdict.summary
-    assert "for rank 1 on" in verdict.summary
+    assert "for rank 1 (host node0), which" in verdict.summary
 
 
 def test_where_no_rank_is_known_to_be_late_it_waits_for_other_ranks() -> None:

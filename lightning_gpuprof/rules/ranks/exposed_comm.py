@@ -110,7 +110,7 @@ class ExposedComm(BaseRule):
         return self.finding(
             severity=exposed.severity,
             subject=sized(largest) if largest is not None else "collectives",
-            summary=f"Communication that nothing covers takes {exposed}. {split}{of_it}",
+            summary=f"Communication that no computation hides takes {exposed}. {split}{of_it}",
             advice=transfer if mostly_transfer else (late, None),
             evidence=(
                 self.evidence("least_ratio", min(1.0, exposed.ratio), "exposed communication, share of the step"),

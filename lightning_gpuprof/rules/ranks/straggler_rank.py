@@ -48,15 +48,18 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
 
 _LOOK: dict[Phase, str] = {
-    "data_wait": "storage and CPUs of its host, num_workers there, a shard with larger samples",
-    "h2d": "what is moved to the device, and the link of its slot",
-    "forward": "what training_step does there only, and how the samples differ",
-    "backward": "backward hooks and autograd functions of its own, how the samples differ, and the clock of its CPU",
-    "optimizer": "what the optimizer step does, such as work behind `if self.trainer.is_global_zero`",
-    "zero_grad": "what is done when gradients are cleared",
-    "callbacks": "callbacks that work there only",
-    "logging": "what is logged there only: self.log(..., rank_zero_only=True), loggers of rank 0",
+    "data_wait": "storage and CPUs of its host, num_workers, a shard with larger samples",
+    "h2d": "the size of its batches, and the link of its GPU",
+    "forward": "work in training_step on this rank only, and larger samples than on other ranks",
+    "backward": "backward hooks and autograd functions on this rank only, larger samples, and the clock of its CPU",
+    "optimizer": "work on this rank only, such as behind `if self.trainer.is_global_zero`",
+    "zero_grad": "work on this rank only while gradients are cleared",
+    "callbacks": "callbacks that work on this rank only",
+    "logging": "what is logged on this rank only: self.log(..., rank_zero_only=True), loggers of rank 0",
 }
+_ON_IT_ONLY = "work that the other ranks do not do"
+ALL_RATIO = 0.995
+"""From here on a share is said as all."""
 
 
 class StragglerRank(RankRule):
@@ -73,7 +76,7 @@ class StragglerRank(RankRule):
         fires(
             "rank 3 takes 12 ms longer in its forward",
             "critical",
-            "Rank 3 on node1 takes 12.0 ms longer than the others in each 50.0 ms step, most of it in forward",
+            "Rank 3 (host node1) takes 12.0 ms longer than the others in each 50.0 ms step, most of it in forward",
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "late": 3},
         ),
@@ -81,7 +84,7 @@ class StragglerRank(RankRule):
         fires(
             "the two ranks of node1 take 12 ms longer",
             "critical",
-            "Ranks 2 and 3 (all of node1) take 12.0 ms longer than the others in each 50.0 ms step",
+            "Ranks 2 and 3 (all of host node1) take 12.0 ms longer than the others in each 50.0 ms step",
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "late": (2, 3)},
         ),
@@ -95,13 +98,13 @@ class StragglerRank(RankRule):
         fires(
             "rank 1 takes 500 ms longer in every 50th step",
             "warning",
-            "Rank 1 on node0 takes 500 ms longer than any other in 2.0 % of 100 steps, most of it in callbacks",
+            "Rank 1 (host node0) takes 500 ms longer than any other in 2.0 % of 100 steps, most of it in callbacks",
             ranks={"excess_ms": 0.0, "rare_ms": 500.0},
         ),
         fires(
             "rank 2 takes 6 s longer in validation",
             "critical",
-            "Rank 2 on node1 takes 12.0 s for its validation batches, 6.00 s longer than any other rank",
+            "Rank 2 (host node1) takes 12.0 s for its validation batches, 6.00 s longer than any other rank",
             ranks={"excess_ms": 0.0, "validation_s": 12.0},
         ),
         quiet("it takes 0.2 s longer", ranks={"excess_ms": 0.0, "validation_s": 0.4}),
@@ -123,16 +126,17 @@ class StragglerRank(RankRule):
         whose = "it" if one else "one of them"
         name, waiting = times.late_name, len(times.ranks) - len(late.ranks)
         others = f"the other{'s' if waiting > 1 else ''}"
-        wait = f"{counted(waiting, 'rank')} {'waits' if waiting == 1 else 'wait'} for it."
+        wait = "the other waits for it." if waiting == 1 else f"{counted(waiting, 'rank')} wait for it."
+        certainly = late.slowest_ratio >= ALL_RATIO
+        in_steps = f"{'all' if certainly else f'{percent(late.slowest_ratio)} of'} {counted(times.steps, 'step')}"
         idle = waiting_evidence(metrics)
         return self.finding(
             title=f"Rank {late.ranks[0]} is slower than {others}" if one else self.title,
             subject=numbered("rank", late.ranks),
             summary=(
-                f"{name.replace('rank', 'Rank', 1)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
+                f"{_capital(name)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
                 f"{others} in each {millis(lost.step_ms)} step, most of it {_spent(late.phase)}. "
-                f"{whose.capitalize()} is the slowest in {percent(late.slowest_ratio)} of "
-                f"{counted(times.steps, 'step')}, and {wait}{_without_a_cpu(late)}"
+                f"{whose.capitalize()} is the slowest in {in_steps}, and {wait}{_without_a_cpu(late)}"
             ),
             advice=_advice(late),
             evidence=(
@@ -156,13 +160,13 @@ class StragglerRank(RankRule):
             title="One rank is slower than the others now and then",
             subject=f"rank {rare.rank}",
             summary=(
-                f"Rank {rare.rank} on {rare.host} takes {millis(rare.excess_ms)} longer than any other in "
+                f"{_capital(times.named(rare.rank))} takes {millis(rare.excess_ms)} longer than any other in "
                 f"{percent(rare.steps_ratio)} of {counted(times.steps, 'step')}, most of it {_spent(rare.phase)}. The "
                 f"others wait for it in {percent(rare.lost.total_ratio)} of the steps' time."
             ),
             advice=(
-                f"Look at {_place(rare.phase)} of rank {rare.rank} in these steps: "
-                f"{_LOOK.get(rare.phase, 'what is done there that the others do not do')}."
+                f"Look at {_place(rare.phase)} on rank {rare.rank} in these steps: "
+                f"{_LOOK.get(rare.phase, _ON_IT_ONLY)}."
             ),
             evidence=(
                 self.evidence("least_ratio", rare.lost.total_ratio, "lost to it, share of the steps' time"),
@@ -182,13 +186,13 @@ class StragglerRank(RankRule):
             title="One rank is slower than the others in validation",
             subject=f"rank {late.rank}",
             summary=(
-                f"Rank {late.rank} on {late.host} takes {seconds(late.total_s)} for its validation batches, "
+                f"{_capital(times.named(late.rank))} takes {seconds(late.total_s)} for its validation batches, "
                 f"{seconds(late.excess_s)} longer than any other rank. The others wait for it in {percent(ratio)} of "
                 f"the {seconds(total_s)} after set-up."
             ),
             advice=(
-                f"Look at validation_step, on_validation_batch_end and the validation loader of rank {late.rank}: what "
-                "it does there only, whether it has more or larger samples, storage and CPUs of its host."
+                f"Look at validation_step, on_validation_batch_end and the validation loader of rank {late.rank}: work "
+                "on this rank only, more or larger samples, storage and CPUs of its host."
             ),
             evidence=(
                 self.evidence("least_validation_ratio", ratio, "waiting for it, share of the wall time"),
@@ -199,6 +203,10 @@ class StragglerRank(RankRule):
             confidence=0.7,
             explains=claims.VALIDATION,
         )
+
+
+def _capital(name: str) -> str:
+    return name[0].upper() + name[1:]
 
 
 def _without_a_cpu(late: LateRanks) -> str:
@@ -224,8 +232,8 @@ def _advice(late: LateRanks) -> str:
             f"See what else runs on the CPUs of {numbered('rank', late.ranks)}: other programs, other workers, or "
             "a cgroup with too few CPUs. Give each rank as many as it has threads and workers."
         )
-    look = _LOOK.get(late.phase, "what is done there that the others do not do")
+    look = _LOOK.get(late.phase, _ON_IT_ONLY)
     return (
-        f"Look at {_place(late.phase)} of {numbered('rank', late.ranks)}: {look}. "
+        f"Look at {_place(late.phase)} on {numbered('rank', late.ranks)}: {look}. "
         f"Its report: gpuprof report RUN --rank {late.ranks[0]}."
     )

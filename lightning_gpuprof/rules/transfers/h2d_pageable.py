@@ -87,14 +87,15 @@ class H2dPageable(StepRule):
         )
         if change is not None:
             advice = f"Pin the batches: {change.added[0]}. Lightning copies with non_blocking=True already."
-        idles = f" After them it idles {millis(waits.cost_ms)}, because the host waited."
+        pinned_ms = exposed_ms - faster_ms
+        idles = f" After them the GPU idles {millis(waits.cost_ms)}, because the host waited."
         moved, least = decimal_size(found.total_bytes), self.least_bytes / 1e6
         return self.of_step(
             step,
             saved,
             subject=metrics.loader.kind if metrics.loader is not None else "batch",
-            summary=f"The GPU waits {replace(cost, ms=exposed_ms)} for copies of pageable batches: "
-            f"{found}.{idles if waits.cost_ms >= 0.01 * cost.step_ms else ''}",
+            summary=f"The GPU waits {replace(cost, ms=exposed_ms)} for copies of pageable batches, {found}; pinned "
+            f"they would take {millis(pinned_ms)}.{idles if waits.cost_ms >= 0.01 * cost.step_ms else ''}",
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "copies and the idle time after them"),

@@ -46,9 +46,12 @@ def render(screen: FirstScreen) -> str:
 
 
 def _headline(text: str) -> str:
-    """The headline, which has its break at the colon where it needs one."""
-    fault, colon, gain = _held(text).partition(": ")
-    return f"{bdi(fault + colon.rstrip())} <span>{bdi(gain)}</span>" if gain else bdi(text)
+    """The headline, which has its break between its sentences, or at the colon, where it needs one."""
+    for mark in (". ", ": "):
+        fault, end, rest = _held(text).partition(mark)
+        if rest:
+            return f"{bdi(fault + end.rstrip())} <span>{bdi(rest)}</span>"
+    return bdi(text)
 
 
 def _held(text: str) -> str:
@@ -193,12 +196,14 @@ def _opportunities(found: Sequence[Opportunity], *, alone: bool) -> str:
         return '<p class="all"><a href="#finding-1">The evidence</a></p>\n'
     most = max((one.saved_ms or 0.0 for one in found), default=0.0)
     own = [(number, one) for number, one in enumerate(found, 1) if one.same_as is None]
-    rows = [_opportunity(number, one, most) for number, one in own]
+    hints = all(one.sentence for one in found)
+    rows = [_hint(number, one) if hints else _opportunity(number, one, most) for number, one in own]
     left = rows[SHOWN_OPPORTUNITIES:]
     more = ""
     if left:
         more = f'<details>\n<summary>{len(left)} more</summary>\n<ol class="all">\n{"".join(left)}</ol>\n</details>\n'
-    return f'<h2>All opportunities</h2>\n<ol class="all">\n{"".join(rows[:SHOWN_OPPORTUNITIES])}</ol>\n{more}'
+    title = "Hints, without a known gain" if hints else "All opportunities"
+    return f'<h2>{title}</h2>\n<ol class="all">\n{"".join(rows[:SHOWN_OPPORTUNITIES])}</ol>\n{more}'
 
 
 def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
@@ -212,6 +217,10 @@ def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
         f'<li class="{one.severity}"><a href="#finding-{number}">{bdi(one.title)}</a>'
         f'<span class="saving">{bar}</span><span class="amount">{escape(gain)}</span></li>\n'
     )
+
+
+def _hint(number: int, one: Opportunity) -> str:
+    return f'<li class="info"><a href="#finding-{number}">{bdi(one.title)}</a><p>{bdi(one.sentence)}</p></li>\n'
 
 
 def _checks(checks: CheckList) -> str:
