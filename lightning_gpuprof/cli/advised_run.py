@@ -59,11 +59,7 @@ class AdvisedRun:
 
 
 def shown_folder(folder: Path) -> str:
-    """A folder as people write it: without the current one.
-
-    Args:
-        folder: Below it, or elsewhere.
-    """
+    """A folder as people write it: without the current one."""
     whole = folder.absolute()
     return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
 
@@ -91,11 +87,7 @@ class TriedCommand:
         return cls(scripts=frozenset(names), arguments_hash=arguments_hash(after), shown=shown)
 
     def is_that_of(self, facts: Mapping[str, Value]) -> bool:
-        """Whether a run was made by it; where its arguments are not known the script counts.
-
-        Args:
-            facts: Of the run.
-        """
+        """Whether a run was made by it; where its arguments are not known the script counts."""
         return facts.get("script") in self.scripts and facts.get("arguments_hash") in (None, self.arguments_hash)
 
 
@@ -138,11 +130,7 @@ def named(directory: Path, command: TriedCommand) -> AdvisedRun:
 
 
 def newest_first(command: TriedCommand) -> Iterator[AdvisedRun]:
-    """Runs of a command below the current folder that are long enough for advice.
-
-    Args:
-        command: Their script and arguments.
-    """
+    """Runs of a command below the current folder that are long enough for advice."""
     found = (folder for folder in runs_below(Path.cwd(), source.JOURNALS).folders if command.is_that_of(_facts(folder)))
     for folder in itertools.islice(found, _MOST_RUNS):
         with suppress(GpuProfError):

@@ -23,9 +23,6 @@ _LONGEST_NAME = 128
 def keeper(logger: Any) -> Callable[[Path, str], object] | None:
     """What attaches a folder's files to the run of a logger, under a name.
 
-    Args:
-        logger: A Lightning logger.
-
     Returns:
         A function of folder and name, or None for a logger that keeps no files. The files are copied or sent before it
         returns; the folder may go then.
@@ -42,9 +39,6 @@ def keeper(logger: Any) -> Callable[[Path, str], object] | None:
 
 def panel(logger: Any) -> Callable[[str, str, int], object] | None:
     """What shows a page in the workspace of a logger's run, at a step.
-
-    Args:
-        logger: A Lightning logger.
 
     Returns:
         A function of the panel's name, the page and the step, or None for a logger without panels of HTML.

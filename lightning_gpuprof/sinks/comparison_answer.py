@@ -66,11 +66,7 @@ class Answer:
 
 
 def answer(comparison: Comparison) -> Answer:
-    """The answer of a comparison.
-
-    Args:
-        comparison: Of two runs.
-    """
+    """The answer of a comparison."""
     times = _step_times(comparison) if comparison.training.speedup is not None else None
     return Answer(
         verdict=_verdict(comparison, times),

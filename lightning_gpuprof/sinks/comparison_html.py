@@ -39,11 +39,7 @@ def write(comparison: Comparison, target: Path) -> None:
 
 
 def render_html(comparison: Comparison) -> str:
-    """The page.
-
-    Args:
-        comparison: The comparison.
-    """
+    """The page."""
     shown = [(f"table-{number}", table) for number, table in enumerate(comparison_tables.change_tables(comparison))]
     links = [("findings", "Findings"), *((anchor, table.title) for anchor, table in shown)]
     links += [("conditions", "Conditions"), ("judged", "Judgement"), ("notes", "Notes"), ("terms", "Terms")]

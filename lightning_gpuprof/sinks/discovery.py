@@ -81,9 +81,6 @@ _OWN: dict[ReportKind, type[Sink]] = {"json": _Json, "html": _Html}
 def sinks(kinds: Iterable[ReportKind]) -> Iterator[Sink]:
     """The sinks of some kinds; ``terminal`` and ``tensorboard`` write no files of their own.
 
-    Args:
-        kinds: What to write.
-
     Raises:
         ReportError: The sink of another package cannot be loaded, or there is none.
     """

@@ -384,22 +384,14 @@ def _finding_with_gain(report: Report, first: Finding) -> Finding | None:
 
 
 def likely_saved_ms(finding: Finding) -> float | None:
-    """Of a step, as expected, or else at most; None: no gain is known.
-
-    Args:
-        finding: Of a report.
-    """
+    """Of a step, as expected, or else at most; None: no gain is known."""
     if finding.gain is None or finding.expected is None:
         return None if finding.gain is None else finding.gain.saved_ms_per_step
     return finding.expected.whole_ms - finding.expected.step_ms
 
 
 def likely_faster(finding: Finding) -> str:
-    """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known.
-
-    Args:
-        finding: Of a report.
-    """
+    """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known."""
     times = _speedup(finding)
     return "" if times is None else f"{'up to' if finding.expected is None else 'about'} {faster(times)}"
 

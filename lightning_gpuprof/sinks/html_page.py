@@ -91,11 +91,7 @@ def without_plotly(html: str) -> str:
 
 
 def scripts(body: Iterable[str]) -> tuple[bytes, ...]:
-    """The scripts that draw the figures of a page, sort its large tables and fold wide ones; nothing if it has neither.
-
-    Args:
-        body: The parts of the page.
-    """
+    """The scripts that draw the figures of a page, sort its large tables and fold wide ones, if it has any."""
     parts = tuple(body)
     kinds = sorted({kind for part in parts for _, kind in _FIGURE.findall(part)} & DRAWN_WITHOUT_PLOTLY)
     if not kinds and not any("<table" in part or "data-copy" in part for part in parts):
@@ -209,11 +205,7 @@ def _rows(table: tables.Table, first: int, last: int) -> str:
 
 
 def scrolling(label: str) -> str:
-    """The start of an area that scrolls sideways, also by the keyboard.
-
-    Args:
-        label: What it holds.
-    """
+    """The start of an area that scrolls sideways, also by the keyboard."""
     return f'<div class="scroll" role="group" tabindex="0" aria-label="{escape(label)}">'
 
 

@@ -37,9 +37,6 @@ def write(report: Report, target: Path) -> None:
 def read(path: Path) -> Report:
     """Read a ``report.json``.
 
-    Args:
-        path: The file.
-
     Raises:
         ReportError: The file is missing, is no report, or comes from a newer version.
     """
@@ -62,9 +59,5 @@ def read(path: Path) -> Report:
 
 
 def encode_comparison(comparison: Comparison) -> bytes:
-    """Indented JSON with a final newline; the fields are those of the model.
-
-    Args:
-        comparison: The comparison.
-    """
+    """Indented JSON with a final newline; the fields are those of the model."""
     return msgspec.json.format(msgspec.json.encode(comparison), indent=1) + b"\n"

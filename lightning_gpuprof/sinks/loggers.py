@@ -135,9 +135,6 @@ PREFIX = "gpuprof/final"
 def final_scalars(report: Report) -> dict[str, float]:
     """The run's summary as scalars.
 
-    Args:
-        report: The report.
-
     Returns:
         Names ``gpuprof/final/...`` that end with their unit, and finite values. What was not measured has no name.
     """

@@ -167,7 +167,16 @@ class Table:
     """So many of the last rows sum up or stand for the others: where rows are sorted, they stay last."""
 
     @classmethod
-    def of(cls, title: str, rows: Iterable[R], *columns: Column[R], absent: str = "", foot: int = 0) -> Table:
+    def of(
+        cls,
+        title: str,
+        rows: Iterable[R],
+        *columns: Column[R],
+        absent: str = "",
+        foot: int = 0,
+        limit: int | None = None,
+        all_rows: int | None = None,
+    ) -> Table:
         """Make a table.
 
         Args:
@@ -176,7 +185,13 @@ class Table:
             *columns: From left to right.
             absent: Stands in place of a table without rows.
             foot: So many of the last rows sum up or stand for the others.
+            limit: Most rows; the title says of how many they are the first.
+            all_rows: How many there are, where ``rows`` are cut already.
         """
+        rows = list(rows)
+        count = len(rows) if all_rows is None else all_rows
+        if limit is not None and count > limit:
+            title, rows = f"{title} (first {limit} of {numbers.count(count)})", rows[:limit]
         cells = tuple(tuple(column.cell(row) for column in columns) for row in rows)
         return cls(title=title, columns=columns, rows=cells, absent=absent, foot=foot)
 
@@ -245,16 +260,8 @@ def phase_median(phase: Phase) -> Column[_OfPhases]:
     return Column(phase, lambda row: row.phases_ms.get(phase), MS, help=f"median; {PHASE_TERMS[phase]}")
 
 
-def share_of_step(report: Report, row: PhaseRow) -> float | None:
-    """Median time of a phase over the median step time: the one share of a step, as in verdict and findings.
-
-    Args:
-        report: The report.
-        row: The phase.
-
-    Returns:
-        Between 0 and 1, None if either time is not known.
-    """
+def _share_of_step(report: Report, row: PhaseRow) -> float | None:
+    """Median time of a phase over the median step time: the one share of a step, as in verdict and findings."""
     period = report.steps.period_ms
     return None if row.median_ms is None or period is None or period.median <= 0 else row.median_ms / period.median
 
@@ -263,7 +270,7 @@ def phase_table(report: Report) -> Table:
     """Phases of a step, in the report's order, with both shares, each under its name."""
 
     def length(row: PhaseRow) -> float:
-        of_step = share_of_step(report, row)
+        of_step = _share_of_step(report, row)
         return row.share if of_step is None else min(1.0, of_step)
 
     columns: list[Column[PhaseRow]] = [
@@ -281,7 +288,7 @@ def phase_table(report: Report) -> Table:
         Column("p95", lambda row: row.p95_ms, MS, help=f"wall: {P95}"),
         Column(
             OF_STEP,
-            lambda row: share_of_step(report, row),
+            lambda row: _share_of_step(report, row),
             PERCENT,
             help="median time of the phase over the median step time; rare long steps do not move it",
         ),
@@ -391,28 +398,13 @@ def device_name(device: Device) -> str:
     return plain.name(f"{device.name} ({device.uuid[:12]})" if device.uuid else device.name, 60)
 
 
-def values_table(
-    title: str, values: Mapping[str, float | None], absent: str, terms: Mapping[str, str] | None = None
-) -> Table:
-    """Named values whose names carry their unit; one that is None is shown as not measured.
-
-    Args:
-        title: Title of the table.
-        values: Field names with units, e.g. ``process_cpus``.
-        absent: Sentence for "there is none".
-        terms: What names mean, of those that do not say it themselves.
-    """
-    rows = (
-        (plain.name(numbers.label(field)), numbers.quantity(field, value), (terms or {}).get(field, ""))
-        for field, value in values.items()
-    )
-    return facts(title, rows, absent)
-
-
 def overhead_table(report: Report) -> Table:
     """What the profiler itself cost."""
-    absent = "The profiler's own cost was not measured."
-    return values_table("Cost of the profiler", report.overhead, absent, OVERHEAD_TERMS)
+    rows = (
+        (plain.name(numbers.label(field)), numbers.quantity(field, value), OVERHEAD_TERMS.get(field, ""))
+        for field, value in report.overhead.items()
+    )
+    return facts("Cost of the profiler", rows, absent="The profiler's own cost was not measured.")
 
 
 def window_table(report: Report) -> Table:
@@ -466,28 +458,21 @@ def window_steps(window: WindowFacts) -> str:
 
 def operator_table(window: WindowFacts) -> Table:
     """The operators of a window by their exclusive host time."""
-    return named_times(f"Operators in steps {window_steps(window)}", "operator", window.top_operators)
+    return _named_times(f"Operators in steps {window_steps(window)}", "operator", window.top_operators)
 
 
 def kernel_table(window: WindowFacts) -> Table:
     """The kernels of a window by their device time."""
-    return named_times(f"Kernels in steps {window_steps(window)}", "kernel", window.top_kernels)
+    return _named_times(f"Kernels in steps {window_steps(window)}", "kernel", window.top_kernels)
 
 
-def named_times(title: str, what: str, rows: tuple[OperatorRow, ...], limit: int = plain.NAME_LIMIT) -> Table:
-    """Names with their occurrences and total time.
-
-    Args:
-        title: Title of the table.
-        what: What the names are names of, singular.
-        rows: Largest first.
-        limit: Most characters of a name.
-    """
+def _named_times(title: str, what: str, rows: tuple[OperatorRow, ...]) -> Table:
+    """Names, the largest first, with their occurrences and total time."""
     largest = max((row.total_us for row in rows), default=0.0)
     return Table.of(
         title,
         rows,
-        Column(what, lambda row: row.name, name(limit)),
+        Column(what, lambda row: row.name, NAME),
         bar(lambda row: row.total_us / largest if largest > 0 else 0.0, "forward"),
         Column("count", lambda row: row.count, COUNT),
         Column("total", lambda row: row.total_us, US_AS_MS, help="in this window; inflated by tracing"),
@@ -504,17 +489,6 @@ def not_evaluated_table(report: Report) -> Table:
         Column("rules", lambda row: ", ".join(row[1])),
         absent="Every rule was evaluated.",
     )
-
-
-def first_rows_title(title: str, rows: int, limit: int | None) -> str:
-    """The title with "first 20 of 152" where rows are left out.
-
-    Args:
-        title: Of the whole table.
-        rows: All there are.
-        limit: Most that are shown; None shows all.
-    """
-    return title if limit is None or rows <= limit else f"{title} (first {limit} of {numbers.count(rows)})"
 
 
 def sentence_table(title: str, sentences: Sequence[str], absent: str) -> Table:

@@ -19,15 +19,10 @@ SAME_RATIO = 0.02
 _NAME_CELLS = 25
 """``enable_progress_bar=False`` stays whole on a terminal of 80 columns."""
 _NAME = Format(plain.sentence, numeric=False)
-_FACTOR = Format(numbers.factor)
 
 
 def tried_table(trial: Trial) -> Table:
-    """A row for each change, the fastest first; all that is worth it together comes last.
-
-    Args:
-        trial: The result.
-    """
+    """A row for each change, the fastest first; all that is worth it together comes last."""
     rows = [row for row in (*trial.tried, trial.together) if row is not None and not row.arm.ceiling]
     expected = Column("expected", _expected, FIGURE, help="what the finding expects, or the most that it can gain")
     device = "the CPU" if trial.device == "cpu" else plain.name(trial.device)
@@ -50,11 +45,7 @@ def tried_table(trial: Trial) -> Table:
 
 
 def ceilings(trial: Trial) -> str:
-    """What no advice on the input, or around the model, can pass; empty where that was not measured.
-
-    Args:
-        trial: The result.
-    """
+    """What no advice on the input, or around the model, can pass; empty where that was not measured."""
     found = [
         f"{numbers.factor(max(1.0, row.speedup))} {_CEILINGS[row.arm.ceiling]}"
         for row in trial.tried
@@ -64,11 +55,7 @@ def ceilings(trial: Trial) -> str:
 
 
 def notes(trial: Trial) -> list[tuple[str, str]]:
-    """What must be known of some rows: a label, and a sentence.
-
-    Args:
-        trial: The result.
-    """
+    """What must be known of some rows: a label, and a sentence."""
     rows = [row for row in (*trial.tried, trial.together) if row is not None and not row.arm.ceiling]
     found = [("failed", f"{row.arm.name} ({plain.sentence(row.why)})") for row in rows if row.outcome == "failed"]
     if unclear := [
@@ -81,11 +68,7 @@ def notes(trial: Trial) -> list[tuple[str, str]]:
 
 
 def left_table(trial: Trial) -> Table:
-    """Advice that was not tried, and why.
-
-    Args:
-        trial: The result.
-    """
+    """Advice that was not tried, and why."""
     return Table.of(
         "Not tried",
         trial.not_tried,
@@ -158,20 +141,12 @@ def _workers(row: Tried) -> int:
 
 
 def is_undecided(trial: Trial) -> bool:
-    """Whether something could still be worth it.
-
-    Args:
-        trial: The result.
-    """
+    """Whether something could still be worth it."""
     return any(row.outcome == "undecided" for row in trial.tried if not row.arm.ceiling)
 
 
 def headline(trial: Trial) -> str:
-    """The result in a sentence.
-
-    Args:
-        trial: It.
-    """
+    """The result in a sentence."""
     found, base = best(trial), trial.base_step_ms
     if base is None:
         return "Nothing was measured in this time: try longer, with --seconds."

@@ -81,11 +81,7 @@ def about(expected: Expected) -> str:
 
 
 def came_of(expectation: Expectation) -> str:
-    """``about 1.7x (1.6 to 1.8), got 1.72x: as expected``.
-
-    Args:
-        expectation: What was expected of a change, and what came.
-    """
+    """``about 1.7x (1.6 to 1.8), got 1.72x: as expected``."""
     of = "" if expectation.of == "step" else " of the run"
     got = numbers.significant(expectation.speedup)
     return f"{about(expectation.expected)}{of}, got {got}x: {expectation.standing}"

@@ -148,9 +148,9 @@ def test_small_causes_of_steps_share_a_column() -> None:
 
 def test_a_table_of_many_steps_says_that_it_shows_the_first() -> None:
     many = msgspec.structs.replace(DEVICE, steps=DEVICE.steps * 30)
-    table = step_table(many, limit=7)
-    assert len(table.rows) == 7
-    assert table.title == "Idle time in each step, inside the window of GPU 0 (first 7 of 30)"
+    table = step_table(many)
+    assert len(table.rows) == 20
+    assert table.title == "Idle time in each step, inside the window of GPU 0 (first 20 of 30)"
 
 
 def test_the_longest_gaps_say_where_the_host_was() -> None:

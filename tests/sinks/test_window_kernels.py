@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from no_kernels import EMPTY
 
@@ -21,7 +22,6 @@ from lightning_gpuprof.model.trace.kernels import (
     TensorCoreUse,
 )
 from lightning_gpuprof.sinks.tables import Table
-from lightning_gpuprof.sinks.window_tables import kernels as savings
 from lightning_gpuprof.sinks.window_tables import kernels as tables
 from lightning_gpuprof.sinks.window_tables import short_names
 
@@ -160,26 +160,26 @@ def test_kernels_are_short_and_explained_by_their_full_name() -> None:
 
 
 def test_activity_has_what_launched_it_and_where_it_ran() -> None:
-    table = tables.activity_table(found(), 1)
-    assert table.title == "Kernel activity (first 1 of 5)"
+    table = tables.activity_table(msgspec.structs.replace(found(), activity_rows=500))
+    assert table.title == "Kernel activity (first 20 of 500)"
     assert texts(table)[0][:5] == ["relu_kernel<BFloat16>", "aten::relu", "7", "8 1 1", "-"]
-    assert texts(tables.activity_table(found()))[1][1:3] == ["-", "-"]
+    assert texts(table)[1][1:3] == ["-", "-"]
 
 
 def test_durations_and_small_kernels() -> None:
-    assert [row[0] for row in texts(savings.duration_table(found()))] == ["0 to 2", "1,000 and more"]
-    small = savings.small_kernel_table(found())
+    assert [row[0] for row in texts(tables.duration_table(found()))] == ["0 to 2", "1,000 and more"]
+    small = tables.small_kernel_table(found())
     assert small.title == "Kernels below 10 µs"
     assert ["launch gaps", "0.0400 ms"] in [row[:2] for row in texts(small)]
 
 
 def test_each_saving_says_why() -> None:
-    rows = texts(savings.saving_table(found()))
+    rows = texts(tables.saving_table(found()))
     assert [row[0] for row in rows] == ["1", "1", "1"]
     assert "est. SM efficiency 50.0 %" in rows[0][-1]
     assert "tf32 on tensor cores is 8 times as fast at best" in rows[1][-1]
     assert "not the kernel" in rows[2][-1]
-    assert texts(savings.no_saving_table(found()))[0][0] == "communication"
+    assert texts(tables.no_saving_table(found()))[0][0] == "communication"
 
 
 def test_nothing_is_a_sentence() -> None:
@@ -190,10 +190,10 @@ def test_nothing_is_a_sentence() -> None:
         tables.fill_table,
         tables.kernel_table,
         tables.activity_table,
-        savings.duration_table,
-        savings.small_kernel_table,
-        savings.saving_table,
-        savings.no_saving_table,
+        tables.duration_table,
+        tables.small_kernel_table,
+        tables.saving_table,
+        tables.no_saving_table,
     ):
         table = make(EMPTY)
         assert table.rows == ()

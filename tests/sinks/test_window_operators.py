@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes, OperatorType
 from lightning_gpuprof.sinks.tables import Table
+from lightning_gpuprof.sinks.window_tables import operators as window_operators
 from lightning_gpuprof.sinks.window_tables.operators import (
     operator_types_by_device_time,
     operator_types_by_host_time,
@@ -88,10 +91,11 @@ def test_types_by_device_time_say_what_was_launched_outside_of_operators() -> No
     ]
 
 
-def test_types_beyond_the_limit_are_one_row_so_that_the_shares_still_sum() -> None:
-    rows = texts(operator_types_by_host_time(FULL, limit=1))
+def test_types_beyond_the_limit_are_one_row_so_that_the_shares_still_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_operators, "TOP", 1)
+    rows = texts(operator_types_by_host_time(FULL))
     assert rows == [["view", "", "10", "7", "700", "70.0 %"], ["2 more", "", "20", "3", "-", "30.0 %"]]
-    assert texts(operator_types_by_device_time(FULL, limit=1))[1] == ["1 more", "", "10", "3", "-", "30.0 %"]
+    assert texts(operator_types_by_device_time(FULL))[1] == ["1 more", "", "10", "3", "-", "30.0 %"]
 
 
 def test_operators_are_in_order_of_the_time_that_the_table_is_about() -> None:

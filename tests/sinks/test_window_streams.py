@@ -87,9 +87,9 @@ def test_what_a_stream_holds() -> None:
 
 
 def test_a_table_of_many_streams_says_that_it_shows_the_busiest() -> None:
-    table = stream_table(msgspec.structs.replace(DEVICE, streams=(COMPUTE,) * 40), limit=5)
-    assert len(table.rows) == 5
-    assert table.title == "Streams of GPU 0, busiest first (first 5 of 40)"
+    table = stream_table(msgspec.structs.replace(DEVICE, streams=(COMPUTE,) * 40))
+    assert len(table.rows) == 16
+    assert table.title == "Streams of GPU 0, busiest first (first 16 of 40)"
 
 
 def test_how_many_streams_worked_at_a_time() -> None:

@@ -16,11 +16,7 @@ _SEVERITY: dict[Outcome, str] = {"improved": "good", "regressed": "critical"}
 
 
 def compared(comparison: Comparison) -> str:
-    """The first screen of a comparison.
-
-    Args:
-        comparison: Of two runs.
-    """
+    """The first screen of a comparison."""
     found = answer(comparison)
     runs = " → ".join(map(bdi, run_names(comparison)))
     kind = _SEVERITY.get(comparison.outcome, "info")

@@ -28,11 +28,7 @@ def first(report: Report) -> str:
 
 
 def render(screen: FirstScreen) -> str:
-    """The first screen.
-
-    Args:
-        screen: As data.
-    """
+    """The first screen."""
     severity = screen.severity or ("good" if screen.reliability.kind == "ok" else "info")
     return (
         f'<section id="verdict" class="first {severity}">\n{_meta(screen)}'

@@ -70,11 +70,7 @@ def flame_of_steps(report: Report) -> Flame | None:
 
 
 def flame_html(flame: Flame | None) -> str:
-    """The figure under its title; empty if there is nothing to draw.
-
-    Args:
-        flame: Of a window, or of the steps.
-    """
+    """The figure under its title; empty if there is nothing to draw."""
     if flame is None:
         return ""
     drawn = list(_bars(flame, (), 0.0))

@@ -15,7 +15,6 @@ from lightning_gpuprof.sinks.tables import (
     Column,
     Table,
     facts,
-    first_rows_title,
     name,
 )
 from lightning_gpuprof.sinks.window_tables import short_names
@@ -39,9 +38,8 @@ def nsys_table(table: str, found: ApiTables, limit: int | None = ROWS) -> Table:
         limit: Rows at the most; None for all.
     """
     what, absent, columns = NSYS_TABLES[table]
-    rows = getattr(found, table)
-    title = first_rows_title(f"{table}: {what(found) if callable(what) else what}", len(rows), limit)
-    return Table.of(title, rows[:limit], *columns(found), absent=f"{table}: {absent}")
+    title = f"{table}: {what(found) if callable(what) else what}"
+    return Table.of(title, getattr(found, table), *columns(found), absent=f"{table}: {absent}", limit=limit)
 
 
 def _times(count: str, window: str, *columns: Column[Any]) -> tuple[Column[Any], ...]:

@@ -13,12 +13,14 @@ from lightning_gpuprof.model.trace.idle import (
     StepIdle,
 )
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, first_rows_title, name
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, name
 from lightning_gpuprof.sinks.window_tables import short_names
 from lightning_gpuprof.sinks.window_tables.short_names import ms
 
 STEP_CAUSES = 4
 """Causes that have a column of their own in the table of steps."""
+MAX_STEPS = 20
+MAX_GAPS = 10
 
 _NAME = 60
 _PREFIX = "ProfilerStep#"
@@ -92,15 +94,9 @@ def host_table(device: DeviceIdle) -> Table:
     )
 
 
-def step_table(device: DeviceIdle, limit: int = 20) -> Table:
-    """Busy share of each step, and its idle time by the device's largest causes.
-
-    Args:
-        device: The device.
-        limit: Most rows.
-    """
+def step_table(device: DeviceIdle) -> Table:
+    """Busy share of each step, and its idle time by the device's largest causes."""
     named = _largest_of_steps(device.steps)
-    title = f"Idle time in each step, inside the window of {plain.device(device.device)}"
     columns: list[Column[StepIdle]] = [
         Column(
             "step",
@@ -123,21 +119,17 @@ def step_table(device: DeviceIdle, limit: int = 20) -> Table:
             )
         )
     return Table.of(
-        first_rows_title(title, len(device.steps), limit),
-        device.steps[:limit],
+        f"Idle time in each step, inside the window of {plain.device(device.device)}",
+        device.steps,
         *columns,
+        limit=MAX_STEPS,
         absent="The trace holds no steps (ProfilerStep ranges), so idle time cannot be given by step.",
     )
 
 
-def longest_table(device: DeviceIdle, limit: int = 10) -> Table:
-    """The longest gaps, with what the host did and in which line.
-
-    Args:
-        device: The device.
-        limit: Most rows.
-    """
-    shown = device.longest[:limit]
+def longest_table(device: DeviceIdle) -> Table:
+    """The longest gaps, with what the host did and in which line."""
+    shown = device.longest[:MAX_GAPS]
     return Table.of(
         f"Longest gaps of {plain.device(device.device)}",
         shown,
@@ -167,16 +159,11 @@ def longest_table(device: DeviceIdle, limit: int = 10) -> Table:
     )
 
 
-def neighbour_table(device: DeviceIdle, limit: int = 10) -> Table:
-    """The longest gaps, with the work before and after and who launched it.
-
-    Args:
-        device: The device.
-        limit: Most rows.
-    """
+def neighbour_table(device: DeviceIdle) -> Table:
+    """The longest gaps, with the work before and after and who launched it."""
     return Table.of(
         f"Kernels and copies around the longest gaps of {plain.device(device.device)}",
-        device.longest[:limit],
+        device.longest[:MAX_GAPS],
         *_WHEN,
         Column("before", lambda gap: short_names.work(gap.before, _NAME)),
         Column("after", lambda gap: short_names.work(gap.after, _NAME)),

@@ -14,7 +14,6 @@ from lightning_gpuprof.sinks.tables import (
     Column,
     Table,
     bar,
-    first_rows_title,
     name,
 )
 from lightning_gpuprof.sinks.window_tables import short_names
@@ -148,11 +147,11 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
 
     Args:
         found: What the kernels are.
-        limit: Most rows, None for all; likewise below.
+        limit: Most rows, None for all.
     """
     return Table.of(
-        first_rows_title("Kernels", len(found.kernels), limit),
-        found.kernels[:limit],
+        "Kernels",
+        found.kernels,
         short_names.column(_NAME),
         Column("class", lambda row: row.kernel_class),
         Column("type", lambda row: row.dtype or "", help="of its inputs, as far as the name says"),
@@ -164,16 +163,12 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         Column("SM eff.", lambda row: row.est_sm_efficiency_ratio, PERCENT, help=_EFFICIENCY),
         Column("occ.", lambda row: row.est_occupancy_ratio, PERCENT, help=_OCCUPANCY),
         absent=_NO_KERNEL,
+        limit=limit,
     )
 
 
-def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
-    """Kernels by operator, stream, grid and block.
-
-    Args:
-        found: What is known of the kernels.
-        limit: Rows at the most; None for all.
-    """
+def activity_table(found: KernelFacts) -> Table:
+    """Kernels by operator, stream, grid and block."""
     several = len({row.device for row in found.activity}) > 1
 
     def stream(row: ActivityRow) -> str:
@@ -181,8 +176,8 @@ def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         return f"{plain.name(row.device, 16)}: {shown}" if several else shown
 
     return Table.of(
-        first_rows_title("Kernel activity", found.activity_rows, limit),
-        found.activity[:limit],
+        "Kernel activity",
+        found.activity,
         short_names.column(40),
         Column("operator", lambda row: row.operator, name(32), help="the innermost operator that launched it"),
         Column("device: stream" if several else "stream", stream, FIGURE),
@@ -195,6 +190,8 @@ def activity_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         Column("max", lambda row: row.max_us, US),
         Column("waves", lambda row: row.waves, SIGNIFICANT, help=_WAVES),
         absent=_NO_KERNEL,
+        limit=ROWS,
+        all_rows=found.activity_rows,
     )
 
 
@@ -236,17 +233,12 @@ def small_kernel_table(found: KernelFacts) -> Table:
     )
 
 
-def saving_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
-    """Kernels by what could be saved on them at most.
-
-    Args:
-        found: What is known of the kernels.
-        limit: Rows at the most; None for all.
-    """
+def saving_table(found: KernelFacts) -> Table:
+    """Kernels by what could be saved on them at most."""
     bound = "upper bound for this kernel alone; see why"
     return Table.of(
-        first_rows_title("Possible savings by kernel", len(found.savings), limit),
-        found.savings[:limit],
+        "Possible savings by kernel",
+        found.savings,
         Column("at most", lambda row: row.saving_us, US_AS_MS, help=bound),
         Column("time", lambda row: row.total_us, US_AS_MS, help="of these kernels"),
         Column("count", lambda row: row.count, COUNT),
@@ -254,6 +246,7 @@ def saving_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         short_names.column(60),
         Column("why", _why),
         absent="No saving can be estimated for any kernel." if found.count else _NO_KERNEL,
+        limit=ROWS,
     )
 
 

@@ -13,7 +13,6 @@ from lightning_gpuprof.sinks.tables import (
     Column,
     Table,
     bar,
-    first_rows_title,
     name,
 )
 
@@ -28,13 +27,8 @@ _SUMMED = "sum of the durations of kernels, copies and memsets, concurrent ones 
 _PHASE = "optimizer includes clearing and clipping gradients"
 
 
-def operator_types_by_device_time(operators: Operators, limit: int = TOP) -> Table:
-    """Types of operators with the most device time; the rest in one row.
-
-    Args:
-        operators: The operators.
-        limit: Most types that are named.
-    """
+def operator_types_by_device_time(operators: Operators) -> Table:
+    """Types of operators with the most device time; the rest in one row."""
     total_us = operators.device_us or 0.0
     rows = [
         _Share(row.type, row.occurrences, row.device_self_us, row.device_average_us)
@@ -50,7 +44,6 @@ def operator_types_by_device_time(operators: Operators, limit: int = TOP) -> Tab
         rows,
         [_Share("outside operators", None, outside_us)] if outside else [],
         total_us,
-        limit,
         _absent(operators, on_device=True),
     )
 
@@ -66,18 +59,13 @@ def _absent(operators: Operators, *, on_device: bool = False, with_shapes: bool 
     return f"{what} has recorded inputs." if with_shapes else f"{what} is in the window."
 
 
-def operator_types_by_host_time(operators: Operators, limit: int = TOP) -> Table:
-    """Types of operators with the most host time of their own; the rest in one row.
-
-    Args:
-        operators: The operators.
-        limit: Most types that are named.
-    """
+def operator_types_by_host_time(operators: Operators) -> Table:
+    """Types of operators with the most host time of their own; the rest in one row."""
     rows = [
         _Share(row.type, row.occurrences, row.host_self_us, row.host_average_us)
         for row in sorted(operators.types, key=lambda row: -row.host_self_us)
     ]
-    return _types("host", "all operators", _SELF, rows, [], operators.host_self_us, limit, _absent(operators))
+    return _types("host", "all operators", _SELF, rows, [], operators.host_self_us, _absent(operators))
 
 
 def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
@@ -88,10 +76,9 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
         limit: Most rows.
     """
     total = operators.device_us
-    rows = [row for row in operators.operators if row.device_total_us]
     return Table.of(
-        first_rows_title("Operators by device time", len(rows), limit),
-        rows[:limit],
+        "Operators by device time",
+        [row for row in operators.operators if row.device_total_us],
         *_NAMED,
         Column(
             "self", lambda row: row.device_self_us or 0.0, US_AS_MS, help=f"{_SUMMED}; launched by the operator itself"
@@ -108,6 +95,7 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
             "launched", lambda row: row.device_work, COUNT, help="kernels, copies and memsets, also by nested operators"
         ),
         absent=_absent(operators, on_device=True),
+        limit=limit,
     )
 
 
@@ -120,8 +108,8 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
     """
     total = operators.host_self_us
     return Table.of(
-        first_rows_title("Operators by host time", len(operators.operators), limit),
-        sorted(operators.operators, key=lambda row: -row.host_self_us)[:limit],
+        "Operators by host time",
+        sorted(operators.operators, key=lambda row: -row.host_self_us),
         *_NAMED,
         Column("self", lambda row: row.host_self_us, US_AS_MS, help=_SELF),
         Column("total", lambda row: row.host_total_us, US_AS_MS, help="nested operators included"),
@@ -133,6 +121,7 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
             help="self time, of all operators of the window",
         ),
         absent=_absent(operators),
+        limit=limit,
     )
 
 
@@ -204,9 +193,9 @@ class _Share(NamedTuple):
 
 
 def _types(
-    side: str, of: str, help: str, rows: list[_Share], outside: list[_Share], total_us: float, limit: int, absent: str
+    side: str, of: str, help: str, rows: list[_Share], outside: list[_Share], total_us: float, absent: str
 ) -> Table:
-    rest = rows[limit:]
+    rest = rows[TOP:]
     more = _Share(
         f"{numbers.count(len(rest))} more", sum(row.calls or 0 for row in rest), sum(r.spent_us for r in rest)
     )
@@ -217,7 +206,7 @@ def _types(
 
     return Table.of(
         f"Operator types by {side} time",
-        [*rows[:limit], *foot],
+        [*rows[:TOP], *foot],
         Column("type", lambda row: row.type, name(NAME_CELLS), help="the operator's name without its namespace"),
         bar(share),
         Column("calls", lambda row: row.calls, COUNT, help="in the window"),

@@ -75,16 +75,11 @@ def _source(measured: bool) -> str:
     return "measured on the device" if measured else "dense, from the data sheet"
 
 
-def roofline_table(roofline: Roofline, limit: int = TOP) -> Table:
-    """The operators with the most device time, and how much of the roofline they reach.
-
-    Args:
-        roofline: The roofline.
-        limit: Most rows.
-    """
+def roofline_table(roofline: Roofline) -> Table:
+    """The operators with the most device time, and how much of the roofline they reach."""
     return Table.of(
         "Operators under the roofline",
-        roofline.rows[:limit],
+        roofline.rows[:TOP],
         Column("operator", lambda row: row.operator, name(NAME_CELLS)),
         Column("inputs", lambda row: row.input_shape, name(SHAPE_CELLS), help=SHAPES),
         Column("type", lambda row: row.dtype or None, help="of the computation"),

@@ -50,23 +50,17 @@ def step_phase_table(trace: StepTrace) -> Table:
 
 
 def _recorded_phases(trace: StepTrace) -> list[Phase]:
-    told = {phase for row in trace.steps for phase in row.phases_us}
-    return [phase for phase in PHASES if phase in told]
+    return [phase for phase in PHASES if any(phase in row.phases_us for row in trace.steps)]
 
 
-def step_host_table(trace: StepTrace, limit: int = MAX_STEPS) -> Table:
-    """Each step on the main thread: phases that sum to it; first the mean.
-
-    Args:
-        trace: The steps.
-        limit: Most steps, the longest; they stay in their order.
-    """
+def step_host_table(trace: StepTrace) -> Table:
+    """Each step on the main thread: phases that sum to it; first the mean."""
     largest = {phase: max(row.phases_us.get(phase, 0.0) for row in trace.steps) for phase in _recorded_phases(trace)}
     kept = sorted(largest, key=lambda phase: -largest[phase])[:_PHASE_COLUMNS]
     phases = [phase for phase in largest if phase in kept]
     return Table.of(
         "Steps on the main thread, ms",
-        _shown_steps(trace, limit),
+        _shown_steps(trace),
         Column("step", lambda row: row.name, name(NAME_CELLS)),
         Column("total", lambda row: row.total_us, _MS, help=_INFLATED),
         *(_of_phase(phase) for phase in phases),
@@ -81,21 +75,16 @@ def step_host_table(trace: StepTrace, limit: int = MAX_STEPS) -> Table:
     )
 
 
-def _shown_steps(trace: StepTrace, limit: int) -> list[StepRow]:
+def _shown_steps(trace: StepTrace) -> list[StepRow]:
     """The mean of several steps, and the longest steps in their order."""
     mean = [trace.mean] if trace.mean and len(trace.steps) > 1 else []
     by_length = sorted(range(len(trace.steps)), key=lambda at: -trace.steps[at].total_us)
-    return [*mean, *(trace.steps[at] for at in sorted(by_length[:limit]))]
+    return [*mean, *(trace.steps[at] for at in sorted(by_length[:MAX_STEPS]))]
 
 
-def step_device_table(trace: StepTrace, limit: int = MAX_STEPS) -> Table:
-    """Each step on each device, from the begin to the end of the step on the host; first the mean.
-
-    Args:
-        trace: The steps.
-        limit: Most steps, the longest; they stay in their order.
-    """
-    rows = [(row, device) for row in _shown_steps(trace, limit) for device in row.devices]
+def step_device_table(trace: StepTrace) -> Table:
+    """Each step on each device, from the begin to the end of the step on the host; first the mean."""
+    rows = [(row, device) for row in _shown_steps(trace) for device in row.devices]
     columns: list[Column[tuple[StepRow, StepDevice]]] = [Column("step", lambda row: row[0].name, name(NAME_CELLS))]
     if any(len(row.devices) > 1 for row, _ in rows):
         columns.append(Column("GPU", lambda row: row[1].device, name(12)))

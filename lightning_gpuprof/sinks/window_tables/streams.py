@@ -3,20 +3,17 @@
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.streams import DeviceStreams, Streams, StreamTimes
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SIGNIFICANT, US_AS_MS, Column, Table, bar, first_rows_title
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SIGNIFICANT, US_AS_MS, Column, Table, bar
+
+MAX_STREAMS = 16
 
 
-def stream_table(device: DeviceStreams, limit: int = 16) -> Table:
-    """What each stream did, busiest first.
-
-    Args:
-        device: The device.
-        limit: Most rows.
-    """
+def stream_table(device: DeviceStreams) -> Table:
+    """What each stream did, busiest first."""
     window = f"{numbers.significant(device.window_us / 1e3)} ms from the first to the last work of the device"
     return Table.of(
-        first_rows_title(f"Streams of {plain.device(device.device)}, busiest first", len(device.streams), limit),
-        device.streams[:limit],
+        f"Streams of {plain.device(device.device)}, busiest first",
+        device.streams,
         Column("stream", _number),
         Column("kernels", lambda stream: stream.kernels, COUNT),
         Column("copies", lambda stream: stream.copies, COUNT),
@@ -32,6 +29,7 @@ def stream_table(device: DeviceStreams, limit: int = 16) -> Table:
         ),
         Column("runs", _kind, help="what the stream is used for"),
         absent=_NO_WORK,
+        limit=MAX_STREAMS,
     )
 
 
@@ -51,14 +49,9 @@ def concurrency_table(device: DeviceStreams) -> Table:
     )
 
 
-def queue_table(device: DeviceStreams, limit: int = 16) -> Table:
-    """How much work was launched and not done, of the device and of each stream.
-
-    Args:
-        device: The device.
-        limit: Most streams.
-    """
-    streams = device.streams[:limit] if len(device.streams) > 1 else ()
+def queue_table(device: DeviceStreams) -> Table:
+    """How much work was launched and not done, of the device and of each stream."""
+    streams = device.streams[:MAX_STREAMS] if len(device.streams) > 1 else ()
     rows: list[tuple[str, DeviceStreams | StreamTimes]] = [
         ("all", device),
         *((_number(stream), stream) for stream in streams),
