@@ -279,9 +279,8 @@ def _used_cpus(facts: CpuFacts, *, workers: int) -> float | None:
 def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
     """How the loop is fed on average, if workers that are behind deliver several batches at a time.
 
-    Then few steps wait, but for long, and medians show nothing, or no more than the price of a fetch. It needs the
-    verdict ``processing`` of the input pipeline, which says that the workers deliver less often than steps could use
-    and have no time left.
+    Then few steps wait, but for long, and medians show nothing or little of it. It needs the verdict ``processing`` of
+    the input pipeline, which says that the workers deliver less often than steps could use and have no time left.
 
     Returns:
         The loading of a mean step, its wait with the bootstrap's bound of the total; None where ordinary steps wait,
@@ -296,10 +295,10 @@ def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
         return None
     period_ms = period.mean
     steadily = state.wait.lower_ratio >= MIN_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
-    hidden = state.certain_ratio < MIN_WAIT_RATIO and total * period_ms >= UNEVEN_WAIT * state.wait.median_ms
+    uneven = total * period_ms >= UNEVEN_WAIT * state.wait.median_ms
     overstated = state.wait.median_ms >= OVERSTATED_WAIT * total * period_ms
     often = metrics.fetch_waited_ratio is None or metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO
-    if steadily and often and not hidden and not overstated:
+    if steadily and often and not uneven and not overstated:
         return None
     wait = Share(median_ratio=total, lower_ratio=min(lower, total), median_ms=total * period_ms, total_ratio=total)
     guard_ms = RECEIVE_GUARD_MS * (1.0 if metrics.fetch_waited_ratio is None else metrics.fetch_waited_ratio)

@@ -10,7 +10,7 @@ from lightning_gpuprof.analyze.unevenness import ALIKE_RATIO, concentration
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
-from lightning_gpuprof.model.outliers import Outliers, Stalls, dominant_phases
+from lightning_gpuprof.model.outliers import UNLIKELY, Outliers, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import machine_busy_ratio
@@ -53,10 +53,12 @@ def stalls(metrics: Metrics) -> Stalls | Unmeasured:
     ordinary_ms = {phase: share.median_ms for phase, share in shares.items()}
     excess_ms = outliers.excess_by_phase_ms
     longest_ms = outliers.worst_ms - (metrics.period_ms or 0.0)
+    made_in_time = every is None and _made_in_time(metrics, outliers)
     return Stalls(
         outliers=outliers,
-        attributed_ms=_attributed_ms(metrics, outliers, every),
+        attributed_ms=_attributed_ms(metrics, outliers, every, made_in_time=made_in_time),
         every=every,
+        made_in_time=made_in_time,
         alike=every is None
         and len(dominant_phases(excess_ms, _SPREAD_RATIO)) > 1
         and concentration(excess_ms, ordinary_ms) < ALIKE_RATIO,
@@ -108,17 +110,20 @@ def _in_slow_levels(metrics: Metrics, outliers: Outliers) -> bool:
     return of_parts_ms >= _OF_PARTS_RATIO * outliers.excess_ms
 
 
-def _attributed_ms(metrics: Metrics, outliers: Outliers, every: int | None) -> Mapping[Phase, float]:
-    """The excess per phase that is not waiting for a CPU.
+def _attributed_ms(
+    metrics: Metrics, outliers: Outliers, every: int | None, *, made_in_time: bool
+) -> Mapping[Phase, float]:
+    """The excess per phase that is not waiting for a CPU, nor for batches that were made in time.
 
     Where the machine's CPUs were fully used, a step can be long because another process had the CPU, and the model's
     own phases, which need it most, show that, as does the wait for workers that have no CPU although they had made
     their batches in time. There, only the excess of the other phases counts, unless stalls come at a fixed distance,
     as nothing from outside would, or batches were slow enough to make for such stalls.
     """
-    if not _crowded(metrics) or every is not None:
-        return outliers.excess_by_phase_ms
-    left_out = COMPUTE_PHASES if _slow_batches(metrics, outliers) else (*COMPUTE_PHASES, "data_wait")
+    crowded = every is None and _crowded(metrics)
+    left_out: set[Phase] = set(COMPUTE_PHASES) if crowded else set()
+    if made_in_time or (crowded and not _slow_batches(metrics, outliers)):
+        left_out.add("data_wait")
     return {phase: ms for phase, ms in outliers.excess_by_phase_ms.items() if phase not in left_out}
 
 
@@ -132,16 +137,37 @@ def _crowded(metrics: Metrics) -> bool:
 def _slow_batches(metrics: Metrics, outliers: Outliers) -> bool:
     """Whether the making of batches can be the reason of stalls in ``data_wait``, as far as that is known.
 
-    A stall is hardly longer than the making of the batch that it waits for: all stalls together take little more than
-    the time of all batches, and one sample of the batch of the longest stall took a good part of that.
+    One sample of the batch of the longest stall took a good part of that, and all batches took about as long as all
+    stalls.
     """
     found = metrics.input
     if found is None or found.verdict not in ("compute", "transfer"):
         return True
     slowest_ms = max((worker.item_max_ms or 0.0 for worker in found.workers), default=0.0)
-    make_ms = max((loader.make_ms or 0.0 for loader in found.loaders), default=0.0)
+    return slowest_ms >= _SLOW_SAMPLE_RATIO * outliers.worst_ms and not _are_quick(metrics, outliers)
+
+
+def _made_in_time(metrics: Metrics, outliers: Outliers) -> bool:
+    """Whether stalls in ``data_wait`` are not for the making of batches, of which enough were measured to know that.
+
+    Of the batches that would be slow, one at least would hardly have been missed.
+    """
+    found = metrics.input
+    if found is None or found.verdict not in ("compute", "transfer") or not _are_quick(metrics, outliers):
+        return False
+    looks = sum(worker.measured for worker in found.workers)
+    return (1.0 - outliers.count / outliers.checked) ** looks < UNLIKELY
+
+
+def _are_quick(metrics: Metrics, outliers: Outliers) -> bool:
+    """Whether making all batches takes less time than the stalls in ``data_wait``.
+
+    A stall is hardly longer than the making of the batch that it waits for.
+    """
+    loaders = () if metrics.input is None else metrics.input.loaders
+    make_ms = max(((one.make_ms or 0.0) + (one.order_ms or 0.0) for one in loaders), default=0.0)
     stalled_ms = outliers.excess_by_phase_ms.get("data_wait", 0.0) / max(outliers.checked, metrics.steps.count)
-    return slowest_ms >= _SLOW_SAMPLE_RATIO * outliers.worst_ms and make_ms >= _MADE_RATIO * stalled_ms
+    return make_ms < _MADE_RATIO * stalled_ms
 
 
 def _distance(outliers: Outliers) -> int | None:

@@ -169,7 +169,7 @@ class Loading:
     """What a fetch may cost although nothing is wrong."""
     bursts: Loading | None = None
     """The same of a mean step, if workers that are behind deliver several batches at a time: then few steps wait, but
-    for long, and medians show nothing, or no more than the price of a fetch."""
+    for long, and medians show nothing or little of it."""
 
     @property
     def compute_ms(self) -> float:

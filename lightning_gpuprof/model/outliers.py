@@ -49,9 +49,12 @@ class Stalls:
     outliers: Outliers
     """Without the excess in which other programs had the main thread's CPU, where that was measured."""
     attributed_ms: Mapping[Phase, float]
-    """The excess per phase that is not waiting for a CPU, also where that was not measured."""
+    """The excess per phase that is not waiting for a CPU, also where that was not measured, nor for batches that were
+    made in time."""
     every: int | None
     """Steps after which the longest stalls come again, if they lie on such a grid; others may lie between."""
+    made_in_time: bool
+    """Making all batches took less time than the stalls that wait for one: it is not their reason."""
     alike: bool
     """The excess lies in several phases, in the proportions of the ordinary step, and not on a grid: batches differ in
     size, or something stops the process anywhere."""

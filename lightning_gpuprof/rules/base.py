@@ -151,7 +151,8 @@ class BaseRule:
     specialises: ClassVar[tuple[str, ...]] = ()
     """Ids of more general rules: where both fire on the same time, its gain stays with this one."""
     is_clue: ClassVar[bool] = False
-    """Its findings say when and where steps are slow, not why: without a change they follow one that has it."""
+    """Its findings say when and where steps are slow, not why: without a change they follow one that has it, unless
+    they explain it (:attr:`specialises`, in the same phase)."""
     certainty: ClassVar[float] = 1.0
     """Confidence of its findings, 0 to 1, unless they have their own."""
     explains: ClassVar[Claim | None] = None

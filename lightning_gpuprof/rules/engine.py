@@ -125,7 +125,7 @@ def settle(
     has it, and information where there is none. They are then in this order: what is critical and never had a
     gain, as a run that ended out of memory; by severity, and within it by what is saved; alternatives without a gain
     after the one that has it; a cause whose gain has no bound before the effect that it explains in more detail; a clue
-    without a change after the first warning that has one.
+    without a change after the first warning that has one, unless it explains that in more detail in a phase of both.
 
     Args:
         findings: What the rules said.
@@ -146,7 +146,7 @@ def settle(
     left_of_pace_ms = math.inf if pace is None or faster else pace.room_ms
     held = _within_the_period([f for group in settled for f in group], metrics, left_of_pace_ms)
     judged = _at_their_severity(held, {f.rule for f in findings if f.gain is not None}, metrics)
-    return tuple(_clues_after_a_change(_in_order(judged, specialises, disasters), vague))
+    return tuple(_clues_after_a_change(_in_order(judged, specialises, disasters), specialises, vague))
 
 
 def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain | None:
@@ -369,12 +369,25 @@ def _acts(finding: Finding) -> bool:
     return finding.change is not None and finding.gain is not None and finding.severity != "info"
 
 
-def _clues_after_a_change(findings: list[Finding], vague: Collection[str]) -> list[Finding]:
-    """Findings of which the first that says what to change stands before all that only say where to look."""
-    first = next((place for place, finding in enumerate(findings) if _acts(finding)), 0)
-    before, after = findings[:first], findings[first + 1 :]
-    clues = [finding for finding in before if finding.rule in vague]
-    return [*(f for f in before if f not in clues), *findings[first : first + 1], *clues, *after]
+def _clues_after_a_change(
+    findings: list[Finding], specialises: Mapping[str, tuple[str, ...]], vague: Collection[str]
+) -> list[Finding]:
+    """Findings of which the first that says what to change stands before all that only say where to look.
+
+    Not before one that says why it is slow: steps that get longer and longer are in Python, and get longer compiled.
+    """
+    first = next((finding for finding in findings if _acts(finding)), None)
+    if first is None:
+        return findings
+    phases = set(claim_of(first).phases)
+
+    def yields(clue: Finding) -> bool:
+        explains = first.rule in specialises.get(clue.rule, ()) and phases.intersection(claim_of(clue).phases)
+        return clue.rule in vague and not explains
+
+    place = findings.index(first)
+    before, clues = [f for f in findings[:place] if not yields(f)], [f for f in findings[:place] if yields(f)]
+    return [*before, first, *clues, *findings[place + 1 :]]
 
 
 def _makes_workers_faster(findings: Sequence[Finding], metrics: Metrics) -> bool:

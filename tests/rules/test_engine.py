@@ -94,6 +94,15 @@ def test_a_clue_leads_beside_notes_and_what_has_no_change_either() -> None:
     assert with_a_clue(acting("clue", saved_ms=30.0, severity="critical"), acting("acts", saved_ms=5.0))[0][0] == "clue"
 
 
+@pytest.mark.parametrize(("phase", "first"), [("forward", "grows"), ("data_wait", "compile")])
+def test_a_clue_that_explains_the_first_change_in_its_phase_stays_before_it(phase: Phase, first: str) -> None:
+    grows = finding("grows", saved_ms=20.0, severity="critical", explains=claims.of_phase(phase))
+    python = acting("compile", saved_ms=12.0, severity="critical", explains=claims.PYTHON)
+    metrics = build(times_ms={"data_wait": 20.0})
+    found = settle([python, grows], metrics, {"grows": ("compile",)}, {"grows"})
+    assert found[0].rule == first
+
+
 def test_of_the_same_time_the_gain_stays_with_what_says_what_to_change() -> None:
     clue = finding("clue", saved_ms=20.0, explains=claims.BACKWARD)
     acts = acting("acts", saved_ms=15.0, explains=claims.BACKWARD)

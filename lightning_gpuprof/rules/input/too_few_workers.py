@@ -38,6 +38,7 @@ _BEHIND = {
     "worker_cpus": 0.02,
     "fetch_waited_ratio": 0.98,
 }
+_BURSTS = {"items_ms": 99.0, "workers": 4, "worker_cpus": 0.1, "ordinary_wait_ms": 4.0, "burst": 0.72, "waited": 0.8}
 _OFTEN = {"fetch_waited_ratio": 0.30}
 
 
@@ -69,6 +70,7 @@ class TooFewWorkers(BaseRule):
             "its CPU time is not known", "critical", "Why 2 ... was not measured", **{**_BEHIND, "worker_cpus": None}
         ),
         fires("30 % of the steps waited", "critical", "30 % of the steps had to wait", **{**_BEHIND, **_OFTEN}),
+        fires("four deliver at a time", "critical", "the mean step waits 25.7 ms", saves_ms=25.2, **_BURSTS),
         quiet("fewer steps waited", **{**_BEHIND, "fetch_waited_ratio": 0.299}),
         quiet("there are no workers", **{**_BEHIND, "num_workers": 0}),
         looks_alike("workers use all CPUs", **{**_BEHIND, "num_workers": 2, "worker_cpus": 1.9}),

@@ -37,6 +37,7 @@ _UNKNOWN = {"taken_cpus": None, "run_delay_ratio": None}
 class StepDrift(BaseRule):
     id = "step-drift"
     title = "Steps get slower and slower"
+    specialises = ("python-overhead",)
     is_clue = True
 
     least_growth_ratio: float = threshold(0.10, source="heuristic: machines vary less (catalogue: 5 % per 1,000 steps)")

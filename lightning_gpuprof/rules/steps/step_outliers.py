@@ -20,6 +20,7 @@ It is information only, with half the confidence,
   batches differ in size, or something stops the whole process;
 - if the CPUs were four fifths in use, or a quarter of them by others, and too little excess lies outside the model's
   own phases (and the wait for workers that are in time), unless stalls come at a fixed distance;
+- if the stalls wait for batches, and all batches, of which enough were measured, took less time to make;
 - on a GPU, if it is not known to be idle for that long (trace windows or NVML): a host that is ahead may pause for
   free. The phase that waits for the device shows the excess, whichever phase gave it the work.
 
@@ -48,10 +49,12 @@ _RARER = 10
 
 _LIMIT = "median + max(5 * 1.4826 * MAD, 0.5 * median)"
 _DOUBT = " The machine's CPUs were fully used: these steps may have waited for a CPU."
+_IN_TIME = " All batches together took less time to make: something else held them up."
 _CHANCE = " So few stalls may be pauses of the machine."
 _ALIKE = " All phases took longer alike: larger batches, or something stopped the whole process."
 
 _STALLS = {"count": 12, "stall_ms": 400.0, "phases": "forward"}
+_LATE = {"count": 40, "stall_ms": 80.0, "phases": "data_wait"}
 _SHORT = {"count": 4, "stall_ms": 100.0, "phases": "forward"}
 
 
@@ -77,6 +80,7 @@ class StepOutliers(BaseRule):
         looks_alike("the machine pauses four times for 0.1 s", stalls=_SHORT, steady=60),
         looks_alike("other programs had the CPU", stalls={**_STALLS, "delayed_ratio": 0.95}),
         looks_alike("every step waits", times_ms={"data_wait": 60.0}),
+        fires("batches were ready", "info", "less time to make", samples_ms=(1.0, 1.5), items_ms=4.0, stalls=_LATE),
         not_evaluated("there are too few steps", "too few comparable steps", outliers_known=False),
     )
 
@@ -104,7 +108,8 @@ class StepOutliers(BaseRule):
             return None
         weak = doubtful or alike or hidden or accidents
         where = listed([f"{percent(part)} in {name}" for name, part in holders])
-        notes = ((doubtful, _DOUBT), (accidents and not alike, _CHANCE), (alike, _ALIKE), (hidden, HIDDEN))
+        doubt = _IN_TIME if stalls.made_in_time else _DOUBT
+        notes = ((doubtful, doubt), (accidents and not alike, _CHANCE), (alike, _ALIKE), (hidden, HIDDEN))
         advice, change = _advice(metrics, stalls, phase, median_ms=median_ms)
         return self.finding(
             severity="info" if weak else cost.severity,
@@ -157,6 +162,8 @@ def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float)
     has_workers = loader is not None and bool(loader.num_workers)
     if phase == "data_wait" and found is not None and found.verdict == "processing" and has_workers:
         return f"Make batches faster, not the queue longer: {found.summary} Stalls: {when}.", None
+    if phase == "data_wait" and stalls.made_in_time:
+        return f"A trace window over one shows what it waits for: GpuProfiler(windows=[...]). Stalls: {when}.", None
     if phase == "data_wait":
         queue, change = queue_against(metrics, outliers.worst_ms, median_ms)
         return f"Find the slow samples {when} and make them cheaper.{queue}", change
