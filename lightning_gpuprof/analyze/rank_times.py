@@ -25,7 +25,10 @@ _OWN_OF_DEVICE: tuple[Phase, ...] = (
     "callbacks",
     "logging",
 )
-"""Phases in which a device waits for no other one; the backward holds DDP's reductions."""
+"""Phases in which a device waits for no other one under DDP, which reduces in the backward."""
+
+_OUTSIDE_THE_MODEL: tuple[Phase, ...] = ("data_wait", "h2d", "callbacks", "logging")
+"""The same where weights or layers are spread over ranks, which then meet in all that the model and optimizer do."""
 
 _DDP = "DDPStrategy"
 """Ranks meet in the backward only."""
@@ -33,8 +36,11 @@ _DDP = "DDPStrategy"
 _GAP_RATIO = 0.5
 """Late ranks end at a gap of at least so much of the largest one. Heuristic."""
 
-_RARE_RATIO = 0.1
-"""Of the median step: a rank that takes so much longer than any other is late. Heuristic."""
+_LATE_RATIO = 0.1
+"""Of the median step: ranks that take so much longer than the others are late. Heuristic."""
+
+_LEAST_LOST_RATIO = 0.05
+"""Of the step: late ranks that cost less leave the question whether most ranks are late. Heuristic."""
 
 _Floats = npt.NDArray[np.float64]
 _Table = tuple[Ints, Ints, dict[Phase, Ints]]
@@ -62,21 +68,24 @@ def rank_times(
     for rank in [rank for rank, (batch, _, _) in columns.items() if len(batch) < MIN_STEPS]:
         left_out[rank] = f"fewer than {MIN_STEPS} steady steps"
         del columns[rank]
+    common = max((batch for batch, _, _ in columns.values()), key=len, default=np.zeros(0, np.int64))
+    for rank, (batch, _, _) in sorted(columns.items(), key=lambda item: -len(item[1][0])):
+        shared = np.intersect1d(common, batch)
+        if len(shared) < MIN_STEPS:
+            left_out[rank] = f"fewer than {MIN_STEPS} of its steady steps are steady on the other ranks, too"
+            del columns[rank]
+        else:
+            common = shared
     grouped = _grouped(left_out)
     if len(columns) < 2:
         return Unmeasured(
             why=f"{counted(len(columns), 'rank')} of {own.world_size} can be compared ({'; '.join(grouped)})"
         )
-    common = next(iter(columns.values()))[0]
-    for batch, _, _ in columns.values():
-        common = np.intersect1d(common, batch)
-    if len(common) < MIN_STEPS:
-        return Unmeasured(why=f"{counted(len(common), 'step')} steady on all ranks, {MIN_STEPS} are needed")
     on_cpu = all(ranks[rank].device == "cpu" for rank in columns)
     rows = [np.searchsorted(batch, common) for batch, _, _ in columns.values()]
     own_phases = tuple(phase for phase in PHASES if all(phase in ranks[rank].own_phases for rank in columns))
     host = _beside(list(columns.values()), rows, own_phases)
-    imbalance = statistics.share((host.own_ns.max(axis=0) - host.own_ns.mean(axis=0)).astype(np.int64), host.period_ns)
+    imbalance = statistics.share(_unequal_ns(host.own_ns), host.period_ns)
     numbers = np.array(list(columns))
     late, judged = _late_ranks(numbers, host), host
     device = None if on_cpu else _on_devices([ranks[rank] for rank in columns])
@@ -162,14 +171,26 @@ def _beside(tables: Sequence[_Table], rows: Sequence[Ints], own_phases: tuple[Ph
 def _on_devices(ranks: Sequence[RankSummary]) -> _Beside | None:
     """Steps by the devices' own clocks, of about the same moments of the run; None where they are too few.
 
-    There, what a rank waits for others is in its backward, where DDP reduces, whatever phase its host waits in.
+    There, what a rank waits for others is where ranks meet, whatever phase its host waits in.
     """
-    tables = [one.device_steps.columns() for one in ranks if one.device_steps is not None and one.strategy == _DDP]
+    tables = [one.device_steps.columns() for one in ranks if one.device_steps is not None]
     count = min((len(batch) for batch, _, _ in tables), default=0)
     if len(tables) < len(ranks) or count < MIN_STEPS:
         return None
     rows = [np.linspace(0, len(batch) - 1, count).astype(np.int64) for batch, _, _ in tables]
-    return _beside(tables, rows, _OWN_OF_DEVICE)
+    under_ddp = all(one.strategy == _DDP for one in ranks)
+    return _beside(tables, rows, _OWN_OF_DEVICE if under_ddp else _OUTSIDE_THE_MODEL)
+
+
+def _unequal_ns(own_ns: Ints) -> Ints:
+    """What each step would be shorter if every rank's work were always its usual share, shape (steps,).
+
+    Ranks that always have more to do have a larger share: they are late, and no sampler evens that out.
+    """
+    mean_ns = own_ns.mean(axis=0)
+    largest_ns = (own_ns - mean_ns).mean(axis=1).max()
+    found: Ints = np.maximum(own_ns.max(axis=0) - mean_ns - largest_ns, 0).astype(np.int64)
+    return found
 
 
 def _of_one_job(own: RankSummary, others: Sequence[RankSummary], left_out: dict[int, str]) -> dict[int, RankSummary]:
@@ -214,7 +235,7 @@ def _rare_rank(ranks: Sequence[RankSummary], steps: _Beside) -> RareRank | None:
     alone_ns = np.where(steps.own_ns == first, first - second, 0)  # nobody's where two take as long
     at = int(alone_ns.sum(axis=1).argmax())
     lost = statistics.share(alone_ns[at], steps.periods_ns[at])
-    late = alone_ns[at] >= _RARE_RATIO * np.median(steps.period_ns)
+    late = alone_ns[at] >= _LATE_RATIO * np.median(steps.period_ns)
     if lost is None or not late.any():
         return None
     apart_ns = {
@@ -252,12 +273,23 @@ def _run_delay_ms(late: LateRanks, ranks: Sequence[RankSummary], steps: _Beside)
 
 
 def _late_ranks(numbers: Ints, steps: _Beside) -> LateRanks | None:
-    """The ranks above the last large gap between one rank and the next quicker one; at most half of them."""
-    own_ns, excess_ms = steps.own_ns, steps.excess_ms
-    order = np.argsort(-excess_ms, kind="stable")
-    gaps = -np.diff(excess_ms[order])[: len(order) // 2]
-    late = order[: int(np.flatnonzero(gaps >= _GAP_RATIO * gaps.max())[-1]) + 1]
-    others = np.setdiff1d(order, late)
+    """The ranks above the last large gap between one rank and the next quicker one.
+
+    At most half of them, unless more than half are late and none is later than these.
+    """
+    order = np.argsort(-steps.excess_ms, kind="stable")
+    gaps = -np.diff(steps.excess_ms[order])
+    upper = gaps[: len(order) // 2]
+    least = _apart(numbers, steps, order, int(np.flatnonzero(upper >= _GAP_RATIO * upper.max())[-1]) + 1)
+    most = _apart(numbers, steps, order, int(gaps.argmax()) + 1)
+    if least is None or most is None or least.lost.lower_ratio >= _LEAST_LOST_RATIO:
+        return least
+    return most if most.excess_ms >= _LATE_RATIO * float(np.median(steps.periods_ms)) else least
+
+
+def _apart(numbers: Ints, steps: _Beside, order: Ints, count: int) -> LateRanks | None:
+    """The latest so many ranks and what they cost."""
+    own_ns, late, others = steps.own_ns, order[:count], order[count:]
     slowest_ns, without_ns = own_ns[late].max(axis=0), own_ns[others].max(axis=0)
     lost = statistics.share(np.maximum(slowest_ns - without_ns, 0), steps.period_ns)
     if lost is None:

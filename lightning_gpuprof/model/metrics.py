@@ -26,7 +26,7 @@ from lightning_gpuprof.model.loading import Fetch, Loading, Starving
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.memory_use import MemoryHolders
 from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured, require_possible
-from lightning_gpuprof.model.numbers import listed, numbered
+from lightning_gpuprof.model.numbers import counted, listed, numbered
 from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.python_time import PythonTime
@@ -45,6 +45,9 @@ from lightning_gpuprof.model.report import (
 from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, PythonThread, Waiting
 from lightning_gpuprof.model.window import WindowFacts
+
+_MOST_HOSTS = 4
+"""That a name of ranks lists."""
 
 OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
 """Parts of the wall time outside the steps that a run can do less of."""
@@ -178,7 +181,7 @@ class RankShare:
 
 @dataclass(frozen=True, kw_only=True)
 class LateRanks:
-    """The ranks, at most half of all, that take longest on their own: one, or several that are late alike."""
+    """The ranks that take longest on their own: one, or several that are late alike."""
 
     ranks: tuple[int, ...]
     excess_ms: float
@@ -242,7 +245,7 @@ class RankTimes:
     phases: tuple[Phase, ...]
     """What counts as a rank's own time."""
     imbalance: Share
-    """Of each step the longest time of a rank on its own minus the mean of all, as a share of the step time."""
+    """What each step would be shorter if every rank's work were always its usual share, of the step time."""
     late: LateRanks
     rare: RareRank | None
     """None: no rank is ever late alone."""
@@ -253,14 +256,29 @@ class RankTimes:
 
     @property
     def late_name(self) -> str:
-        """The late ranks as people know them: ``rank 1 (host node0)``, ``ranks 8 to 15 (all of host node1)``."""
-        if len(self.late.ranks) == 1:
+        """The late ranks as people know them, with what only they share.
+
+        ``rank 1 (host node0)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 3 and 11 (local rank 3 of each host)``.
+        """
+        late = set(self.late.ranks)
+        if len(late) == 1:
             return self.named(self.late.ranks[0])
-        hosts = {one.host for one in self.ranks if one.rank in self.late.ranks}
-        others = {one.host for one in self.ranks if one.rank not in self.late.ranks}
-        name = numbered("rank", self.late.ranks)
-        where = f"host{'s' if len(hosts) > 1 else ''} {listed(sorted(hosts))}"
-        return name if hosts & others else f"{name} (all of {where})"
+        name = numbered("rank", late)
+        by_host: dict[str, list[int]] = {}
+        for one in self.ranks:
+            by_host.setdefault(one.host, []).append(one.rank)
+        hosts = [host for host, ranks in by_host.items() if not late.isdisjoint(ranks)]
+        if late.issuperset(rank for host in hosts for rank in by_host[host]):
+            where = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {listed(hosts)}"
+            return f"{name} (all of {where if len(hosts) <= _MOST_HOSTS else counted(len(hosts), 'host')})"
+        places = {ranks.index(rank) for ranks in by_host.values() for rank in ranks if rank in late}
+        of_each = len(places) == 1 and len(late) == len(by_host)
+        return f"{name} (local rank {places.pop()} of each host)" if of_each else name
+
+    @property
+    def most_are_late(self) -> bool:
+        """Whether a few ranks are quicker rather than some late."""
+        return 2 * len(self.late.ranks) > len(self.ranks)
 
     def named(self, rank: int) -> str:
         """``rank 1 (host node0)``; without the host where all ranks are on one.

@@ -288,8 +288,14 @@ def listed(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
+_MOST_RUNS = 8
+"""Of neighbouring numbers that a sentence lists."""
+
+
 def numbered(noun: str, numbers: Iterable[int]) -> str:
     """Things by their numbers, neighbours together: ``rank 3``, ``ranks 0 and 8 to 15``.
+
+    Of many only the first: ``ranks 3, 11, 19, 27 and 124 more``.
 
     Args:
         noun: In the singular.
@@ -301,7 +307,10 @@ def numbered(noun: str, numbers: Iterable[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    spans = [span for run in runs for span in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    shown = runs if len(runs) <= _MOST_RUNS else runs[: _MOST_RUNS // 2]
+    spans = [span for run in shown for span in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    if left := sum(map(len, runs[len(shown) :])):
+        spans.append(f"{left:,} more")
     return f"{noun}{'' if len(runs) == len(runs[0]) == 1 else 's'} {listed(spans)}"
 
 

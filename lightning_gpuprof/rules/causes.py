@@ -136,7 +136,7 @@ def causes_of(metrics: Metrics, period_ms: float, step: DeviceStep | None) -> It
         return
     most, starved = step.idle_by_phase, step.starved_ratio
     yield from _limited_hardware(step, in_steps=in_steps)
-    yield from _communication(step, starved, in_steps=in_steps)
+    yield from _communication(metrics, step, starved, in_steps=in_steps)
     yield from _around_the_model(metrics, period_ms, most, uploads=step.upload_ratio, in_steps=in_steps)
     yield from _starved_device(step, starved, period_ms, in_steps=in_steps)
     yield _device_compute(metrics, step, starved, in_steps=in_steps)
@@ -169,7 +169,7 @@ def _around_the_model(
         + _of_it_idle(metrics, "data_wait", most),
         most=most["data_wait"],
     )
-    yield _phase_cause(
+    sync = _phase_cause(
         metrics,
         "sync",
         limit=SYNC_RATIO,
@@ -177,6 +177,8 @@ def _around_the_model(
         words="each step takes {time} of its {period} to synchronise the ranks before the batch ({share})",
         most=most["sync"],
     )
+    late = _late_ranks(metrics, sync.ratio)
+    yield replace(sync, words=f"{sync.words}; it waits for {late}") if late else sync
     yield _transfer(metrics, period_ms, most, uploads=uploads, in_steps=in_steps)
     yield _loop(metrics, period_ms, most, in_steps=in_steps)
 
@@ -293,7 +295,7 @@ def _limited_hardware(step: DeviceStep, *, in_steps: float) -> Iterable[Cause]:
     )
 
 
-def _communication(step: DeviceStep, starved: float, *, in_steps: float) -> Iterable[Cause]:
+def _communication(metrics: Metrics, step: DeviceStep, starved: float, *, in_steps: float) -> Iterable[Cause]:
     """Kernels of collectives that nothing covers, and a device that is idle while the host prepares them."""
     calls = starved * step.causes.get("communication", 0.0)
     ratio = step.exposed_communication_ratio + calls
@@ -304,6 +306,8 @@ def _communication(step: DeviceStep, starved: float, *, in_steps: float) -> Iter
     if waiting_ratio >= WAITING_RATIO:
         slow = f"; {percent(waiting_ratio)} of the collectives' time is above the fastest of their size: a wait, not "
         slow += "transfer"
+    if late := _late_ranks(metrics, ratio):
+        slow += f"; it waits for {late}"
     yield Cause(
         kind="comm-bound",
         ratio=ratio * in_steps,
@@ -392,11 +396,7 @@ def _waiting_for_ranks(metrics: Metrics, period_ms: float, *, in_steps: float) -
     if found.for_ranks is None or found.crowded:
         return
     certain, waited_ms = found.certain_ratio(found.for_ranks), found.for_ranks.blocked.median_ms
-    times = metrics.ranks
-    whom = "other ranks"
-    if isinstance(times, RankTimes) and times.late.lost.lower_ratio > 0.5 * certain:
-        one = len(times.late.ranks) == 1
-        whom = f"{times.late_name}, which {'takes' if one else 'take'} longer in {times.late.phase}"
+    whom = _late_ranks(metrics, certain) or "other ranks"
     yield Cause(
         kind="comm-bound",
         ratio=certain * in_steps,
@@ -404,6 +404,14 @@ def _waiting_for_ranks(metrics: Metrics, period_ms: float, *, in_steps: float) -
         words=f"in each {millis(period_ms)} step this rank waits {millis(waited_ms)} "
         f"({percent(min(1.0, waited_ms / period_ms))}) in {found.for_ranks.phase} for {whom}",
     )
+
+
+def _late_ranks(metrics: Metrics, ratio: float) -> str:
+    """Ranks that are late for at least half of what is waited, and in what; empty if there are none."""
+    times = metrics.ranks
+    if not isinstance(times, RankTimes) or times.late.lost.lower_ratio <= 0.5 * ratio:
+        return ""
+    return f"{times.late_name}, which {'takes' if len(times.late.ranks) == 1 else 'take'} longer in {times.late.phase}"
 
 
 def _without_a_cpu(metrics: Metrics, *, most: float) -> float:

@@ -140,6 +140,9 @@ def test_a_change_has_a_sign_unless_it_is_next_to_nothing(change: float | None, 
         ([0, 2], "ranks 0 and 2"),
         ([5, 1, 2, 3], "ranks 1 to 3 and 5"),
         ([0, 4, 8, 9, 10], "ranks 0, 4 and 8 to 10"),
+        (list(range(3, 64, 8)), "ranks 3, 11, 19, 27, 35, 43, 51 and 59"),
+        ([one for one in range(40) if one % 4 < 2], "ranks 0, 1, 4, 5, 8, 9, 12, 13 and 12 more"),
+        (list(range(3, 1024, 8)), "ranks 3, 11, 19, 27 and 124 more"),
     ],
 )
 def test_things_are_named_by_their_numbers(numbers: list[int], said: str) -> None:

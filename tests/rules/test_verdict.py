@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from device_builder import collective, distributed
 from metrics_builder import build, busy_machine, outliers, replace, scaled, share
 from ranks_builder import with_ranks
 
@@ -190,6 +191,20 @@ def test_time_in_backward_for_a_late_rank_is_no_work_of_the_model() -> None:
     assert verdict.kind == "comm-bound"
     assert "21.0 ms" in verdict.summary
     assert "for rank 1 (host node0), which" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kind"),
+    [
+        (build(times_ms={"sync": 22.0}, run={"trainer.world_size": 2}), "sync-bound"),
+        (distributed([collective(12.0)]), "comm-bound"),
+    ],
+)
+def test_the_late_rank_is_named_wherever_the_others_wait_for_it(metrics: Metrics, kind: str) -> None:
+    verdict = decide(with_ranks(metrics, excess_ms=20.0, late=1))
+    assert verdict.kind == kind
+    assert "it waits for rank 1 (host node0), which takes longer in forward" in verdict.summary
+    assert "rank 1" not in decide(with_ranks(metrics, excess_ms=1.0, late=1)).summary
 
 
 def test_where_no_rank_is_known_to_be_late_it_waits_for_other_ranks() -> None:

@@ -10,12 +10,14 @@ steady on all: the time in phases in which a rank waits for no other. On a CPU t
 synchronisation: the backward is split where the rank's own part ends and the wait for gradients begins, and of other
 waits in collectives (FSDP, tensor-parallel layers, broadcasts of buffers) the share is sampled, by looking at where the
 main thread is. On a device it is only the wait for batches, because the host may wait for the device in any other
-phase. Under `DDPStrategy` these phases are also taken from the devices' own clocks, in the steps in which those were
-read: there, what a device waits for other ranks is in its backward, and it is idle in the phase in which its host was
-late. What costs more counts.
+phase. Phases are also taken from the devices' own clocks, in the steps in which those were read: a device is idle in
+the phase in which its host was late, and waits for other ranks where they meet. Under `DDPStrategy` that is the
+backward; under others it may be all that the model does, so only the wait for batches, the move to the device,
+callbacks and logging count. What costs more counts.
 
 Ranks are ordered by the median of that time beyond the others; the late ones, at most half, end at the last large gap,
-so that all ranks of a slow host are one finding. The gain is what each step would be shorter without them: the longest
+so that all ranks of a slow host are one finding. If no such set costs 5 % of the step, most ranks may be late: those
+above the largest gap are named, without a gain. The gain is what each step would be shorter without them: the longest
 time of any rank minus the longest of the others. Its lower bound must pass a tenth of the step, and one of them must be
 the slowest in at least 60 % of the steps. Only durations are compared, so clocks of hosts need not agree. On a device
 the gain is held below the time in which this rank's device is idle or only communicates, as far as a trace window has
@@ -32,8 +34,8 @@ if it takes 5 % of the wall time longer than any other.
 ## When it is wrong
 - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
 - On a device without a trace window the wait may be covered by work: the confidence is lower.
-- On devices, a slow backward of one rank (clocks, heat) looks like the wait of the others, and under other
-  strategies than DDP only the wait for batches is compared: `gpuprof trace` with the windows of all ranks shows it.
+- On devices, a slow backward of one rank (clocks, heat) looks like the wait of the others: `gpuprof trace` with the
+  windows of all ranks shows it. Under other strategies than DDP the same is true of all that the model does.
 - On a CPU under other strategies than DDP, 20 looks at the main thread are needed, which is 2 s of steps.
 - Ranks whose folders are not shared between hosts are not found.
 
@@ -89,6 +91,12 @@ class StragglerRank(RankRule):
             ranks={"excess_ms": 12.0, "late": (2, 3)},
         ),
         fires(
+            "all but rank 0 take 12 ms longer",
+            "warning",
+            "Most ranks take longer, so find what rank 0 does less in forward",
+            ranks={"excess_ms": 12.0, "late": (1, 2, 3)},
+        ),
+        fires(
             "other programs take the CPU of rank 1",
             "critical",
             "it has no CPU to run on ... See what else runs on the CPUs of rank 1",
@@ -131,6 +139,7 @@ class StragglerRank(RankRule):
         in_steps = f"{'all' if certainly else f'{percent(late.slowest_ratio)} of'} {counted(times.steps, 'step')}"
         idle = waiting_evidence(metrics)
         return self.finding(
+            severity="warning" if times.most_are_late else None,
             title=f"Rank {late.ranks[0]} is slower than {others}" if one else self.title,
             subject=numbered("rank", late.ranks),
             summary=(
@@ -138,14 +147,14 @@ class StragglerRank(RankRule):
                 f"{others} in each {millis(lost.step_ms)} step, most of it {_spent(late.phase)}. "
                 f"{whose.capitalize()} is the slowest in {in_steps}, and {wait}{_without_a_cpu(late)}"
             ),
-            advice=_advice(late),
+            advice=_advice(times),
             evidence=(
                 self.evidence("least_ratio", late.lost.median_ratio, f"lost to {name}, share of the step"),
                 self.evidence("least_slowest_ratio", late.slowest_ratio, f"steps in which {whose} is the slowest"),
                 self.fact("step time", lost.step_ms, "ms"),
                 idle,
             ),
-            cost=lost,
+            cost=None if times.most_are_late else lost,
             confidence=0.8 if metrics.is_cpu_only or idle is not None else 0.5,
             explains=claims.COMMUNICATION,
         )
@@ -226,7 +235,15 @@ def _place(phase: Phase) -> str:
     return "the DataLoader" if phase == "data_wait" else phase
 
 
-def _advice(late: LateRanks) -> str:
+def _advice(times: RankTimes) -> str:
+    late = times.late
+    if times.most_are_late:
+        quick = numbered("rank", (one.rank for one in times.ranks if one.rank not in late.ranks))
+        return (
+            f"Most ranks take longer, so find what {quick} {'does' if quick.startswith('rank ') else 'do'} less in "
+            f"{_place(late.phase)}: its share of the data, work that is skipped there, faster hardware. No gain is "
+            "given, as the others may need that time."
+        )
     if late.is_starved:
         return (
             f"See what else runs on the CPUs of {numbered('rank', late.ranks)}: other programs, other workers, or "
