@@ -4,6 +4,7 @@
 Lightning: those come with the first use of :class:`GpuProfiler`, so that reports can be made on a machine without them.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,14 @@ _WHERE = {
 }
 
 
+_CONFIGURED = ("GpuProfiler", "HostConfig", "NvmlConfig", "TraceConfig")
+"""What a configuration names."""
+
+
 def __getattr__(name: str) -> object:
     if name not in _WHERE:
+        if "jsonargparse" in sys.modules and not name.startswith("_"):
+            import_module(f"{__name__}.errors").answer_for_class(__name__, name, _CONFIGURED)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_WHERE[name]), name)
     return found

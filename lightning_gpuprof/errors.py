@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -49,9 +50,12 @@ class UnknownArgumentError(GpuProfError, TypeError):
     """
 
     def __init__(self, what: str, argument: str, known: Iterable[str]) -> None:
-        near = difflib.get_close_matches(argument, known, n=2)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        super().__init__(f"{what} has no argument {argument!r}.{meant}")
+        super().__init__(f"{what} has no argument {argument!r}.{_meant(argument, known)}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=2)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 class JournalError(GpuProfError):
@@ -95,7 +99,8 @@ def note_unknown_arguments(what: str, known: Collection[str]) -> None:
 def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[], None]) -> Callable[[], None]:
     """Let LightningCLI end with our lines alone where it refuses an argument of a class that does not exist.
 
-    What else it refuses, it says itself, as it does with ``GPUPROF_DEBUG=1`` and ``JSONARGPARSE_DEBUG``.
+    What else it refuses, it says itself, as it does with ``GPUPROF_DEBUG=1`` and ``JSONARGPARSE_DEBUG``. The class may
+    be imported before LightningCLI: a command with a configuration file is taken to use it.
 
     Args:
         what: As of :func:`note_unknown_arguments`.
@@ -105,6 +110,37 @@ def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[
     Returns:
         Leaves the parser as it was.
     """
+    if "jsonargparse" not in sys.modules and _configurations():
+        with suppress(ImportError):
+            import_module("jsonargparse")
+
+    def wrong_in(message: str) -> list[str]:
+        return [words for name, words in _unknown_arguments(what, known) if name in message]
+
+    return _before_the_parser(wrong_in, told)
+
+
+def answer_for_class(module: str, name: str, known: Collection[str]) -> None:
+    """Let LightningCLI end with our lines alone where it refuses a configuration for a class that does not exist.
+
+    Args:
+        module: Of the class.
+        name: The name that was asked for.
+        known: The names that there are.
+    """
+
+    def wrong_in(message: str) -> list[str]:
+        if f"'{module}.{name}'" not in message:
+            return []
+        files = [path for path in _configurations() if name in Path(path).read_text(encoding="utf-8")]
+        words = f"gpuprof: {module} has no class {name!r}.{_meant(name, known)}"
+        return ["\n  in ".join([words, *files[:1]])]
+
+    _before_the_parser(wrong_in, lambda: None)
+
+
+def _before_the_parser(wrong_in: Callable[[str], list[str]], told: Callable[[], None]) -> Callable[[], None]:
+    """Print what is wrong in the place of an error of jsonargparse. The result leaves the parser as it was."""
     parser = getattr(sys.modules.get("jsonargparse"), "ArgumentParser", None)
     before = getattr(parser, "error", None)
     if parser is None or before is None or os.environ.get("GPUPROF_DEBUG") == "1":
@@ -113,7 +149,7 @@ def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[
     def error(self: Any, message: str, *args: object, **kwargs: object) -> object:
         wrong: list[str] = []
         with suppress(Exception):  # whatever is in the files: then the parser's own error is the answer
-            wrong += [words for name, words in _unknown_arguments(what, known) if name in message]
+            wrong += wrong_in(message)
         if wrong and getattr(self, "exit_on_error", False) and "JSONARGPARSE_DEBUG" not in os.environ:
             print(*wrong[:_MAX_WRONG], _IN_CONFIGURATION, sep="\n", file=sys.stderr)
             told()
@@ -128,12 +164,17 @@ def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[
     return restore
 
 
+def _configurations() -> list[str]:
+    """The configuration files that this command names."""
+    return [word.rpartition("=")[2] for word in sys.argv[1:] if word.endswith((".yaml", ".yml"))]
+
+
 def _unknown_arguments(what: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
     """The name of each argument that does not exist, and our lines about it."""
     yaml = sys.modules.get("yaml")
     if yaml is None or "jsonargparse" not in sys.modules:
         return
-    for path in (word.rpartition("=")[2] for word in sys.argv[1:] if word.endswith((".yaml", ".yml"))):
+    for path in _configurations():
         with suppress(OSError, ValueError, yaml.YAMLError):
             groups = {name.partition(".")[0] for name in known if "." in name}
             for name in _arguments_in(yaml.safe_load(Path(path).read_text(encoding="utf-8")), what, groups):

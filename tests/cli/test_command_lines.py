@@ -78,11 +78,14 @@ PROGRAM = (
 )
 
 
-def refused(folder: Path, lines: list[str], **environment: str) -> list[str]:
+def refused(
+    folder: Path, lines: list[str], *, before: str = "", name: str = "GpuProfiler", **environment: str
+) -> list[str]:
     """What a program of LightningCLI says of a configuration that it refuses."""
-    program = folder / "program.py"
-    program.write_text(PROGRAM)
-    command = [sys.executable, str(program), "fit", "--config", str(config_of(folder, "\n        ".join(lines)))]
+    program, config = folder / "program.py", config_of(folder, "\n        ".join(lines))
+    program.write_text(before + PROGRAM)
+    config.write_text(config.read_text().replace("GpuProfiler", name))
+    command = [sys.executable, str(program), "fit", "--config", str(config)]
     ran = {**os.environ, **environment}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=ran)
     assert done.returncode == 2
@@ -99,6 +102,19 @@ def test_misspelt_names_in_yaml_are_all_that_is_said(tmp_path: Path) -> None:
     assert "gpuprof: GpuProfiler.host has no argument 'intervals'. Did you mean interval_s?" in said
     assert len(lines) <= 10
     assert not any(line.startswith("usage:") for line in lines)
+
+
+def test_a_misspelt_name_is_all_that_is_said_where_the_class_is_imported_before(tmp_path: Path) -> None:
+    lines = refused(tmp_path, ["windws: [200]"], before="from lightning_gpuprof import GpuProfiler\n")
+    assert lines[0] == "gpuprof: GpuProfiler has no argument 'windws'. Did you mean windows?"
+    assert len(lines) <= 10
+
+
+def test_a_misspelt_class_in_yaml_is_all_that_is_said(tmp_path: Path) -> None:
+    lines = refused(tmp_path, ["windows: [200]"], name="GpuProfilr")
+    where = f"  in {tmp_path / 'wrong.yaml'}"
+    assert lines[:2] == ["gpuprof: lightning_gpuprof has no class 'GpuProfilr'. Did you mean GpuProfiler?", where]
+    assert len(lines) <= 10
 
 
 def test_with_debugging_the_parser_speaks_as_well_and_the_name_comes_last(tmp_path: Path) -> None:
