@@ -51,5 +51,20 @@ class Claim(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         """The phases whose time it takes; empty if that is not known."""
         return self.within if self.phase is None else (self.phase,)
 
+    @property
+    def is_in_step(self) -> bool:
+        """Whether it is part of the ordinary step."""
+        return self.resource not in ("uneven steps", "outside steps")
+
+    @property
+    def is_in_idle_time(self) -> bool:
+        """Whether it can only be gained, on a device, while the device has no work."""
+        return self.resource in ("batches", "CPUs", "training thread", "device idle")
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether it is part of the step and no batch comes sooner when it is gained."""
+        return self.is_in_step and self.resource not in ("batches", "CPUs")
+
     def __str__(self) -> str:
         return self.name

@@ -52,6 +52,40 @@ class Gain(msgspec.Struct, kw_only=True, frozen=True):
     saved_lower_ms_per_step: float | None = None
     """The same from the lower bounds of the measured shares; findings are ranked by it. None: ``saved_ms_per_step``."""
 
+    @property
+    def lower_ms(self) -> float:
+        """The lower bound, which is the gain itself where there is none."""
+        return self.saved_ms_per_step if self.saved_lower_ms_per_step is None else self.saved_lower_ms_per_step
+
+    @property
+    def whole_ms(self) -> float:
+        """T of a gain whose speed-up is above 1, from s = T / (T - R)."""
+        return self.saved_ms_per_step * self.speedup_max / (self.speedup_max - 1)
+
+    def within(self, room_ms: float) -> "Gain | None":
+        """What of it fits into a room. None if that is not worthwhile."""
+        if self.saved_ms_per_step <= room_ms:
+            return self
+        if room_ms <= 0 or self.speedup_max <= 1 or not worthwhile(room_ms, self.whole_ms):
+            return None
+        lower_ms = self.saved_lower_ms_per_step
+        return Gain(
+            saved_ms_per_step=room_ms,
+            speedup_max=speedup(room_ms, self.whole_ms),
+            saved_lower_ms_per_step=None if lower_ms is None else min(lower_ms, room_ms),
+        )
+
+    def beyond(self, counted_ms: float) -> "Gain | None":
+        """What it is above another one of the same time. None if that is not worthwhile."""
+        above_ms = self.saved_ms_per_step - counted_ms
+        if above_ms <= 0 or self.speedup_max <= 1 or not worthwhile(above_ms, self.whole_ms):
+            return None
+        return Gain(
+            saved_ms_per_step=above_ms,
+            speedup_max=speedup(above_ms, self.whole_ms),
+            saved_lower_ms_per_step=max(0.0, self.lower_ms - counted_ms),
+        )
+
 
 class Expected(msgspec.Struct, kw_only=True, frozen=True):
     """The step time that a change is expected to leave, where :class:`Gain` says what it leaves at best."""
@@ -133,6 +167,11 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     """The advice as data, where it is a setting or a line of code; None where it needs a human."""
     expected: Expected | None = None
     """What the change is expected to bring by itself; None: not predicted."""
+
+    @property
+    def claim(self) -> Claim:
+        """What it explains; a part of the step of its own where it does not say."""
+        return self.explains or Claim(resource="step", name=f"rule {self.rule}")
 
 
 class NotEvaluated(msgspec.Struct, kw_only=True, frozen=True):

@@ -57,15 +57,14 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
     gain, change, claim = finding.gain, finding.change, finding.explains
     if gain is None or change is None or claim is None or gain.speedup_max <= 1 or change.inside:
         return None
-    whole_ms = gain.saved_ms_per_step * gain.speedup_max / (gain.speedup_max - 1)
+    whole_ms = gain.whole_ms
     if change.call == "DataLoader" and claim in (claims.WAIT_FOR_BATCHES, claims.OUTLIERS):
         return _with_more_workers(change.arguments.get("num_workers"), claim, metrics)
     if claim not in _ENDED or not _is_known_to_hold_the_step(claim, metrics):
         return None
-    least_ms = gain.saved_ms_per_step if gain.saved_lower_ms_per_step is None else gain.saved_lower_ms_per_step
     rest_ms = max(0.0, whole_ms - gain.saved_ms_per_step)
     warm_ms = _warm_ms(claim, gain, rest_ms, metrics)
-    found = _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, whole_ms - least_ms)
+    found = _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, whole_ms - gain.lower_ms)
     return msgspec.structs.replace(found, upper_ms=max(found.step_ms, min(whole_ms, found.upper_ms)))
 
 

@@ -5,7 +5,7 @@ from lightning_gpuprof.model.finding import CombinedGain
 from lightning_gpuprof.model.method import Cost, Outlook
 from lightning_gpuprof.model.numbers import amount, listed
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, millis, possible
-from lightning_gpuprof.rules.engine import Diagnosis, claim_of, is_in_step
+from lightning_gpuprof.rules.engine import Diagnosis
 
 TARGET = "gpuprof.target"
 """Condition with the target as it was given."""
@@ -100,7 +100,7 @@ def _of_steps(target: str, factor: float, now: float, metrics: Metrics, diagnosi
             summary=f"The target of {target} is reached: {amount(now)} samples/s.",
         )
     combined: CombinedGain | None = diagnosis.combined
-    beside = [finding for finding in diagnosis.findings if claim_of(finding).resource == "uneven steps"]
+    beside = [finding for finding in diagnosis.findings if finding.claim.resource == "uneven steps"]
     gains = [finding.gain for finding in beside if finding.gain is not None]
     beside_ms = sum(gain.saved_ms_per_step for gain in gains)
     beside_lower_ms = sum(gain.saved_lower_ms_per_step or 0.0 for gain in gains)
@@ -108,7 +108,7 @@ def _of_steps(target: str, factor: float, now: float, metrics: Metrics, diagnosi
         target,
         period.mean * (1 - 1 / factor),
         period.mean,
-        [finding for finding in diagnosis.findings if is_in_step(finding) or finding in beside],
+        [finding for finding in diagnosis.findings if finding.claim.is_in_step or finding in beside],
         available_ms=min(period.mean, beside_ms + (0.0 if combined is None else combined.saved_ms_per_step)),
         lower_ms=min(period.mean, beside_lower_ms + (0.0 if combined is None else combined.saved_lower_ms_per_step)),
         what="the mean step",

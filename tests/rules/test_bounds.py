@@ -14,12 +14,13 @@ from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.bounds import most_ms
-from lightning_gpuprof.rules.engine import combined_gain, diagnose, settle
+from lightning_gpuprof.rules.engine import diagnose, settle
+from lightning_gpuprof.rules.gains import combined_gain
 
 
 def saved_ms(metrics: Metrics, claim: Claim, promised_ms: float) -> float:
     whole_ms = metrics.run_ms_per_step
-    gain = settle([finding("a", saved_ms=promised_ms, explains=claim, period_ms=whole_ms)], metrics, {})[0].gain
+    gain = settle([finding("a", saved_ms=promised_ms, explains=claim, period_ms=whole_ms)], metrics)[0].gain
     return 0.0 if gain is None else gain.saved_ms_per_step
 
 
@@ -61,7 +62,7 @@ def test_python_gains_what_a_finding_on_forward_leaves_of_forward_and_backward()
     period_ms = metrics.period_ms or 0.0
     python = finding("python-overhead", saved_ms=62.0, explains=claims.PYTHON, period_ms=period_ms)
     grows = finding("step-drift", saved_ms=40.0, explains=claims.FORWARD, period_ms=period_ms)
-    saved = {one.rule: one.gain for one in settle([python, grows], metrics, {})}
+    saved = {one.rule: one.gain for one in settle([python, grows], metrics)}
     assert saved["step-drift"] is not None
     assert saved["step-drift"].saved_ms_per_step == pytest.approx(40.0)
     assert saved["python-overhead"] is not None

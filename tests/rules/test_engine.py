@@ -19,7 +19,8 @@ from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal, NotApplicable
-from lightning_gpuprof.rules.engine import combined_gain, diagnose, is_in_step, settle
+from lightning_gpuprof.rules.engine import diagnose, settle
+from lightning_gpuprof.rules.gains import combined_gain
 
 
 class Fails:
@@ -220,7 +221,7 @@ def test_findings_are_told_by_severity_and_then_by_what_they_save() -> None:
 
 @pytest.mark.parametrize(("saved_ms", "level"), [(0.1, "info"), (6.0, "warning"), (12.0, "critical")])
 def test_no_finding_is_more_severe_than_its_gain(saved_ms: float, level: Severity) -> None:
-    found = settle([finding("a", saved_ms=saved_ms, severity="critical")], build(), {})
+    found = settle([finding("a", saved_ms=saved_ms, severity="critical")], build())
     assert found[0].severity == level
 
 
@@ -233,7 +234,7 @@ def test_a_cause_without_a_bound_comes_before_the_effect_that_it_explains() -> N
 
 def test_a_measurement_that_is_not_valid_says_what_has_to_confirm_it() -> None:
     invalid = replace(build(), validity=Validity(ok=False))
-    found = settle([finding("a", saved_ms=20.0, severity="critical"), finding("b", severity="critical")], invalid, {})
+    found = settle([finding("a", saved_ms=20.0, severity="critical"), finding("b", severity="critical")], invalid)
     assert [(f.rule, f.severity) for f in found] == [("b", "critical"), ("a", "warning")]
     assert found[1].summary.endswith("so a longer or complete run has to confirm it.")
 
@@ -241,13 +242,13 @@ def test_a_measurement_that_is_not_valid_says_what_has_to_confirm_it() -> None:
 @pytest.mark.parametrize(("valid", "level"), [(True, "critical"), (False, "warning")])
 def test_what_is_gained_elsewhere_is_no_more_severe_than_there(valid: bool, level: Severity) -> None:
     both = [finding(rule, saved_ms=15.0, severity="critical", explains=claims.FORWARD) for rule in ("a", "b")]
-    found = settle(both, replace(build(), validity=Validity(ok=valid)), {})
+    found = settle(both, replace(build(), validity=Validity(ok=valid)))
     assert [(f.rule, f.severity, f.gain is None) for f in found] == [("a", level, False), ("b", level, True)]
 
 
 def test_a_finding_whose_time_is_used_up_is_information() -> None:
     whole = finding("whole", saved_ms=49.0, lower_ms=49.0, severity="critical")
-    found = settle([whole, finding("rest", saved_ms=15.0, severity="critical")], build(), {})
+    found = settle([whole, finding("rest", saved_ms=15.0, severity="critical")], build())
     assert [(f.rule, f.severity, f.gain is None) for f in found] == [
         ("whole", "critical", False),
         ("rest", "info", True),
@@ -307,7 +308,7 @@ def test_what_a_general_finding_gains_beyond_a_special_one_is_not_lost() -> None
 def test_time_beside_the_steps_takes_nothing_from_the_steps(key: Claim) -> None:
     metrics = build(validation=(4, 60.0))
     beside = finding("beside", saved_ms=90.0, explains=key, period_ms=metrics.run_ms_per_step)
-    found = settle([beside, finding("inside", saved_ms=30.0, explains=claims.ALLOCATOR)], metrics, {})
+    found = settle([beside, finding("inside", saved_ms=30.0, explains=claims.ALLOCATOR)], metrics)
     inside = next(f.gain for f in found if f.rule == "inside")
     assert inside is not None
     assert inside.saved_ms_per_step == 30.0
@@ -326,13 +327,13 @@ def test_kernels_and_clocks_gain_no_more_than_the_time_in_which_a_device_works()
         finding("pointwise", saved_ms=20.0, explains=claims.MEMORY_KERNELS),
     ]
     clocks = finding("clocks", saved_ms=18.0, explains=claims.CLOCKS, severity="critical")
-    found = {f.rule: f.gain for f in settle([*kernels, clocks], ON_A_DEVICE, {})}
+    found = {f.rule: f.gain for f in settle([*kernels, clocks], ON_A_DEVICE)}
     assert found["products"] is not None
     assert found["products"].saved_ms_per_step == 30.0
     assert found["pointwise"] is not None
     assert found["pointwise"].saved_ms_per_step == pytest.approx(15.0)
     assert found["clocks"] is None
-    less = {f.rule: f.gain for f in settle([kernels[0], clocks], ON_A_DEVICE, {})}
+    less = {f.rule: f.gain for f in settle([kernels[0], clocks], ON_A_DEVICE)}
     assert less["clocks"] is not None
     assert less["clocks"].saved_ms_per_step == pytest.approx(18.0 * 15 / 45)  # of what is left of the work
 
@@ -344,7 +345,7 @@ def test_hosts_and_idle_causes_gain_no_more_than_the_time_in_which_a_device_has_
     ]
 
     def gains_ms(metrics: Metrics) -> list[float]:
-        return [f.gain.saved_ms_per_step for f in settle(both, metrics, {}) if f.gain is not None]
+        return [f.gain.saved_ms_per_step for f in settle(both, metrics) if f.gain is not None]
 
     assert gains_ms(ON_A_DEVICE) == pytest.approx([3.0, 2.0])
     assert gains_ms(build()) == [3.0, 2.5]
@@ -370,7 +371,7 @@ def test_a_special_finding_without_a_gain_leaves_it_to_the_general_one() -> None
 
 
 def test_findings_that_explain_nothing_in_particular_are_no_alternatives() -> None:
-    found = settle([finding("a", saved_ms=3.0), finding("b", saved_ms=2.0)], build(), {})
+    found = settle([finding("a", saved_ms=3.0), finding("b", saved_ms=2.0)], build())
     assert all(f.gain is not None for f in found)
 
 
@@ -432,7 +433,7 @@ def test_all_gains_together_fit_into_the_run(fault: str) -> None:
     assert found
     gains = [f.gain for f in found if f.gain is not None]
     assert metrics.period_ms is not None
-    in_step = [f.gain.saved_ms_per_step for f in found if f.gain is not None and is_in_step(f)]
+    in_step = [f.gain.saved_ms_per_step for f in found if f.gain is not None and f.claim.is_in_step]
     assert sum(in_step) <= metrics.period_ms + 1e-9
     assert sum(g.saved_ms_per_step for g in gains) <= metrics.run_ms_per_step + 1e-9
     explained = [f.explains for f in found if f.gain is not None]

@@ -15,7 +15,8 @@ from lightning_gpuprof.model.input_pipeline import InputWorker
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.bounds import workers_pace
-from lightning_gpuprof.rules.engine import combined_gain, diagnose, settle
+from lightning_gpuprof.rules.engine import diagnose, settle
+from lightning_gpuprof.rules.gains import combined_gain
 
 SLOW = {("Slow", "on_train_batch_end"): 10.0}
 
@@ -34,9 +35,7 @@ def paced(every_ms: float = 12.0, *, workers: int = 2, callbacks: bool = False, 
 
 
 def held(metrics: Metrics, *findings: Finding) -> dict[str, float | None]:
-    return {
-        f.rule: None if f.gain is None else round(f.gain.saved_ms_per_step, 6) for f in settle(findings, metrics, {})
-    }
+    return {f.rule: None if f.gain is None else round(f.gain.saved_ms_per_step, 6) for f in settle(findings, metrics)}
 
 
 def gain_of(of: Finding, metrics: Metrics) -> Gain | None:
@@ -90,7 +89,7 @@ def test_without_workers_that_were_measured_there_is_no_pace(metrics: Metrics) -
 
 def test_all_cures_together_keep_the_pace() -> None:
     metrics = paced()
-    found = settle([LOGGING, CALLBACK], metrics, {})
+    found = settle([LOGGING, CALLBACK], metrics)
     assert [f.gain.saved_ms_per_step for f in found if f.gain is not None] == pytest.approx([3.0])
     combined = combined_gain(found, metrics)
     assert combined is not None
@@ -111,7 +110,7 @@ def test_what_lies_beside_the_step_and_what_makes_batches_faster_is_free_of_the_
 
 def test_where_nothing_is_left_it_is_information_and_does_not_come_first() -> None:
     metrics = paced(14.9)
-    found = settle([CALLBACK, finding("other", severity="warning")], metrics, {})
+    found = settle([CALLBACK, finding("other", severity="warning")], metrics)
     assert [(f.rule, f.severity, f.gain) for f in found] == [
         ("other", "warning", None),
         ("callback-slow", "info", None),
@@ -119,14 +118,14 @@ def test_where_nothing_is_left_it_is_information_and_does_not_come_first() -> No
 
 
 def test_the_severity_is_that_of_what_is_left() -> None:
-    assert [f.severity for f in settle([CALLBACK], paced(13.0), {})] == ["warning"]
+    assert [f.severity for f in settle([CALLBACK], paced(13.0))] == ["warning"]
 
 
 def test_with_a_cure_for_the_workers_gains_stay_and_tell_what_they_need() -> None:
     behind = paced(18.0, verdict="processing")
     wait, callback = (msgspec.structs.replace(f, gain=gain_of(f, behind)) for f in (WAIT, CALLBACK))
     assert held(behind, wait, callback) == {"callback-slow": 10.0, "input-bound": 3.0}
-    told = next(f for f in settle([wait, callback], behind, {}) if f.rule == "callback-slow")
+    told = next(f for f in settle([wait, callback], behind) if f.rule == "callback-slow")
     assert told.summary.endswith("what goes beyond that is gained only if batches come faster, too.")
     assert told.severity == "critical"
 

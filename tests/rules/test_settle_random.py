@@ -14,14 +14,14 @@ from lightning_gpuprof.model.finding import SEVERITIES, Finding, Gain, speedup
 from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
-from lightning_gpuprof.rules.engine import claim_of, combined_gain, is_in_step, settle
+from lightning_gpuprof.rules.engine import settle
+from lightning_gpuprof.rules.gains import combined_gain
 
 METRICS = build(validation=(4, 12.0), checkpoint=(4, 6.0))
 PERIOD_MS = METRICS.period_ms or 0.0
 RUN_MS = METRICS.run_ms_per_step
 RULES = tuple("abcdef")
 CLAIMS = (None, *claims.ALL)
-NO_SPECIALISATION: dict[str, tuple[str, ...]] = {}
 
 
 @st.composite
@@ -61,8 +61,8 @@ ON_A_DEVICE = build(run={"device.type": "cuda"}, idle_ratio=0.1, blocked_known=F
 def test_no_resource_is_gained_beyond_what_there_is_of_it(found: list[Finding]) -> None:
     """All claims that a rule can make, of which none is known to this test by name."""
     saved_ms = dict.fromkeys(RESOURCES, 0.0)
-    for one in settle(found, ON_A_DEVICE, NO_SPECIALISATION):
-        saved_ms[claim_of(one).resource] += gain_ms(one)
+    for one in settle(found, ON_A_DEVICE):
+        saved_ms[one.claim.resource] += gain_ms(one)
     beside = saved_ms.pop("uneven steps") + saved_ms.pop("outside steps")
     assert beside <= ON_A_DEVICE.run_ms_per_step + 1e-9
     assert sum(saved_ms.values()) <= 50.0 + 1e-9
@@ -75,10 +75,10 @@ def test_no_resource_is_gained_beyond_what_there_is_of_it(found: list[Finding]) 
 @settings(max_examples=60, deadline=None)
 def test_no_phase_is_gained_beyond_its_time(found: list[Finding]) -> None:
     """Python between operators lies in forward and backward: what it gains, neither of them gains again."""
-    settled = [one for one in settle(found, METRICS, NO_SPECIALISATION) if is_in_step(one)]
+    settled = [one for one in settle(found, METRICS) if one.claim.is_in_step]
     for phases in {claim.phases for claim in claims.ALL if claim.phases and claim.part is None}:
-        of_phases = [one for one in settled if set(claim_of(one).phases) & set(phases)]
-        together = {phase for one in of_phases for phase in claim_of(one).phases}
+        of_phases = [one for one in settled if set(one.claim.phases) & set(phases)]
+        together = {phase for one in of_phases for phase in one.claim.phases}
         if not together <= set(METRICS.shares):
             continue  # without a time there is no bound
         most_ms = sum(METRICS.shares[phase].total_ratio for phase in together) * PERIOD_MS
@@ -95,7 +95,7 @@ def test_totals_fit_and_each_time_is_gained_once(found: list[Finding], specialis
     gains = [(f, f.gain) for f in settled if f.gain is not None]
     assert len(settled) == len(found)
     assert sorted(f.rule for f in settled) == sorted(f.rule for f in found)
-    assert sum(g.saved_ms_per_step for f, g in gains if is_in_step(f)) <= PERIOD_MS + 1e-9
+    assert sum(g.saved_ms_per_step for f, g in gains if f.claim.is_in_step) <= PERIOD_MS + 1e-9
     assert sum(g.saved_ms_per_step for _, g in gains) <= RUN_MS + 1e-9
     for key in {f.explains for f, _ in gains if f.explains}:
         largest_ms = max(f.gain.saved_ms_per_step for f in found if f.explains == key and f.gain is not None)
@@ -113,7 +113,7 @@ def gain_ms(finding: Finding) -> float:
 @given(findings())
 @settings(max_examples=30, deadline=None)
 def test_what_is_told_first_is_more_severe_or_saves_more(found: list[Finding]) -> None:
-    settled = [f for f in settle(found, METRICS, NO_SPECIALISATION) if f.gain is not None]
+    settled = [f for f in settle(found, METRICS) if f.gain is not None]
     assert settled == sorted(settled, key=lambda f: (SEVERITIES.index(f.severity), -gain_ms(f), f.rule))
     for one in settled:
         saved_ratio = 1 - 1 / one.gain.speedup_max
@@ -124,7 +124,7 @@ def test_what_is_told_first_is_more_severe_or_saves_more(found: list[Finding]) -
 @given(findings())
 @settings(max_examples=30, deadline=None)
 def test_alternatives_without_a_gain_follow_the_one_that_has_it(found: list[Finding]) -> None:
-    settled = settle(found, METRICS, NO_SPECIALISATION)
+    settled = settle(found, METRICS)
     for key in {f.explains for f in settled if f.explains and f.gain is not None}:
         first = next(n for n, f in enumerate(settled) if f.explains == key)
         alternatives = sum(f.explains == key and f.gain is None for f in settled)
@@ -135,7 +135,7 @@ def test_alternatives_without_a_gain_follow_the_one_that_has_it(found: list[Find
 @given(findings())
 @settings(max_examples=30, deadline=None)
 def test_no_gain_is_above_the_time_of_what_it_ends(found: list[Finding]) -> None:
-    for one in settle(found, METRICS, NO_SPECIALISATION):
+    for one in settle(found, METRICS):
         claim = one.explains
         if claim is None or claim == claims.EPOCH_START:
             continue
@@ -148,7 +148,7 @@ def test_no_gain_is_above_the_time_of_what_it_ends(found: list[Finding]) -> None
 @given(findings())
 @settings(max_examples=30, deadline=None)
 def test_a_measurement_that_is_not_valid_makes_no_saving_critical(found: list[Finding]) -> None:
-    settled = settle(found, replace(METRICS, validity=Validity(ok=False)), NO_SPECIALISATION)
+    settled = settle(found, replace(METRICS, validity=Validity(ok=False)))
     had_gain = {f.rule for f in found if f.gain is not None}
     assert not [f for f in settled if f.rule in had_gain and f.severity == "critical"]
 
@@ -157,7 +157,7 @@ def test_a_measurement_that_is_not_valid_makes_no_saving_critical(found: list[Fi
 @settings(max_examples=30, deadline=None)
 def test_the_order_of_the_rules_changes_no_total(found: list[Finding], dice: object) -> None:
     def totals(some: list[Finding]) -> tuple[float, ...]:
-        combined = combined_gain(settle(some, METRICS, NO_SPECIALISATION), METRICS)
+        combined = combined_gain(settle(some, METRICS), METRICS)
         if combined is None:
             return ()
         return combined.saved_ms_per_step, combined.saved_run_ms_per_step
@@ -172,7 +172,7 @@ def test_the_order_of_the_rules_changes_no_total(found: list[Finding], dice: obj
 @given(findings())
 @settings(max_examples=30, deadline=None)
 def test_the_combined_bound_is_amdahls_and_no_less_than_any_single_one(found: list[Finding]) -> None:
-    settled = settle(found, METRICS, NO_SPECIALISATION)
+    settled = settle(found, METRICS)
     combined = combined_gain(settled, METRICS)
     gains = [f.gain for f in settled if f.gain is not None]
     if combined is None:

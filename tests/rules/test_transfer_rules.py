@@ -202,7 +202,7 @@ def test_it_and_other_idle_time_gain_no_more_than_the_device_idles() -> None:
     metrics = hooked(10.0, run={"device.type": "cuda"}, idle_ratio=0.1)
     hook = HOOK.check(metrics)
     late = msgspec.structs.replace(hook, rule="late", explains=claims.LATE_LAUNCHES)
-    gains = [f.gain.saved_ms_per_step for f in settle([hook, late], metrics, {}) if f.gain is not None]
+    gains = [f.gain.saved_ms_per_step for f in settle([hook, late], metrics) if f.gain is not None]
     assert metrics.period_ms is not None
     assert sum(gains) == pytest.approx(0.1 * metrics.period_ms, rel=0.01)
 
