@@ -25,7 +25,7 @@ class Example:
     lacks: str = ""
     """What neither summary nor advice says."""
     saves_ms: float | None = None
-    """The gain of a step at most; None: not checked."""
+    """The gain of a step at most, 0: it has none; None: not checked."""
     severity: Severity | None = None
     changes: Mapping[str, object]
     """Keywords of the healthy run that differ."""

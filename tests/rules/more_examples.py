@@ -19,10 +19,15 @@ _CLOCK_REASONS = (
 
 
 def decides(
-    what: str, severity: Severity, silent: Mapping[str, Any], found: Mapping[str, Any]
+    what: str,
+    severity: Severity,
+    says: str,
+    silent: Mapping[str, Any],
+    found: Mapping[str, Any],
+    saves_ms: float | None = None,
 ) -> tuple[Example, Example]:
-    """A threshold: the run just before it is quiet, the one just after it fires."""
-    return quiet(f"{what}: less", **silent), fires(f"{what}: more", severity, "", **found)
+    """A threshold: the run just before it is quiet, the one just after it fires and says so."""
+    return quiet(f"{what}: less", **silent), fires(f"{what}: more", severity, says, **found, saves_ms=saves_ms)
 
 
 def _held(*reasons: tuple[str, float, float | None], **more: Any) -> dict[str, Any]:
@@ -81,7 +86,13 @@ def _restarts(iterator_s: float) -> dict[str, Any]:
 
 MORE: dict[str, tuple[Example, ...]] = {
     "low-clocks": (
-        fires("all is set low", "warning", "", **_clock(1200.0, ("app_clocks", 1.0, 1200.0)), saves_ms=18.7),
+        fires(
+            "all is set low",
+            "warning",
+            "1,200 MHz of 1,980 MHz (61 %)",
+            **_clock(1200.0, ("app_clocks", 1.0, 1200.0)),
+            saves_ms=18.7,
+        ),
         fires("nothing holds it down", "warning", "names no reason", **_clock(1200.0)),
         *(
             quiet(f"{reason} holds it down, too", **_clock(900.0, (reason, 0.5, 900.0), ("app_clocks", 1.0, 900.0)))
@@ -92,15 +103,26 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "four fifths of the highest clock",
             "warning",
+            "1,583 MHz of 1,980 MHz (80 %)",
             _clock(1585.0, ("app_clocks", 1.0, 1585.0)),
             _clock(1583.0, ("app_clocks", 1.0, 1583.0)),
+            saves_ms=9.52,
         ),
-        *decides("seven tenths without a reason", "warning", _clock(1387.0), _clock(1385.0)),
+        *decides(
+            "seven tenths without a reason",
+            "warning",
+            "1,385 MHz of 1,980 MHz (70 %)",
+            _clock(1387.0),
+            _clock(1385.0),
+            saves_ms=14.27,
+        ),
         *decides(
             "half of the busy samples",
             "warning",
+            "application clocks are set",
             _clock(1200.0, ("app_clocks", 0.6, 1200.0)),
             _clock(1200.0, ("app_clocks", 0.7, 1200.0)),
+            saves_ms=18.71,
         ),
         not_evaluated("the clock is not known", "the SM clock", **_clock(None)),
         not_evaluated("the highest is not known", "its maximum", gpu={"facts": {"sm_clock_max_mhz": None}}),
@@ -109,12 +131,17 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "the brake held",
             "critical",
-            "in 75 % of 40 busy samples: SM clock 900 MHz instead of 1,900 MHz",
+            "NVIDIA H200 (gpu0): ... in 75 % of 40 busy samples: SM clock 900 MHz instead of 1,900 MHz",
             **_held(("hw_power_brake", 0.75, 900.0), ("hw_slowdown", 0.75, 900.0), free_mhz=1900.0),
             saves_ms=18.75,
         ),
         *decides(
-            "two samples", "warning", _held(("hw_power_brake", 1 / 40, 900.0)), _held(("hw_power_brake", 2 / 40, 900.0))
+            "two samples",
+            "warning",
+            "in 5.0 % of 40 busy samples",
+            _held(("hw_power_brake", 1 / 40, 900.0)),
+            _held(("hw_power_brake", 2 / 40, 900.0)),
+            saves_ms=0,
         ),
         quiet("a slowdown in 4 of 60 samples", **_held(("hw_slowdown", 4 / 60, 900.0), busy=60)),
         fires("in 6", "warning", "A protection of the board", **_held(("hw_slowdown", 6 / 60, 900.0), busy=60)),
@@ -127,28 +154,32 @@ MORE: dict[str, tuple[Example, ...]] = {
             **_held(("sw_power_cap", 1.0, 1400.0), **_LIMIT),
             saves_ms=(1 - 1400 / 1980) * 0.95 * 50,
         ),
-        fires("the clock is low", "warning", "", **_held(("sw_power_cap", 1.0, 1670.0), **_LIMIT)),
-        fires("the clock is hardly lower", "info", "", **_held(("sw_power_cap", 1.0, 1690.0), **_LIMIT)),
+        fires("the clock is low", "warning", "SM clock 1,670 MHz", **_held(("sw_power_cap", 1.0, 1670.0), **_LIMIT)),
+        fires(
+            "the clock is hardly lower", "info", "SM clock 1,690 MHz", **_held(("sw_power_cap", 1.0, 1690.0), **_LIMIT)
+        ),
         *_others(("sw_thermal", "hw_power_brake", "app_clocks"), **_LIMIT),
         *decides(
             "a fifth of the busy samples for certain",
             "info",
+            "in 32 % of 40 busy samples",
             _held(("sw_power_cap", 11 / 40, 1400.0)),
             _held(("sw_power_cap", 13 / 40, 1400.0)),
+            saves_ms=0,
         ),
     ),
     "thermal-throttle": (
         fires(
             "both stop it",
             "critical",
-            "in 100 % of 40 busy samples (at least 94 %), up to 91 °C: SM clock 990 MHz ... 00000000:1A:00.0",
+            "(gpu0): ... in 100 % of 40 busy samples (at least 94 %), up to 91 °C: SM clock 990 MHz ... 00000000:1A:00.0",
             **_held(("sw_thermal", 1.0, 990.0), ("hw_thermal", 0.5, 900.0), values={"temperature_c": 91.0}),
             saves_ms=0.5 * 0.95 * 50,
         ),
         fires(
             "windows say how busy it is",
             "warning",
-            "",
+            "in 100 % of 40 busy samples",
             **_held(("sw_thermal", 1.0, 990.0), ("hw_thermal", 0.5, 900.0)),
             idle_ratio=0.6,
             saves_ms=0.5 * 0.4 * 50,
@@ -163,18 +194,42 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "a twentieth of the busy samples for certain",
             "info",
+            "in 10 % of 60 busy samples (at least 5.3 %)",
             _held(("sw_thermal", 4 / 60, 990.0), busy=60),
             _held(("sw_thermal", 6 / 60, 990.0), busy=60),
+            saves_ms=2.37,
         ),
         not_evaluated("the model is on the CPU", "runs on the CPU"),
         not_evaluated("the GPU was busy in 19 samples", "19 of the 20 samples of the busy GPU", gpu={"busy": 19}),
         not_evaluated("5 steps are steady", "5 steady steps", **_held(("sw_thermal", 1.0, 990.0)), steps=25),
     ),
     "pcie-degraded": (
-        fires("copies hold the step", "warning", "", **_SLOW_LINK, saves_ms=20.0 * 7 / 8),
-        fires("a window shows the copies", "warning", "", **_SLOW_LINK, copied={"h2d_ms": 8.0}, saves_ms=8.0 * 7 / 8),
-        *decides("a generation", "info", _link(generation=5.0, width=16.0), _link(generation=4.0, width=16.0)),
-        fires("half of the lanes", "info", "", **_link(generation=5.0, width=8.0)),
+        fires(
+            "copies hold the step",
+            "warning",
+            "20.0 ms of each 69.9 ms step ... 17.5 ms less",
+            **_SLOW_LINK,
+            saves_ms=20.0 * 7 / 8,
+        ),
+        fires(
+            "a window shows the copies",
+            "warning",
+            "8.00 ms of each 69.9 ms step",
+            **_SLOW_LINK,
+            copied={"h2d_ms": 8.0},
+            saves_ms=8.0 * 7 / 8,
+        ),
+        *decides(
+            "a generation",
+            "info",
+            "generation 4 x16, 50 % of the bandwidth of 5 x16",
+            _link(generation=5.0, width=16.0),
+            _link(generation=4.0, width=16.0),
+            saves_ms=0,
+        ),
+        fires(
+            "half of the lanes", "info", "generation 5 x8, 50 % of the bandwidth", **_link(generation=5.0, width=8.0)
+        ),
         not_evaluated("the generation is not known", "was not measured", **_link(generation=None)),
         not_evaluated("the most is not known", "was not measured", gpu={"facts": {"pcie_width_max": None}}),
         not_evaluated("it was read rarely", "rarely read", gpu={"values": {"pcie_width": 8.0}, "samples": 29}),
@@ -184,8 +239,10 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "a hundred broken packets a second",  # in 400 steps of 50 ms
             "warning",
+            "101 broken NVLink packets a second",
             {"gpu": {"errors": {"nvlink_crc_count": 99.0 * 20}}, "run": {"trainer.world_size": 8}},
             {"gpu": {"errors": {"nvlink_crc_count": 101.0 * 20}}, "run": {"trainer.world_size": 8}},
+            saves_ms=0,
         ),
         not_evaluated("there are no links", "a single rank hardly uses the links", gpu={}),
     ),
@@ -193,8 +250,10 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "a context",
             "warning",
+            "hold 1 GiB of",
             {"gpu": {"values": {"foreign_processes_count": 2.0, "memory_others_bytes": 0.99 * GIB}}},
             {"gpu": {"values": {"foreign_processes_count": 2.0, "memory_others_bytes": 1.0 * GIB}}},
+            saves_ms=0,
         ),
         not_evaluated("there are 19 samples", "19 samples are too few", gpu={"samples": 19}),
     ),
@@ -202,8 +261,10 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "half of the multiprocessors",
             "info",
+            "only 49 % of its multiprocessors are active",
             {"gpu": {"values": {"sm_active_ratio": 0.51}}},
             {"gpu": {"values": {"sm_active_ratio": 0.49}}},
+            saves_ms=0,
         ),
         not_evaluated("it was not sampled", "the utilization was not measured", gpu={"distinct": None}),
         not_evaluated("the run is short", "less than 5 s", gpu={}, steps=90),
@@ -212,7 +273,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "10 of 60 ms",
             "warning",
-            "Clipping 1,006 gradients by norm to 1.0 takes 10.0 ms of each 60.0 ms step (17 %). ... _batches=2",
+            "clip_val=1.0: Clipping 1,006 gradients by norm to 1.0 takes 10.0 ms of each 60.0 ms step ... _batches=2",
             times_ms={"clip": 10.0},
             run=_CLIPPED,
             saves_ms=10,
@@ -220,7 +281,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "a hook of one's own",
             "warning",
-            "_batches=8",
+            "configure_gradient_clipping: ... _batches=8",
             times_ms={"clip": 10.0},
             run={"trainer.accumulate_grad_batches": 4},
         ),
@@ -230,14 +291,23 @@ MORE: dict[str, tuple[Example, ...]] = {
         looks_alike("optimization is manual", **_gradients(run={"model.automatic_optimization": False})),
         looks_alike("they are views of buckets", **_gradients(run={"trainer.gradient_as_bucket_view": True})),
         looks_alike("memory is not short", **_gradients(allocated_gib=97.0)),
-        *decides("a tenth of the peak", "info", _gradients(10), _gradients(12)),
+        *decides(
+            "a tenth of the peak", "info", "hold 12 GiB (11 % of the peak)", _gradients(10), _gradients(12), saves_ms=0
+        ),
         not_evaluated("nothing is known", "whether forward holds", **_gradients(gradients_live_in_forward=None)),
         not_evaluated("no phase has the peak", "phase of the peak", **_gradients(peak_phase=None)),
     ),
     "uneven-peak-phase": (
         looks_alike("the update is not foreach", **_foreach(run={"model.optimizer_foreach": False})),
         looks_alike("memory is not short", **_foreach(60.0, allocated_gib=97.0)),
-        *decides("a tenth of the peak", "info", _foreach(101.0), _foreach(100.5)),
+        *decides(
+            "a tenth of the peak",
+            "info",
+            "needs 11.5 GiB of temporary memory",
+            _foreach(101.0),
+            _foreach(100.5),
+            saves_ms=0,
+        ),
         *(
             fires("the update cannot be fused", "info", says, lacks="(..., fused=True)", **_foreach(run=run))
             for says, run in (
@@ -247,46 +317,108 @@ MORE: dict[str, tuple[Example, ...]] = {
             )
         ),
     ),
-    "worker-startup": decides("a share of the epoch", "info", _restarts(0.02), _restarts(0.24)),
+    "worker-startup": decides(
+        "a share of the epoch",
+        "info",
+        "249 ms of each 1.95 s epoch (13 %)",
+        _restarts(0.02),
+        _restarts(0.24),
+        saves_ms=1.869,
+    ),
     "slow-first-steps": (
-        fires("it compiles", "info", "TORCHINDUCTOR_CACHE_DIR", compiled={"compile_s": 5.5}, warm_up_s=6.0),
-        *decides("five seconds", "info", {"warm_up_s": 4.9}, {"warm_up_s": 5.1}),
-        *decides("a minute", "info", {"warm_up_s": 10.0, "steps": 12_000}, {"warm_up_s": 61.0, "steps": 100_000}),
+        fires(
+            "it compiles",
+            "info",
+            "torch.compile: ... TORCHINDUCTOR_CACHE_DIR",
+            compiled={"compile_s": 5.5},
+            warm_up_s=6.0,
+        ),
+        *decides(
+            "five seconds",
+            "info",
+            "5.10 s longer than steady ones (24 % of the run)",
+            {"warm_up_s": 4.9},
+            {"warm_up_s": 5.1},
+            saves_ms=12.75,
+        ),
+        *decides(
+            "a minute",
+            "info",
+            "61.0 s longer than steady ones (1.2 % of the run)",
+            {"warm_up_s": 10.0, "steps": 12_000},
+            {"warm_up_s": 61.0, "steps": 100_000},
+            saves_ms=0,
+        ),
     ),
     "loader-io-bound": (
-        *decides("half of the making", "critical", _waits(cpu=0.48), _waits(cpu=0.47)),  # of 99 %
-        fires("19 % in a disk", "critical", "", lacks="waiting for a disk", **_waits(cpu=0.05, disk=0.19)),
+        *decides(
+            "half of the making",
+            "critical",
+            "51 % of the time for a batch waiting",
+            _waits(cpu=0.48),
+            _waits(cpu=0.47),
+            saves_ms=10,
+        ),  # of 99 %
+        fires(
+            "19 % in a disk", "critical", "93 % of the time", lacks="waiting for a disk", **_waits(cpu=0.05, disk=0.19)
+        ),
         fires("20 % of them", "critical", "waiting for a disk", **_waits(cpu=0.05, disk=0.2)),
     ),
     "loader-cpu-bound": (
-        *decides("85 % of the making", "critical", _loads(0.81), _loads(0.83)),  # and 2 % without a CPU, of 99 %
+        *decides(
+            "85 % of the making",
+            "critical",
+            "84 % of the time for a batch computing",
+            _loads(0.81),
+            _loads(0.83),
+            saves_ms=10,
+        ),  # and 2 % without a CPU, of 99 %
         not_evaluated("run queues are not known", "waited for a CPU was not measured", **_loads(0.95, None)),
         not_evaluated("CPU time is not known", "CPU time of the DataLoader workers was not", **_loads(None)),
         # A batch takes 150 ms of CPU time, a quarter of it 20 ms on 1.9 CPUs; of each 100 ms a step waits 90.
-        fires("the CPUs bound a cheaper batch", "critical", "", **_loads(0.75, 0.24, items_ms=199.0), saves_ms=80.3),
-        fires("others use them", "critical", "", **_loads(0.75, 0.24, items_ms=199.0, others_cpus=0.8), saves_ms=65.9),
+        fires(
+            "the CPUs bound a cheaper batch",
+            "critical",
+            "24 % waiting for a CPU",
+            **_loads(0.75, 0.24, items_ms=199.0),
+            saves_ms=80.3,
+        ),
+        fires(
+            "others use them",
+            "critical",
+            "First free the CPUs",
+            **_loads(0.75, 0.24, items_ms=199.0, others_cpus=0.8),
+            saves_ms=65.9,
+        ),
     ),
     "host-leak": (
         fires(
             "a list keeps tensors",
             "critical",
-            "of the main process grows ... from 524 MB to 1.6 GB so far. The 21.5 GB left last 0.56 h. ... Net or a",
+            "main process: Memory ... from 524 MB to 1.6 GB so far. The 21.5 GB left last 0.56 h. ... Net or a",
             **_grows(1024.0),
         ),
         fires("a limit is nearer", "critical", "2.15 GB left", **_grows(100.0, left_gib=200.0, limit_gib=3.0)),
-        fires("it lasts an hour", "critical", "", **_grows(100.0, left_gib=3.0)),
-        fires("it lasts hours", "warning", "", **_grows(100.0, left_gib=5.5)),
-        fires("it lasts days", "info", "", **_grows(100.0, left_gib=1000.0)),
-        fires("100 s foretell 6,000 s", "critical", "", **_grows(100.0, left_gib=0.5)),
-        fires("100 s do not foretell more", "info", "", **_grows(100.0, left_gib=7.0)),
+        fires("it lasts an hour", "critical", "3.22 GB left last 0.85 h", **_grows(100.0, left_gib=3.0)),
+        fires("it lasts hours", "warning", "5.91 GB left last 1.6 h", **_grows(100.0, left_gib=5.5)),
+        fires("it lasts days", "info", "left last 2.8e+02 h", **_grows(100.0, left_gib=1000.0)),
+        fires("100 s foretell 6,000 s", "critical", "left last 0.14 h", **_grows(100.0, left_gib=0.5)),
+        fires("100 s do not foretell more", "info", "left last 2 h", **_grows(100.0, left_gib=7.0)),
         looks_alike("pages that workers copy after a fork", **_grows(1024.0, of="workers")),
         looks_alike("pages of files", **_grows(1024.0, of="process")),
         looks_alike("it is not known whether it grows evenly", **_grows(1024.0, even=None)),
-        *decides("growth in a few jumps", "critical", _grows(1024.0, even=0.4), _grows(1024.0, even=0.6)),
+        *decides(
+            "growth in a few jumps",
+            "critical",
+            "by 2.68 MB per step",
+            _grows(1024.0, even=0.4),
+            _grows(1024.0, even=0.6),
+            saves_ms=0,
+        ),
         looks_alike("it may be chance", **_grows(1024.0, p_value=0.005)),
-        fires("a dataset that is cached may do so", "warning", "", **_grows(100.0, 2, left_gib=3.0)),
-        fires("its end is far", "info", "", **_grows(100.0, 2, left_gib=4.0)),
-        *decides("64 MiB", "info", _grows(63.0), _grows(65.0)),
+        fires("a dataset that is cached may do so", "warning", "left last 0.85 h", **_grows(100.0, 2, left_gib=3.0)),
+        fires("its end is far", "info", "left last 1.1 h", **_grows(100.0, 2, left_gib=4.0)),
+        *decides("64 MiB", "info", "from 524 MB to 592 MB", _grows(63.0), _grows(65.0), saves_ms=0),
         quiet("3 % of 2,000 MiB", **_grows(65.0, first_mib=2000.0)),
         not_evaluated("it was not read", "less than 20 times"),
     ),
@@ -294,7 +426,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "two lines break",
             "info",
-            "in forward (net.py:31) and forward (net.py:40): 3 graph breaks",
+            "net.py:31 forward: ... in forward (net.py:31) and forward (net.py:40): 3 graph breaks",
             compiled={
                 "breaks": [{"reason": "Unsupported Tensor.item() call", "count": 2}, {"reason": "print", "line": 40}]
             },
@@ -309,11 +441,11 @@ MORE: dict[str, tuple[Example, ...]] = {
                 ("something new", "Move what breaks it out of the compiled code in forward (net.py:31)"),
             )
         ),
-        fires("no line is known", "info", "1 graph break", **_breaks("print", line=None, file="")),
+        fires("no line is known", "info", "torch.compile: ... 1 graph break", **_breaks("print", line=None, file="")),
         fires(
             "a function cannot be compiled at all",
             "info",
-            "1 function of encoder could not be compiled",
+            "encoder: 1 function of encoder could not be compiled",
             compiled={"failures": ("Unsupported: Call to `torch._dynamo.graph_break()`",)},
             run={"compile.modules": "encoder"},
         ),
@@ -322,32 +454,42 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "a tenth of the step",
             "warning",
+            "takes 5.01 ms longer than the others",
             {"ranks": {"excess_ms": 4.99, "lower": 1.0}},
             {"ranks": {"excess_ms": 5.01, "lower": 1.0}},
+            saves_ms=5.01,
         ),
         *decides(
             "the same rank in 60 %",
             "critical",
+            "the slowest in 61 % of 100 steps",
             {"ranks": {"excess_ms": 12.0, "slowest": 0.59}},
             {"ranks": {"excess_ms": 12.0, "slowest": 0.61}},
+            saves_ms=12,
         ),
     ),
     "load-imbalance": decides(
         "a tenth of the step",
         "warning",
+        "takes 5.01 ms longer than with equal work",
         {"ranks": {"excess_ms": 0.0, "slowest": 0.25, "imbalance_ms": 4.99, "lower": 1.0}},
         {"ranks": {"excess_ms": 0.0, "slowest": 0.25, "imbalance_ms": 5.01, "lower": 1.0}},
+        saves_ms=5.01,
     ),
     "validation-stall": decides(  # beside 20.05 s of steps and gaps
         "a fifth of the run",
         "warning",
+        "5.20 s of the 25.2 s after set-up (21 %)",
         {"validation": (4, 4.9), "checkpoint": (0, 0.0)},
         {"validation": (4, 5.2), "checkpoint": (0, 0.0)},
+        saves_ms=9.75,
     ),
     "transform-hotspot": decides(
         "half of the making",
         "critical",
+        "Blur takes 20.0 ms of the 40.0 ms to make a batch",
         {"transforms": {"Blur": 0.51, "Crop": 0.49}, "worker_cpus": 1.9},
         {"transforms": {"Blur": 0.513, "Crop": 0.487}, "worker_cpus": 1.9},
+        saves_ms=10,
     ),
 }
