@@ -109,7 +109,7 @@ def _run(options: Namespace) -> int:
 
 
 def _print_written(kind: str, written: Path) -> None:
-    print(f"{kind}: {visible(str(written))}", file=sys.stderr)  # beside the JSON, and as gpuprof trace tells it
+    print(f"{kind}: {visible(str(written))}", file=sys.stderr)  # beside the JSON, and as gpuprof trace prints it
 
 
 COMMAND = Command(

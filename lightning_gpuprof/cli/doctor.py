@@ -17,6 +17,7 @@ from lightning_gpuprof.cli.check import Check, State, absent, ok, problem
 from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
 from lightning_gpuprof.cli.doctor_host import host_checks
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.console import print_to
 
@@ -183,9 +184,10 @@ def conclusion(checks: Sequence[Check]) -> list[str]:
     lines = [f"Works here: {', '.join(name for name, works in able if works) or 'nothing'}."]
     if missing := [name for name, works in able if not works]:
         lines.append(f"Not here: {', '.join(missing)}.")
-    count = len(problems)
-    repair = f"{count} problem{'' if count == 1 else 's'} to fix: " + ", ".join(check.name for check in problems)
-    return [*lines, f"{repair}." if problems else "Nothing to fix."]
+    if not problems:
+        return [*lines, "Nothing to fix."]
+    named = ", ".join(check.name for check in problems)
+    return [*lines, f"{numbers.counted(len(problems), 'problem')} to fix: {named}."]
 
 
 def _print(checks: list[Check]) -> None:
@@ -212,9 +214,7 @@ COMMAND = Command(
 
 
 def tab_check(
-    tensorboard: str | None,
-    entries: Iterable[metadata.EntryPoint],
-    load: Callable[[str], object] = import_module,
+    tensorboard: str | None, entries: Iterable[metadata.EntryPoint], load: Callable[[str], object] = import_module
 ) -> Check:
     """Whether TensorBoard can show our tab.
 

@@ -12,6 +12,7 @@ import msgspec
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command, path, print_json
 from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.sinks.data_files import FORMATS, write_tables
 from lightning_gpuprof.sinks.status_line import progress
 
@@ -61,8 +62,7 @@ def _run(options: Namespace) -> int:
         return 0
     width = max(len(one.table) for one in written)
     for one in written:
-        rows = f"{one.rows:,} row{'' if one.rows == 1 else 's'}"
-        print(f"{one.table:{width}}  {rows:>14}  {one.file}")
+        print(f"{one.table:{width}}  {counted(one.rows, 'row'):>14}  {one.file}")
     return 0
 
 

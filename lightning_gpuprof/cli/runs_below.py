@@ -14,7 +14,6 @@ from lightning_gpuprof.sinks import json_report
 
 MAX_DEPTH = 8
 MAX_FOLDERS = 5_000
-_OWN_REPORT = b'{\n "schema_version":'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,14 +93,8 @@ def _list_folder(folder: Path, journals: str) -> tuple[list[Path], list[Path]]:
 
 
 def _changed_ns(file: Path) -> int | None:
-    """When a journal or a report of ours was written last; others may give theirs the report's name."""
-    try:
-        if not file.is_file():
-            return None
-        if file.name == json_report.FILE_NAME:
-            with file.open("rb") as opened:
-                if opened.read(len(_OWN_REPORT)) != _OWN_REPORT:
-                    return None
-        return file.stat().st_mtime_ns
-    except OSError:
-        return None
+    """When a journal or a report of ours was written last."""
+    with suppress(OSError):
+        if file.is_file() and (file.name != json_report.FILE_NAME or json_report.is_own(file)):
+            return file.stat().st_mtime_ns
+    return None

@@ -99,14 +99,11 @@ def _run(options: Namespace) -> int:
             continue
         with _progress("analysing", name, number, len(files)):
             analysis = outputs.analysis(linked, ceilings)
-            told = outputs.diagnosis(linked, analysis)
+            diagnosis = outputs.diagnosis(linked, analysis)
         html = options.html if len(files) == 1 else None  # several have a page together
         with _progress("writing what is made of", name, number, len(files)):
-            all_written = list(
-                outputs.write(
-                    file, linked, analysis, told, html=html, csv=options.csv, annotated=annotated, flame=options.flame
-                )
-            )
+            targets = {"html": html, "csv": options.csv, "annotated": annotated, "flame": options.flame}
+            all_written = list(outputs.write(file, linked, analysis, diagnosis, **targets))
         for kind, written in all_written:
             print(f"{kind}: {written}", file=sys.stderr)
         if options.analysis:
@@ -114,7 +111,7 @@ def _run(options: Namespace) -> int:
         elif options.perfetto and annotated is not None:
             outputs.serve(annotated)
         else:
-            outputs.print_analysis(file, analysis, told, options.table, alone=len(files) == 1)
+            outputs.print_analysis(file, analysis, diagnosis, options.table, alone=len(files) == 1)
         if options.analysis or options.html is not None or not options.table:
             ranks.add(name, linked, analysis)
     if options.analysis and ranks.compared is not None:

@@ -78,15 +78,17 @@ def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
     from lightning_gpuprof.rules.engine import diagnose
 
     facts = window_facts(linked, start_step=0, stop_step=0)
-    told = diagnose(trace_metrics(msgspec.structs.replace(facts, analysis=first_rows(found)), _conditions(linked)))
+    judged = diagnose(trace_metrics(msgspec.structs.replace(facts, analysis=first_rows(found)), _conditions(linked)))
     caveats: tuple[str, ...] = ()
     if facts.devices and not facts.steps_us:
         caveats = ("No steps are marked in this trace: all of it counts as one step.",)
-    return TraceDiagnosis(verdict=told.verdict, findings=told.findings, need_a_run=told.not_evaluated, caveats=caveats)
+    return TraceDiagnosis(
+        verdict=judged.verdict, findings=judged.findings, need_a_run=judged.not_evaluated, caveats=caveats
+    )
 
 
 def _conditions(linked: LinkedTrace) -> dict[str, Value]:
-    """What a trace tells of the run that it is from."""
+    """What a trace says of the run that it is from."""
     about = linked.trace.about
     known: dict[str, Value] = {}
     if isinstance(size := about.distributed.get("world_size"), int):
@@ -100,20 +102,20 @@ def _conditions(linked: LinkedTrace) -> dict[str, Value]:
 
 
 def print_analysis(
-    path: Path, found: TraceAnalysis, told: TraceDiagnosis, tables: Sequence[str], *, alone: bool
+    path: Path, found: TraceAnalysis, diagnosed: TraceDiagnosis, tables: Sequence[str], *, alone: bool
 ) -> None:
-    """Print findings, summary and the tables that tell most, or the tables asked for; of several files no tables.
+    """Print findings, summary and the tables that matter most, or the tables asked for; of several files no tables.
 
     Args:
         path: The trace's file.
         found: What was computed.
-        told: Verdict and findings.
+        diagnosed: Verdict and findings.
         tables: Names of tables; empty for those that matter most.
         alone: Whether it is the only file.
     """
     names = NAMES if "all" in tables else tables
     shown = None if alone and not tables else names
-    _print(str(path), [trace_terminal.render(found, diagnosis=told, names=shown, width=terminal_width())])
+    _print(str(path), [trace_terminal.render(found, diagnosis=diagnosed, names=shown, width=terminal_width())])
 
 
 def compare(before: Path, after: Path) -> Differences:
@@ -217,7 +219,7 @@ def write(
     path: Path,
     linked: LinkedTrace,
     found: TraceAnalysis,
-    told: TraceDiagnosis,
+    diagnosed: TraceDiagnosis,
     *,
     html: Path | None,
     csv: Path | None,
@@ -230,7 +232,7 @@ def write(
         path: The trace.
         linked: The same, read.
         found: What was computed from it.
-        told: What the rules say of it.
+        diagnosed: What the rules say of it.
         html: A page.
         csv: Folder of all tables.
         annotated: The trace with what was found in it.
@@ -245,7 +247,7 @@ def write(
     if html is not None:
         from lightning_gpuprof.sinks.trace_html import render_trace_html
 
-        write_whole(html, render_trace_html(found, name=path.name, diagnosis=told).encode())
+        write_whole(html, render_trace_html(found, name=path.name, diagnosis=diagnosed).encode())
         yield "HTML", html
     try:
         if csv is not None:

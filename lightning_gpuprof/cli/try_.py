@@ -23,19 +23,7 @@ from lightning_gpuprof.cli import advised_run, source
 from lightning_gpuprof.cli.advised_run import AdvisedRun, shown_folder
 from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.errors import ArgumentError, GpuProfError, TrialError
-from lightning_gpuprof.model.trial import (
-    BASE,
-    FILE_NAME,
-    Added,
-    Arm,
-    Block,
-    Event,
-    NotTried,
-    Over,
-    Plan,
-    Trial,
-    Trying,
-)
+from lightning_gpuprof.model.trial import BASE, FILE_NAME, Added, Arm, Block, Event, NotTried, Over, Plan, Trial, Trying
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
 from lightning_gpuprof.sinks.status_line import StatusLine
@@ -265,15 +253,7 @@ def _in_processes(program: Sequence[str], plan: Plan, own: Sequence[Arm], events
 
     def rounds(arms: Sequence[Arm], seconds: float) -> None:
         first = 1 + max((event.round for event in events if isinstance(event, Block)), default=-1)
-        compare(
-            program,
-            arms,
-            seconds,
-            on_event=events.append,
-            say=shown.say,
-            environ=os.environ,
-            first_round=first,
-        )
+        compare(program, arms, seconds, on_event=events.append, say=shown.say, environ=os.environ, first_round=first)
 
     row = best(result(plan, events))
     inside = [] if row is None else [row.arm]

@@ -10,11 +10,11 @@ from lightning_gpuprof.sinks import plain, wording
 MIN_STEPS = MIN_STEADY_STEPS + 10
 """The first steps of a run are slower than the others."""
 LONGEST_S = 10.0
-"""Of a run that took longer, a page costs little, and its phases tell something even without a verdict."""
+"""Of a run that took longer, a page costs little, and its phases say something even without a verdict."""
 
 
 def is_enough(report: Report) -> bool:
-    """Whether there is nothing else to tell: few steps within seconds, no verdict, no trace, nothing to warn of."""
+    """Whether there is nothing else to say: few steps within seconds, no verdict, no trace, nothing to warn of."""
     return (
         report.verdict.kind == "not-enough-data"
         and report.wall.total_s < LONGEST_S
@@ -31,7 +31,7 @@ def print_lines(report: Report, folder: Path) -> None:
         folder: Of the run.
     """
     stage, steps = wording.stage(report), report.steps.count
-    ran = f"{numbers.count(steps)} step{'' if steps == 1 else 's'} in {numbers.seconds(report.wall.total_s)}"
+    ran = f"{numbers.counted(steps, 'step')} in {numbers.seconds(report.wall.total_s)}"
     text = (
         f"Too short to judge ({ran}). Run at least {MIN_STEPS}." if steps else f"No step of this {stage} was measured."
     )

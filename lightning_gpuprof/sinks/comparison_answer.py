@@ -80,7 +80,7 @@ def answer(comparison: Comparison) -> Answer:
 
 
 def run_names(comparison: Comparison) -> tuple[str, str]:
-    """What tells the two paths apart: ``version_0`` and ``version_1``; all of both if nothing does."""
+    """What distinguishes the two paths: ``version_0`` and ``version_1``; all of both if nothing does."""
     if comparison.before == comparison.after:
         return plain.visible(comparison.before), plain.visible(comparison.after)
     sides = [

@@ -15,7 +15,7 @@ SMALL_RATIO = 0.005
 """Phases and parts below this share of the whole in both runs are not worth a row."""
 
 LARGE_FACTOR = 10
-"""A change of so much or more is told as a factor: percent of it are hard to read."""
+"""A change of so much or more is shown as a factor: percent of it are hard to read."""
 
 MUCH_RATIO = 0.1
 """A change of so much is not left without a word, also where it could not be judged."""
@@ -40,21 +40,30 @@ _SCALED = ("ratio", "bytes", "bytes/s")
 def change_tables(comparison: Comparison) -> list[Table]:
     """All numbers before and after, by kind; tables without rows are left out."""
     found = [
-        change_table("Totals", [row for row in comparison.changes if row.before or row.after]),
-        *divided_tables(comparison),
-        change_table("Memory, peaks", comparison.memory),
-        change_table("GPUs, medians of their samples", comparison.devices),
-        change_table("Host, means of its samples", comparison.host),
+        total_table(comparison),
+        change_table(PHASES, large(comparison.phases)),
+        change_table(PARTS, large(comparison.parts)),
+        *sample_tables(comparison),
         *window_tables(comparison),
     ]
     return [table for table in found if table.rows]
 
 
-def divided_tables(comparison: Comparison) -> list[Table]:
-    """The parts of the step and of the wall time; those that are next to nothing in both runs have no row."""
+PHASES, PARTS = "Phases, median per step", "Parts of the wall time"
+"""Titles of tables whose rows that are next to nothing in both runs are left out."""
+
+
+def total_table(comparison: Comparison) -> Table:
+    """The totals that are known of one of the runs."""
+    return change_table("Totals", [row for row in comparison.changes if row.before or row.after])
+
+
+def sample_tables(comparison: Comparison) -> list[Table]:
+    """What was sampled beside the steps."""
     return [
-        change_table("Phases, median per step", large(comparison.phases)),
-        change_table("Parts of the wall time", large(comparison.parts)),
+        change_table("Memory, peaks", comparison.memory),
+        change_table("GPUs, medians of their samples", comparison.devices),
+        change_table("Host, means of its samples", comparison.host),
     ]
 
 

@@ -7,7 +7,6 @@ from typing import IO
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from lightning_gpuprof.model import numbers
@@ -16,6 +15,7 @@ from lightning_gpuprof.sinks import comparison_screen, comparison_tables, plain,
 from lightning_gpuprof.sinks.comparison_tables import SMALL_RATIO
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import draw
+from lightning_gpuprof.sinks.terminal_text import grid, title
 
 MAX_CONDITIONS = 20
 MAX_UNKNOWN = 3
@@ -45,14 +45,10 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
         _facts((("before", plain.visible(comparison.before)), ("after", plain.visible(comparison.after)))),
         Text(f"\n{comparison.outcome}", style=_OUTCOME_STYLES[comparison.outcome]),
         _speedups(comparison),
-        *_drawn(
-            comparison_tables.change_table("Totals", [c for c in comparison.changes if c.before or c.after]), inner
-        ),
-        *_divided("Phases, median per step", comparison.phases, inner),
-        *_divided("Parts of the wall time", comparison.parts, inner),
-        *_drawn(comparison_tables.change_table("Memory, peaks", comparison.memory), inner),
-        *_drawn(comparison_tables.change_table("GPUs, medians of their samples", comparison.devices), inner),
-        *_drawn(comparison_tables.change_table("Host, means of its samples", comparison.host), inner),
+        *_drawn(comparison_tables.total_table(comparison), inner),
+        *_divided(comparison_tables.PHASES, comparison.phases, inner),
+        *_divided(comparison_tables.PARTS, comparison.parts, inner),
+        *(line for table in comparison_tables.sample_tables(comparison) for line in _drawn(table, inner)),
         *_windows(comparison, inner),
         *_findings(comparison),
         *_conditions(comparison),
@@ -76,17 +72,9 @@ def print_comparison(comparison: Comparison, file: IO[str] | None = None, *, eve
         print_to(file, comparison_screen.render(comparison, width=make_console(file).width))
 
 
-def _title(text: str) -> RenderableType:
-    return Text(f"\n{text}", style="bold")
-
-
 def _facts(rows: Sequence[tuple[str, str]]) -> RenderableType:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, text in rows:
-        grid.add_row(Text(label, style="dim"), Text(text))
-    return Constrain(Padding(grid, (0, 0, 0, _INDENT)), MAX_WIDTH)
+    lines = [(Text(label, style="dim"), Text(text)) for label, text in rows]
+    return Constrain(Padding(grid(lines, gap=2), (0, 0, 0, _INDENT)), MAX_WIDTH)
 
 
 def _speedups(comparison: Comparison) -> RenderableType:
@@ -113,7 +101,7 @@ def _speedups(comparison: Comparison) -> RenderableType:
 
 
 def _wall(comparison: Comparison) -> str:
-    """The judgement of the wall time; a reason that both have is told once."""
+    """The judgement of the wall time; a reason that both have is given once."""
     training, wall = comparison.training, comparison.wall
     same = wall.speedup is None and wall.why == training.why
     return "not comparable for the same reason" if same else comparison_tables.judgement(wall)
@@ -122,7 +110,7 @@ def _wall(comparison: Comparison) -> str:
 def _drawn(table: tables.Table, width: int) -> list[RenderableType]:
     if not table.rows:
         return []
-    return [_title(table.title), Padding(draw(table, width), (0, 0, 0, _INDENT))]
+    return [title(table.title), Padding(draw(table, width), (0, 0, 0, _INDENT))]
 
 
 def _divided(title: str, changes: tuple[Change, ...], width: int) -> list[RenderableType]:
@@ -150,23 +138,16 @@ def _windows(comparison: Comparison, width: int) -> list[RenderableType]:
 
 def _findings(comparison: Comparison) -> list[RenderableType]:
     if not comparison.findings:
-        return [_title("Findings"), Text("  none in either run")]
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_column(overflow="fold")
-    table.add_column(overflow="fold")
+        return [title("Findings"), Text("  none in either run")]
+    rows = []
     for finding in comparison.findings:
         gain = comparison_tables.promised(finding)
         achieved = comparison_tables.achieved(finding)
         words = [gain, f"achieved {achieved}" if achieved else ""]
-        table.add_row(
-            Text(finding.state, style=_STATE_STYLES[finding.state]),
-            Text(plain.name(finding.rule, 40)),
-            Text(plain.name(finding.subject, 60)),
-            Text("; ".join(word for word in words if word)),
-        )
-    lines: list[RenderableType] = [_title("Findings"), Padding(table, (0, 0, 0, _INDENT))]
+        state = Text(finding.state, style=_STATE_STYLES[finding.state])
+        texts = (plain.name(finding.rule, 40), plain.name(finding.subject, 60), "; ".join(filter(None, words)))
+        rows.append((state, *map(Text, texts)))
+    lines: list[RenderableType] = [title("Findings"), Padding(grid(rows, gap=2), (0, 0, 0, _INDENT))]
     if any(finding.state == "not judged" for finding in comparison.findings):
         lines.append(Text(f"  {comparison_tables.NOT_JUDGED}"))
     return lines
@@ -174,23 +155,20 @@ def _findings(comparison: Comparison) -> list[RenderableType]:
 
 def _conditions(comparison: Comparison) -> list[RenderableType]:
     if not comparison.conditions:
-        return [_title("Conditions"), Text("  the same in both runs")]
+        return [title("Conditions"), Text("  the same in both runs")]
     differing, unknown = comparison_tables.divided_conditions(comparison.conditions)
     if not differing:
-        return [_title("Conditions"), Text("  what is known of both runs is the same"), *_unknown(unknown)]
-    lines: list[RenderableType] = [_title("Conditions that differ")]
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_column(overflow="fold")
+        return [title("Conditions"), Text("  what is known of both runs is the same"), *_unknown(unknown)]
+    lines: list[RenderableType] = [title("Conditions that differ")]
+    rows = []
     group = ""
     for change in differing[:MAX_CONDITIONS]:
         head = change.group if change.group != group else ""
         group = change.group
         style = "bold yellow" if change.role == "fixed" else ""
         values = (comparison_tables.condition_value(value) for value in (change.before, change.after))
-        grid.add_row(Text(head, style="dim"), Text(plain.name(change.name, 40), style=style), Text(" -> ".join(values)))
-    lines.append(Padding(grid, (0, 0, 0, _INDENT)))
+        rows.append((Text(head, style="dim"), Text(plain.name(change.name, 40), style), Text(" -> ".join(values))))
+    lines.append(Padding(grid(rows, gap=2), (0, 0, 0, _INDENT)))
     left_out = len(differing) - MAX_CONDITIONS
     if left_out > 0:
         lines.append(Text(f"  and {left_out} more (see --json)"))
@@ -209,4 +187,4 @@ def _unknown(changes: Sequence[ConditionChange]) -> list[RenderableType]:
 def _notes(comparison: Comparison) -> list[RenderableType]:
     if not comparison.notes:
         return []
-    return [_title("Notes"), _facts(tuple(("-", plain.sentence(note)) for note in comparison.notes))]
+    return [title("Notes"), _facts(tuple(("-", plain.sentence(note)) for note in comparison.notes))]

@@ -18,35 +18,31 @@ def summary(report: Report) -> str:
     if facts.graph_break_count:
         places = [_place(b.file, b.line) for b in facts.graph_breaks if b.line is not None]
         where = f" (first in {places[0]})" if places else ""
-        parts.append(f"{_plural(facts.graph_break_count, 'graph break')}{where}")
+        parts.append(f"{numbers.counted(facts.graph_break_count, 'graph break')}{where}")
     if late := [recompile for recompile in facts.recompiles if recompile.steady]:
         parts.append(_late(late, facts.steady_recompile_count, facts.steady_recompile_s))
     elif facts.recompile_count:
-        parts.append(f"{_plural(facts.recompile_count, 'recompile')} before the run was steady")
+        parts.append(f"{numbers.counted(facts.recompile_count, 'recompile')} before the run was steady")
     if facts.limit_hits:
-        parts.append(f"{_plural(facts.limit_hits, 'function')} given up after too many recompiles")
+        parts.append(f"{numbers.counted(facts.limit_hits, 'function')} given up after too many recompiles")
     if facts.failures:
-        parts.append(f"{_plural(len(facts.failures), 'function')} could not be compiled")
+        parts.append(f"{numbers.counted(len(facts.failures), 'function')} could not be compiled")
     if facts.cudagraph_skips:
-        parts.append(f"{_plural(facts.cudagraph_skips, 'CUDA graph')} skipped")
+        parts.append(f"{numbers.counted(facts.cudagraph_skips, 'CUDA graph')} skipped")
     return "; ".join(parts)
 
 
 def _compiled(facts: CompileFacts) -> str:
     caches = facts.cache_hits + facts.cache_misses
     cached = f", {facts.cache_hits} of {caches} from the cache" if caches else ""
-    return f"{_plural(facts.graphs, 'graph')} compiled in {numbers.seconds(facts.compile_s)}{cached}"
+    return f"{numbers.counted(facts.graphs, 'graph')} compiled in {numbers.seconds(facts.compile_s)}{cached}"
 
 
 def _late(late: list[Recompile], count: int, cost_s: float) -> str:
     steps = [recompile.batch for recompile in late if recompile.batch is not None]
     reason = plain.sentence(late[0].reason)
     why = f": {plain.shorten(reason, REASON_LIMIT)}" if reason else ""
-    return f"{_plural(count, 'recompile')} from batch {min(steps)} on cost {numbers.seconds(cost_s)}{why}"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{numbers.count(count)} {word}{'' if count == 1 else 's'}"
+    return f"{numbers.counted(count, 'recompile')} from batch {min(steps)} on cost {numbers.seconds(cost_s)}{why}"
 
 
 def _place(file: str, line: int | None) -> str:
@@ -91,9 +87,7 @@ def recompile_table(facts: CompileFacts) -> Table:
         Column("batch", lambda recompile: recompile.batch, COUNT, help="step in which it happened"),
         Column("cost", lambda recompile: recompile.cost_s, SECONDS, help="of compiling, with the backward pass"),
         Column(
-            "reason",
-            lambda recompile: plain.sentence(recompile.reason) or numbers.ABSENT,
-            help="the guard that failed",
+            "reason", lambda recompile: plain.sentence(recompile.reason) or numbers.ABSENT, help="the guard that failed"
         ),
         absent="Nothing was compiled twice.",
     )

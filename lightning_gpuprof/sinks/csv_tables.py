@@ -60,7 +60,7 @@ def write_rows_csv(rows: Sequence[msgspec.Struct], path: Path) -> None:
     Args:
         rows: Structs of one class. Their fields' names, which end in the unit, are the header. None is an empty cell;
             a list, tuple, mapping or struct inside of one is written as JSON. Without rows the file is empty, as
-            nothing tells its columns.
+            its columns are not known.
         path: The file, replaced if it exists.
 
     Raises:
@@ -142,7 +142,7 @@ def raw(value: object) -> str:
     if isinstance(value, str):
         return harmless(value)
     if isinstance(value, float):
-        return repr(value)  # as many digits as tell it from every other float
+        return repr(value)  # as many digits as make it differ from every other float
     return msgspec.json.encode(value).decode()
 
 

@@ -50,9 +50,7 @@ _PANELS: tuple[_Panel, ...] = (
     _Panel("Resident memory", (("host", "rss_bytes", ""),), ("process", "workers")),
     _Panel("Free memory of the machine", (("host", "memory_available_bytes", ""),), ("host",)),
     _Panel(
-        "Disk",
-        (("host", "read_bytes_per_s", "read"), ("host", "write_bytes_per_s", "write")),
-        ("process", "workers"),
+        "Disk", (("host", "read_bytes_per_s", "read"), ("host", "write_bytes_per_s", "write")), ("process", "workers")
     ),
 )
 

@@ -7,7 +7,7 @@ import msgspec
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.clock_events import NO_LIMIT, TERMS, WORDS
 from lightning_gpuprof.model.device import ErrorCounter, ThrottleShare
-from lightning_gpuprof.model.report import Device, Distribution, Report
+from lightning_gpuprof.model.report import Device, Report
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import FIGURE, NAME, PERCENT, SIGNIFICANT, Column, Table, device_name
 
@@ -98,28 +98,22 @@ def _samples(device: Device) -> str:
     return f"{device.samples} samples ({device.distinct_samples} distinct), medians"
 
 
-def _value(device: Device, name: str) -> Distribution | None:
-    return device.values.get(name)
-
-
 def _utilization(device: Device) -> str:
-    found = _value(device, "utilization_ratio")
-    return (
-        ""
-        if found is None
-        else f"utilization {numbers.exact_percent(found.median)} (p95 {numbers.exact_percent(found.p95)})"
-    )
+    found = device.values.get("utilization_ratio")
+    if found is None:
+        return ""
+    return f"utilization {numbers.exact_percent(found.median)} (p95 {numbers.exact_percent(found.p95)})"
 
 
 def _memory(device: Device) -> str:
-    found, total = _value(device, "memory_used_bytes"), device.facts.memory_total_bytes
+    found, total = device.values.get("memory_used_bytes"), device.facts.memory_total_bytes
     if found is None:
         return ""
     return f"memory {numbers.size(found.max)}" + ("" if total is None else f" of {numbers.size(total)}")
 
 
 def _others(device: Device) -> str:
-    count, memory = _value(device, "foreign_processes_count"), _value(device, "memory_others_bytes")
+    count, memory = device.values.get("foreign_processes_count"), device.values.get("memory_others_bytes")
     if count is None or count.max < 1:
         return ""
     plural = "es" if count.max > 1 else ""
@@ -128,7 +122,7 @@ def _others(device: Device) -> str:
 
 
 def _power(device: Device) -> str:
-    found, limit = _value(device, "power_w"), _value(device, "power_limit_w")
+    found, limit = device.values.get("power_w"), device.values.get("power_limit_w")
     if found is None:
         return ""
     most = device.facts.power_limit_default_w if limit is None else limit.median
@@ -138,7 +132,7 @@ def _power(device: Device) -> str:
 
 
 def _temperature(device: Device) -> str:
-    found = _value(device, "temperature_c")
+    found = device.values.get("temperature_c")
     return "" if found is None else f"{numbers.significant(found.max)} °C at most"
 
 
@@ -147,13 +141,17 @@ def _activity(device: Device) -> str:
     known = [
         f"{word} {numbers.exact_percent(found.median)}"
         for name, word in words.items()
-        if (found := _value(device, name)) is not None
+        if (found := device.values.get(name)) is not None
     ]
     return ", ".join(known)
 
 
 def _clocks(device: Device) -> str:
-    limits = [share for share in device.throttle or () if _holds(share)]
+    limits = [
+        share
+        for share in device.throttle or ()
+        if share.reason not in NO_LIMIT and (share.busy_ratio or 0.0) >= MIN_THROTTLE_RATIO
+    ]
     if not limits or device.busy is None:
         return ""
     clock, most = device.busy.sm_clock_median_mhz, device.facts.sm_clock_max_mhz
@@ -169,13 +167,9 @@ def _reason(share: ThrottleShare) -> str:
     return WORDS.get(share.reason) or plain.name(share.reason)
 
 
-def _holds(share: ThrottleShare) -> bool:
-    return share.reason not in NO_LIMIT and (share.busy_ratio or 0.0) >= MIN_THROTTLE_RATIO
-
-
 def _pcie(device: Device) -> str:
     """A link that never was at its best: idle ones are slow to save power, so the best reading counts."""
-    generation, width = _value(device, "pcie_generation"), _value(device, "pcie_width")
+    generation, width = device.values.get("pcie_generation"), device.values.get("pcie_width")
     most, widest = device.facts.pcie_generation_max, device.facts.pcie_width_max
     if generation is None or width is None or most is None or widest is None:
         return ""

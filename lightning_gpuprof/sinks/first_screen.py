@@ -141,8 +141,7 @@ class CheckList:
     @property
     def words(self) -> str:
         """``65 checks passed, 1 could not be made, 33 do not apply``."""
-        several = "" if len(self.passed) == 1 else "s"
-        said = [f"{len(self.passed)} check{several} passed"] if self.passed else []
+        said = [f"{numbers.counted(len(self.passed), 'check')} passed"] if self.passed else []
         said += [f"{len(self.not_made)} could not be made"] if self.not_made else []
         said += [f"{n} do{'es' if n == 1 else ''} not apply"] if (n := len(self.not_applicable)) else []
         return ", ".join(said)
@@ -268,7 +267,8 @@ def reliability(report: Report) -> Reliability:
     """Whether the numbers of a report can be relied on, in a few words."""
     steps, caveats = report.steps, tuple(plain.sentence(caveat) for caveat in report.validity.caveats)
     if steps.steady_count < MIN_STEADY_STEPS:
-        words = f"{_too_little(report)} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
+        few = "still warming up" if report.run.get("status") == "unfinished" else "too short to judge"
+        words = f"{few} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
         return Reliability(kind="too little", words=words, details=caveats)
     known = f"{numbers.count(steps.steady_count)} steady steps"
     around = _uncertainty(report)
@@ -282,7 +282,7 @@ def reliability(report: Report) -> Reliability:
         return Reliability(kind="conditional", words=f"noisy ({known})", details=caveats)
     if not_made := _not_made(report):
         why, rules = max(wording.by_reason(report.not_evaluated), key=lambda group: len(group[1]))
-        most = f"{len(rules)} check{'' if len(rules) == 1 else 's'} could not be made: {why}."
+        most = f"{numbers.counted(len(rules), 'check')} could not be made: {why}."
         holds = "what was found holds; " if report.findings else ""
         return Reliability(kind="conditional", words=f"{holds}{not_made} ({known})", details=(most, *caveats))
     return Reliability(kind="ok", words=f"reliable ({known})", details=caveats)
@@ -310,10 +310,6 @@ def _outside_steps(report: Report) -> str:
         if part != inside and seconds >= MIN_PART_RATIO * total > 0
     ]
     return f"outside the steps: {', '.join(parts[:4])} of {numbers.seconds(total)}" if parts else ""
-
-
-def _too_little(report: Report) -> str:
-    return "still warming up" if report.run.get("status") == "unfinished" else "too short to judge"
 
 
 def title_of(finding: Finding) -> str:
@@ -360,7 +356,7 @@ def _meta(report: Report) -> tuple[str, ...]:
         _text(run, "device.name") or _text(run, "device.type").upper(),
         _ranks(run.get("rank"), run.get("world_size")),
         f"batch {batch}" if isinstance(batch, int) else "",
-        f"{numbers.count(steps.count)} step{'' if steps.count == 1 else 's'} in {numbers.seconds(report.wall.total_s)}",
+        f"{numbers.counted(steps.count, 'step')} in {numbers.seconds(report.wall.total_s)}",
     ]
     return tuple(one for one in known if one)
 
@@ -412,8 +408,7 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
     if first is not None:
         return f"{title_of(first)}{could}."
     if _too_short(report):
-        steps = report.steps.count
-        few = f"{numbers.count(steps)} step{'' if steps == 1 else 's'}"
+        few = numbers.counted(report.steps.count, "step")
         return f"Too short to judge ({few}). Run at least {MIN_STEADY_STEPS + 10}."
     if not report.validity.ok:
         return "Part of the run was not recorded: no conclusion can be drawn."
@@ -478,10 +473,7 @@ def _step_bar(report: Report, claim: Claim | None) -> StepBar | None:
 def _step_times(report: Report, period_ms: float, always: str | None) -> dict[str, float]:
     """The medians of the phases; where they miss the median step, longer as they are in an ordinary step.
 
-    Args:
-        report: The report.
-        period_ms: The median step.
-        always: The phase whose median a finding says: it keeps it.
+    Always of the median is the phase whose median a finding says.
     """
     medians: dict[str, float] = {
         row.phase: row.median_ms for row in report.phases if row.median_ms is not None and row.median_ms > 0
@@ -505,17 +497,13 @@ def _run_bar(report: Report, claim: Claim | None) -> StepBar | None:
         return None
     times: dict[str, float] = {}
     if period is not None and period.median > 0:
-        times |= {segment.key: segment.ms for segment in _phases_of(report, period.median)}
+        bar = _step_bar(report, None)
+        times |= {} if bar is None else {s.key: s.ms for s in bar.segments if s.key != OTHER}
         steps_ms = parts.get(STEP_PARTS[wording.stage(report)], 0.0) * 1e3 / count
         times[SLOW_STEPS] = max(0.0, steps_ms - period.median)
     for part in _OUTSIDE:
         times[part] = times.get(part, 0.0) + max(0.0, parts.get(part, 0.0)) * 1e3 / count
     return _bar(whole_ms / count, times, _touched(claim)[0] if claim is not None and _touched(claim) else None)
-
-
-def _phases_of(report: Report, period_ms: float) -> tuple[Segment, ...]:
-    bar = _step_bar(report, None)
-    return () if bar is None else tuple(s for s in bar.segments if s.key != OTHER)
 
 
 def _bar(whole_ms: float, times: Mapping[str, float], always: str | None) -> StepBar:

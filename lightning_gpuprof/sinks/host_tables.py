@@ -51,8 +51,7 @@ def _usual(host: HostUse) -> str:
 
 
 def _workers(host: HostUse) -> str:
-    count = len(host.worker_rows)
-    return "workers" if not count else f"{count} worker{'s' if count > 1 else ''}"
+    return numbers.counted(len(host.worker_rows), "worker") if host.worker_rows else "workers"
 
 
 def _unusual(host: HostUse) -> str:
@@ -101,7 +100,7 @@ def _machine_troubles(machine: MachineUse | None) -> list[str]:
 
 
 def _same(host: HostUse, resource: str) -> bool:
-    """Whether the machine's own pressure of a resource is told already."""
+    """Whether the machine's own pressure of a resource is shown already."""
     return any(
         row.scope == "machine" and row.resource == resource and row.some_ratio and row.some_ratio.mean >= NOTABLE_RATIO
         for row in host.pressure
@@ -276,9 +275,7 @@ def group_table(host: HostUse) -> Table:
 
 
 def _levels_table(
-    title: str,
-    levels: tuple[tuple[str, str, Level | None], ...],
-    single: tuple[tuple[str, str, float | None], ...],
+    title: str, levels: tuple[tuple[str, str, Level | None], ...], single: tuple[tuple[str, str, float | None], ...]
 ) -> Table:
     """Values that are known; the unit is that of a field whose name ends so."""
     rows: list[tuple[str, str, float, float | None]] = [

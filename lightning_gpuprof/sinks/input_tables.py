@@ -48,10 +48,7 @@ def verdict_table(report: Report) -> Table:
             ("step without its wait", _ms(found.step_ms)),
             ("wait for data", _ms(found.wait_ms)),
             ("steps that had to wait", numbers.exact_percent(found.waited_ratio)),
-            (
-                "workers needed (one spare)",
-                "" if found.enough_workers is None else str(found.enough_workers),
-            ),
+            ("workers needed (one spare)", "" if found.enough_workers is None else str(found.enough_workers)),
         ]
     known = [row for row in rows if row[1] not in ("", numbers.ABSENT)]
     return facts(TITLE, known, absent=ABSENT, value=TEXT)
@@ -123,12 +120,7 @@ def queue_table(found: InputPipeline) -> Table:
         Column("ready", lambda queue: queue.depth_mean, SIGNIFICANT, help="mean number of finished batches"),
         Column("max", lambda queue: queue.depth_max, SIGNIFICANT),
         Column("empty", lambda queue: queue.empty_ratio, PERCENT, help="share of samples without a ready batch"),
-        Column(
-            "unpinned",
-            lambda queue: queue.unpinned_mean,
-            SIGNIFICANT,
-            help="mean number not yet in pinned memory",
-        ),
+        Column("unpinned", lambda queue: queue.unpinned_mean, SIGNIFICANT, help="mean number not yet in pinned memory"),
         Column("samples", lambda queue: queue.looks, COUNT),
         absent="There was no queue of finished batches.",
     )

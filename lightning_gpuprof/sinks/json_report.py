@@ -10,6 +10,7 @@ from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
 from lightning_gpuprof.sinks.files import write_whole
 
 FILE_NAME = "report.json"
+_BEGIN = b'{\n "schema_version":'
 
 
 class _Version(msgspec.Struct):
@@ -56,6 +57,15 @@ def read(path: Path) -> Report:
         f"{path} was written by a newer version (schema {version}, this one reads up to {SCHEMA_VERSION}): "
         "upgrade with pip install -U lightning-gpuprof"
     )
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file begins as a ``report.json`` does; others may give theirs the same name."""
+    try:
+        with path.open("rb") as file:
+            return path.is_file() and file.read(len(_BEGIN)) == _BEGIN
+    except OSError:
+        return False
 
 
 def encode_comparison(comparison: Comparison) -> bytes:

@@ -40,9 +40,7 @@ def level_table(report: Report) -> Table:
         Column("question", lambda level: LEVEL_QUESTIONS[level.name]),
         Column("answer", answer),
         Column(
-            "state",
-            state,
-            help="whether the levels below can build on it; folded: not needed after the ones above",
+            "state", state, help="whether the levels below can build on it; folded: not needed after the ones above"
         ),
         absent=_ABSENT,
     )

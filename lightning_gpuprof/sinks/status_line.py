@@ -91,7 +91,7 @@ def progress(
     over = threading.Event()
     begin = time.monotonic()
 
-    def tell() -> None:
+    def report() -> None:
         wait_s = later_s
         with contextlib.suppress(OSError, ValueError):  # the terminal has gone
             while not over.wait(wait_s):
@@ -99,12 +99,12 @@ def progress(
                 wait_s = every_s
             line.clear()
 
-    teller = threading.Thread(target=tell, name="gpuprof-progress", daemon=True)
+    reporter = threading.Thread(target=report, name="gpuprof-progress", daemon=True)
     with contextlib.suppress(RuntimeError):  # the system gives no more threads
-        teller.start()
+        reporter.start()
     try:
         yield
     finally:
         over.set()
-        if teller.ident is not None:
-            teller.join(1.0)  # a terminal that was stopped must not stop us
+        if reporter.ident is not None:
+            reporter.join(1.0)  # a terminal that was stopped must not stop us

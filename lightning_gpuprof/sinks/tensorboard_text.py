@@ -13,9 +13,7 @@ TOP_ROWS = 12
 
 _BAR_CELLS = 12
 
-_ENTITIES = str.maketrans(
-    {character: f"&#{ord(character)};" for character in "&<>|`\\*_[](){}#!~\"'"},
-)
+_ENTITIES = str.maketrans({character: f"&#{ord(character)};" for character in "&<>|`\\*_[](){}#!~\"'"})
 """Characters with a meaning in Markdown or HTML. Numeric entities are left alone by every Markdown renderer, also
 inside a table's cell, where a backslash is not."""
 
@@ -74,11 +72,7 @@ def _change(screen: FirstScreen) -> list[str]:
 
 def _method(report: Report) -> list[str]:
     said = [f"* {escape(label)}: {escape(text)}" for label, text in method_tables.lines(report)]
-    return [
-        _section(method_tables.level_table(report)),
-        "\n".join(said),
-        _section(method_tables.check_table(report)),
-    ]
+    return [_section(method_tables.level_table(report)), "\n".join(said), _section(method_tables.check_table(report))]
 
 
 def _findings(report: Report) -> str:
@@ -129,9 +123,5 @@ def _section(table: tables.Table) -> str:
 
 def _grid(titles: tuple[str, ...], numeric: tuple[bool, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table of escaped cells; an empty cell holds a space, or some renderers drop it."""
-    lines = [
-        titles,
-        tuple("---:" if right else "---" for right in numeric),
-        *rows,
-    ]
+    lines = [titles, tuple("---:" if right else "---" for right in numeric), *rows]
     return "\n".join("| " + " | ".join(cell or "&nbsp;" for cell in line) + " |" for line in lines)

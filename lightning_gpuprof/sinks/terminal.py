@@ -7,7 +7,6 @@ import msgspec
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.constrain import Constrain
 from rich.padding import Padding
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from lightning_gpuprof.model import numbers
@@ -31,7 +30,7 @@ from lightning_gpuprof.sinks import (
 )
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
-from lightning_gpuprof.sinks.terminal_text import bullet, command, indented, labelled, sentence_text, title
+from lightning_gpuprof.sinks.terminal_text import bullet, command, grid, indented, labelled, sentence_text, title
 
 TOP_ROWS = 8
 MIN_ROW_RATIO = 0.01
@@ -255,10 +254,7 @@ def _findings(report: Report) -> list[RenderableType]:
 
 def _head(number: int, finding: Finding) -> Text:
     head = Text.assemble(
-        f"{number}. ",
-        (finding.severity, _SEVERITY_STYLES[finding.severity]),
-        " ",
-        (plain.name(finding.rule), "bold"),
+        f"{number}. ", (finding.severity, _SEVERITY_STYLES[finding.severity]), " ", (plain.name(finding.rule), "bold")
     )
     if finding.subject:
         head.append(f" · {plain.name(finding.subject)}")
@@ -266,26 +262,23 @@ def _head(number: int, finding: Finding) -> Text:
 
 
 def _brief(number: int, finding: Finding) -> RenderableType:
-    """One line, cut at its end: another look at what is told above, or one of many."""
+    """One line, cut at its end: another look at what stands above, or one of many."""
     line = _head(number, finding).append(f": {plain.sentence(finding.summary)}")
     line.no_wrap, line.overflow = True, "ellipsis"
     return indented(line)
 
 
 def _finding(number: int, finding: Finding) -> RenderableType:
-    grid = RichTable.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
     rows = [
         ("what", plain.sentence(finding.summary)),
         ("evidence", "; ".join(wording.evidence(item) for item in finding.evidence)),
         ("do", plain.sentence(finding.advice)),
         ("gain", wording.gain(finding.gain, finding.expected) if finding.gain else ""),
     ]
-    for label, text in rows:
-        if text:
-            grid.add_row(Text(label, style="dim"), sentence_text(text, "bold" if label == "do" else ""))
-    return indented(Group(_head(number, finding), Padding(grid, (0, 0, 0, 3))))
+    lines = [
+        (Text(label, style="dim"), sentence_text(text, "bold" if label == "do" else "")) for label, text in rows if text
+    ]
+    return indented(Group(_head(number, finding), Padding(grid(lines), (0, 0, 0, 3))))
 
 
 def _method(report: Report) -> list[RenderableType]:
@@ -302,9 +295,6 @@ def _rest(report: Report) -> list[RenderableType]:
 
 
 def _next_step(report: Report, where: Mapping[str, str]) -> list[RenderableType]:
-    lines: list[RenderableType] = [
-        title("Next step"),
-        indented(sentence_text(wording.next_step(report), "bold green")),
-    ]
+    lines: list[RenderableType] = [title("Next step"), indented(sentence_text(wording.next_step(report), "bold green"))]
     lines += [command(f"{label}:", plain.visible(place)) for label, place in where.items()]
     return lines

@@ -218,7 +218,7 @@ def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]
         line.no_wrap, line.overflow = True, "ellipsis"
         lines.append(line)
     left = len(others) - len(shown)
-    words = (f"and {left} more finding{'s' if left > 1 else ''}" if left else "", screen.checks.words)
+    words = (f"and {numbers.counted(left, 'more finding')}" if left else "", screen.checks.words)
     return [*lines, _line("; ".join(word for word in words if word))]
 
 
@@ -226,7 +226,7 @@ def _hints(screen: FirstScreen, most: int) -> list[RenderableType]:
     """What can be changed on a run with nothing to gain."""
     lines = [labelled("hint:", f"{one.title} (explain {one.rule})") for one in screen.opportunities[:most]]
     left = len(screen.opportunities) - len(lines)
-    return [*lines, *([_line(f"and {left} more hint{'s' if left > 1 else ''}")] if left else [])]
+    return [*lines, *([_line(f"and {numbers.counted(left, 'more hint')}")] if left else [])]
 
 
 def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:

@@ -1,5 +1,7 @@
 """Titles, paragraphs and labelled text as the terminal shows them."""
 
+from collections.abc import Sequence
+
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -36,7 +38,7 @@ def labelled(label: str, text: str, style: str = "") -> RenderableType:
         text: What stands beside it.
         style: A style of rich for the text.
     """
-    return indented(_beside(Text(label, style="dim"), sentence_text(text, style)))
+    return indented(grid([(Text(label, style="dim"), sentence_text(text, style))]))
 
 
 def command(label: str, text: str) -> RenderableType:
@@ -51,12 +53,20 @@ def command(label: str, text: str) -> RenderableType:
 
 def bullet(text: str) -> RenderableType:
     """A sentence of a list."""
-    return _beside(Text("-"), sentence_text(text))
+    return grid([(Text("-"), sentence_text(text))])
 
 
-def _beside(label: Text, text: Text) -> RenderableType:
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(label, text)
-    return grid
+def grid(rows: Sequence[Sequence[Text]], gap: int = 1) -> RenderableType:
+    """Rows under each other without lines: the first cell stays whole, the others wrap.
+
+    Args:
+        rows: At least one; all have as many cells.
+        gap: Columns between two cells.
+    """
+    found = Table.grid(padding=(0, gap, 0, 0))
+    found.add_column(no_wrap=True)
+    for _ in rows[0][1:]:
+        found.add_column(overflow="fold")
+    for row in rows:
+        found.add_row(*row)
+    return found

@@ -37,7 +37,7 @@ _WAITS: dict[IdleCause, str] = {
 
 
 def sentences(analysis: TraceAnalysis) -> list[str]:
-    """Say in plain words what was recorded, what the devices did, and what stands out, most telling first."""
+    """Say in plain words what was recorded, what the devices did, and what stands out, most important first."""
     lines = [_what(analysis)]
     lines += device_sentences(analysis) or _devices(analysis)
     if analysis.health is not None:

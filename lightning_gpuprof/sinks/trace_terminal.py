@@ -32,7 +32,7 @@ def render(
     Args:
         analysis: Of a trace.
         diagnosis: What the rules say of it, which stands first; None: they were not asked.
-        names: Tables to show, and nothing else; None for the summary and the tables that tell most, empty for the
+        names: Tables to show, and nothing else; None for the summary and the tables that matter most, empty for the
             summary alone.
         width: Columns that no table passes; sentences take 100 at most.
     """

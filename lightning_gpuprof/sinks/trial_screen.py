@@ -44,7 +44,7 @@ def render(trial: Trial, *, apply: str = "", width: int = MAX_WIDTH) -> Renderab
     base = "" if trial.base_step_ms is None else f"{numbers.significant(trial.base_step_ms)} ms a step as it is"
     meta = [" ".join(trial.command), trial.device, base, f"took {numbers.seconds(trial.seconds)}"]
     parts: list[RenderableType] = [
-        Text.assemble(("gpuprof try", "bold"), "  ", " · ".join(plain.visible(one) for one in meta if one)),
+        Text.assemble(("gpuprof try", "bold"), "  ", " · ".join(plain.visible(one) for one in meta if one))
     ]
     if table.rows:
         parts += [Text(""), indented(draw(table, width - 2))]

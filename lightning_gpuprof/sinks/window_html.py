@@ -120,8 +120,8 @@ def _shapes(found: Operators, row: OperatorDetail) -> str:
     calls = sum(one.occurrences for one in own)
     note = ""
     if calls < row.occurrences:
-        told = f"{numbers.count(calls)} of {numbers.count(row.occurrences)} calls"
-        note = f'<p class="hint">{told}: those with the shapes that take most time; the trace itself has more.</p>\n'
+        counted = f"{numbers.count(calls)} of {numbers.count(row.occurrences)} calls"
+        note = f'<p class="hint">{counted}: those with the shapes that take most time; the trace itself has more.</p>\n'
     return table_html(table.without("operator").without("phase")) + note
 
 

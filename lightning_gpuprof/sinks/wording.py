@@ -95,7 +95,7 @@ def validity(report: Report) -> str:
     if caveats == 0:
         return "Measurement valid"
     worth = "conditional" if report.validity.conditional else "valid"
-    return f"Measurement {worth} with {caveats} caveat{'s' if caveats > 1 else ''}"
+    return f"Measurement {worth} with {numbers.counted(caveats, 'caveat')}"
 
 
 def headline(report: Report) -> str:
@@ -122,7 +122,7 @@ def steps(report: Report) -> str:
     """How many steps, how fast, in one line."""
     facts = report.steps
     trained = f" ({numbers.count(facts.optimizer_steps)} optimizer steps)" if stage(report) == "fit" else ""
-    parts = [f"{numbers.count(facts.count)} step{'' if facts.count == 1 else 's'}{trained}"]
+    parts = [f"{numbers.counted(facts.count, 'step')}{trained}"]
     parts.append(f"wall time {numbers.seconds(report.wall.total_s)}")
     if facts.period_ms is not None:
         interval = numbers.interval(facts.period_median_interval_ms)
@@ -191,7 +191,7 @@ def not_evaluated(rules: Iterable[NotEvaluated]) -> str:
     reasons = "; ".join(
         f"{why} ({', '.join(names) if len(names) <= MAX_NAMED else f'{len(names)} rules'})" for why, names in groups
     )
-    return f"{total} rule{'s' if total > 1 else ''}: {reasons}"
+    return f"{numbers.counted(total, 'rule')}: {reasons}"
 
 
 def nothing_found(report: Report) -> str:
@@ -208,14 +208,10 @@ def next_step(report: Report) -> str:
     if report.findings:
         return plain.sentence(report.findings[0].advice)
     if not report.validity.ok:
-        steps = report.steps.count
-        few = f"Too short to judge ({numbers.count(steps)} step{'' if steps == 1 else 's'}). "
-        again = f"Run at least {MIN_STEADY_STEPS + 10} and leave `windows` at its default."
-        return (
-            few + again
-            if report.steps.steady_count < MIN_STEADY_STEPS
-            else "Measure again: see the caveats at the top."
-        )
+        if report.steps.steady_count >= MIN_STEADY_STEPS:
+            return "Measure again: see the caveats at the top."
+        few = f"Too short to judge ({numbers.counted(report.steps.count, 'step')})."
+        return f"{few} Run at least {MIN_STEADY_STEPS + 10} and leave `windows` at its default."
     if report.verdict.kind == "not-enough-data":
         return f"Run at least {MIN_STEADY_STEPS + 10} steps: there are too few to judge."
     return "Nothing to change was found."

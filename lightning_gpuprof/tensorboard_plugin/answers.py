@@ -13,7 +13,7 @@ _MIN_PACKED = 2_000
 
 
 def data(request: Request, content: object, *, status: int = 200, version: str = "") -> Response:
-    """JSON that no cache keeps; a client that has this version already is told so.
+    """JSON that no cache keeps; a client that has this version already gets a 304.
 
     Args:
         request: What is answered.

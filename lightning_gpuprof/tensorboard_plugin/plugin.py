@@ -30,7 +30,7 @@ LOOK_S = 10.0
 GLANCE_S = 0.3
 """How long TensorBoard's question whether there is anything to show may wait for it."""
 REPORT_S = 1.5
-"""How long a request waits for a report before the reader is told that it is being made."""
+"""How long a request waits for a report before the answer is that it is being made."""
 
 _logger = logging.getLogger("lightning_gpuprof")
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.tensorboard_plugin.run_files import REPORT, is_journal
 
 MAX_DEPTH = 12
 MAX_FOLDERS = 50_000
 MAX_RUNS = 2_000
 RENEWED_AFTER_S = 4.0
-_OWN_REPORT = b'{\n "schema_version":'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def search(root: Path) -> Found:
     for number, (folder, names) in enumerate(_folders(root)):
         if number >= MAX_FOLDERS:
             return Found(runs=runs, note=f"Only the first {MAX_FOLDERS:,} folders of the log directory were searched.")
-        if any(map(is_journal, names)) or (REPORT in names and _is_own(folder / REPORT)):
+        if any(map(is_journal, names)) or (REPORT in names and json_report.is_own(folder / REPORT)):
             if len(runs) >= MAX_RUNS:
                 return Found(runs=runs, note=f"The log directory holds more than {MAX_RUNS:,} runs.")
             # A name that is no text, as file systems allow, is written as escapes.
@@ -110,14 +110,3 @@ def _folders(root: Path) -> Iterator[tuple[Path, set[str]]]:
             continue
         yield folder, names
         waiting += sorted(inner, reverse=True)
-
-
-def _is_own(report: Path) -> bool:
-    """Whether a report without a journal is one of ours; others may give theirs the same name."""
-    try:
-        if not report.is_file():
-            return False
-        with open(report, "rb") as file:
-            return file.read(len(_OWN_REPORT)) == _OWN_REPORT
-    except OSError:
-        return False

@@ -45,8 +45,8 @@ def _with_renamed_ids(body: str) -> str:
 
 def _changes(anchor: str, held: Comparison) -> str:
     if anchor == "overview":
-        totals = comparison_tables.change_table("Totals", [row for row in held.changes if row.before or row.after])
-        parts = comparison_tables.change_table("Parts of the wall time", comparison_tables.large(held.parts))
+        totals = comparison_tables.total_table(held)
+        parts = comparison_tables.change_table(comparison_tables.PARTS, comparison_tables.large(held.parts))
         from_reports = held.sources is not None and set(held.sources) != {"journal"}
         hint = f'<p class="hint">{FROM_REPORTS}</p>\n' if from_reports else ""
         if sources := comparison_tables.sources(held):
@@ -55,7 +55,7 @@ def _changes(anchor: str, held: Comparison) -> str:
         return f"{compared(held)}{_section(folded)}"
     tables = {
         "phases": lambda: [
-            comparison_tables.change_table("Phases, median per step", comparison_tables.large(held.phases))
+            comparison_tables.change_table(comparison_tables.PHASES, comparison_tables.large(held.phases))
         ],
         "findings": lambda: [comparison_tables.finding_table(held)],
         "conditions": lambda: [comparison_tables.condition_table(held, MAX_CONDITIONS)],

@@ -119,7 +119,7 @@ class ExactEvent(_Common, gc=False):
 
 
 class Known(msgspec.Struct, gc=False, tag_field="cat"):
-    """A span of a category that is known by its spelling; events of other kinds are not of it: ``ph`` tells."""
+    """A span of a category that is known by its spelling; events of other kinds are not of it: see ``ph``."""
 
     cat: ClassVar[str] = ""
     ph: Literal["X"]

@@ -59,15 +59,8 @@ _KEYWORD_ONLY = frozenset(("fused", "foreach", "capturable", "differentiable", "
 """Of optimizers."""
 
 
-class Tree:
-    """libcst's tree of a file.
-
-    Args:
-        source: The file.
-
-    Raises:
-        NotPlacedError: libcst would not give the file back as it is.
-    """
+class _Tree:
+    """libcst's tree of a file; a NotPlacedError if libcst would not give the file back as it is."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -107,11 +100,7 @@ class Tree:
         return (node.lineno, column(node.lineno, node.col_offset)), (end_line, column(end_line, end))
 
     def call(self, node: ast.Call) -> cst.Call:
-        """The same call: its function is at the same place.
-
-        Raises:
-            NotPlacedError: libcst has no call there.
-        """
+        """The same call: its function is at the same place."""
         span = self._span(node.func)
         for found in self._at:
             if isinstance(found, cst.Call) and self._at.get(found.func) == span:
@@ -119,11 +108,7 @@ class Tree:
         raise NotPlacedError(f"the call in line {node.lineno} of {self._source.path.name} cannot be edited")
 
     def list_of(self, node: ast.List) -> cst.List:
-        """The same list.
-
-        Raises:
-            NotPlacedError: libcst has no list there.
-        """
+        """The same list."""
         span = self._span(node)
         for found in self._at:
             if isinstance(found, cst.List) and self._at[found] == span:
@@ -131,11 +116,7 @@ class Tree:
         raise NotPlacedError(f"the list in line {node.lineno} of {self._source.path.name} cannot be edited")
 
     def statement(self, node: ast.stmt) -> tuple[_Block, int]:
-        """The block that a statement is in, and its position there.
-
-        Raises:
-            NotPlacedError: Other statements are on the same line, or libcst has no statement there.
-        """
+        """The block that a statement is in, and its position there; it must be alone on its line."""
         start, _ = self._span(node)
         for block in self._at:
             if not isinstance(block, (cst.Module, cst.IndentedBlock)):
@@ -148,24 +129,12 @@ class Tree:
         raise NotPlacedError(f"line {node.lineno} of {self._source.path.name} shares its line with other statements")
 
     def replaced(self, old: cst.CSTNode, new: cst.CSTNode) -> bytes:
-        """The file with one node in place of another.
-
-        Args:
-            old: Of this tree.
-            new: In its place.
-        """
-        if old is self.module:
-            return new.bytes if isinstance(new, cst.Module) else b""
-        changed = self.module.deep_replace(old, new)
+        """The file with one node in place of another."""
+        changed = new if old is self.module else self.module.deep_replace(old, new)
         return changed.bytes if isinstance(changed, cst.Module) else b""
 
     def wrapped(self, old: cst.Call, new: cst.Call) -> cst.Call:
-        """A call with one argument a line, where in one line it is too long for this file.
-
-        Args:
-            old: Of this tree.
-            new: In its place.
-        """
+        """The new call with one argument a line, where in one line it is too long for this file."""
         (first, _), (last, _) = self._at[old]
         code = self.module.code_for_node(new)
         grown = len(self._lines[last - 1]) + len(code) - len(self.module.code_for_node(old))
@@ -181,21 +150,11 @@ class Tree:
         return new.with_changes(args=args, whitespace_before_args=inner)
 
     def in_block(self, block: _Block, body: Sequence[cst.BaseStatement | cst.SimpleStatementLine]) -> bytes:
-        """The file with other statements in a block.
-
-        Args:
-            block: Of this tree.
-            body: Its statements from now on.
-        """
+        """The file with other statements in a block."""
         return self.replaced(block, block.with_changes(body=body))
 
     def expression(self, code: str, like: cst.BaseExpression | None = None) -> cst.BaseExpression:
-        """Code parsed, strings in the quotes that the file has.
-
-        Args:
-            code: Of an expression.
-            like: What it replaces.
-        """
+        """Code parsed, strings in the quotes of what it replaces, else in those of the file."""
         quote = like.quote if isinstance(like, cst.SimpleString) else self.quote
         if re.fullmatch(r'"[^"\'\\]*"', code) and quote == "'":
             code = f"'{code[1:-1]}'"
@@ -214,14 +173,14 @@ def set_arguments(source: Source, node: ast.Call, name: str, values: Mapping[str
     Raises:
         NotPlacedError: An argument may be in what the call unpacks, or its position is not known.
     """
-    tree = Tree(source)
+    tree = _Tree(source)
     call = before = tree.call(node)
     for key, code in values.items():
         call = _set(tree, call, key, code, name.rpartition(".")[2], f"{source.path.name}:{node.lineno}")
     return source.content if call is before else tree.replaced(before, tree.wrapped(before, call))
 
 
-def _set(tree: Tree, call: cst.Call, key: str, code: str, name: str, where: str) -> cst.Call:
+def _set(tree: _Tree, call: cst.Call, key: str, code: str, name: str, where: str) -> cst.Call:
     index = _index(call, key, name, where)
     if index is not None:
         old = call.args[index]
@@ -257,7 +216,7 @@ def _index(call: cst.Call, key: str, name: str, where: str) -> int | None:
     return position if position < len(given) else None
 
 
-def _is_equal(tree: Tree, old: cst.BaseExpression, code: str) -> bool:
+def _is_equal(tree: _Tree, old: cst.BaseExpression, code: str) -> bool:
     try:
         return ast.dump(ast.parse(tree.module.code_for_node(old).strip(), mode="eval")) == ast.dump(
             ast.parse(code, mode="eval")
@@ -290,23 +249,17 @@ def _appended(call: cst.Call, argument: cst.Arg) -> cst.Call:
         return call.with_changes(args=[argument])
     end = args[-1].whitespace_after_arg
     args[-1] = args[-1].with_changes(whitespace_after_arg=cst.SimpleWhitespace(""))
-    args, end = joined(args, argument, call.whitespace_before_args, end)
+    args, end = _joined(args, argument, call.whitespace_before_args, end)
     if not isinstance(args[-1].comma, cst.Comma):
         args[-1] = args[-1].with_changes(whitespace_after_arg=end)
     return call.with_changes(args=args)
 
 
-def joined(items: Sequence[_Item], new: _Item, begin: _Space, end: _Space) -> tuple[list[_Item], _Space]:
+def _joined(items: Sequence[_Item], new: _Item, begin: _Space, end: _Space) -> tuple[list[_Item], _Space]:
     """One more item after the last, laid out as the others are.
 
-    Args:
-        items: One at least.
-        new: Without a comma.
-        begin: Between the opening bracket and the first.
-        end: Before the closing bracket, where the last has no comma.
-
-    Returns:
-        All of them, and the new ``end``.
+    ``begin`` stands between the opening bracket and the first item, ``end`` before the closing one, where the last
+    item has no comma. Returns all items, and the new ``end``.
     """
     last: _Item = items[-1]
     comma = last.comma
@@ -350,7 +303,7 @@ def wrap_argument(source: Source, node: ast.Call, argument: ast.expr, function: 
         function: By its name there.
         more: Further arguments of the function, as code that begins with a comma.
     """
-    tree = Tree(source)
+    tree = _Tree(source)
     call = tree.call(node)
     index = [*node.args, *(keyword.value for keyword in node.keywords)].index(argument)
     arg = call.args[index]
@@ -370,7 +323,7 @@ def append_item(source: Source, node: ast.List, code: str) -> bytes:
     Raises:
         NotPlacedError: The list unpacks another (``*other``), or the file or the list cannot be edited.
     """
-    tree = Tree(source)
+    tree = _Tree(source)
     found = tree.list_of(node)
     new = cst.Element(tree.expression(code))
     if not found.elements:
@@ -378,7 +331,7 @@ def append_item(source: Source, node: ast.List, code: str) -> bytes:
     elements = [one for one in found.elements if isinstance(one, cst.Element)]
     if len(elements) < len(found.elements):
         raise NotPlacedError(f"the list in line {node.lineno} of {source.path.name} unpacks another")
-    items, end = joined(elements, new, found.lbracket.whitespace_after, found.rbracket.whitespace_before)
+    items, end = _joined(elements, new, found.lbracket.whitespace_after, found.rbracket.whitespace_before)
     closing = found.rbracket.with_changes(whitespace_before=end)
     return tree.replaced(found, found.with_changes(elements=items, rbracket=closing))
 
@@ -391,7 +344,7 @@ def remove_item(source: Source, node: ast.List, index: int) -> bytes:
         node: The list.
         index: Of the element.
     """
-    tree = Tree(source)
+    tree = _Tree(source)
     found = tree.list_of(node)
     items, gone = [one for i, one in enumerate(found.elements) if i != index], found.elements[index]
     if not items:
@@ -423,7 +376,7 @@ def replace_value(source: Source, node: ast.stmt, line: str) -> bytes:
         NotPlacedError: The old or the new statement is a compound one (``if``, ``def``), or the old one shares its line
             with others, or libcst cannot edit the file.
     """
-    tree = Tree(source)
+    tree = _Tree(source)
     block, index = tree.statement(node)
     old, new = block.body[index], cst.parse_statement(line)
     if not isinstance(old, cst.SimpleStatementLine) or not isinstance(new, cst.SimpleStatementLine):
@@ -439,7 +392,7 @@ def insert_before(source: Source, node: ast.stmt, line: str) -> bytes:
         node: The statement.
         line: The new one.
     """
-    tree = Tree(source)
+    tree = _Tree(source)
     block, index = tree.statement(node)
     return tree.in_block(block, _inserted(block, index, line))
 
@@ -459,7 +412,7 @@ def remove_statement(source: Source, node: ast.stmt) -> bytes:
         source: The file.
         node: The statement.
     """
-    tree = Tree(source)
+    tree = _Tree(source)
     block, index = tree.statement(node)
     if len(block.body) == 1 and not isinstance(block, cst.Module):
         return replace_value(source, node, "pass")
@@ -474,7 +427,7 @@ def add_import(source: Source, module: str, name: str = "") -> bytes:
         module: To import, or to import from.
         name: What to import from it; empty: the module.
     """
-    tree = Tree(source)
+    tree = _Tree(source)
     body = [*tree.module.body]
     if name and (merged := _merged(tree, module, name)) is not None:
         return merged
@@ -491,7 +444,7 @@ def add_import(source: Source, module: str, name: str = "") -> bytes:
     return tree.in_block(tree.module, [*body[: after + 1], cst.parse_statement(line), *body[after + 1 :]])
 
 
-def _merged(tree: Tree, module: str, name: str) -> bytes | None:
+def _merged(tree: _Tree, module: str, name: str) -> bytes | None:
     """The name added to an import from the same module, if there is one."""
     for one in tree.module.body:
         found = one.body[0] if isinstance(one, cst.SimpleStatementLine) else None
@@ -501,7 +454,7 @@ def _merged(tree: Tree, module: str, name: str) -> bytes | None:
             continue
         begin: _Space = found.lpar.whitespace_after if found.lpar is not None else cst.SimpleWhitespace("")
         end: _Space = found.rpar.whitespace_before if found.rpar is not None else cst.SimpleWhitespace("")
-        names, end = joined(list(found.names), cst.ImportAlias(cst.Name(name)), begin, end)
+        names, end = _joined(list(found.names), cst.ImportAlias(cst.Name(name)), begin, end)
         closing = found.rpar.with_changes(whitespace_before=end) if found.rpar is not None else None
         return tree.replaced(found, found.with_changes(names=names, rpar=closing))
     return None

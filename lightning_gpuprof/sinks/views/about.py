@@ -11,10 +11,7 @@ from lightning_gpuprof.sinks.html_page import folded, section
 from lightning_gpuprof.sinks.tables import NAME, Column, Table
 
 _GLOSSARY: tuple[tuple[str, str], ...] = (
-    (
-        "step",
-        "one batch of the loop that was measured, from the start of its fetch to the start of the next fetch",
-    ),
+    ("step", "one batch of the loop that was measured, from the start of its fetch to the start of the next fetch"),
     ("optimizer step", "one update of the weights; the axis of loggers and of windows="),
     ("step time", "time from step start to next step start: throughput; the phases sum to it"),
     ("steady", "after warm-up: from here on the step time is at its level and quiet"),

@@ -20,7 +20,7 @@ def input_pipeline(report: Report) -> str:
 
 
 def gpus(report: Report) -> str:
-    """What the driver told of each GPU."""
+    """What the driver reported of each GPU."""
     return section("gpus", tables.device_table(report), "", titled(device_tables.more_tables(report)))
 
 

@@ -6,17 +6,7 @@ from typing import Any
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.api_tables import ApiTables, KernelExecutionRow, MemorySizeRow, TimeRow
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import (
-    COUNT,
-    GB_PER_S,
-    NUMBER,
-    PERCENT,
-    US,
-    Column,
-    Table,
-    facts,
-    name,
-)
+from lightning_gpuprof.sinks.tables import COUNT, GB_PER_S, NUMBER, PERCENT, US, Column, Table, facts, name
 from lightning_gpuprof.sinks.window_tables import short_names
 
 ROWS = 20

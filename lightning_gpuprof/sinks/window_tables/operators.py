@@ -4,17 +4,7 @@ from typing import NamedTuple
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes
-from lightning_gpuprof.sinks.tables import (
-    COUNT,
-    PERCENT,
-    TFLOPS,
-    US,
-    US_AS_MS,
-    Column,
-    Table,
-    bar,
-    name,
-)
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, TFLOPS, US, US_AS_MS, Column, Table, bar, name
 
 TOP = 20
 NAME_CELLS = 40

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, Phase
 from lightning_gpuprof.model.trace.step_trace import StepDevice, StepRow, StepTrace
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, name
@@ -32,7 +33,7 @@ def step_phase_table(trace: StepTrace) -> Table:
         return row.mean_us / mean.total_us if mean is not None and mean.total_us else None
 
     steps = len(trace.steps)
-    what = f"mean of {steps} step{'s' if steps > 1 else ''}" if trace.has_steps else "the window has no steps"
+    what = f"mean of {numbers.counted(steps, 'step')}" if trace.has_steps else "the window has no steps"
     return Table.of(
         f"Step time on the main thread ({what})" if rows else "Steps on the main thread",
         rows,

@@ -89,10 +89,9 @@ def _absent(points: SyncPoints) -> str:
 
 def _operation(site: SyncSite) -> str:
     copy = site.copy or ""
-    told = [word for word in ("HtoD", "DtoH") if word in copy] + [
-        word.lower() for word in ("Pageable", "Pinned") if word in copy
-    ]
-    after = f" ({', '.join(told)})" if told else ""
+    kinds = [word for word in ("HtoD", "DtoH") if word in copy]
+    kinds += [word.lower() for word in ("Pageable", "Pinned") if word in copy]
+    after = f" ({', '.join(kinds)})" if kinds else ""
     return plain.name(site.operation, _OPERATION_LIMIT - len(after)) + after
 
 
@@ -102,7 +101,6 @@ def _place(site: SyncSite) -> tuple[str, str]:
         means = short_names.LINE_TERMS[site.line.means]
         inside = f"; in {plain.name(site.module)}" if site.module else ""
         return short_names.code_line(site.line, _PLACE_LIMIT), f"{means}{inside}"
-    told = [one for one in (site.annotation, site.module, site.inside) if one]
     phase = None if site.phase == "h2d" else site.phase  # that is what it does, not where
-    text = told[0] if told else phase
-    return plain.name(text or numbers.ABSENT, _PLACE_LIMIT), ", ".join(plain.name(one) for one in told[1:])
+    around = [one for one in (site.annotation, site.module, site.inside) if one] or [phase or numbers.ABSENT]
+    return plain.name(around[0], _PLACE_LIMIT), ", ".join(map(plain.name, around[1:]))

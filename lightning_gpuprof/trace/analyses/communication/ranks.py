@@ -19,16 +19,16 @@ CLOCKS_AGREE_US = 50.0
 what clocks of hosts are apart that only NTP sets."""
 
 
-def compare_ranks(
-    traces: Sequence[LinkedTrace], *, names: Sequence[str] | None = None, collectives: int = 20, unmatched: int = 20
-) -> RanksComparison:
+MAX_ROWS = 20
+"""Collectives that are listed one by one, and as many without a counterpart."""
+
+
+def compare_ranks(traces: Sequence[LinkedTrace], *, names: Sequence[str] | None = None) -> RanksComparison:
     """Compare ranks of one window by the durations of their collectives.
 
     Args:
         traces: One for each rank, in any order; not all ranks of the job need be there.
         names: What to call the traces, e.g. their files.
-        collectives: Most rows of :attr:`RanksComparison.collectives`.
-        unmatched: Most rows of :attr:`RanksComparison.unmatched`.
 
     Raises:
         TraceError: Fewer than two traces, a rank twice, traces of jobs of different sizes, or ranks that only some of
@@ -55,9 +55,9 @@ def compare_ranks(
         missing_ranks=missing,
         matched=len(matched.key),
         kinds=_kinds(matched),
-        collectives=tuple(_collective(matched, int(row), ranks, agree) for row in most_waiting[:collectives]),
-        collectives_left_out=max(len(most_waiting) - collectives, 0),
-        unmatched=matched.unmatched[:unmatched],
+        collectives=tuple(_collective(matched, int(row), ranks, agree) for row in most_waiting[:MAX_ROWS]),
+        collectives_left_out=max(len(most_waiting) - MAX_ROWS, 0),
+        unmatched=matched.unmatched[:MAX_ROWS],
         ends_apart_us=None if clocks is None else clocks.apart_us,
         clocks_agree=agree,
         late=late_rank(matched, traces, times),

@@ -92,8 +92,10 @@ class HostActivity:
         frames, calls = trace.python_function.spans, trace.runtime.spans
         spans = {cause: self._in_phase(phase) for cause, phase in _OF_PHASE.items()}
         ranges = [trace.annotation.spans, trace.cpu_op.spans]
-        spans["communication"] = joined(Spans, [part.where(linked.named(part, _is_collective)) for part in ranges])
-        spans["profiler"] = frames.where(linked.named(frames, _is_profiler))
+        spans["communication"] = joined(
+            Spans, [part.where(linked.named(part, lambda name: bool(_COLLECTIVE.match(name)))) for part in ranges]
+        )
+        spans["profiler"] = frames.where(linked.named(frames, lambda name: bool(_PROFILER_FRAME.search(name))))
         spans["allocator"] = calls.where(linked.named(calls, allocates))
         spans["host_sync"] = calls.where(blocking_calls(linked))
         return spans
@@ -126,14 +128,6 @@ class HostActivity:
             coverage = Coverage(spans.start_ns[own], spans.end_ns[own])
         self._coverages[key] = coverage
         return coverage
-
-
-def _is_collective(name: str) -> bool:
-    return _COLLECTIVE.match(name) is not None
-
-
-def _is_profiler(name: str) -> bool:
-    return _PROFILER_FRAME.search(name) is not None
 
 
 host_activity = CachedJoin(HostActivity)

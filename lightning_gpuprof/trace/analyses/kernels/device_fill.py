@@ -95,12 +95,12 @@ def _multiprocessors(
         if isinstance(count, int) and 0 < count < _NO_DEVICE:
             return count, multiprocessor_of(properties)
     # traces without properties still have ratios from which the number follows
-    told = Counter(
+    recorded = Counter(
         count
         for geometry, of_device in zip(shapes.geometries, shapes.devices, strict=True)
         if of_device == device and (count := _recorded_multiprocessors(geometry)) is not None
     )
-    return (told.most_common(1)[0][0] if told else None), None
+    return (recorded.most_common(1)[0][0] if recorded else None), None
 
 
 def _recorded_multiprocessors(geometry: Geometry) -> int | None:
@@ -117,8 +117,8 @@ def _recorded_multiprocessors(geometry: Geometry) -> int | None:
 
 
 def _fill(geometry: Geometry, multiprocessors: int | None, each: Multiprocessor | None) -> Fill:
-    told = geometry.est_occupancy_ratio
-    occupancy = told if told is not None and 0 < told <= 1 else None
+    written = geometry.est_occupancy_ratio
+    occupancy = written if written is not None and 0 < written <= 1 else None
     source: OccupancySource | None = None if occupancy is None else "kineto"
     if geometry.grid is None or geometry.block is None or multiprocessors is None:
         return Fill(est_occupancy_ratio=occupancy, occupancy_source=source)
