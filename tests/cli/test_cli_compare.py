@@ -1,6 +1,7 @@
 """``gpuprof compare``: paths in, words and an exit code out."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,84 +17,71 @@ from lightning_gpuprof.errors import ArgumentError
     ("after_ms", "outcome", "code"), [(12.0, "improved", 0), (20.1, "within noise", 0), (30.0, "regressed", 1)]
 )
 def test_the_exit_code_tells_a_regression(
-    tmp_path: Path, after_ms: float, outcome: str, code: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, after_ms: float, outcome: str, code: int, printed: Callable[..., str]
 ) -> None:
     before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=after_ms)
-    assert main(["compare", str(before), str(after)]) == code
-    assert f" {outcome.upper()} " in capsys.readouterr().out
+    assert f" {outcome.upper()} " in printed("compare", before, after, code=code)
 
 
-def test_what_cannot_be_compared_does_not_pass_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_compared_does_not_pass_a_gate(tmp_path: Path, printed: Callable[..., str]) -> None:
     before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", steady=3)
-    assert main(["compare", str(before), str(after)]) == 2
-    assert "3 steady steps" in " ".join(capsys.readouterr().out.split())
+    assert "3 steady steps" in " ".join(printed("compare", before, after, code=2).split())
 
 
 def test_every_outcome_has_an_exit_code() -> None:
     assert EXIT_CODES == {"improved": 0, "within noise": 0, "regressed": 1, "not comparable": 2}
 
 
-def test_files_and_folders_name_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_and_folders_name_the_same_run(tmp_path: Path, printed: Callable[..., str]) -> None:
     before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=12.0)
-    assert main(["compare", str(before / "report.json"), str(after / "report.json"), "--json"]) == 0
-    by_file = json.loads(capsys.readouterr().out)
-    assert main(["compare", str(before), str(after), "--json"]) == 0
-    by_folder = json.loads(capsys.readouterr().out)
+    by_file = json.loads(printed("compare", before / "report.json", after / "report.json", "--json"))
+    by_folder = json.loads(printed("compare", before, after, "--json"))
     assert by_file["training"] == by_folder["training"]
     assert by_file["outcome"] == "improved"
     assert by_file["before"] == str(before / "report.json")
 
 
-def test_the_loggers_folder_stands_for_the_run_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_loggers_folder_stands_for_the_run_in_it(tmp_path: Path, printed: Callable[..., str]) -> None:
     save_run(tmp_path / "version_0/gpuprof")
     after = save_run(tmp_path / "b", period_ms=12.0)
-    assert main(["compare", str(after.parent / "version_0"), str(after)]) == 0
-    assert " IMPROVED " in capsys.readouterr().out
+    assert " IMPROVED " in printed("compare", after.parent / "version_0", after)
 
 
 @pytest.mark.parametrize("content", ["{}", "nonsense", '{"schema_version": 99}'])
-def test_a_bad_report_is_an_error(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_report_is_an_error(tmp_path: Path, content: str, refused: Callable[..., str]) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text(content)
-    assert main(["compare", str(save_run(tmp_path / "a")), str(bad)]) == 2
-    assert capsys.readouterr().err.startswith(f"gpuprof: {bad} ")
+    assert refused("compare", save_run(tmp_path / "a"), bad).startswith(f"gpuprof: {bad} ")
 
 
-def test_an_empty_folder_is_an_error_with_the_way_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
-    assert "neither a journal" in capsys.readouterr().err
+def test_an_empty_folder_is_an_error_with_the_way_out(tmp_path: Path, refused: Callable[..., str]) -> None:
+    assert "neither a journal" in refused("compare", tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(("allow", "code"), [((), 2), (("--allow", "hardware"), 0), (("--allow", "model,batch"), 2)])
 def test_other_hardware_needs_permission(
-    tmp_path: Path, allow: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, allow: tuple[str, ...], code: int, printed: Callable[..., str]
 ) -> None:
     before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=12.0)
     for run, name in ((before, "GPU"), (after, "Another GPU")):
         report = json.loads((run / "report.json").read_text())
         report["run"]["device.name"] = name
         (run / "report.json").write_text(json.dumps(report))
-    assert main(["compare", str(before), str(after), *allow]) == code
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(printed("compare", before, after, *allow, code=code).split())
     assert "-> Another GPU" in shown
     assert ("--allow hardware" in shown) == (code == 2)
 
 
-def test_an_unknown_group_is_an_error_that_names_the_known_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_group_is_an_error_that_names_the_known_ones(tmp_path: Path, refused: Callable[..., str]) -> None:
     run = str(save_run(tmp_path / "a"))
-    assert main(["compare", run, run, "--allow", "everything"]) == 2
-    assert "--allow must be of hardware, model, batch, got 'everything'" in capsys.readouterr().err
+    said = refused("compare", run, run, "--allow", "everything")
+    assert "--allow must be of hardware, model, batch, got 'everything'" in said
 
 
-def test_files_for_ci_and_people_are_written_beside_the_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_for_ci_and_people_are_written_beside_the_text(tmp_path: Path, printed: Callable[..., str]) -> None:
     before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=30.0)
     junit, page = tmp_path / "gpuprof.xml", tmp_path / "compare.html"
-    assert main(["compare", str(before), str(after), "--junit", str(junit), "--html", str(page)]) == 1
-    assert " REGRESSED " in capsys.readouterr().out
+    assert " REGRESSED " in printed("compare", before, after, "--junit", junit, "--html", page, code=1)
     root = ElementTree.fromstring(junit.read_bytes())
     assert int(root.attrib["failures"]) >= 1
     assert ">Regressed.</strong>" in page.read_text(encoding="utf-8")
@@ -123,11 +111,10 @@ def test_where_files_were_written_is_said_beside_the_output(
     ],
 )
 def test_threshold_and_metric_decide_the_exit_code(
-    tmp_path: Path, options: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, options: tuple[str, ...], code: int, printed: Callable[..., str]
 ) -> None:
     before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=30.0)
-    assert main(["compare", str(before), str(after), *options, "--json"]) == code
-    assert json.loads(capsys.readouterr().out)["outcome"]
+    assert json.loads(printed("compare", before, after, *options, "--json", code=code))["outcome"]
 
 
 @pytest.mark.parametrize(
@@ -140,16 +127,14 @@ def test_threshold_and_metric_decide_the_exit_code(
     ],
 )
 def test_wrong_options_are_errors_with_the_way_out(
-    tmp_path: Path, options: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, options: tuple[str, str], words: str, refused: Callable[..., str]
 ) -> None:
     run = str(save_run(tmp_path / "a"))
-    assert main(["compare", run, run, *options]) == 2
-    assert words in capsys.readouterr().err
+    assert words in refused("compare", run, run, *options)
 
 
-def test_a_wrong_option_is_an_error_before_any_run_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "nowhere", "nowhere", "--threshold", "five"]) == 2
-    assert "--threshold must be a share" in capsys.readouterr().err
+def test_a_wrong_option_is_an_error_before_any_run_is_read(refused: Callable[..., str]) -> None:
+    assert "--threshold must be a share" in refused("compare", "nowhere", "nowhere", "--threshold", "five")
 
 
 @pytest.mark.parametrize(

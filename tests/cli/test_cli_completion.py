@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,9 +74,8 @@ def test_zsh_is_told_of_every_command_and_option(capsys: pytest.CaptureFixture[s
     assert "'*:FILE:_files'" in script
 
 
-def test_json_has_the_words_for_other_shells(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "bash", "--json"]) == 0
-    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+def test_json_has_the_words_for_other_shells(printed: Callable[..., str]) -> None:
+    found = {one["name"]: one for one in json.loads(printed("completion", "bash", "--json"))}
     assert set(found) == {command.name for command in ENTRIES}
     assert all("--json" in (name for option in one["options"] for name in option["names"]) for one in found.values())
     assert found["explain"]["positionals"][0]["values"] == [rule.id for rule in discover().rules]

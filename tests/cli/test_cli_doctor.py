@@ -1,11 +1,11 @@
 """``gpuprof doctor``: what it looks at and how it speaks of absences."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
 from lightning_gpuprof.cli import doctor
-from lightning_gpuprof.cli.main import main
 
 
 def test_every_absence_and_problem_says_what_it_means() -> None:
@@ -33,11 +33,9 @@ def test_every_dependency_of_this_package_is_named() -> None:
     }
 
 
-def test_json_and_text_name_the_same_things(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--json"]) == 0
-    checks = json.loads(capsys.readouterr().out)
-    assert main(["doctor"]) == 0
-    text = capsys.readouterr().out
+def test_json_and_text_name_the_same_things(printed: Callable[..., str]) -> None:
+    checks = json.loads(printed("doctor", "--json"))
+    text = printed("doctor")
     assert [check["name"] for check in checks if check["name"] not in text] == []
     assert {check["state"] for check in checks} <= {"ok", "absent", "problem"}
 

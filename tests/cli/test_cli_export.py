@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -47,9 +48,9 @@ def test_every_step_is_a_row_whose_phases_sum_to_its_period(run_folder: Path) ->
     assert {row["label"] for row in steps} >= {"warm-up", "steady"}
 
 
-def test_json_names_what_was_written(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(run_folder), "--output", str(tmp_path / "tables"), "--json"]) == 0
-    written = {one["table"]: one for one in json.loads(capsys.readouterr().out)}
+def test_json_names_what_was_written(run_folder: Path, tmp_path: Path, printed: Callable[..., str]) -> None:
+    shown = printed("export", run_folder, "--output", tmp_path / "tables", "--json")
+    written = {one["table"]: one for one in json.loads(shown)}
     assert {"steps", "phases", "callbacks", "devices", "host", "findings"} <= set(written)
     assert written["steps"]["rows"] == STEPS
     for one in written.values():

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
 from urllib.parse import parse_qs, urlsplit
@@ -19,7 +19,6 @@ from urllib.request import Request, urlopen
 import pytest
 
 from lightning_gpuprof.cli import perfetto
-from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.errors import GpuProfError
 
 NAME = "rank0 <1>&#?.annotated.json.gz"
@@ -173,11 +172,9 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def test_one_file_is_taken_and_no_other_output_of_it(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", str(trace), str(trace), "--perfetto"]) == 2
-    assert "--perfetto must get one file" in capsys.readouterr().err
-    assert main(["trace", str(trace), "--json", "--perfetto"]) == 2
-    assert "not go with --json" in capsys.readouterr().err
+def test_one_file_is_taken_and_no_other_output_of_it(trace: Path, refused: Callable[..., str]) -> None:
+    assert "--perfetto must get one file" in refused("trace", trace, trace, "--perfetto")
+    assert "not go with --json" in refused("trace", trace, "--json", "--perfetto")
 
 
 def test_the_command_writes_the_annotated_trace_says_both_ways_and_ends_on_ctrl_c(trace: Path) -> None:

@@ -1,6 +1,7 @@
 """``gpuprof report``: a folder in, terminal, page and JSON out."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,20 +11,18 @@ from saved_runs import save_run
 from lightning_gpuprof.cli.main import main
 
 
-def test_the_summary_is_printed_and_the_page_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_is_printed_and_the_page_is_made(tmp_path: Path, printed: Callable[..., str]) -> None:
     folder = save_run(tmp_path / "run")
-    assert main(["report", str(folder)]) == 0
-    shown = capsys.readouterr().out
+    shown = printed("report", folder)
     assert "steps could be up to" in shown
     assert "report.html" in shown
     assert "<!DOCTYPE html>" in (folder / "report.html").read_text()
 
 
-def test_json_is_the_report_and_leaves_the_folder_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_report_and_leaves_the_folder_alone(tmp_path: Path, printed: Callable[..., str]) -> None:
     folder = save_run(tmp_path / "run")
     content = (folder / "report.json").read_bytes()
-    assert main(["report", str(folder), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(printed("report", folder, "--json"))
     assert shown == json.loads(content)
     assert sorted(path.name for path in folder.iterdir()) == ["report.json"]
 
@@ -37,26 +36,22 @@ def test_the_page_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_each_rank_has_its_report_which_leaves_the_folder_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, printed: Callable[..., str], refused: Callable[..., str]
 ) -> None:
     write_journal(tmp_path / "rank0.jsonl", 30)
     written = (tmp_path / "rank0.jsonl").read_bytes().replace(b'"world_size":1', b'"world_size":2', 1)
     for rank in range(2):
         (tmp_path / f"rank{rank}.jsonl").write_bytes(written.replace(b'"rank":0', b'"rank":%d' % rank, 1))
-    assert main(["report", str(tmp_path), "--rank", "1"]) == 0
-    shown = capsys.readouterr().out
+    shown = printed("report", tmp_path, "--rank", "1")
     assert "rank 1 of 2" in shown
     assert "--all --rank 1" in shown
-    assert main(["report", str(tmp_path), "--rank", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["run"]["rank"] == 1
+    assert json.loads(printed("report", tmp_path, "--rank", "1", "--json"))["run"]["rank"] == 1
     assert not list(tmp_path.glob("report.*"))
-    assert main(["report", str(tmp_path), "--rank", "2"]) == 2
-    assert "no journal of rank 2: there are those of 0 and 1" in capsys.readouterr().err
+    assert "no journal of rank 2: there are those of 0 and 1" in refused("report", tmp_path, "--rank", "2")
 
 
-def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(save_run(tmp_path / "run")), "--html", str(tmp_path / "no" / "page.html")]) == 2
-    assert "cannot write" in capsys.readouterr().err
+def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path, refused: Callable[..., str]) -> None:
+    assert "cannot write" in refused("report", save_run(tmp_path / "run"), "--html", tmp_path / "no" / "page.html")
 
 
 def test_a_folder_that_cannot_be_written_to_is_reported_all_the_same(

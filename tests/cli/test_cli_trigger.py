@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -49,10 +50,9 @@ def test_the_file_is_touched_and_what_will_happen_is_said(
     assert said.err == ""
 
 
-def test_json_says_what_was_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_says_what_was_touched(tmp_path: Path, printed: Callable[..., str]) -> None:
     folder = run_folder(tmp_path / "gpuprof")
-    assert main(["trigger", str(tmp_path), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = json.loads(printed("trigger", tmp_path, "--json"))
     assert said == {"folder": str(folder), "touched": str(folder / "trigger"), "doubts": []}
 
 
@@ -106,11 +106,10 @@ def test_a_run_whose_last_rank_goes_on_has_not_ended(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_told_and_nothing_is_touched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: object, words: str
+    tmp_path: Path, make: object, words: str, refused: Callable[..., str]
 ) -> None:
     make(tmp_path / "logs")  # type: ignore[operator]
-    assert main(["trigger", str(tmp_path / "logs")]) == 2
-    assert words in capsys.readouterr().err
+    assert words in refused("trigger", tmp_path / "logs")
     assert not list(tmp_path.rglob("trigger"))
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,11 @@ from lightning_gpuprof.trial import program
 from lightning_gpuprof.trial.conditions import differences, settings
 
 PYTHON = sys.executable
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def run_of(folder: Path, script: str) -> Path:
@@ -69,9 +74,8 @@ def folders(*words: str) -> list[str]:
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(
-    words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     begin = time.monotonic()
     assert main(["try", *words]) == 2
     assert time.monotonic() - begin < 10, "nothing was run"
@@ -83,26 +87,19 @@ def test_what_is_wrong_is_one_line_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_of_another_script_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_another_script_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     run = run_of(tmp_path / "run", "other.py")
-    assert main(["try", str(run), "--", PYTHON, "train.py"]) == 2
-    assert f"{run} is a run of other.py, and the command runs train.py" in capsys.readouterr().err
+    assert f"{run} is a run of other.py, and the command runs train.py" in refused("try", run, "--", PYTHON, "train.py")
 
 
-def test_a_run_too_short_for_advice_is_not_the_one_that_is_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_too_short_for_advice_is_not_the_one_that_is_tried(tmp_path: Path) -> None:
     saved(tmp_path / "long")
     short = saved(tmp_path / "short", steady=3)
     assert folders("train.py") == ["long"]
     assert advised_run.named(short, TriedCommand.of([PYTHON, "train.py"])).folder == short, "it was named"
 
 
-def test_a_run_with_other_arguments_is_not_the_one_that_is_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_with_other_arguments_is_not_the_one_that_is_tried(tmp_path: Path) -> None:
     for age, (name, words) in enumerate({"same": ["--lr", "1"], "other": ["--lr", "2"], "none": []}.items()):
         report = saved(tmp_path / name, arguments="***", arguments_hash=arguments_hash(words)) / "report.json"
         os.utime(report, (1e9 - age, 1e9 - age))
@@ -119,7 +116,6 @@ def test_of_other_programs_no_report_is_made(tmp_path: Path, monkeypatch: pytest
         made.append(folder.name)
         raise ReportError("short")
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(advised_run.source, "remake", remake)
     for name in ("other", "train"):
         run_of(tmp_path / name, f"{name}.py")
@@ -167,7 +163,6 @@ def test_the_advice_is_that_of_a_run_with_the_settings_of_now(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     programs = Programs(loader__num_workers=0)
     monkeypatch.setattr(program, "run", programs)
     for time_s, (name, workers) in enumerate(runs.items()):
@@ -183,33 +178,28 @@ def test_the_advice_is_that_of_a_run_with_the_settings_of_now(
 
 
 def test_a_named_run_with_other_settings_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(program, "run", Programs(loader__num_workers=0))
     saved(tmp_path / "run", loader__num_workers=4)
-    assert main(["try", "run", "--", PYTHON, "train.py"]) == 2
-    err = capsys.readouterr().err
+    err = refused("try", "run", "--", PYTHON, "train.py")
     assert err.endswith("was made with other settings: num_workers was 4 and is 0 now. Name another run, or none\n")
     assert list(tmp_path.rglob("try.json")) == []
 
 
 def test_a_profile_without_steps_is_no_advice(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
 ) -> None:
     def run(words: Sequence[str], plan: Plan, folder: Path, **_: object) -> program.Ended:
         run_of(Path(plan.profile_into), "train.py")
         return program.Ended(attached=True, events=[Over(steps=0, seconds=1.0)])
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(program, "run", run)
-    assert main(["try", "--", PYTHON, "train.py"]) == 2
-    assert "trained nothing: Trainer.fit was not called, or had no batch" in capsys.readouterr().err
+    assert "trained nothing: Trainer.fit was not called, or had no batch" in refused("try", "--", PYTHON, "train.py")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_each_profile_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(program, "run", Programs())
     for words in (["train.py", "1"], ["train.py", "2"]):
         assert main(["try", "--", PYTHON, *words]) == 0
@@ -229,7 +219,6 @@ def test_the_page_of_a_profile_names_its_own_folder_though_the_trial_fails(
         html.write(json_report.read(made / "report.json"), made / html.FILE_NAME)
         return ended
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(program, "run", run)
     assert main(["try", "--", PYTHON, "train.py"]) == 2
     page = (tmp_path / try_.OWN_FOLDER / "train-1" / html.FILE_NAME).read_text()
@@ -248,7 +237,6 @@ def test_a_profile_that_does_not_come_to_its_end_leaves_what_others_made_and_not
             raise how
         return program.Ended(attached=True)
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(program, "run", run)
@@ -260,11 +248,9 @@ def test_a_profile_that_does_not_come_to_its_end_leaves_what_others_made_and_not
 
 
 def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["try", "--arm", "num_workers=2", "--", PYTHON, "-c", "print('last words'); raise SystemExit(5)"]) == 2
-    err = capsys.readouterr().err
+    err = refused("try", "--arm", "num_workers=2", "--", PYTHON, "-c", "print('last words'); raise SystemExit(5)")
     assert "ended with exit code 5 before it made a Trainer; its last lines:\nlast words\n" in err
     assert list(tmp_path.iterdir()) == []
 
@@ -303,7 +289,6 @@ def test_a_command_is_known_by_its_script_and_arguments(words: str, names: str, 
 def test_no_secret_of_the_command_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(program, "run", Programs())
     assert main(["try", "--", PYTHON, "train.py", "--wandb_key", "abc123"]) == 0
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,13 +1,13 @@
 """``gpuprof doctor``: whether TensorBoard can show our tab."""
 
 import json
+from collections.abc import Callable
 from importlib import metadata
 
 import pytest
 
 from lightning_gpuprof import __version__
 from lightning_gpuprof.cli.doctor import TAB, TAB_GROUP, tab_check
-from lightning_gpuprof.cli.main import main
 
 OWN = metadata.EntryPoint("gpuprof", "json:loads", TAB_GROUP)
 OTHER = metadata.EntryPoint("torch_profiler", "json:loads", TAB_GROUP)
@@ -44,10 +44,8 @@ def test_a_plugin_that_cannot_be_loaded_is_a_problem_that_says_why() -> None:
     assert tab_check("2.21.0", [BROKEN], str).state == "problem"
 
 
-def test_the_tab_of_this_machine_is_in_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tab_of_this_machine_is_in_text_and_json(printed: Callable[..., str]) -> None:
     pytest.importorskip("tensorboard")
-    assert main(["doctor", "--json"]) == 0
-    (tab,) = (check for check in json.loads(capsys.readouterr().out) if check["name"] == TAB)
+    (tab,) = (check for check in json.loads(printed("doctor", "--json")) if check["name"] == TAB)
     assert (tab["area"], tab["state"]) == ("plugins", "ok")
-    assert main(["doctor"]) == 0
-    assert tab["value"] in capsys.readouterr().out
+    assert tab["value"] in printed("doctor")

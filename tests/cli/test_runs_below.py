@@ -1,6 +1,7 @@
 """A folder above runs stands for the only one, of several for the last to start; stderr says which."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -22,10 +23,9 @@ def saved(folder: Path, *, changed_s: int) -> Path:
     return folder
 
 
-def test_the_only_run_below_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_only_run_below_is_taken(tmp_path: Path, printed: Callable[..., str]) -> None:
     run = save_run(tmp_path / "logs" / "digits" / "version_0" / "gpuprof")
-    assert main(["report", str(tmp_path / "logs")]) == 0
-    assert "steps could be up to" in capsys.readouterr().out
+    assert "steps could be up to" in printed("report", tmp_path / "logs")
     assert (run / "report.html").is_file()
     assert main(["export", str(tmp_path / "logs")]) == 0
     assert main(["compare", str(tmp_path / "logs"), str(run)]) == 0

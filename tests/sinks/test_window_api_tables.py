@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from table_texts import texts
+
 from lightning_gpuprof.model.trace.api_tables import (
     ApiTables,
     KernelExecutionRow,
@@ -10,7 +12,6 @@ from lightning_gpuprof.model.trace.api_tables import (
     MemorySizeRow,
     TimeRow,
 )
-from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables import api_tables as tables
 
 TIMES = {
@@ -80,12 +81,6 @@ def found() -> ApiTables:
         kernels_without_launch=7,
         launch_to_start=LaunchLatency(count=2, negative_count=0, average_us=3.0, median_us=3.0, min_us=1.0, max_us=5.0),
     )
-
-
-def texts(table: Table) -> list[list[str]]:
-    for row in table.rows:
-        assert len(row) == len(table.columns)
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 def test_a_row_has_both_shares_and_the_columns_of_nsys() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from table_texts import texts
 
 from lightning_gpuprof.model.trace.communication import (
     CollectiveTimes,
@@ -10,7 +11,6 @@ from lightning_gpuprof.model.trace.communication import (
     DeviceCommunication,
     StreamCommunication,
 )
-from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables import communication as tables
 
 ROW = CollectiveTimes(
@@ -71,11 +71,6 @@ ALL = (
     tables.communication_stream_table,
     tables.communication_note_table,
 )
-
-
-def texts(table: Table) -> list[list[str]]:
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 def test_devices_show_what_computation_does_not_cover() -> None:

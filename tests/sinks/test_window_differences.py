@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from table_texts import texts
 
 from lightning_gpuprof.model.trace.differences import (
     Change,
@@ -13,7 +14,6 @@ from lightning_gpuprof.model.trace.differences import (
     OperatorChange,
     Status,
 )
-from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables import differences as tables
 
 
@@ -66,11 +66,6 @@ FOUND = Differences(
     operators_left_out=0,
     caveats=("Few steps.",),
 )
-
-
-def texts(table: Table) -> list[list[str]]:
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 def test_both_traces_are_shown_with_their_period() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from table_texts import texts
 
 from lightning_gpuprof.model.trace.health import Health, LaunchCalls, Signal
-from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables import health as tables
 
 FOUND = Health(
@@ -40,11 +40,6 @@ FOUND = Health(
     problems=("The kernels of 1 of 11 launches are not in the trace.",),
     notes=("Times are whole microseconds.",),
 )
-
-
-def texts(table: Table) -> list[list[str]]:
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 def test_problems_come_before_notes() -> None:

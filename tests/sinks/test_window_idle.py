@@ -7,6 +7,7 @@ import io
 import msgspec
 import pytest
 from rich.console import Console
+from table_texts import texts
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import (
@@ -86,10 +87,6 @@ NEVER_IDLE = msgspec.structs.replace(
     steps=(),
     longest=(),
 )
-
-
-def texts(table: Table) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 def drawn(table: Table) -> list[str]:

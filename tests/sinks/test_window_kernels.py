@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from no_kernels import EMPTY
+from table_texts import texts
 
 from lightning_gpuprof.model.trace.kernels import (
     ActivityRow,
@@ -21,7 +22,6 @@ from lightning_gpuprof.model.trace.kernels import (
     SmallKernels,
     TensorCoreUse,
 )
-from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables import kernels as tables
 from lightning_gpuprof.sinks.window_tables import short_names
 
@@ -119,12 +119,6 @@ def found() -> KernelFacts:
         ),
         no_savings=(NoSavingRow(why="communication", count=1, total_us=10.0, share_ratio=0.1),),
     )
-
-
-def texts(table: Table) -> list[list[str]]:
-    for row in table.rows:
-        assert len(row) == len(table.columns)
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 def test_estimates_are_named_as_such_and_explained() -> None:

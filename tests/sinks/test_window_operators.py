@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from table_texts import texts
 
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes, OperatorType
-from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables import operators as window_operators
 from lightning_gpuprof.sinks.window_tables.operators import (
     operator_types_by_device_time,
@@ -77,10 +77,6 @@ ON_HOST = Operators(
     operators=(detail("aten::mm", None, 10_000),),
 )
 NOTHING = Operators(calls=0, host_self_us=0, device_us=None, attributed_device_us=None)
-
-
-def texts(table: Table) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 def test_types_by_device_time_say_what_was_launched_outside_of_operators() -> None:

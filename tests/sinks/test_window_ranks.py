@@ -7,6 +7,7 @@ import re
 import msgspec
 import window_samples
 from parsed_page import Page
+from table_texts import texts
 
 from lightning_gpuprof.model.finding import Finding, Gain, Verdict
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
@@ -20,7 +21,6 @@ from lightning_gpuprof.model.trace.ranks import (
     UnmatchedCollectives,
 )
 from lightning_gpuprof.sinks.ranks_html import render_ranks_html
-from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables import ranks as tables
 
 
@@ -87,11 +87,6 @@ FOUND = RanksComparison(
     late=LATE,
     notes=("2 of 4 ranks are here.",),
 )
-
-
-def texts(table: Table) -> list[list[str]]:
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 def said_of(late: LateRank) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from table_texts import texts
+
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.trace.step_trace import StepDevice, StepRow, StepTrace
-from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables.step_trace import step_device_table, step_host_table, step_phase_table
 
 
@@ -34,10 +35,6 @@ def step(name: str, phases_us: dict[Phase, float], *devices: StepDevice, total_u
 
 def trace(*steps: StepRow, mean: StepRow | None = None) -> StepTrace:
     return StepTrace(steps=steps, mean=mean, has_steps=mean is not None)
-
-
-def texts(table: Table) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 TWO = trace(

@@ -6,9 +6,9 @@ import io
 
 import msgspec
 from rich.console import Console
+from table_texts import texts
 
 from lightning_gpuprof.model.trace.streams import Concurrency, DeviceStreams, QueueDepth, Streams, StreamTimes
-from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.terminal_table import draw
 from lightning_gpuprof.sinks.window_tables.streams import concurrency_table, queue_table, stream_table, stream_tables
 
@@ -63,10 +63,6 @@ DEVICE = DeviceStreams(
     queue=QUEUE,
     streams=(COMPUTE, COLLECTIVES),
 )
-
-
-def texts(table: Table) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in table.rows]
 
 
 def test_each_stream_has_a_row() -> None:

@@ -164,11 +164,6 @@ def recorded_tables(name: str) -> ApiTables:
     return api_tables(recorded_trace(name))
 
 
-@pytest.fixture(params=sorted(TRUTH) or ["none"])
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def tolerance_us(name: str, events: int) -> float:
     tick_us = 0.25 if name.startswith("v100_ns") else 0.001
     return 0.001 + (tick_us * (1 + events) if name.startswith(ROUNDED_TIMES) else 0.0)

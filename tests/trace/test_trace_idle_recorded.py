@@ -29,11 +29,6 @@ def measured(name: str) -> tuple[LinkedTrace, Idle]:
     return linked, idle_times(linked)
 
 
-@pytest.fixture(params=sorted(TRUTH) or ["none"])
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def ns(us: float) -> int:
     return round(us * 1000)
 

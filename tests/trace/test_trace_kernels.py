@@ -302,11 +302,6 @@ def judged_trace(name: str) -> tuple[LinkedTrace, KernelFacts]:
     return linked, kernels(linked, activity_rows=None)
 
 
-@pytest.fixture(params=sorted(TRUTH) or ["none"])
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @recorded
 def test_counts_and_small_kernels_are_those_of_the_truth(name: str) -> None:
     _, found = judged_trace(name)

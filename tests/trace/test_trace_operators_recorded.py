@@ -24,11 +24,6 @@ def measured(name: str) -> tuple[LinkedTrace, Operators]:
     return linked, operators(linked, most_shapes=10**9)
 
 
-@pytest.fixture(params=NAMES or ["none"])
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def ns(us: float | None) -> int:
     return round((us or 0.0) * 1000)
 

@@ -27,11 +27,6 @@ def measured(name: str) -> tuple[Trace, WindowFacts]:
     return trace, window_facts(trace, start_step=1, stop_step=2, file=name)
 
 
-@pytest.fixture(params=sorted(TRUTH) or ["none"])
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def tolerance_us(name: str, events: int) -> float:
     if not name.startswith(FLOAT_TIMES):
         return 0.001

@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from recorded_traces import NAMES, recorded_trace
+from recorded_traces import recorded_trace
 from tiny_traces import Json, linked_trace, span, training_step
 
 from lightning_gpuprof.model.trace.step_trace import StepTrace
@@ -179,11 +179,6 @@ def test_the_slow_way_to_the_phases_finds_the_same() -> None:
 def recorded(name: str) -> tuple[LinkedTrace, StepTrace]:
     linked = recorded_trace(name)
     return linked, step_trace(linked)
-
-
-@pytest.fixture(params=NAMES or ["none"])
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 def ns(us: float) -> int:
