@@ -38,8 +38,8 @@ def lines(journal: Journal) -> tuple[LineRow, ...]:
         for place, looks in _added(journal.sites, slots).items():
             if looks >= LEAST_LOOKS and looks * look_s >= LEAST_RATIO * all_s:
                 spent_s = looks * look_s
-                row = LineRow(place=place, phase=phase, total_s=spent_s, share=spent_s / all_s, looks=looks)
-                found.append(row)
+                share, code = spent_s / all_s, journal.code.get(place, "")
+                found.append(LineRow(place=place, phase=phase, total_s=spent_s, share=share, looks=looks, code=code))
     return tuple(sorted(found, key=lambda row: -row.total_s)[:MAX_LINES])
 
 

@@ -156,6 +156,7 @@ class Journal:
     samples: list[Sample] = field(default_factory=list)
     sites: dict[int, dict[str, int]] = field(default_factory=dict)
     stacks: dict[int, dict[str, int]] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
     looks: dict[int, int] = field(default_factory=dict)
     in_collectives: dict[int, int] = field(default_factory=dict)
     threads: dict[str, ThreadLooks] = field(default_factory=dict)
@@ -518,6 +519,7 @@ def _add_sites(journal: Journal, record: CallSites) -> None:
         for site, looks in seen.sites.items():
             thread.sites[site] = thread.sites.get(site, 0) + looks
     journal.threads_ns += record.threads_ns
+    journal.code.update(record.code)
     for slot, (asked, late) in record.lock.items():
         before = journal.lock.get(slot, (0, 0))
         journal.lock[slot] = before[0] + asked, before[1] + late

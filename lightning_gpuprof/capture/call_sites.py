@@ -6,6 +6,7 @@ With it, what the program's other Python threads do, and how often one of them w
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 import random
 import sys
@@ -21,6 +22,8 @@ from lightning_gpuprof.capture.host.process_files import run_delay_ns
 from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.model.journal import CALLS, CallSites
 
+_MAX_CODE, _MAX_CODE_CHARACTERS = 30, 200
+"""Lines of code in a record, and of each of them."""
 _PUBLISH_EVERY_NS = 10_000_000_000
 _EARLY_NS = 1_000_000_000
 """In the first second the interpreter is asked twice as often, so that a fit of a second has enough answers; looks are
@@ -115,6 +118,22 @@ class UserCode:
             path = self._shown[filename] = self._show(filename)
         return f"{path}:{line} {function}" if path else None
 
+    def code_at(self, place: str, since_s: float) -> str:
+        """What is written in a line that was named here; empty if the file was changed since, or cannot be read.
+
+        Args:
+            place: ``path:line function``.
+            since_s: A time, as of ``time.time()``.
+        """
+        path, _, rest = place.rpartition(":")
+        file = next((name for name, shown in self._shown.items() if shown == path), "")
+        try:
+            changed = not file.startswith("<") and Path(file).stat().st_mtime > since_s
+        except OSError:
+            return ""
+        line = "" if changed else linecache.getline(file, int(rest.partition(" ")[0]))
+        return line.strip()[:_MAX_CODE_CHARACTERS]
+
     def _show(self, filename: str) -> str:
         if filename.startswith("<"):
             return filename if filename.startswith(_INTERACTIVE) else ""
@@ -169,6 +188,8 @@ class CallSiteSampler:
         self._delay_file = ""
         self._first_ns: int | None = None
         self._looked = False
+        self._coded: set[str] = set()
+        self._since_s = time.time()
         self._handed_over_ns = 0
 
     def open(self) -> None:
@@ -252,5 +273,19 @@ class CallSiteSampler:
                 threads=threads,
                 threads_ns=threads_ns,
                 lock=lock,
+                code=self._code(counts),
             ),
         )
+
+    def _code(self, counts: dict[int, dict[str, int]]) -> dict[str, str]:
+        """What is written in the places seen most, each of them once."""
+        places: dict[str, int] = {}
+        for in_slot in counts.values():
+            for stack, looks in in_slot.items():
+                place = stack.rpartition(CALLS)[2]
+                places[place] = places.get(place, 0) + looks
+        new = sorted(places.keys() - self._coded, key=lambda place: -places[place])[:_MAX_CODE]
+        self._coded.update(new)
+        code = self.user_code
+        read = {place: code.code_at(place, self._since_s) for place in new} if code is not None else {}
+        return {place: line for place, line in read.items() if line}

@@ -1,9 +1,40 @@
 """A place in the code as sentences name it: the function first, then file and line."""
 
 import re
+from dataclasses import dataclass
 
 _PLACE = re.compile(r"(?P<file>.+)(?::(?P<sampled>\d+) |\((?P<traced>\d+)\): )(?P<function>.+)", re.DOTALL)
 """``costs.py:38 take``, as samples name it, and ``costs.py(38): take``, as traces do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodePlace:
+    """A place in its parts."""
+
+    file: str
+    line: int
+    function: str
+    is_sampled: bool
+    """Whether the line is the one that ran; in a trace it may be that of the function's ``def``."""
+
+    def is_in(self, other: "CodePlace") -> bool:
+        """Whether both are in one function; if ``other`` is sampled, in one line. A trace may name less of the path."""
+        files = sorted((self.file, other.file), key=len)
+        same_file = f"/{files[1]}".endswith(f"/{files[0]}")
+        return same_file and self.function == other.function and (not other.is_sampled or self.line == other.line)
+
+
+def parts(place: str) -> CodePlace | None:
+    """A place in its parts; None: it is no line.
+
+    Args:
+        place: As of :func:`in_words`.
+    """
+    found = _PLACE.fullmatch(place)
+    if found is None:
+        return None
+    line = int(found["sampled"] or found["traced"])
+    return CodePlace(file=found["file"], line=line, function=found["function"], is_sampled=found["sampled"] is not None)
 
 
 def in_words(place: str) -> str:

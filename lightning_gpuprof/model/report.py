@@ -194,6 +194,8 @@ class LineRow(msgspec.Struct, kw_only=True, frozen=True):
     """The same, of the time of all steps."""
     looks: int
     """How often it was seen there."""
+    code: str = ""
+    """What is written in the line; empty: not known, as where the file was changed after the start."""
 
 
 class StackRow(msgspec.Struct, kw_only=True, frozen=True):

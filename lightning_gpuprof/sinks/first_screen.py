@@ -16,6 +16,7 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, WORKING_PHASES, Part
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
+from lightning_gpuprof.sinks.code_line import line_of
 from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of
 
 ReliabilityKind = Literal["ok", "conditional", "too little"]
@@ -249,7 +250,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         speedup=times,
         wall_s=report.wall.total_s,
         wall_after_s=wall_after_s,
-        fix=None if first is None else fix_of(first, report.run),
+        fix=None if first is None else fix_of(first, report.run, line_of(first, report.lines)),
         proof="" if first is None else proof(folder),
         outside=_outside_steps(report),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.report import LineRow
 from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.code_line import named
 from lightning_gpuprof.sinks.yaml_change import yaml_change
 
 SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9])")
@@ -50,7 +52,9 @@ class Fix:
     """What else the change does, a sentence."""
 
     is_pattern: bool = False
-    """Whether the lines stand for the user's own, which are not known: there is nothing to copy."""
+    """Whether the lines stand for the user's own: there is nothing to copy."""
+    code: str = ""
+    """The user's own line that it is about, where no line of the diff is it; empty: not known."""
 
     @property
     def copied(self) -> str:
@@ -61,20 +65,23 @@ class Fix:
     @property
     def diff(self) -> tuple[tuple[str, str], ...]:
         """A mark and a line each; empty where the change is only known in words."""
-        marked = ((" ", self.inside), ("-", self.removed), ("+", self.added))
+        around = (*self.inside, self.code) if self.code else self.inside
+        marked = ((" ", around), ("-", self.removed), ("+", self.added)) if self.removed or self.added else ()
         return tuple((mark, line) for mark, lines in marked for line in lines)
 
 
-def fix_of(finding: Finding, run: Mapping[str, Value]) -> Fix:
+def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = None) -> Fix:
     """What a finding proposes: in the configuration of LightningCLI, in the user's own call, or as a sentence.
 
     Args:
         finding: The finding.
         run: Conditions of the run.
+        own: The line of the user's code that it is about; None: not known.
     """
     change, advice = finding.change, _without_tracing(plain.sentence(finding.advice))
     if change is None:
-        return Fix(advice=advice)
+        at, code = ("", "") if own is None else (named(own), plain.sentence(own.code))
+        return Fix(advice=advice, where=at, code=code)
     why = " ".join(one for one in SENTENCE_END.split(advice) if one.startswith(("Why ", "That leaves ")))
     effect = " ".join(dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS))
     configured = yaml_change(change, run)
@@ -89,12 +96,20 @@ def fix_of(finding: Finding, run: Mapping[str, Value]) -> Fix:
             effect=effect,
         )
     where = f"{change.file}:{change.line}" if change.file and change.line else change.file
-    removed, added = change.removed, change.added
-    at, by = run.get("loader.built_at"), run.get("loader.built_by")
-    if not where and change.call == "DataLoader" and at is not None:
-        where = str(at)
-        if by is not None and (own := _in_own_code(str(by), change)) is not None:
-            removed, added = own
+    removed, added, code = change.removed, change.added, ""
+    is_pattern = bool(change.line and removed and not change.call)
+    if is_pattern and own is not None:
+        where = named(own)
+        swapped = _in_own_line(own.code, removed, added)
+        if swapped is None:
+            code = plain.sentence(own.code)
+        else:
+            removed, added, is_pattern = *swapped, False
+    built_at, by = run.get("loader.built_at"), run.get("loader.built_by")
+    if not where and change.call == "DataLoader" and built_at is not None:
+        where = str(built_at)
+        if by is not None and (called := _in_own_code(str(by), change)) is not None:
+            removed, added = called
     return Fix(
         where=plain.name(where),
         removed=_lines(removed),
@@ -102,7 +117,8 @@ def fix_of(finding: Finding, run: Mapping[str, Value]) -> Fix:
         advice=advice,
         why=why,
         effect=effect,
-        is_pattern=bool(change.line and change.removed and not change.call),
+        is_pattern=is_pattern,
+        code=code,
     )
 
 
@@ -114,6 +130,29 @@ def _without_tracing(advice: str) -> str:
     """Advice without how to measure more, which is no fix; all of it if it says nothing else."""
     kept = [one for one in SENTENCE_END.split(advice) if "GpuProfiler(" not in one]
     return " ".join(kept) or advice
+
+
+def _in_own_line(
+    code: str, removed: Sequence[str], added: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The user's own line before and after, where only the call at its end differs; None if it is not as simple.
+
+    ``total += loss.item()`` by the pattern ``value = tensor.item()``. Where the value is used at once, in a condition
+    or a text, another call would not help.
+    """
+    if len(removed) != 1 or len(added) > 1:
+        return None
+    if not added:
+        return ((code,), ()) if code == removed[0] else None
+    before, dot, call = removed[0].rpartition(".")
+    try:
+        (statement,) = ast.parse(code).body
+    except (SyntaxError, ValueError):
+        return None
+    assigns = isinstance(statement, ast.Assign | ast.AugAssign) and isinstance(statement.value, ast.Call)
+    if not assigns or not dot or not code.endswith(dot + call) or not added[0].startswith(before + dot):
+        return None
+    return (code,), (code.removesuffix(call) + added[0].removeprefix(before + dot),)
 
 
 def _in_own_code(call: str, change: Change) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

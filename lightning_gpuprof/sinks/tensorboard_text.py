@@ -63,7 +63,9 @@ def _change(screen: FirstScreen) -> list[str]:
         return []
     fix = screen.fix
     code = [f"    {mark} {plain.visible(line)}" for mark, line in fix.diff]
-    change = [f"**Change:** {escape(fix.where if code else fix.advice)}", "\n".join(code)]
+    change = [f"**Change:** {escape(fix.where if code else fix.advice)}"]
+    code = code or ([f"    {fix.where}", f"    {plain.visible(fix.code)}"] if fix.code else [])
+    change.append("\n".join(code))
     if screen.today is not None and screen.after is not None:
         today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
         change.append(f"**Gain:** {today} → {screen.likely.before}{after} ms per step{screen.likely.behind}")

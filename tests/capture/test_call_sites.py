@@ -1,5 +1,6 @@
 import gc
 import json
+import os
 import random
 import sys
 import threading
@@ -295,3 +296,20 @@ def test_beside_a_working_thread_its_line_is_seen(tmp_path: Path) -> None:
     assert record.counts[5].keys() <= {"train.py:2 training_step", "train.py:3 training_step"}
     assert sum(record.counts[5].values()) >= 10
     assert not [thread for thread in threading.enumerate() if thread.name == "gpuprof-call_sites"]
+
+
+def test_what_is_written_in_a_line_is_noted_once_and_not_of_a_file_that_changed(blocked: Start, tmp_path: Path) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    sampler = CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path))
+    file, place = tmp_path / "train.py", "train.py:2 training_step"
+    file.write_text("def training_step(wait):\n    return wait()\n")
+    os.utime(file, (1, 1))
+    sampler.sample(0)
+    (record,) = sampler.close()
+    assert record.code == {place: "return wait()"}
+    sampler.sample(SECOND)
+    (again,) = sampler.close()
+    assert again.code == {}
+    assert sampler.user_code is not None
+    os.utime(file)
+    assert sampler.user_code.code_at(place, since_s=1000.0) == ""

@@ -137,6 +137,7 @@ def test_a_name_of_ten_kilobytes_is_cut(hostile: str) -> None:
 
 def test_json_for_a_script_escapes_what_would_end_it() -> None:
     text = script_json([sample_report.HOSTILE, "<!--", "]]>&amp;"])
+    assert script_json(['a\\"1.0,', 83.0, [0.5, 10.0]]) == '["a\\\\\\"1.0,",83,[0.5,10]]'
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == [sample_report.HOSTILE, "<!--", "]]>&amp;"]
 
@@ -249,8 +250,8 @@ def test_a_number_without_a_unit_is_a_count(full: str) -> None:
     bare = set()
     for table in re.findall(r"<table>.*?</table>", full, flags=re.DOTALL):
         headings = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', table)
-        for row in re.findall(r"<tr>(.*?)</tr>", table, flags=re.DOTALL)[1:]:
-            for heading, (kind, cell) in zip(headings, re.findall(r"<td([^>]*)>(.*?)</td>", row), strict=True):
+        for row in table.split("<tr>")[2:]:
+            for heading, (kind, cell) in zip(headings, re.findall(r"<td([^>]*)>(.*?)(?=<td|</t|$)", row), strict=True):
                 number = re.fullmatch(r"[-+]?[\d.,]+", Page(cell).text)
                 if "n" in kind and number and "<small>" not in heading:
                     bare.add(Page(heading).text)

@@ -3,8 +3,9 @@
 from html import escape
 
 from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import LineRow, Report
 from lightning_gpuprof.sinks import method_tables, plain, trial_tables, wording
+from lightning_gpuprof.sinks.code_line import line_of, named
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
 from lightning_gpuprof.sinks.first_screen import likely_saved_ms, title_of
 from lightning_gpuprof.sinks.html_page import bdi, scrolling, section, term, unfolded_on_click
@@ -19,11 +20,14 @@ def findings(report: Report) -> str:
             f'<section id="findings">\n<h2>Findings</h2>\n<p>{escape(wording.nothing_found(report))}</p>\n</section>\n'
         )
     drawn = {moment.number for window in report.windows for moment in moments(report, window)}
-    cards = "".join(_finding(n, finding, drawn=n in drawn) for n, finding in enumerate(report.findings, 1))
+    cards = "".join(
+        _finding(n, finding, line_of(finding, report.lines), drawn=n in drawn)
+        for n, finding in enumerate(report.findings, 1)
+    )
     return f'<section id="findings">\n<h2>Findings, most valuable first</h2>\n{cards}</section>\n'
 
 
-def _finding(number: int, finding: Finding, *, drawn: bool) -> str:
+def _finding(number: int, finding: Finding, line: LineRow | None, *, drawn: bool) -> str:
     subject = f' <span class="subject">{bdi(plain.name(finding.subject))}</span>' if finding.subject else ""
     moment = f' · <a href="#timeline" data-moment="{number}">see it in the timeline</a>' if drawn else ""
     gain = ""
@@ -49,11 +53,21 @@ def _finding(number: int, finding: Finding, *, drawn: bool) -> str:
         f'<details class="finding {finding.severity}" id="finding-{number}">\n'
         f'<summary>{number} <span class="severity">{finding.severity}</span> <b>{bdi(title_of(finding))}</b>{subject}'
         f"{_saved(finding)}</summary>\n"
-        f"<p>{bdi(plain.sentence(finding.summary))}</p>\n"
+        f"<p>{bdi(plain.sentence(finding.summary))}</p>\n{_line(line)}"
         f'<p class="next"><span>Do</span> {bdi(plain.sentence(finding.advice))}</p>\n'
         f'<p class="gain">{gain}rule <code>{escape(plain.name(finding.rule))}</code> · '
         f"{term('confidence', 'how sure the rule is, 0 to 100 %')} {finding.confidence * 100:.0f} %"
         f"{moment}</p>\n{evidence}</details>\n"
+    )
+
+
+def _line(row: LineRow | None) -> str:
+    """The user's own line, below its place."""
+    if row is None:
+        return ""
+    return (
+        f"<p><code>{escape(named(row))}</code></p>\n"
+        f'<div class="code"><pre>{escape(plain.sentence(row.code))}</pre></div>\n'
     )
 
 

@@ -166,7 +166,7 @@ def _fix(fix: Fix, proof: str, tried: str) -> str:
         more = " ".join(text for text in (fix.why, fix.effect) if text) or "More about this change"
         shown += f"<details>\n<summary>{bdi(more)}</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
     else:
-        shown = f"<p>{bdi(fix.advice)}</p>\n"
+        shown = (_code(escape(fix.code), "") if fix.code else "") + f"<p>{bdi(fix.advice)}</p>\n"
     measured = f"<p><code>gpuprof try</code> on this run: <b>{escape(tried)}</b></p>\n" if tried else ""
     again = "Run again with the change" if diff else "Run again after it"
     prove = f"<h2>{again}, then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
