@@ -113,3 +113,10 @@ def test_rules_that_only_lack_shapes_need_no_run(shared: Path) -> None:
     page = trace_findings.html(msgspec.structs.replace(found, need_a_run=rules))
     assert "2 rules need a run" in page
     assert "1 rule needs the shapes of inputs" in page
+
+
+def test_the_page_of_a_large_trace_is_far_below_its_limit(shared: Path, tmp_path: Path) -> None:
+    """400 kB is the most that a page may have; nothing of this one is left out."""
+    page = tmp_path / "t.html"
+    main(["trace", str(shared / "traces" / "a100_8rank_rank3_callstack.json.gz"), "--html", str(page)])
+    assert page.stat().st_size <= 360_000
