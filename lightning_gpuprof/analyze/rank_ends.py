@@ -3,6 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from lightning_gpuprof.model.numbers import listed, numbered, seconds
 from lightning_gpuprof.model.rank_summary import RankSummary
 
@@ -68,13 +70,14 @@ def _waits(one: RankSummary) -> bool:
 
 def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]) -> RankEnds:
     open_ended = [one for one in same if not one.status]
-    failed = sorted((one for one in same if one.status.startswith(_INTERRUPTED)), key=_end_ns)
+    failed = [one for one in same if one.status.startswith(_INTERRUPTED)]
+    failed.sort(key=lambda one: _ahead_ns(one, own), reverse=True)
     if own.status.startswith(_INTERRUPTED):
         unread = [rank for rank in unread if rank < own.world_size]
         if open_ended or unread:
             why = f"killed or crashed before the {_error(own)} of rank {own.rank}"
             return RankEnds(sentences=_without_end(open_ended, why, unread))
-        earlier = [_first(one, own) for one in failed if _end_ns(one) < _end_ns(own)]
+        earlier = [_first(one, own) for one in failed if _ahead_ns(one, own) > 0]
         return RankEnds(sentences=tuple(earlier[:1]))
     interrupted = tuple(
         f"rank {one.rank} on {one.host} was interrupted by {_error(one)} after {_batches(one.batches)}"
@@ -96,7 +99,7 @@ def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]
 
 def _first(one: RankSummary, own: RankSummary) -> str:
     """A rank that failed before the one that is looked at."""
-    later = seconds((_end_ns(own) - _end_ns(one)) / 1e9)
+    later = seconds(_ahead_ns(one, own) / 1e9)
     return (
         f"rank {one.rank} on {one.host} failed first, with {_error(one)} after {_batches(one.batches)}; the "
         f"{_error(own)} of rank {own.rank} followed {later} later"
@@ -130,9 +133,17 @@ def _error(one: RankSummary) -> str:
     return one.status.removeprefix(_INTERRUPTED)
 
 
-def _end_ns(one: RankSummary) -> int:
-    """By the calendar of its host."""
-    return one.epoch_ns - one.start_ns + one.end_ns
+def _ahead_ns(one: RankSummary, own: RankSummary) -> int:
+    """How long before another rank one ended.
+
+    Clocks of two hosts may be seconds or days apart, so there both count from the last step, which ranks end together.
+    """
+    if one.host == own.host:
+        return own.epoch_ns - own.start_ns + own.end_ns - (one.epoch_ns - one.start_ns + one.end_ns)
+    _, period_ns, _ = own.steps.columns()
+    step_ns = int(np.median(period_ns)) if len(period_ns) else 0
+    more_ns = (own.batches - one.batches) * step_ns
+    return own.end_ns - own.last_step_ns + more_ns - (one.end_ns - one.last_step_ns)
 
 
 def _batches(number: int) -> str:

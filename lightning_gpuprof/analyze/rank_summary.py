@@ -9,12 +9,13 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze import cpu_time, rank_waits, steady
-from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.journal import Ints, Journal, read_journal
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.rank_summary import (
     MAX_DEVICE_STEPS,
     MAX_EPOCHS,
+    MAX_LONGEST,
     MAX_READINGS,
     SUMMARY_VERSION,
     RankSummary,
@@ -52,11 +53,15 @@ def summarise(journal: Journal) -> RankSummary:
     waits = rank_waits.waits_of(journal)
     rows = np.flatnonzero(steady_steps)
     rows = rows[np.unique(steps.batch[rows], return_index=True)[1]]
-    rows = rows[drawn(steps.batch[rows])]
-    chosen = {phase: column[rows].astype(np.int64) for phase, column in journal.phases.items()}
-    for phase, waited_ns in waits.items():
-        chosen[phase] -= waited_ns[rows]
-        chosen["sync"] += waited_ns[rows]
+    few = drawn(steps.batch[rows])
+
+    def table(rows: Ints) -> StepTable:
+        chosen = {phase: column[rows].astype(np.int64) for phase, column in journal.phases.items()}
+        for phase, waited_ns in waits.items():
+            chosen[phase] -= waited_ns[rows]
+            chosen["sync"] += waited_ns[rows]
+        return StepTable.of(steps.batch[rows], steps.period_ns[rows], chosen)
+
     readings = _cpu_readings(journal)
     return RankSummary(
         version=SUMMARY_VERSION,
@@ -72,7 +77,11 @@ def summarise(journal: Journal) -> RankSummary:
         status=journal.footer.status if journal.footer else "",
         batches=len(steps),
         epochs=np.unique(steps.epoch, return_counts=True)[1][:MAX_EPOCHS].tolist(),
-        steps=StepTable.of(steps.batch[rows], steps.period_ns[rows], chosen),
+        steps=table(rows[few]),
+        longest=table(rows[_longest(steps.period_ns[rows])]) if len(few) < len(rows) else None,
+        steady_steps=len(rows),
+        steady_ns=int(steps.period_ns[rows].sum()),
+        last_step_ns=int(steps.start_ns[-1] + steps.period_ns[-1]) if len(steps) else header.start_ns,
         validation_s=_validation_s(journal),
         own_phases=_own_phases(journal, waits),
         run_delay_ratio=cpu_time.SampledSteps(journal, steady_steps).delay_ratio(),
@@ -83,6 +92,12 @@ def summarise(journal: Journal) -> RankSummary:
         cpu_t_s=[round((t_ns - header.start_ns) / 1e9, 3) for t_ns, _ in readings],
         cpu_cpus=[round(cpus, 3) for _, cpus in readings],
     )
+
+
+def _longest(period_ns: Ints) -> Ints:
+    """Rows of the longest steps and of those before them."""
+    longest = np.argsort(period_ns)[-MAX_LONGEST:]
+    return np.unique(np.r_[longest, np.maximum(longest - 1, 0)])
 
 
 def _standing(journal: Journal) -> dict[str, Any]:
@@ -192,7 +207,7 @@ def _left_by(path: Path) -> RankSummary | None:
     """The summary; None if there is none that can be read: the journal has all of it."""
     try:
         summary = msgspec.json.decode(path.read_bytes(), type=RankSummary)
-        for table in (summary.steps, summary.device_steps):
+        for table in (summary.steps, summary.longest, summary.device_steps):
             if table is not None:
                 table.columns()
     except (OSError, ValueError):

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints
-from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, RankShare, RankTimes, RareRank
+from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, RankShare, RankTimes, RareRanks
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import counted, numbered
 from lightning_gpuprof.model.phases import PHASES, Phase
@@ -38,6 +39,9 @@ _GAP_RATIO = 0.5
 
 _LATE_RATIO = 0.1
 """Of the median step: ranks that take so much longer than the others are late. Heuristic."""
+
+_HOST_RATIO = 1.5
+"""A host is late rather than one of its ranks where it loses so much more. Heuristic."""
 
 _LEAST_LOST_RATIO = 0.05
 """Of the step: late ranks that cost less leave the question whether most ranks are late. Heuristic."""
@@ -104,7 +108,7 @@ def rank_times(
         phases=judged.own_phases,
         imbalance=imbalance,
         late=late,
-        rare=_rare_rank([ranks[rank] for rank in columns], host),
+        rare=_rare_ranks([ranks[rank] for rank in columns], host),
         in_validation=_late_in_validation([ranks[rank] for rank in columns]),
         left_out=grouped,
         ranks=tuple(
@@ -229,28 +233,74 @@ def _median_of_others(values: Ints) -> _Floats:
     return medians
 
 
-def _rare_rank(ranks: Sequence[RankSummary], steps: _Beside) -> RareRank | None:
-    """Who loses most of the time in which one rank alone is late."""
-    first, second = np.sort(steps.own_ns, axis=0)[::-1][:2]
-    alone_ns = np.where(steps.own_ns == first, first - second, 0)  # nobody's where two take as long
+def _rare_ranks(ranks: Sequence[RankSummary], host: _Beside) -> RareRanks | None:
+    """Who loses most now and then: in the steps drawn, or in the longest ones of a run of which few are drawn."""
+    drawn = _late_alone(ranks, host, host.periods_ns.sum(axis=1), host.own_ns.shape[1])
+    if any(one.longest is None for one in ranks):
+        return drawn
+    tables = [one.longest.columns() for one in ranks if one.longest is not None]
+    common = reduce(np.intersect1d, [batch for batch, _, _ in tables])
+    if not len(common):
+        return drawn
+    rows = [np.searchsorted(batch, common) for batch, _, _ in tables]
+    steady_ns = np.array([one.steady_ns for one in ranks])
+    longest = _late_alone(ranks, _beside(tables, rows, host.own_phases), steady_ns, ranks[0].steady_steps)
+    found = [one for one in (longest, drawn) if one is not None]
+    return max(found, key=lambda one: one.lower_ratio, default=None)
+
+
+def _late_alone(ranks: Sequence[RankSummary], steps: _Beside, of_ns: Ints, count: int) -> RareRanks | None:
+    """The rank, or the host, that loses most of the time in which it alone is late.
+
+    Args:
+        ranks: All.
+        steps: Some of their steps.
+        of_ns: Time of each rank that holds whatever these steps lose, shape (ranks,).
+        count: Steps in that time.
+    """
+    hosts: dict[str, list[int]] = {}
+    for at, one in enumerate(ranks):
+        hosts.setdefault(one.host, []).append(at)
+    groups = [[at] for at in range(len(ranks))]
+    alone_ns = _alone_ns(groups, steps.own_ns)
+    if 1 < len(hosts) < len(ranks):
+        of_hosts_ns = _alone_ns(list(hosts.values()), steps.own_ns)
+        if of_hosts_ns.sum(axis=1).max() > _HOST_RATIO * alone_ns.sum(axis=1).max():
+            groups, alone_ns = list(hosts.values()), of_hosts_ns
     at = int(alone_ns.sum(axis=1).argmax())
-    lost = statistics.share(alone_ns[at], steps.periods_ns[at])
-    late = alone_ns[at] >= _LATE_RATIO * np.median(steps.period_ns)
-    if lost is None or not late.any():
+    late = groups[at]
+    ordered = np.sort(alone_ns[at])
+    usual_ns = ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)]  # half is lost in larger pieces
+    stalls_ns = np.where(alone_ns >= max(_LATE_RATIO * of_ns[late[0]] / count, usual_ns / 2), alone_ns, 0)
+    lost = statistics.share(stalls_ns[at], steps.periods_ns[late[0]])
+    is_late = stalls_ns[at] > 0
+    if lost is None or not is_late.any():
         return None
     apart_ns = {
-        phase: float(np.median(times[at][late] - np.median(np.delete(times, at, axis=0)[:, late], axis=0)))
+        phase: float(np.median(np.median(ns[late], axis=0) - np.median(np.delete(ns, late, axis=0), axis=0)))
         for phase, times in steps.own_by_phase_ns.items()
+        for ns in [times[:, is_late]]
     }
-    return RareRank(
-        rank=ranks[at].rank,
-        host=ranks[at].host,
-        steps_ratio=float(late.mean()),
-        excess_ms=float(np.median(alone_ns[at][late])) / 1e6,
+    of_time = float(steps.periods_ns[late[0]].sum() / of_ns[late[0]])
+    return RareRanks(
+        ranks=tuple(ranks[at].rank for at in late),
+        steps=count,
+        step_ms=float(of_ns[late[0]]) / count / 1e6,
+        steps_ratio=float(is_late.sum()) / count,
+        excess_ms=float(np.median(stalls_ns[at][is_late])) / 1e6,
         phase=max(apart_ns, key=lambda phase: apart_ns[phase]),
-        lost=lost,
-        of_all_ratio=float(alone_ns[at].sum() / alone_ns.sum()),
+        lost_ratio=lost.total_ratio * of_time,
+        lower_ratio=(lost.total_lower_ratio or 0.0) * of_time,
+        of_all_ratio=float(stalls_ns[at].sum() / stalls_ns.sum()),
     )
+
+
+def _alone_ns(groups: Sequence[list[int]], own_ns: Ints) -> Ints:
+    """What each step is longer for one group alone, shape (groups, steps)."""
+    slowest_ns = np.stack([own_ns[rows].max(axis=0) for rows in groups])
+    first, second = np.sort(slowest_ns, axis=0)[::-1][:2]
+    found: Ints = np.where(slowest_ns == first, first - second, 0)  # nobody's where two take as long
+    return found
 
 
 def _late_in_validation(ranks: Sequence[RankSummary]) -> LateInValidation:

@@ -207,21 +207,32 @@ class LateRanks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RareRank:
-    """The rank that most often is the only late one, if only now and then."""
+class RareRanks:
+    """The rank, or the ranks of a host, that most often are the only late ones, if only now and then."""
 
-    rank: int
-    host: str
+    ranks: tuple[int, ...]
+    steps: int
+    """Steps of which these are a part."""
+    step_ms: float
+    """Mean of them."""
     steps_ratio: float
-    """Share of the steps in which it takes a tenth of the median step longer than any other."""
+    """Share of the steps in which they take longer than any other by what they usually lose."""
     excess_ms: float
     """Median over these steps."""
     phase: Phase
-    """In which it takes longer then."""
-    lost: Share
-    """How much longer than any other it takes, as a share of the step time; what is rare is in its total only."""
+    """In which they take longer then."""
+    lost_ratio: float
+    """Share of the steps' time by which they take longer than any other in these steps."""
+    lower_ratio: float
+    """5 % lower bound of the same."""
     of_all_ratio: float
-    """Share of the same time of all ranks."""
+    """Their share of what all ranks lose by being late alone by as much."""
+
+    @property
+    def lost(self) -> Cost:
+        """What it costs a mean step."""
+        ms, lower_ms = self.lost_ratio * self.step_ms, self.lower_ratio * self.step_ms
+        return Cost(ms=ms, lower_ms=lower_ms, step_ms=self.step_ms, steps=self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +258,7 @@ class RankTimes:
     imbalance: Share
     """What each step would be shorter if every rank's work were always its usual share, of the step time."""
     late: LateRanks
-    rare: RareRank | None
+    rare: RareRanks | None
     """None: no rank is ever late alone."""
     in_validation: LateInValidation
     ranks: tuple[RankShare, ...]
@@ -256,38 +267,38 @@ class RankTimes:
 
     @property
     def late_name(self) -> str:
-        """The late ranks as people know them, with what only they share.
-
-        ``rank 1 (host node0)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 3 and 11 (local rank 3 of each host)``.
-        """
-        late = set(self.late.ranks)
-        if len(late) == 1:
-            return self.named(self.late.ranks[0])
-        name = numbered("rank", late)
-        by_host: dict[str, list[int]] = {}
-        for one in self.ranks:
-            by_host.setdefault(one.host, []).append(one.rank)
-        hosts = [host for host, ranks in by_host.items() if not late.isdisjoint(ranks)]
-        if late.issuperset(rank for host in hosts for rank in by_host[host]):
-            where = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {listed(hosts)}"
-            return f"{name} (all of {where if len(hosts) <= _MOST_HOSTS else counted(len(hosts), 'host')})"
-        places = {ranks.index(rank) for ranks in by_host.values() for rank in ranks if rank in late}
-        of_each = len(places) == 1 and len(late) == len(by_host)
-        return f"{name} (local rank {places.pop()} of each host)" if of_each else name
+        """The late ranks as :meth:`named`."""
+        return self.named(*self.late.ranks)
 
     @property
     def most_are_late(self) -> bool:
         """Whether a few ranks are quicker rather than some late."""
         return 2 * len(self.late.ranks) > len(self.ranks)
 
-    def named(self, rank: int) -> str:
-        """``rank 1 (host node0)``; without the host where all ranks are on one.
+    def named(self, *ranks: int) -> str:
+        """Ranks as people know them, with what only they share.
+
+        ``rank 1 (host node0)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 3 and 11 (local rank 3 of each host)``;
+        no host where all ranks are on one.
 
         Args:
-            rank: One of them.
+            ranks: At least one.
         """
-        hosts = {one.rank: one.host for one in self.ranks}
-        return f"rank {rank} (host {hosts[rank]})" if len(set(hosts.values())) > 1 else f"rank {rank}"
+        name, chosen = numbered("rank", ranks), set(ranks)
+        by_host: dict[str, list[int]] = {}
+        for one in self.ranks:
+            by_host.setdefault(one.host, []).append(one.rank)
+        hosts = [host for host, of in by_host.items() if not chosen.isdisjoint(of)]
+        if len(by_host) == 1:
+            return name
+        if len(chosen) == 1:
+            return f"{name} (host {hosts[0]})"
+        if chosen.issuperset(rank for host in hosts for rank in by_host[host]):
+            where = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {listed(hosts)}"
+            return f"{name} (all of {where if len(hosts) <= _MOST_HOSTS else counted(len(hosts), 'host')})"
+        places = {of.index(rank) for of in by_host.values() for rank in of if rank in chosen}
+        of_each = len(places) == 1 and len(chosen) == len(by_host)
+        return f"{name} (local rank {places.pop()} of each host)" if of_each else name
 
 
 @dataclass(frozen=True, kw_only=True)

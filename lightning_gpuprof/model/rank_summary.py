@@ -10,11 +10,13 @@ import numpy as np
 from lightning_gpuprof.model.packing import Ints, pack, unpack
 from lightning_gpuprof.model.phases import Phase, Stage
 
-SUMMARY_VERSION = 2
+SUMMARY_VERSION = 3
 """Raised when a reader of the version before would read a summary wrongly."""
 
 MAX_STEPS = 512
 """Steady steps in a summary."""
+MAX_LONGEST = 96
+"""Of the steady steps of a longer run, the longest, each with the one before it, likewise."""
 MAX_DEVICE_STEPS = 256
 """Steps measured on the device's clock, likewise."""
 MAX_READINGS = 200
@@ -93,6 +95,15 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Batches of its first epochs."""
     steps: StepTable
     """What it waits for other ranks in its own phases is in ``sync``, as far as it can be separated."""
+    longest: StepTable | None = None
+    """Of a run with more: its longest ones. All ranks wait in them, in that step or the next; so they have the same
+    ones, and the one before each."""
+    steady_steps: int = 0
+    """All of them."""
+    steady_ns: int = 0
+    """Their step times."""
+    last_step_ns: int = 0
+    """When its last step was over, on its own clock; else :attr:`start_ns`."""
     validation_s: float = 0.0
     """Its batches of all validation runs, from fetch to ``on_validation_batch_end``, without waits that were seen."""
     own_phases: tuple[Phase, ...] = ()

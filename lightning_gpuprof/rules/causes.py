@@ -252,7 +252,7 @@ def _outlying_steps(metrics: Metrics, in_steps: float) -> Cause | None:
         passes=ratio >= OUTLIERS_RATIO,
         words=f"{outliers.count:,} of {counted(outliers.checked, 'step')} "
         + ("are a slow part of the run" if stalls.in_slow_levels else f"stalled, for up to {millis(outliers.worst_ms)}")
-        + f": {percent(ratio)} of the steps' time, {percent(part)} of that in {phase}",
+        + f": {percent(ratio)} of the steps' time, {percent(part)} of that in {phase}{_for_rare_ranks(metrics, ratio)}",
     )
 
 
@@ -412,6 +412,16 @@ def _late_ranks(metrics: Metrics, ratio: float) -> str:
     if not isinstance(times, RankTimes) or times.late.lost.lower_ratio <= 0.5 * ratio:
         return ""
     return f"{times.late_name}, which {'takes' if len(times.late.ranks) == 1 else 'take'} longer in {times.late.phase}"
+
+
+def _for_rare_ranks(metrics: Metrics, ratio: float) -> str:
+    """Ranks that are late now and then for at least half of what stalls cost; empty if there are none."""
+    times = metrics.ranks
+    rare = times.rare if isinstance(times, RankTimes) else None
+    if not isinstance(times, RankTimes) or rare is None or rare.lower_ratio <= 0.5 * ratio:
+        return ""
+    ranks = times.named(*rare.ranks)
+    return f", because of {ranks}, which {'takes' if len(rare.ranks) == 1 else 'take'} longer in {rare.phase} then"
 
 
 def _without_a_cpu(metrics: Metrics, *, most: float) -> float:

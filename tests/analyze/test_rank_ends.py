@@ -39,6 +39,25 @@ def test_who_was_first_is_told_by_the_calendar_and_not_by_the_clocks_of_hosts() 
     assert "rank 1 on h failed first" in rank_ends(own, [other]).sentences[0]
 
 
+@pytest.mark.parametrize("days", [-400, 0, 1])
+def test_on_another_host_the_first_to_fail_is_told_by_the_last_step_whatever_its_clock_says(days: int) -> None:
+    epoch_ns = days * 86_400 * S
+    own = rank(0, "interrupted: RuntimeError", end_s=20, last_step_ns=17 * S)
+    first = rank(1, "interrupted: ValueError", end_s=4, last_step_ns=2 * S, host="other", epoch_ns=epoch_ns)
+    later = msgspec.structs.replace(first, rank=2, end_ns=6 * S)
+    assert rank_ends(own, [later]).sentences == ()
+    assert rank_ends(own, [later, first]).sentences == (
+        "rank 1 on other failed first, with ValueError after 60 batches; the RuntimeError of rank 0 followed 1.00 s "
+        "later",
+    )
+
+
+def test_a_rank_of_another_host_with_fewer_steps_failed_before() -> None:
+    own = rank(0, "interrupted: RuntimeError", end_s=20, last_step_ns=19 * S, batches=61)
+    first = rank(1, "interrupted: ValueError", end_s=4, last_step_ns=3 * S, host="other")
+    assert "followed 10.0 ms later" in rank_ends(own, [first]).sentences[0]
+
+
 def test_a_killed_rank_is_the_first_whatever_the_others_say() -> None:
     own = rank(0, "interrupted: RuntimeError", end_s=20)
     others = [rank(1, "interrupted: RuntimeError", end_s=19), rank(2, "", batches=37), rank(3, "", batches=38)]

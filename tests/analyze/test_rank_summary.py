@@ -23,6 +23,7 @@ def test_a_summary_is_small_whatever_the_length_of_the_run(n: int) -> None:
     measured = one.steps.batch[::2]
     charged = {slot: column[::2] * 7 // 8 for slot, column in one.steps.charged.items()}
     one = replace(one, device=DeviceColumns(batch=measured, charged=charged))
+    assert (summarise(one).longest is None) == (n == 200)
     assert len(msgspec.json.encode(summarise(one))) < 30_000
 
 

@@ -45,6 +45,8 @@ class Net(L.LightningModule):
         how, turn = self.how, self.global_rank == batch_idx % 2
         if how == "both" or (turn if how == "in turn" else self.global_rank == 1 and how in IN_FORWARD):
             time.sleep(0.1)
+        if how == "now and then" and self.global_rank == 1 and batch_idx % 10 == 9:
+            time.sleep(0.3)
         out = self.layers(x)
         if how == "in turn" and turn or how in IN_BACKWARD and self.global_rank == IN_BACKWARD[how]:
             out = SlowBackward.apply(out, 0.2)
@@ -91,6 +93,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     program = folder / "program.py"
     program.write_text(PROGRAM)
     hows = ["forward", "backward", "own backward", "both", "sharded", "tensor-parallel", "in turn", "validation"]
+    hows.append("now and then")
     halves = [  # beside each other: most of the time they sleep
         subprocess.Popen([sys.executable, str(program), str(folder), *half], stdout=PIPE, stderr=STDOUT, text=True)
         for half in (hows[:4], hows[4:])
@@ -106,6 +109,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     [
         *((how, {"straggler-rank"}) for how in LATE_ONE),
         ("validation", {"straggler-rank"}),
+        ("now and then", {"straggler-rank"}),
         ("in turn", {"load-imbalance"}),
         ("both", {"find-unused-params"}),
     ],
@@ -140,8 +144,21 @@ def test_no_rank_is_blamed_for_its_waiting(reports: dict[str, Report], how: str)
         assert report.verdict.kind == "host-bound"
         assert own
     else:
-        assert "for rank 1 on" in report.verdict.summary
+        assert "for rank 1, which takes longer" in report.verdict.summary
         assert not own
+
+
+def test_a_rank_that_is_late_now_and_then_is_named_and_no_other_finding_has_its_time(
+    reports: dict[str, Report],
+) -> None:
+    report = reports["now and then"]
+    finding = next(one for one in report.findings if one.rule == "straggler-rank")
+    assert "takes 30" in finding.summary
+    assert "in forward" in finding.summary
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step > 20  # four of 0.3 s in 45 steps
+    outliers = [one for one in report.findings if one.rule == "step-outliers"]
+    assert all(one.gain is None for one in outliers)
 
 
 def test_a_rank_that_is_late_in_validation_only_is_named_with_all_that_it_takes_longer(

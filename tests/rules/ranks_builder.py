@@ -7,7 +7,7 @@ from typing import Any
 from device_builder import collective, distributed
 from metrics_builder import build, replace, share
 
-from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, Metrics, RankShare, RankTimes, RareRank
+from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, Metrics, RankShare, RankTimes, RareRanks
 from lightning_gpuprof.model.missing import Unmeasured
 
 
@@ -56,13 +56,15 @@ def with_ranks(
             lost=share(excess_ms, 50.0, lower=lower),
             run_delay_ms=run_delay_ms,
         ),
-        rare=RareRank(
-            rank=1,
-            host="node0",
+        rare=RareRanks(
+            ranks=(1,),
+            steps=steps,
+            step_ms=50.0 + 0.02 * rare_ms,
             steps_ratio=0.02,
             excess_ms=rare_ms,
             phase="callbacks",
-            lost=share(0.0, 50.0, lower=lower, total_ratio=0.02 * rare_ms / (50.0 + 0.02 * rare_ms)),
+            lost_ratio=0.02 * rare_ms / (50.0 + 0.02 * rare_ms),
+            lower_ratio=lower * 0.02 * rare_ms / (50.0 + 0.02 * rare_ms),
             of_all_ratio=alone_ratio,
         ),
         in_validation=LateInValidation(rank=2, host="node1", total_s=validation_s, excess_s=validation_s / 2),

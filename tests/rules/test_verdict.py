@@ -207,6 +207,15 @@ def test_the_late_rank_is_named_wherever_the_others_wait_for_it(metrics: Metrics
     assert "rank 1" not in decide(with_ranks(metrics, excess_ms=1.0, late=1)).summary
 
 
+def test_of_stalls_the_rank_that_all_wait_for_is_named() -> None:
+    stalls = replace(stalling("sync"), run={**stalling("sync").run, "trainer.world_size": 2})
+    assert (
+        "because of rank 1 (host node0), which takes longer in callbacks then"
+        in decide(with_ranks(stalls, excess_ms=0.0, rare_ms=2000.0)).summary
+    )
+    assert "rank 1" not in decide(with_ranks(stalls, excess_ms=0.0, rare_ms=10.0)).summary
+
+
 def test_where_no_rank_is_known_to_be_late_it_waits_for_other_ranks() -> None:
     for metrics in (waiting_for_ranks(), waiting_for_ranks(excess_ms=0.5)):
         verdict = decide(metrics)
