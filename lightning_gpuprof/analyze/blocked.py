@@ -20,7 +20,7 @@ def blocked(sampled: SampledSteps) -> tuple[Blocked, ...] | None:
 
     Blocked = exclusive wall time minus exclusive CPU time of the main thread, not below 0, over steady steps in
     which both were read. Time for which the thread was ready to run but had no CPU is no blocking: where the kernel
-    tells it, all of it is taken off these phases, in proportion. Waiting for other ranks is a row of its own where it
+    says it, all of it is taken off these phases, in proportion. Waiting for other ranks is a row of its own where it
     can be separated. Threads that compute for the main thread
     (intra-op parallelism) make it wait while others work: with several torch threads a part of the time is that wait.
 

@@ -1,4 +1,4 @@
-"""Names for a journal's callbacks that tell instances of one class apart."""
+"""Names for a journal's callbacks, different ones for instances of one class."""
 
 import ast
 from collections import defaultdict
@@ -11,7 +11,7 @@ MAX_DIFFERENCE = 40
 
 
 def callback_names(slots: Iterable[Slot]) -> dict[str, str]:
-    """A name for each state key: the class, and where a class occurs with several keys, what tells them apart.
+    """A name for each state key: the class, and where a class occurs with several keys, what they differ in.
 
     Lightning's state keys are the class, or the class with its arguments behind it: ``ModelCheckpoint{'monitor': …}``.
     Numbers follow the order of the slots, which is that of first use.
@@ -38,7 +38,7 @@ def _class_name(state_key: str) -> str:
 
 
 def _differences(keys: list[str]) -> list[str]:
-    """The arguments in which the keys differ, in parentheses; empty if they are too long or do not tell them apart."""
+    """The arguments in which the keys differ, in parentheses; empty if they are too long or do not separate them."""
     arguments = [_arguments(key) for key in keys]
     words = dict.fromkeys(word for each in arguments for word in each)
     differing = [word for word in words if len({each.get(word) for each in arguments}) > 1]

@@ -17,7 +17,6 @@ from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
 from lightning_gpuprof.model.contention import Contention
 from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus, quota_exhausted_ratio
 from lightning_gpuprof.model.device_step import DeviceStep
-from lightning_gpuprof.model.host import Level
 from lightning_gpuprof.model.host_limit import HostLimit
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import CallbackCost, Metrics
@@ -50,7 +49,8 @@ def with_derived(metrics: Metrics) -> Metrics:
 def contention(metrics: Metrics) -> Contention:
     """Who takes the CPUs; the run's ``loading`` is read."""
     threads, machine, state = metrics.condition("torch.num_threads"), metrics.host.machine, metrics.loading
-    workers = max(0, metrics.loader.num_workers or 0) if metrics.loader is not None else 0
+    ranks = None if machine is None else machine.cpu_ranks_cpus
+    workers = max(0, metrics.num_workers or 0)
     waits = isinstance(state, Loading) and state.made is not None and state.cpu_bound is False
     return Contention(
         delay=_delay(metrics),
@@ -59,8 +59,8 @@ def contention(metrics: Metrics) -> Contention:
         threads=threads if isinstance(threads, int) and threads >= 1 else None,
         workers=workers,
         computing_workers=0 if waits else workers,
-        others_cpus=None if machine is None else _mean(machine.cpu_others_cpus),
-        ranks_cpus=None if machine is None else _mean(machine.cpu_ranks_cpus),
+        others_cpus=metrics.host.others_cpus,
+        ranks_cpus=ranks.mean if ranks is not None and possible(ranks.mean) else None,
     )
 
 
@@ -71,10 +71,6 @@ def _delay(metrics: Metrics) -> Share | Unmeasured:
     if samples < MIN_SAMPLES:
         return Unmeasured(why=f"waiting for a CPU was sampled in {samples} of the {MIN_SAMPLES} steps needed")
     return share
-
-
-def _mean(level: Level | None) -> float | None:
-    return level.mean if level is not None and possible(level.mean) else None
 
 
 def host_limit(metrics: Metrics) -> HostLimit:
@@ -122,11 +118,11 @@ def _module_hooks(metrics: Metrics) -> Iterator[CallbackCost]:
     if whole is None or not usable(whole) or not period_ms:
         return
     own_us = metrics.overhead.get("boundary_us_per_step") or 0.0
-    told_ms = sum(c.share.median_ms for c in metrics.callback_shares if usable(c.share))
-    told_ms += own_us / 1e3 if possible(own_us) else 0.0
+    named_ms = sum(c.share.median_ms for c in metrics.callback_shares if usable(c.share))
+    named_ms += own_us / 1e3 if possible(own_us) else 0.0
     yield CallbackCost(
         owner=str(metrics.condition("model.class") or "the LightningModule"),
         hook="",
-        ratio=max(0.0, whole.lower_ratio - told_ms / period_ms),
-        median_ms=max(0.0, whole.median_ms - told_ms),
+        ratio=max(0.0, whole.lower_ratio - named_ms / period_ms),
+        median_ms=max(0.0, whole.median_ms - named_ms),
     )

@@ -1,7 +1,6 @@
 """The trace windows that rules on kernels can look at."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from lightning_gpuprof.analyze.alignment import misaligned
 from lightning_gpuprof.analyze.attention import attention_operators
@@ -9,46 +8,37 @@ from lightning_gpuprof.analyze.matrix_kernels import off_tensor_cores
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, Pointwise, class_us, is_ordinary
 from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
+from lightning_gpuprof.model.missing import MissingSignal, or_unmeasured
 from lightning_gpuprof.model.signals import device_step
 from lightning_gpuprof.model.window import WindowFacts
-
-Found = TypeVar("Found")
 
 _POINTWISE = ("elementwise", "norm/reduction")
 
 
-def device_run(metrics: Metrics) -> DeviceRun | Unmeasured | None:
+@or_unmeasured
+def device_run(metrics: Metrics) -> DeviceRun | None:
     """The windows of a run that rules on kernels can look at; its ``device_step`` and ``fetch`` are read.
 
     Returns:
-        None if the model is known to run on the CPU: then there are no kernels that could be at fault. Unmeasured: too
-        few steady steps, or no window with the device work of whole steps.
+        None if the model is known to run on the CPU: then there are no kernels that could be at fault.
+
+    Raises:
+        MissingSignal: Too few steady steps, or no window with the device work of whole steps.
     """
-    try:
-        period_ms = metrics.step_ms
-    except MissingSignal as missing:
-        return Unmeasured(why=missing.why)
+    period_ms = metrics.step_ms
     if metrics.is_cpu_only:
         return None
     windows = tuple(window for facts in metrics.windows if (window := _device_window(facts)) is not None)
     if not windows:
-        return Unmeasured(why="no trace window holds the device work of whole steps")
+        raise MissingSignal("no trace window holds the device work of whole steps")
     return DeviceRun(
         period_ms=period_ms,
         steady_steps=metrics.steps.steady_count,
         windows=windows,
         starved_ratio=_starved_ratio(metrics),
-        off_tensor_cores=_known(off_tensor_cores, windows),
-        pointwise=_known(_pointwise, windows),
+        off_tensor_cores=or_unmeasured(off_tensor_cores)(windows),
+        pointwise=_pointwise(windows),
     )
-
-
-def _known(compute: Callable[[Sequence[DeviceWindow]], Found], windows: Sequence[DeviceWindow]) -> Found | Unmeasured:
-    try:
-        return compute(windows)
-    except MissingSignal as missing:
-        return Unmeasured(why=missing.why)
 
 
 def _starved_ratio(metrics: Metrics) -> float:
@@ -78,6 +68,7 @@ def _device_window(facts: WindowFacts) -> DeviceWindow | None:
     )
 
 
+@or_unmeasured
 def _pointwise(windows: Sequence[DeviceWindow]) -> Pointwise:
     rooflines = [window.analysis.roofline for window in windows if window.analysis.roofline is not None]
     peak = next((roofline.bytes_per_s for roofline in rooflines if roofline.bytes_per_s), None)

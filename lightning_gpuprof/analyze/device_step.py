@@ -40,10 +40,10 @@ MIN_COLLECTIVES = 3
 """Collectives of one size from which their fastest stands for what the links can do. Heuristic."""
 
 MIN_SEEN_RATIO = 0.5
-"""Of the fetches of a window: what must lie between work of the device to tell what a fetch costs. Heuristic."""
+"""Of the fetches of a window: what must lie between work of the device to show what a fetch costs. Heuristic."""
 
 _OF_PHASES: Mapping[Phase, IdleCause] = {"data_wait": "data", "callbacks": "callbacks", "checkpoint": "checkpoint"}
-"""Phases that the causes of idle time tell by themselves."""
+"""Phases that the causes of idle time name by themselves."""
 
 _NOT_OF_MODEL = frozenset({"data", "checkpoint", "callbacks", "validation", "profiler"})
 
@@ -147,7 +147,7 @@ def _unexplained_reason(windows: Iterable[WindowFacts]) -> str:
 
 
 def _problem(window: WindowFacts) -> str:
-    """Why a window cannot tell how long, and why, the device is idle in whole steps; empty if it can."""
+    """Why a window cannot show how long, and why, the device is idle in whole steps; empty if it can."""
     if window.is_on_slow_step:
         return "it was opened on a slow step"
     if not window.devices or not window.device_work:

@@ -8,7 +8,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Journal
-from lightning_gpuprof.analyze.signals import during_training
+from lightning_gpuprof.analyze.signals import during_training, values_of
 from lightning_gpuprof.model.clock_events import MASK, NO_LIMIT, REASONS
 from lightning_gpuprof.model.device import (
     ERROR_COUNTERS,
@@ -31,8 +31,8 @@ _NO_GAUGES = frozenset({MASK, ENERGY, *ERROR_COUNTERS})
 
 def devices(journal: Journal) -> tuple[Device, ...]:
     """One summary per GPU that was sampled while steps were made; a value that was never read is None."""
-    of_training = [s for s in during_training(journal) if s.source == "nvml"]
     always = [s for s in journal.samples if s.source == "nvml"]
+    of_training = during_training(journal, always) if len(journal.steps) else []
     return tuple(
         _device(
             journal,
@@ -48,7 +48,7 @@ def _device(journal: Journal, subject: str, own: Sequence[Sample], always: Seque
     # What a GPU does not support is in its first sample only, which may come before the first step.
     names = sorted({name for s in always for name in s.values} - _NO_GAUGES)
     values: dict[str, Distribution | None] = {
-        name: statistics.distribution(np.array(_values(own, name))) for name in names
+        name: statistics.distribution(np.array(values_of(own, name))) for name in names
     }
     facts = _facts(journal, subject)
     distinct, longest = _refreshed(own, facts.utilization_refresh_s)
@@ -65,21 +65,17 @@ def _device(journal: Journal, subject: str, own: Sequence[Sample], always: Seque
         throttle=_throttle(own, busy),
         busy=DeviceBusy(
             samples=len(busy),
-            sm_clock_median_mhz=_median(_values(busy, "sm_clock_mhz")),
-            power_median_w=_median(_values(busy, "power_w")),
-            sm_clock_free_median_mhz=_median(_values([s for s in busy if _is_free(s)], "sm_clock_mhz")),
+            sm_clock_median_mhz=_median(values_of(busy, "sm_clock_mhz")),
+            power_median_w=_median(values_of(busy, "power_w")),
+            sm_clock_free_median_mhz=_median(values_of([s for s in busy if _is_free(s)], "sm_clock_mhz")),
         ),
         energy=_energy(journal, always),
         errors=tuple(
             ErrorCounter(name=name, first=read[0], last=read[-1])
             for name in ERROR_COUNTERS
-            if (read := _values(always, name))
+            if (read := values_of(always, name))
         ),
     )
-
-
-def _values(samples: Sequence[Sample], name: str) -> list[float]:
-    return [value for s in samples if (value := s.values.get(name)) is not None]
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -121,7 +117,7 @@ def _is_busy(sample: Sample) -> bool:
 
 
 def _throttle(samples: Sequence[Sample], busy: Sequence[Sample]) -> tuple[ThrottleShare, ...] | None:
-    masks, busy_masks = _values(samples, MASK), _values(busy, MASK)
+    masks, busy_masks = values_of(samples, MASK), values_of(busy, MASK)
     if not masks:
         return None
     shares = [
@@ -129,7 +125,7 @@ def _throttle(samples: Sequence[Sample], busy: Sequence[Sample]) -> tuple[Thrott
             reason=reason,
             ratio=_share(masks, bit),
             busy_ratio=_share(busy_masks, bit) if busy_masks else None,
-            sm_clock_median_mhz=_median(_values([s for s in busy if _mask(s) & bit], "sm_clock_mhz")),
+            sm_clock_median_mhz=_median(values_of([s for s in busy if _mask(s) & bit], "sm_clock_mhz")),
         )
         for reason, bit in REASONS.items()
     ]
@@ -156,7 +152,7 @@ def _energy(journal: Journal, samples: Sequence[Sample]) -> DeviceEnergy | None:
     read = [(s.t_ns, value) for s in samples if (value := s.values.get(ENERGY)) is not None]
     if len(read) < 2 or not len(steps):
         return None
-    begin_ns, end_ns = int(steps.start_ns[0]), int(steps.start_ns[-1] + steps.period_ns[-1])
+    begin_ns, end_ns = int(steps.start_ns[0]), steps.end_ns
     times_ns, joules = (np.array(column, np.float64) for column in zip(*read, strict=True))
     first_ns, last_ns = max(begin_ns, times_ns[0]), min(end_ns, times_ns[-1])
     if last_ns <= first_ns or (np.diff(joules) < 0).any():

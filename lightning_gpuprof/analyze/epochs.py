@@ -9,7 +9,7 @@ from lightning_gpuprof.analyze.journal import Journal, sorting
 from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
 from lightning_gpuprof.model.metrics import EpochStart, Metrics, Recurring
-from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
+from lightning_gpuprof.model.missing import MissingSignal, or_unmeasured
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.signals import require_possible
 
@@ -87,17 +87,19 @@ def _iterator_ns(journal: Journal, segment: Segment) -> int:
     return sum(ns for slot, ns in segment.charged.items() if slot in makes_one)
 
 
-def epoch_gaps(metrics: Metrics) -> EpochGaps | Unmeasured | None:
-    """Time between epochs without a step; None if there is one epoch."""
+@or_unmeasured
+def epoch_gaps(metrics: Metrics) -> EpochGaps | None:
+    """Time between epochs without a step; None if there is one epoch.
+
+    Raises:
+        MissingSignal: The wall time or the epochs' starts were not measured.
+    """
     starts = metrics.epoch_starts[1:]
     if not starts:
         return None
-    try:
-        total_s = metrics.run_s
-        for start in starts:
-            require_possible("the time of an epoch start", start.gap_s, start.iterator_s)
-    except MissingSignal as missing:
-        return Unmeasured(why=missing.why)
+    total_s = metrics.run_s
+    for start in starts:
+        require_possible("the time of an epoch start", start.gap_s, start.iterator_s)
     gaps_s = [max(0.0, start.gap_s - start.iterator_s) for start in starts]
     whole_s, each_s = min(sum(gaps_s), total_s), median(gaps_s)
     rows = [row for row in metrics.ledger if row.part == "epoch_gap" and row.name != _OWN_NAME]
@@ -115,21 +117,23 @@ def epoch_gaps(metrics: Metrics) -> EpochGaps | Unmeasured | None:
     )
 
 
-def worker_starts(metrics: Metrics) -> WorkerStarts | Unmeasured | None:
-    """What starting the workers costs, if they are started at each epoch; None if there is one epoch."""
+@or_unmeasured
+def worker_starts(metrics: Metrics) -> WorkerStarts | None:
+    """What starting the workers costs, if they are started at each epoch; None if there is one epoch.
+
+    Raises:
+        MissingSignal: The epochs' starts, or steady steps, were not measured.
+    """
     starts = metrics.epoch_starts[1:]
     if not starts:
         return None
-    try:
-        for one in starts:
-            require_possible("the time of an epoch start", one.gap_s, one.iterator_s, one.first_wait_s, one.steps_s)
-        period_s, wait_s = metrics.step_ms / 1e3, metrics.share_of("data_wait").median_ms / 1e3
-    except MissingSignal as missing:
-        return Unmeasured(why=missing.why)
+    for one in starts:
+        require_possible("the time of an epoch start", one.gap_s, one.iterator_s, one.first_wait_s, one.steps_s)
+    period_s, wait_s = metrics.step_ms / 1e3, metrics.share_of("data_wait").median_ms / 1e3
     epoch_s = median(start.gap_s + start.steps_s for start in starts)
     if epoch_s <= 0:
-        return Unmeasured(why="the time of the epochs was not measured")
-    batch_s = period_s * ((metrics.loader.num_workers if metrics.loader is not None else None) or 0)
+        raise MissingSignal("the time of the epochs was not measured")
+    batch_s = period_s * (metrics.num_workers or 0)
     costs_s = [max(0.0, start.iterator_s + start.first_wait_s - wait_s) for start in starts]
     least_s = median(max(start.iterator_s, start.iterator_s + start.first_wait_s - batch_s) for start in starts)
     return WorkerStarts(

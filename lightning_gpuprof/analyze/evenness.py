@@ -11,6 +11,7 @@ import numpy as np
 from lightning_gpuprof.analyze import during_steps, statistics
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.journal import Ints, Journal, narrow
+from lightning_gpuprof.analyze.signals import values_of
 from lightning_gpuprof.analyze.speed_levels import change_points
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.trend import trend
@@ -139,5 +140,5 @@ class _StretchBuilder:
 
 
 def _mean(samples: Sequence[Sample], name: str) -> float | None:
-    values = [value for sample in samples if (value := sample.values.get(name)) is not None]
+    values = values_of(samples, name)
     return sum(values) / len(values) if values else None

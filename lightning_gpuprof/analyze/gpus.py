@@ -5,7 +5,7 @@ import math
 from lightning_gpuprof.model.device import MIN_SAMPLES, ThrottleShare
 from lightning_gpuprof.model.gpu import ActiveMultiprocessors, Gpu, GpuClocks, HeldClock, PcieLink
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
+from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured, or_unmeasured
 from lightning_gpuprof.model.numbers import lower_share, possible
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.model.signals import device_idle_ratio, require_possible
@@ -55,17 +55,13 @@ def _link(generation: float | None, lanes: float | None) -> PcieLink | None:
     return None if generation is None or lanes is None else PcieLink(generation=generation, lanes=lanes)
 
 
-def _clocks(metrics: Metrics, device: Device) -> GpuClocks | Unmeasured:
-    busy, count = device.busy, _busy_samples(device)
-    if isinstance(count, Unmeasured):
-        return count
+@or_unmeasured
+def _clocks(metrics: Metrics, device: Device) -> GpuClocks:
+    busy, count = device.busy, measured(_busy_samples(device))
     if device.throttle is None:
-        return Unmeasured(why="the driver does not report what holds the clocks down")
+        raise MissingSignal("the driver does not report what holds the clocks down")
     shares = {share.reason: share for share in device.throttle}
-    try:
-        require_possible("a share of the samples", *(share.busy_ratio or 0.0 for share in shares.values()))
-    except MissingSignal as missing:
-        return Unmeasured(why=missing.why)
+    require_possible("a share of the samples", *(share.busy_ratio or 0.0 for share in shares.values()))
     ratios = {reason: share.busy_ratio for reason, share in shares.items() if share.busy_ratio}
     highest = _positive(device.facts.sm_clock_max_mhz)
     full = (_positive(busy.sm_clock_free_median_mhz) if busy is not None else None) or highest

@@ -12,6 +12,7 @@ from lightning_gpuprof.analyze import during_steps
 from lightning_gpuprof.analyze.during_steps import StepTime
 from lightning_gpuprof.analyze.gc_use import gc_use
 from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.signals import values_of
 from lightning_gpuprof.analyze.trend import Floats, trend
 from lightning_gpuprof.analyze.windows_cost import stretches
 from lightning_gpuprof.model.host import (
@@ -74,7 +75,7 @@ def host_use(journal: Journal, steady_from_ns: int | None = None) -> HostUse:
 
 
 def _values(series: Series, name: str) -> list[float]:
-    return [value for sample, _ in series if (value := sample.values.get(name)) is not None]
+    return values_of((sample for sample, _ in series), name)
 
 
 def level(series: Series, name: str) -> Level | None:

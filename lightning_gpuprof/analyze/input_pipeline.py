@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.signals import during_training, values_of
 from lightning_gpuprof.model.input_pipeline import (
     InputLoader,
     InputPart,
@@ -68,7 +69,7 @@ def input_pipeline(
     workers = tuple(_worker(sample) for subject, sample in last.items() if _is_process(subject))
     if not workers and not queues:
         return None
-    found_queues = tuple(_queue(loader, _between(journal, of)) for loader, of in sorted(queues.items()))
+    found_queues = tuple(_queue(loader, during_training(journal, of)) for loader, of in sorted(queues.items()))
     loaders = _loaders(workers, last, found_queues)
     wait, h2d = shares.get("data_wait"), shares.get("h2d")
     step_ms = None if wait is None or period_ms is None else max(0.0, period_ms - wait.median_ms)
@@ -102,15 +103,6 @@ def _loader_of(subject: str) -> int | None:
 def _is_process(subject: str) -> bool:
     process = subject.partition(".")[2]
     return process == "process" or (process.startswith("worker") and ":" not in process)
-
-
-def _between(journal: Journal, samples: list[Sample]) -> list[Sample]:
-    """Those from between the first and the last step, unless there is none."""
-    steps = journal.steps
-    if not len(steps):
-        return samples
-    begin, end = int(steps.start_ns[0]), int(steps.start_ns[-1] + steps.period_ns[-1])
-    return [s for s in samples if begin <= s.t_ns <= end]
 
 
 def _count(sample: Sample, name: str) -> int:
@@ -162,8 +154,7 @@ def _worker(sample: Sample) -> InputWorker:
 
 
 def _queue(loader: int, samples: list[Sample]) -> InputQueue:
-    depths = [v for s in samples if (v := s.values.get("depth_count")) is not None]
-    unpinned = [v for s in samples if (v := s.values.get("unpinned_count")) is not None]
+    depths, unpinned = values_of(samples, "depth_count"), values_of(samples, "unpinned_count")
     return InputQueue(
         loader=loader,
         looks=len(depths),

@@ -61,6 +61,11 @@ class StepColumns:
     def __len__(self) -> int:
         return len(self.batch)
 
+    @property
+    def end_ns(self) -> int:
+        """End of the last step; there is one."""
+        return int(self.start_ns[-1] + self.period_ns[-1])
+
 
 def sorting(values: Ints) -> Ints | slice:
     """What puts values of shape (n,) in order; a slice, which copies nothing, if they are: but in a damaged journal."""
@@ -191,7 +196,7 @@ class Journal:
             return self.footer.end_ns
         ends = [s.end_ns for s in self.segments]
         if len(self.steps):
-            ends.append(int(self.steps.start_ns[-1] + self.steps.period_ns[-1]))
+            ends.append(self.steps.end_ns)
         return max(ends, default=self.header.start_ns)
 
     @property
@@ -202,7 +207,7 @@ class Journal:
             return None
         ends = [s.end_ns for s in self.segments if s.kind != "teardown"]  # which has what an exception cut off
         if len(self.steps):
-            ends.append(int(self.steps.start_ns[-1] + self.steps.period_ns[-1]))
+            ends.append(self.steps.end_ns)
         went_on = any(self._went_on(last, s) for s in self.segments if s.kind == "teardown")
         return last if last.since_ns >= max(ends, default=0) and not went_on else None
 

@@ -19,14 +19,10 @@ from lightning_gpuprof.model.loading import (
     Starving,
 )
 from lightning_gpuprof.model.metrics import CpuFacts, Metrics, Share
-from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured
+from lightning_gpuprof.model.missing import MissingSignal, measured, or_unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.signals import (
-    device_step,
-    require_possible,
-    step_idle_ratio,
-)
+from lightning_gpuprof.model.signals import device_step, require_possible, step_idle_ratio
 from lightning_gpuprof.model.worker_time import WorkerTime, sampled_rows
 
 STEADY_WAIT_MS = 0.5
@@ -45,14 +41,9 @@ def fetch(metrics: Metrics) -> Fetch:
     order, step = _slowest_order(metrics), device_step(metrics)
     idle_ratio, period_ms = _idle_ratio(metrics), metrics.period_ms
     less = 0.0 if order is None or not period_ms else (order.order_ms or 0.0) / period_ms
-    making: Share | Unmeasured
-    try:
-        making = _making(metrics, order)
-    except MissingSignal as missing:
-        making = Unmeasured(why=missing.why)
     return Fetch(
         order=order,
-        making=making,
+        making=_making(metrics, order),
         idle_ratio=idle_ratio,
         making_idle_ratio=None if idle_ratio is None else max(0.0, idle_ratio - less),
         is_seen=bool(metrics.is_cpu_only) or (step is not None and step.sees_fetch),
@@ -60,48 +51,47 @@ def fetch(metrics: Metrics) -> Fetch:
     )
 
 
-def loading(metrics: Metrics) -> Loading | Unmeasured:
+@or_unmeasured
+def loading(metrics: Metrics) -> Loading:
     """How the training loop is fed; the run's ``fetch`` is read.
 
-    Returns:
-        Unmeasured: too few steady steps, or the loader is not a ``torch`` DataLoader, so that its workers are not
-        known.
+    Raises:
+        MissingSignal: Too few steady steps, or the loader is not a ``torch`` DataLoader, so that its workers are not
+            known.
     """
-    try:
-        found = _loading(metrics)
-    except MissingSignal as missing:
-        return Unmeasured(why=missing.why)
+    found = _loading(metrics)
     return replace(found, bursts=_bursty_loading(metrics, found))
 
 
-def starving(metrics: Metrics) -> Starving | Unmeasured | None:
+@or_unmeasured
+def starving(metrics: Metrics) -> Starving | None:
     """Whether steps wait because batches are made too slowly, whatever the reason; the run's ``loading`` is read.
 
     Returns:
         None if they do not wait, or not for certain longer than a fetch may take, or for another reason (batches are
-        made in time but come late), or if the device has work meanwhile. Unmeasured: the steps wait, but the making of
-        batches was not measured; or as :func:`loading`.
+        made in time but come late), or if the device has work meanwhile.
+
+    Raises:
+        MissingSignal: The steps wait, but the making of batches was not measured; or as :func:`loading`.
     """
-    state, found = metrics.loading, metrics.input
-    if isinstance(state, Unmeasured):
-        return state
+    state, found = measured(metrics.loading), metrics.input
     bursts = state.bursts
     if bursts is None and state.certain_ratio < MIN_WAIT_RATIO:
         return None
     if found is None:
-        return Unmeasured(why="the making of batches was not measured from inside")
+        raise MissingSignal("the making of batches was not measured from inside")
     if found.verdict == "not-enough-data":
-        return Unmeasured(why=found.summary)
+        raise MissingSignal(found.summary)
     if found.verdict != "processing":
         return None
     if bursts is None and state.num_workers:  # without workers nothing but their making can be the reason
         if metrics.fetch_waited_ratio is None:
-            return Unmeasured(why="how many steps had to wait for a batch was not measured")
+            raise MissingSignal("how many steps had to wait for a batch was not measured")
         if metrics.fetch_waited_ratio < EMPTY_QUEUE_RATIO:
             return None
     state = bursts or state
     if state.made is None:
-        return Unmeasured(why="the slowest loader is not the configured one, or it changed its workers")
+        raise MissingSignal("the slowest loader is not the configured one, or it changed its workers")
     return None if state.is_free else Starving(state=state, made=state.made, bursts=bursts is not None)
 
 
@@ -126,31 +116,22 @@ def _loading(metrics: Metrics) -> Loading:
         num_workers=workers,
         batch_ms=most_ms if made is None or made.make_ms is None else made.make_ms,
         cpu_ms=_loading_cpu_ms(metrics, made, workers=workers, wait_ms=wait.median_ms, period_ms=period_ms),
-        used_cpus=_used_cpus(metrics.cpu, workers=workers),
-        usable_cpus=metrics.cpu.usable_cpus,
+        used_cpus=_used_cpus(cpu, workers=workers),
+        usable_cpus=cpu.usable_cpus,
         on_gpu=metrics.condition("device.type") == "cuda",
         dataset=facts.dataset,
         made=made,
         compute_threads=threads if metrics.run.get("device.type") == "cpu" and isinstance(threads, int) else None,
         queued_ms=_cpu_wait_ms(metrics, workers=workers, period_ms=period_ms),
-        others_cpus=_others_cpus(metrics),
+        others_cpus=metrics.host.others_cpus,
         idle_ratio=metrics.fetch.making_idle_ratio,
         is_stream=metrics.condition("loader.sampler") == STREAM_SAMPLER,
         has_model=metrics.run.get("loader.dataset_has_model") is True,
-        worker_time=_worker_time(metrics, made),
+        worker_time=worker_time(metrics, made),
         waited_ratio=metrics.fetch_waited_ratio,
         fetch_cost_ms=_fetch_cost_ms(metrics, made, wait.median_ms, workers=workers),
         guard_ms=SINGLE_GUARD_MS if workers == 0 else RECEIVE_GUARD_MS,
     )
-
-
-def _worker_time(metrics: Metrics, made: InputLoader | None) -> WorkerTime | Unmeasured:
-    if made is None:
-        return Unmeasured(why="the making of batches was not measured from inside")
-    try:
-        return worker_time(metrics, made)
-    except MissingSignal as missing:
-        return Unmeasured(why=missing.why)
 
 
 def _fetch_cost_ms(metrics: Metrics, made: InputLoader | None, wait_ms: float, *, workers: int) -> float | None:
@@ -167,6 +148,7 @@ def _slowest_order(metrics: Metrics) -> InputLoader | None:
     return max(known, key=lambda one: one.order_ms or 0.0, default=None)
 
 
+@or_unmeasured
 def _making(metrics: Metrics, order: InputLoader | None) -> Share:
     if metrics.loader is not None and metrics.loader.num_workers == 0 and metrics.interpreter_is_held:
         raise MissingSignal(
@@ -264,12 +246,6 @@ def _fetch_cpu_ms(metrics: Metrics) -> float:
     return found if found is not None and possible(found) else 0.0
 
 
-def _others_cpus(metrics: Metrics) -> float | None:
-    machine = metrics.host.machine
-    others = machine.cpu_others_cpus if machine is not None else None
-    return others.mean if others is not None and possible(others.mean) else None
-
-
 def _used_cpus(facts: CpuFacts, *, workers: int) -> float | None:
     if facts.process_cpus is None or (workers and facts.worker_cpus is None):
         return None
@@ -318,16 +294,19 @@ def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
     )
 
 
-def worker_time(metrics: Metrics, made: InputLoader) -> WorkerTime:
+@or_unmeasured
+def worker_time(metrics: Metrics, made: InputLoader | None) -> WorkerTime:
     """Medians over the workers: one slow worker is not all of them.
 
     Args:
         metrics: The run.
-        made: How the loader that sets the pace makes its batches.
+        made: How the loader that sets the pace makes its batches; None: not measured.
 
     Raises:
         MissingSignal: The workers' time was not sampled, not often enough, or not its parts.
     """
+    if made is None:
+        raise MissingSignal("the making of batches was not measured from inside")
     rows = sampled_rows(metrics.host.worker_rows)
     idle = min(0.99, made.idle_ratio or 0.0)
     making = 1.0 - idle

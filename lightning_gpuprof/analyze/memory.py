@@ -242,13 +242,12 @@ def _host_growth(journal: Journal, steady_from: int | None) -> list[Growth]:
     if not len(steps):
         return []
     begin = steps.batch[0] + FIRST_STEPS if steady_from is None else steady_from
-    end_ns = int(steps.start_ns[-1] + steps.period_ns[-1])
     found: list[Growth] = []
     for subject in ("process", "workers"):
         points = [
             (s.t_ns, v)
             for s in journal.samples
-            if s.source == "host" and s.subject == subject and s.t_ns <= end_ns
+            if s.source == "host" and s.subject == subject and s.t_ns <= steps.end_ns
             if (v := s.values.get("rss_bytes")) is not None
         ]
         table = np.array(points, np.float64).reshape(-1, 2)

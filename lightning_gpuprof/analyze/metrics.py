@@ -43,7 +43,7 @@ from lightning_gpuprof.analyze.step_facts import step_facts
 from lightning_gpuprof.analyze.windows_cost import windows_s
 from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
-from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics, Share
+from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, CallbackRow, LedgerRow, Steps, Validity, Wall
@@ -298,15 +298,15 @@ def _callback_shares(journal: Journal, chosen: steady.Mask, period: Ints) -> tup
         if slot.callback and slot.step_phase == "callbacks":
             hooks = by_hook[names[slot.callback]]
             hooks[slot.hook] = hooks.get(slot.hook, np.zeros(len(period), np.int64)) + column[chosen]
-    found: list[tuple[CallbackShare, float]] = []
+    found: list[CallbackShare] = []
     for name, hooks in by_hook.items():
         total = sum(hooks.values(), np.zeros(len(period), np.int64))
-        share: Share | None = statistics.share(total, period)
+        share = statistics.share(total, period)
         if name == OWN_NAME or share is None:
             continue
         worst = max(hooks, key=lambda hook: int(hooks[hook].sum()))
-        found.append((CallbackShare(name=name, hook=worst, share=share), share.median_ratio))
-    return tuple(callback for callback, _ in sorted(found, key=lambda pair: -pair[1]))
+        found.append(CallbackShare(name=name, hook=worst, share=share))
+    return tuple(sorted(found, key=lambda callback: -callback.share.median_ratio))
 
 
 def _fetch_waited(wait: Ints, period: Ints) -> float | None:

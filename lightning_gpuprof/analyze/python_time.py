@@ -1,11 +1,10 @@
 """What Python takes of a training on the CPU."""
 
-import math
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.metrics import Blocked, Metrics
-from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
-from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.missing import MissingSignal, or_unmeasured
+from lightning_gpuprof.model.numbers import lower_share, possible
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.python_time import PythonTime
 from lightning_gpuprof.model.share import usable
@@ -19,34 +18,25 @@ each time, that is four fifths of the time for certain."""
 _BUSY_CPUS = 0.05
 """CPUs of another Python thread from which it may be the one that has the interpreter. Heuristic."""
 
-_ONE_SIDED = 1.645
-"""Standard errors of a share from its 5 % lower bound."""
-
 _PHASES: tuple[Phase, ...] = ("forward", "backward")
 """The phases in which the model's own code runs."""
 
 
-def python_time(metrics: Metrics) -> PythonTime | Unmeasured:
+@or_unmeasured
+def python_time(metrics: Metrics) -> PythonTime:
     """What of forward and backward no operator of torch takes.
 
-    Waiting, also for a CPU, and pauses of the garbage collector are taken off: other rules name them. Where no window
-    tells, the part is known in which the interpreter was not to be had for a millisecond: an operator of torch lets go
-    of it at once. A thread that loses its CPU keeps the interpreter if it was in Python, and may lose it anywhere: the
-    part is the same of the time in which it has one.
+    Waiting, also for a CPU, and pauses of the garbage collector are taken off: other rules name them. Where no
+    window shows it, the part is known in which the interpreter was not to be had for a millisecond: an operator of
+    torch lets go of it at once. A thread that loses its CPU keeps the interpreter if it was in Python, and may lose it
+    anywhere: the part is the same of the time in which it has one.
 
-    Returns:
-        Unmeasured: the model is not on the CPU; no window of ordinary steps holds operators and the interpreter was
-        asked for too rarely, or by others as well; the thread's CPU time was not measured or in too few steps.
+    Raises:
+        MissingSignal: The model is not on the CPU; no window of ordinary steps holds operators and the interpreter was
+            asked for too rarely, or by others as well; the thread's CPU time was not measured or in too few steps.
     """
     if not metrics.is_cpu_only:
-        return Unmeasured(why="the model does not run on the CPU")
-    try:
-        return _python_time(metrics)
-    except MissingSignal as missing:
-        return Unmeasured(why=missing.why)
-
-
-def _python_time(metrics: Metrics) -> PythonTime:
+        raise MissingSignal("the model does not run on the CPU")
     period_ms = metrics.step_ms
     windows = [window for window in metrics.windows if _tells(window)]
     blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= MIN_SAMPLES}
@@ -95,7 +85,6 @@ def _without_a_window(
         raise MissingSignal("the times of phases are no possible numbers")
     own_ms = max(0.0, cpu_ms - paused_ms)
     ratio = late / asked
-    lower = _lower_ratio(late, asked)
 
     def held_ms(part: float) -> float:
         """We ask at any moment of the phases; the collector keeps the interpreter as well."""
@@ -106,16 +95,9 @@ def _without_a_window(
         own_ms=own_ms,
         operators_ms=None,
         python_ms=held_ms(ratio),
-        lower_ms=held_ms(lower),
+        lower_ms=held_ms(lower_share(ratio, asked)),
         place=place,
     )
-
-
-def _lower_ratio(late: int, asked: int) -> float:
-    """Wilson's 5 % lower bound of a share, which holds for few questions and shares near 1, too."""
-    ratio, widened = late / asked, _ONE_SIDED**2 / asked
-    spread = _ONE_SIDED * math.sqrt(ratio * (1 - ratio) / asked + widened / asked / 4)
-    return max(0.0, (ratio + widened / 2 - spread) / (1 + widened))
 
 
 def _tells(window: WindowFacts) -> bool:

@@ -127,9 +127,9 @@ def _validation_s(journal: Journal) -> float:
     return total_ns / 1e9
 
 
-def _own_phases(journal: Journal, told_apart: Collection[Phase]) -> tuple[Phase, ...]:
+def _own_phases(journal: Journal, separated: Collection[Phase]) -> tuple[Phase, ...]:
     around: tuple[Phase, ...] = ("data_wait", "h2d", "zero_grad", "callbacks", "logging")
-    own = {*around, *told_apart} if _text(journal, "device.type") == "cpu" else {"data_wait"}
+    own = {*around, *separated} if _text(journal, "device.type") == "cpu" else {"data_wait"}
     return tuple(phase for phase in PHASES if phase in own)
 
 

@@ -7,7 +7,7 @@ from lightning_gpuprof.model.journal import GRADIENT_WAIT
 from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
 
 MIN_LOOKS = 20
-"""Looks at the main thread that tell waiting from work. Heuristic."""
+"""Looks at the main thread that separate waiting from work. Heuristic."""
 
 _DDP = "DDPStrategy"
 """Its ranks meet in the backward, and where buffers are broadcast before the forward."""

@@ -1,5 +1,6 @@
 """Summaries of what was sampled beside the steps: host, CPUs; only readings from between first and last step."""
 
+import math
 from collections.abc import Iterable
 
 from lightning_gpuprof.analyze.journal import Journal
@@ -21,18 +22,26 @@ MAX_DELAYED_RATIO = 0.95
 """Beyond it nothing is certain."""
 
 
-def during_training(journal: Journal) -> list[Sample]:
-    """The samples from between the first step's start and the last one's end."""
+def during_training(journal: Journal, samples: Iterable[Sample]) -> list[Sample]:
+    """The samples from between the first step's start and the last one's end; all if there is no step.
+
+    Args:
+        journal: One rank's journal.
+        samples: Some of it.
+    """
     steps = journal.steps
-    if not len(steps):
-        return []
-    begin = int(steps.start_ns[0])
-    end = int(steps.start_ns[-1] + steps.period_ns[-1])
-    return [s for s in journal.samples if begin <= s.t_ns <= end]
+    begin, end = (int(steps.start_ns[0]), steps.end_ns) if len(steps) else (-math.inf, math.inf)
+    return [s for s in samples if begin <= s.t_ns <= end]
 
 
-def _values(samples: Iterable[Sample], name: str) -> list[float]:
-    return [v for s in samples if (v := s.values.get(name)) is not None]
+def values_of(samples: Iterable[Sample], name: str) -> list[float]:
+    """The readings of a value, of those samples that have it.
+
+    Args:
+        samples: In order.
+        name: Of the value.
+    """
+    return [value for sample in samples if (value := sample.values.get(name)) is not None]
 
 
 def cpus(journal: Journal, host: HostUse) -> CpuFacts:
@@ -43,7 +52,7 @@ def cpus(journal: Journal, host: HostUse) -> CpuFacts:
         host: What was sampled of the host.
     """
     sampled = host.process.cpu_cpus.mean if host.process and host.process.cpu_cpus else None
-    whole = _values((s for s in journal.samples if s.subject == "training"), "process_cpus")
+    whole = values_of((s for s in journal.samples if s.subject == "training"), "process_cpus")
     with_workers = bool(journal.conditions.get("loader.num_workers"))
     workers = host.workers.cpu_cpus.mean if host.workers and host.workers.cpu_cpus else None
     return CpuFacts(

@@ -73,7 +73,7 @@ def _without_delay(metrics: Metrics, outliers: Outliers) -> Outliers:
 
     Where it was the run's own threads or workers that had it, the stalls are the run's.
     """
-    ratio, others = outliers.delayed_ratio, _others_cpus(metrics)
+    ratio, others = outliers.delayed_ratio, metrics.host.others_cpus
     if ratio is None or not possible(ratio) or (others is not None and others < OTHERS_CPUS):
         return outliers
     left, rest_ms = max(0.0, 1.0 - ratio), outliers.rest_excess_ms
@@ -83,11 +83,6 @@ def _without_delay(metrics: Metrics, outliers: Outliers) -> Outliers:
         excess_by_phase_ms={phase: left * ms for phase, ms in outliers.excess_by_phase_ms.items()},
         rest_excess_ms=None if rest_ms is None else left * rest_ms,
     )
-
-
-def _others_cpus(metrics: Metrics) -> float | None:
-    machine = metrics.host.machine
-    return machine.cpu_others_cpus.mean if machine is not None and machine.cpu_others_cpus is not None else None
 
 
 def _coherent(outliers: Outliers) -> bool:
@@ -129,7 +124,7 @@ def _attributed_ms(
 
 def _crowded(metrics: Metrics) -> bool:
     busy = machine_busy_ratio(metrics)
-    others = _others_cpus(metrics) or 0.0
+    others = metrics.host.others_cpus or 0.0
     usable_cpus = metrics.host.usable_cpus or metrics.cpu.usable_cpus
     return (busy is not None and busy >= _CROWDED_RATIO) or others >= _OTHERS_RATIO * usable_cpus
 

@@ -93,8 +93,8 @@ def _phases_ms(window: WindowFacts, period_ms: float) -> dict[Phase, float]:
         found = {phase: us / 1e3 for phase, us in steps.mean.phases_us.items()}
     elif window.dataloader_us:
         found = {"data_wait": window.dataloader_us / 1e3 / len(window.steps_us)}
-    told_ms = sum(found.values())
-    if told_ms > period_ms:
-        found = {phase: ms * period_ms / told_ms for phase, ms in found.items()}
-    found["forward"] = found.get("forward", 0.0) + max(0.0, period_ms - told_ms)
+    known_ms = sum(found.values())
+    if known_ms > period_ms:
+        found = {phase: ms * period_ms / known_ms for phase, ms in found.items()}
+    found["forward"] = found.get("forward", 0.0) + max(0.0, period_ms - known_ms)
     return found

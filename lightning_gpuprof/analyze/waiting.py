@@ -8,12 +8,10 @@ others are taken off here, or lower what may be said.
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
+from lightning_gpuprof.model.missing import MissingSignal, measured, or_unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.share import usable
-from lightning_gpuprof.model.signals import (
-    machine_busy_ratio,
-)
+from lightning_gpuprof.model.signals import machine_busy_ratio
 from lightning_gpuprof.model.waiting import (
     MIN_SAMPLES,
     UNASKED,
@@ -27,45 +25,16 @@ BUSY_CPUS_RATIO = 0.9
 """Use of the CPUs from which the thread may be waiting for one, where the kernel does not report it. Heuristic."""
 
 
-def waiting(metrics: Metrics) -> Waiting | Unmeasured:
+@or_unmeasured
+def waiting(metrics: Metrics) -> Waiting:
     """Blocked time in the phases in which the main thread works, :data:`WORKING_PHASES`.
 
     With several ranks, waiting for slower ones is kept apart; all of ``backward`` where that is not separated.
 
-    Returns:
-        Unmeasured: CPU time of the main thread was not measured, or in too few steps; or waiting for the device
-        cannot be separated from it.
+    Raises:
+        MissingSignal: CPU time of the main thread was not measured, or in too few steps; or waiting for the device
+            cannot be separated from it.
     """
-    try:
-        return _waiting(metrics)
-    except MissingSignal as missing:
-        return Unmeasured(why=missing.why)
-
-
-def interpreter_wait(metrics: Metrics) -> InterpreterWait | Unmeasured:
-    """How the main thread waits for the interpreter, by the busiest other thread; the run's ``waiting`` is read."""
-    found, lock = metrics.waiting, metrics.interpreter_lock
-    if isinstance(found, Unmeasured):
-        return found
-    if lock is None:
-        return Unmeasured(why=UNASKED)
-    if lock.waited is None or not usable(lock.waited) or lock.samples < MIN_SAMPLES:
-        return Unmeasured(why=f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
-    known = [thread for thread in lock.threads if possible(thread.cpus)]
-    thread = max(known, key=lambda thread: thread.cpus, default=None)
-    cpus = 0.0 if thread is None else thread.cpus
-    return InterpreterWait(
-        thread=thread,
-        waiting=found,
-        certain_ratio=max(0.0, lock.waited.lower_ratio - sum(map(found.companions_ratio, found.phases))),
-        late_ratio=_late_interpreter_ratio(lock, found.phases),
-        lost_ms=min(lock.waited.median_ms, cpus * found.period_ms, found.period_ms),
-        asked=lock.asked,
-        samples=lock.samples,
-    )
-
-
-def _waiting(metrics: Metrics) -> Waiting:
     period_ms = metrics.step_ms
     if metrics.blocked is None:
         raise MissingSignal("the CPU time of the main thread was not measured")
@@ -74,8 +43,8 @@ def _waiting(metrics: Metrics) -> Waiting:
         raise MissingSignal("the device of the run is not known, so waiting for it cannot be separated")
     if not cpu_only:
         raise MissingSignal("on a GPU, waiting for the device cannot be separated from other waiting")
-    told_apart = any(b.for_ranks for b in metrics.blocked)
-    waits = {b: b.for_ranks or _may_wait(b, metrics, told_apart) for b in metrics.blocked if usable(b.blocked)}
+    separated = any(b.for_ranks for b in metrics.blocked)
+    waits = {b: b.for_ranks or _may_wait(b, metrics, separated) for b in metrics.blocked if usable(b.blocked)}
     found = tuple(b for b, for_ranks in waits.items() if not for_ranks)
     met = (b for b, for_ranks in waits.items() if for_ranks and b.samples >= MIN_SAMPLES)
     sampled = tuple(b for b in found if b.samples >= MIN_SAMPLES)
@@ -93,9 +62,35 @@ def _waiting(metrics: Metrics) -> Waiting:
     )
 
 
-def _may_wait(row: Blocked, metrics: Metrics, told_apart: bool) -> bool:
+@or_unmeasured
+def interpreter_wait(metrics: Metrics) -> InterpreterWait:
+    """How the main thread waits for the interpreter, by the busiest other thread; the run's ``waiting`` is read.
+
+    Raises:
+        MissingSignal: As :func:`waiting`; or the interpreter was not asked for.
+    """
+    found, lock = measured(metrics.waiting), metrics.interpreter_lock
+    if lock is None:
+        raise MissingSignal(UNASKED)
+    if lock.waited is None or not usable(lock.waited) or lock.samples < MIN_SAMPLES:
+        raise MissingSignal(f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
+    known = [thread for thread in lock.threads if possible(thread.cpus)]
+    thread = max(known, key=lambda thread: thread.cpus, default=None)
+    cpus = 0.0 if thread is None else thread.cpus
+    return InterpreterWait(
+        thread=thread,
+        waiting=found,
+        certain_ratio=max(0.0, lock.waited.lower_ratio - sum(map(found.companions_ratio, found.phases))),
+        late_ratio=_late_interpreter_ratio(lock, found.phases),
+        lost_ms=min(lock.waited.median_ms, cpus * found.period_ms, found.period_ms),
+        asked=lock.asked,
+        samples=lock.samples,
+    )
+
+
+def _may_wait(row: Blocked, metrics: Metrics, separated: bool) -> bool:
     """Whether all of a phase has to count as waiting for other ranks."""
-    return not told_apart and row.phase == "backward" and metrics.is_distributed
+    return not separated and row.phase == "backward" and metrics.is_distributed
 
 
 def _process_companions_ratio(metrics: Metrics, sampled: tuple[Blocked, ...]) -> float | None:

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.phases import Phase, Region
 FETCHES = frozenset({"train_dataloader_next", "val_next", "test_next", "predict_next"})
 """Ends of the actions around the fetch of a batch."""
 ANNOTATED = "[annotate]"
-"""Before the name of a region of the user's own, where actions and such regions are told apart by name."""
+"""Before the name of a region of the user's own, where actions and such regions differ by name only."""
 RUN_EPOCH = "run_training_epoch"
 SAVE_CHECKPOINT = "save_checkpoint"
 

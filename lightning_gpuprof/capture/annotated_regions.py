@@ -21,7 +21,7 @@ class Recording:
 
     Args:
         timed: Gives the context that times a region of this name where the thread is now.
-        on_failure: Told when a region cannot be timed; the user's code goes on.
+        on_failure: Called when a region cannot be timed; the user's code goes on.
         is_compiling: Whether ``torch.compile`` is tracing the code: regions are left out then.
     """
 

@@ -27,7 +27,7 @@ class Attachments:
     """In the loaders' workers; None where they are not measured."""
     fence: Fence
     notice: Callable[[str], None]
-    """Told in a sentence what this version of Lightning does not have."""
+    """Called with a sentence that says what this version of Lightning does not have."""
 
     @property
     def tap_in_place(self) -> bool:

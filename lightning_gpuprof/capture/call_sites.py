@@ -50,7 +50,7 @@ _TRAINER_FILE = ("trainer", "trainer.py")
 
 
 class UserCode:
-    """Tells the user's source files from those of libraries, and names a place in them.
+    """Separates the user's source files from those of libraries, and names a place in them.
 
     A file is a library's if it lies in ``site-packages`` or ``dist-packages`` or below one of ``library_roots``, and
     if it is no file at all (``<frozen importlib._bootstrap>``, ``<string>``); what is typed into a notebook is the
@@ -159,7 +159,7 @@ class CallSiteSampler:
     """Looks at where the main thread is, and counts per slot and place in the user's code.
 
     It can look only when the main thread lets go of the interpreter: in a blocking call, in a tensor operation,
-    or when its time slice ends. So counts tell where time is *waited* well, and where Python is computed roughly.
+    or when its time slice ends. So counts show where time is *waited* well, and where Python is computed roughly.
     """
 
     thread_id: int
@@ -173,7 +173,7 @@ class CallSiteSampler:
     charged_since_ns: Callable[[], int] = lambda: 0
     """When time began to be charged to that slot, ``time.perf_counter_ns()``."""
     user_code: UserCode | None = None
-    """Tells the user's files from others; default: those of this interpreter."""
+    """Separates the user's files from others; default: those of this interpreter."""
 
     name = "call_sites"
 

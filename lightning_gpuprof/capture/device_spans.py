@@ -104,7 +104,7 @@ class DeviceSpans:
     """Events of the device."""
     _: KW_ONLY
     on_failure: Callable[[Exception], None]
-    """Told once when the device fails; nothing is measured from then on."""
+    """Called once when the device fails; nothing is measured from then on."""
     every_ns: int = EVERY_NS
     """At most one step in so many ns is measured."""
     max_pending: int = MAX_PENDING
@@ -222,7 +222,7 @@ class DeviceSpans:
         """Take what was read since the call before; None if there is nothing. For one other thread."""
         steps = [self._read.popleft() for _ in range(len(self._read))]
         dropped = self._dropped.copy()
-        news = [count - told for count, told in zip(dropped, self._reported, strict=True)]
+        news = [count - before for count, before in zip(dropped, self._reported, strict=True)]
         self._reported = dropped
         if not steps and not any(news):
             return None

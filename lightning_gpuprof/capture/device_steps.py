@@ -1,4 +1,4 @@
-"""Now and then a step's actions get edges that tell the device spans what the time belongs to; in all others nothing.
+"""Now and then a step's actions get edges by which device spans know what their time belongs to.
 
 A sampler's thread gives the beat, so that steps in between cost nothing, and hands over what was read.
 """
@@ -14,7 +14,7 @@ HAND_OVER_NS = 2_000_000_000
 
 
 class _Edges:
-    """Tells of the slot that is current after an action's start and end."""
+    """Reports the slot that is current after an action's start and end."""
 
     __slots__ = ("_context", "_current", "_edge")
 

@@ -1,7 +1,7 @@
 """Notices when somebody else is about to use torch.profiler, so that our window makes room before.
 
 A process has room for one Kineto session. A second one that starts inside ours raises in the user's code, or crashes
-the process when ours is stopped afterwards; and torch does not tell whether one is being prepared. All ways of starting
+the process when ours is stopped afterwards; and torch does not say whether one is being prepared. All ways of starting
 one go through ``torch.autograd.profiler.profile._prepare_trace`` (read in torch 2.13), which is wrapped while windows
 are planned. On other threads than the training's it only waits until our trace is written.
 """

@@ -1,4 +1,4 @@
-"""Tells the clock when a rank's own backward is over: what follows until its end is the wait for other ranks.
+"""Reports to the clock when a rank's own backward is over: what follows until its end is the wait for other ranks.
 
 Ranks meet where DDP and FSDP finish their reductions, in functions that they have autograd call at the end of the
 backward, in the order in which they asked. Ours asks first, when the backward begins.
@@ -22,13 +22,13 @@ class GradientWait:
 
     Args:
         rest: Gives the context whose beginning charges the rest of the backward.
-        fence: Takes failures; nothing is told apart after one.
+        fence: Takes failures; nothing is separated after one.
     """
 
     def __init__(self, rest: Callable[[], AbstractContextManager[object]], fence: Fence) -> None:
         self._rest = rest
         self._fence = fence
-        # Private, as DDP and FSDP take it; without it nothing is told apart.
+        # Private, as DDP and FSDP take it; without it nothing is separated.
         engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
         self._call_at_end: Callable[[Callable[[], None]], None] | None = getattr(engine, "queue_callback", None)
 

@@ -41,7 +41,7 @@ class JournalFile:
     """Opened unbuffered for appending."""
     _: KW_ONLY
     on_failure: Callable[[OSError], None]
-    """Told once, from this thread or from :meth:`close`, when writing fails; from then on everything is dropped, so
+    """Called once, from this thread or from :meth:`close`, when writing fails; from then on everything is dropped, so
     that memory stays bounded."""
     max_waiting_bytes: int = MAX_WAITING_BYTES
     """Of lines that the disk has not taken yet."""

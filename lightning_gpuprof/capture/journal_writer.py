@@ -46,7 +46,7 @@ class JournalWriter:
         file: Opened unbuffered for appending.
         clock: Its ``closed`` queue and ``slots`` are read.
         header: First line of the file.
-        on_failure: Told once, from a thread of the writer or from :meth:`close`, when writing fails; from then on
+        on_failure: Called once, from a thread of the writer or from :meth:`close`, when writing fails; from then on
             everything is dropped, so that memory stays bounded.
         flush_s: Longest time between two writes in seconds, and so what a kill may cost. Blocks of few steps take more
             room a step.

@@ -28,7 +28,7 @@ _SHARED_VARIABLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where an object was made; one that was spawned or forked into the ranks of a job tells them what they share."""
+    """Where an object was made; one that was spawned or forked into the ranks of a job has what they share."""
 
     pid: int = field(default_factory=os.getpid)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -3,7 +3,7 @@
 Read in lightning and pytorch_lightning 2.4.0 to 2.6.6: what :meth:`LoopEdges.patch_points` names, with what is lost
 without each; ``fit_loop.epoch_loop._batches_that_stepped``; ``_signal_connector._original_handlers``.
 Only attributes of these *instances* are set, and taken back at the end. Where one is missing, that edge is not measured
-and the caller is told; without those that begin and end steps there are none.
+and the caller gets its name; without those that begin and end steps there are none.
 """
 
 from __future__ import annotations
@@ -95,30 +95,30 @@ def _patch(
 
 @dataclass(eq=False, repr=False)
 class LoopEdges:
-    """Tells the clock where steps and epochs begin and the tap when an inner evaluation loop runs."""
+    """Reports to the clock where steps and epochs begin, and to the tap when an inner evaluation loop runs."""
 
     trainer: pl.Trainer
     """The trainer whose loops are watched."""
     stage: Stage
     """Which of them run now."""
     clock: StepClock
-    """Told of steps and epochs."""
+    """Gets the edges of steps and epochs."""
     tap: ProfilerTap
-    """Told of regions."""
+    """Gets the regions."""
     _: KW_ONLY
     on_run: Callable[[], None]
-    """Told before a loop of the stage runs, before its workers are started; also before the sanity check."""
+    """Called before a loop of the stage runs, before its workers are started; also before the sanity check."""
     on_start: Callable[[], None]
-    """Told when the first step of a stage other than ``fit`` is about to begin; there is no hook for that."""
+    """Called when the first step of a stage other than ``fit`` is about to begin; there is no hook for that."""
     on_validation: Callable[[], None]
-    """Told when validation is about to begin beside a training step; not of the sanity check."""
+    """Called when validation is about to begin beside a training step; not for the sanity check."""
     on_epoch_end: Callable[[], None]
-    """Told when the last step of an epoch is over."""
+    """Called when the last step of an epoch is over."""
     on_exception: Callable[[BaseException], None]
-    """Told of the exception by which the stage was ended, once Lightning has torn the trainer down: a learning rate
-    search puts callbacks of its own in the trainer's, and ours hears of no exception then."""
+    """Called with the exception by which the stage was ended, once Lightning has torn the trainer down: a learning rate
+    search replaces the trainer's callbacks by its own, and ours gets no exception then."""
     on_failure: Callable[[Exception], None]
-    """Told when one of the edges itself fails; the loops have been given back then."""
+    """Called when one of the edges itself fails; the loops have been given back then."""
 
     def __post_init__(self) -> None:
         self._undo: list[Undo] = []
@@ -130,7 +130,7 @@ class LoopEdges:
 
         Returns:
             What this version of Lightning does not have, and what is lost by that. Where it is what steps cannot be
-            measured without, ``on_failure`` was told.
+            measured without, ``on_failure`` was called.
         """
         missing = []
         self._attached = True
@@ -194,7 +194,7 @@ class LoopEdges:
             PatchPoint(
                 f"{loop}.val_loop.run",
                 self._wrap_inner_evaluation,
-                "validation cannot be told apart from training steps",
+                "validation cannot be separated from training steps",
                 required=True,
             ),
             self._iterator_point(f"{loop}.val_loop"),
@@ -251,7 +251,7 @@ class LoopEdges:
         def observed_teardown() -> None:
             error = None
             try:
-                # Also where `fit` is called inside an `except` of the user's: there the status tells the two apart.
+                # Also where `fit` is called inside an `except` of the user's: there the status says which it is.
                 error = sys.exc_info()[1] if getattr(trainer, "interrupted", False) else None
             except Exception as failure:
                 self._failed(failure)

@@ -24,7 +24,7 @@ MAX_RECENT_STEPS = 256
 """The line is about the steps of the last ten seconds, at most so many."""
 QUIET_NS = 2_000_000_000
 QUIET_PERIODS = 3
-"""A step that has taken so long, and so many periods, is told of while it goes on."""
+"""A step that has taken so long, and so many periods, is reported while it goes on."""
 
 
 class Line(Protocol):

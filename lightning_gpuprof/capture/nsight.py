@@ -76,7 +76,7 @@ class CudaProfilerTracer:
         self._recording = True
 
     def next_step(self, batch: int) -> None:
-        """Steps are told apart by their NVTX ranges."""
+        """Steps are separated by their NVTX ranges."""
 
     def stop(self, keep: bool) -> Future[Path] | None:
         """Have the tool stop; it keeps what it has, and there is no file of ours. Hence None.

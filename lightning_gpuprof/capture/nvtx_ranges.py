@@ -115,19 +115,19 @@ class NvtxRanges:
     wrap_actions: Callable[[Region, Callable[[str, Context], Context]], object]
     """Puts a wrapper around the contexts of a region's actions that are known by now."""
     on_failure: Callable[[Exception], None]
-    """Told once when the backend fails; no ranges are made from then on."""
+    """Called once when the backend fails; no ranges are made from then on."""
 
     def __post_init__(self) -> None:
         self._off = False
         self._in_step = False
         self._steps = 0
 
-    def wrap(self, action: str, region: Region, context: Context) -> Context:
+    def wrap(self, region: Region, action: str, context: Context) -> Context:
         """The context to use for an action of a region: a range around it, or the same if the action gets none.
 
         Args:
-            action: As Lightning names it.
             region: Loop in which it is.
+            action: As Lightning names it.
             context: The context that times it.
         """
         if self._off or isinstance(context, NvtxRange):
@@ -141,7 +141,7 @@ class NvtxRanges:
         # Actions become known as they happen; looking for new ones in each step would cost more than the ranges.
         if self._steps & (self._steps - 1) == 0:
             for region in get_args(Region):
-                self.wrap_actions(region, functools.partial(self._wrap_in, region))
+                self.wrap_actions(region, functools.partial(self.wrap, region))
         self._steps += 1
         self.push(f"step {batch}")
         self._in_step = True
@@ -151,9 +151,6 @@ class NvtxRanges:
         if self._in_step:
             self._in_step = False
             self.pop()
-
-    def _wrap_in(self, region: Region, action: str, context: Context) -> Context:
-        return self.wrap(action, region, context)
 
     def push(self, name: str) -> None:
         """Begin a range."""

@@ -62,7 +62,7 @@ def target_folder(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
     if dirpath is not None:
         given = expand(dirpath)
         return given.with_name(given.name + suffix)
-    # Lightning has just told its own profiler the log folder; asking `trainer.log_dir` is a collective.
+    # Lightning has just given its own profiler the log folder; asking `trainer.log_dir` is a collective.
     known = getattr(trainer.profiler, "dirpath", None)
     if known is None:
         known = trainer.log_dir if trainer.world_size == 1 else trainer.default_root_dir
@@ -79,14 +79,14 @@ def is_local_path(folder: str) -> bool:
 
 
 def _is_for_checkpoints(folder: Path, trainer: Any) -> bool:
-    """Whether a callback was told to save into this very folder, and there is room beside it.
+    """Whether a callback is to save into this very folder, and there is room beside it.
 
     There is none outside of the folder in which the program works, of a disk that was mounted for the run, and where
     nothing can be written.
     """
     folder = folder.absolute()
-    told = [getattr(callback, "dirpath", None) for callback in getattr(trainer, "checkpoint_callbacks", ())]
-    if not any(path and Path(path).absolute() == folder for path in told):
+    folders = [getattr(callback, "dirpath", None) for callback in getattr(trainer, "checkpoint_callbacks", ())]
+    if not any(path and Path(path).absolute() == folder for path in folders):
         return False
     around = next((parent for parent in folder.parents if parent.exists()), None)
     if around is None or Path.cwd().is_relative_to(folder) or folder.is_mount():

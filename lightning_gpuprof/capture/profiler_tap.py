@@ -14,8 +14,8 @@ from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context, StepCloc
 from lightning_gpuprof.model.phases import Phase, Region
 
 MAX_ANNOTATED = 400
-"""Regions told apart, by name, place and mode. A row of the journal has a place for each: names that are made up as the
-run goes, or a recursion, must not fill the memory."""
+"""Regions with a slot, by name, place and mode. A row of the journal has a place for each: names that are made up as
+the run goes, or a recursion, must not fill the memory."""
 OTHER_REGIONS = "other regions"
 
 
@@ -92,7 +92,7 @@ class _ExceptionHookEnd:
         self._error: BaseException | None = None
 
     def __enter__(self) -> object:
-        self._error = sys.exc_info()[1]  # what they are told of
+        self._error = sys.exc_info()[1]  # what it is called for
         return self._context.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
@@ -117,9 +117,9 @@ class ProfilerTap:
         overridden: Per-batch hooks in which something happens.
         does_nothing: Whether a callback, given by its state key, leaves a hook as Lightning's empty base class has it;
             such hooks are not timed.
-        on_failure: Told when an action's context could not be made; the action is not timed then.
-        on_end: Told when Lightning has the profiler describe itself, the last thing that a stage does; also when
-            somebody's ``on_exception`` fails, which is the last thing then, with the exception that it was told of.
+        on_failure: Called when an action's context could not be made; the action is not timed then.
+        on_end: Called when Lightning has the profiler describe itself, the last thing that a stage does; also when
+            somebody's ``on_exception`` fails, which is the last thing then, with the exception that it was called for.
     """
 
     def __init__(

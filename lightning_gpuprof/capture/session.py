@@ -51,11 +51,11 @@ class Session:
         launch: What the ranks of the job have in common, see ``launch.py``.
         version: Version of this package, for the journal's header.
         on_end: Called when Lightning has done everything else, with the exception that ended the stage, if one did; the
-            caller finishes then. Of an exception the caller may have heard before.
+            caller finishes then. The caller may know an exception from before.
         events: Gives timed events of the trainer's device, or None where there are none.
         ranges: Makes NVTX ranges.
         allocator: Gives the allocator of the trainer's device, or None where there is none that can be read.
-        line: Where to tell of the steps while they go on; None for nowhere.
+        line: Where to report the steps while they go on; None for nowhere.
 
     Raises:
         OSError: Neither the wanted nor a temporary folder can be written.
@@ -217,7 +217,7 @@ class Session:
             notice=partial(self._journal.note, "loops"),
         )
 
-    # What the callback asks and tells -------------------------------------------------------------------------------
+    # What the callback calls ----------------------------------------------------------------------------------------
 
     @property
     def folder(self) -> Path:
@@ -226,7 +226,7 @@ class Session:
 
     @property
     def notices(self) -> list[Notice]:
-        """What the report is to tell of."""
+        """What the report is to say."""
         return self._journal.notices
 
     def belongs_to(self, trainer: object) -> bool:
@@ -241,7 +241,7 @@ class Session:
 
     @property
     def notified_on_end(self) -> bool:
-        """Whether Lightning will tell the tap that the stage is over; not if somebody put another in its place."""
+        """Whether Lightning will call the tap when the stage is over; not if somebody put another in its place."""
         return self._open and self._attachments.tap_in_place
 
     def steps_start(self, module: pl.LightningModule) -> None:
@@ -272,14 +272,14 @@ class Session:
         return self.stage == "fit" and trainer.world_size > 1 and trainer.strategy.root_device.type == "cpu"
 
     def backward_begins(self, loss: torch.Tensor) -> None:
-        """Tell the rank's own part of this backward from its wait; nothing of the loss is kept."""
+        """Separate the rank's own part of this backward from its wait; nothing of the loss is kept."""
         self._gradient_wait.begins(loss)
 
     def steps_end(self) -> None:
         """The last step is over; what follows is teardown. Safe to call twice."""
         self._steps.end()
 
-    # What the loops tell --------------------------------------------------------------------------------------------
+    # What the loops call --------------------------------------------------------------------------------------------
 
     def _begin_evaluation(self, module: pl.LightningModule) -> None:
         with self.fence.around("start of the steps"):

@@ -66,7 +66,7 @@ class SlowSteps:
         self._with_disturbed: deque[tuple[int, bool]] = deque(maxlen=HISTORY + MAX_RECENT_STEPS)
         """Of these and of those beside an analysis, and which is which."""
         self.had_band = False
-        """Whether there ever were enough steps to tell a slow one."""
+        """Whether there ever were enough steps to recognise a slow one."""
         self._quiet_until_batch = 0
         self._quiet_until_ns = 0
 
@@ -74,7 +74,7 @@ class SlowSteps:
         """Take the steps that ended since the last call, in order, and say whether a slowdown is going on now.
 
         Returns:
-            The slowdown, or None; the same one is told once.
+            The slowdown, or None; the same one is reported once.
         """
         last_ordinary: ClosedStep | None = None
         last_of_both: ClosedStep | None = None

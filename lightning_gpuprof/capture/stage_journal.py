@@ -89,7 +89,7 @@ class StageJournal:
         on_steps: Callable[[Sequence[ClosedStep]], None],
     ) -> None:
         self.notices: list[Notice] = []
-        """What the report is to tell of."""
+        """What the report is to say."""
         self.fence = Fence(self.note)
         self._clock = clock
         self.folder, file, self._problem = output_folder.create(wanted, header.rank, key)
@@ -115,7 +115,7 @@ class StageJournal:
         self._writer.post(record)
 
     def note(self, part: str, message: str) -> None:
-        """Write down what the report is to tell of a part.
+        """Write down what the report is to say about a part.
 
         Args:
             part: Name of the part.
@@ -126,7 +126,7 @@ class StageJournal:
         self.post(notice)
 
     def switched_off(self, part: str, error: Exception) -> None:
-        """Tell that a part does nothing any more because of an error; one that has to end the run is raised again.
+        """Report that a part does nothing any more because of an error; one that has to end the run is raised again.
 
         Args:
             part: Name of the part.

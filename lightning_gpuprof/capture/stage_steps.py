@@ -11,6 +11,8 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from lightning_gpuprof.capture import conditions
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
 from lightning_gpuprof.capture.compilation import CompileSampler, Counters
@@ -234,9 +236,10 @@ class StageSteps:
 
 
 def _cuda_uuids(trainer: Any) -> list[str] | None:
-    """None where torch cannot tell: NVML goes by ``CUDA_VISIBLE_DEVICES`` then."""
+    """Of this process's CUDA device; None where torch does not know: NVML goes by ``CUDA_VISIBLE_DEVICES`` then."""
     try:
-        return conditions.cuda_uuids(trainer)
+        device = trainer.strategy.root_device
+        return [str(torch.cuda.get_device_properties(device).uuid)] if device.type == "cuda" else []
     except (AttributeError, RuntimeError, AssertionError) as error:
         if must_propagate(error):
             raise

@@ -15,8 +15,8 @@ def step_blocks(steps: Sequence[ClosedStep], on_problem: Callable[[ClosedStep, V
 
     Args:
         steps: At least one.
-        on_problem: Told of a step that cannot be written: its slots do not sum to its step time, or a time is negative
-            or longer than two years. The others are packed without it.
+        on_problem: Called with a step that cannot be written: its slots do not sum to its step time, or a time is
+            negative or longer than two years. The others are packed without it.
     """
     try:
         return [_step_block(steps)]

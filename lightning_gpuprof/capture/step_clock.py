@@ -429,7 +429,7 @@ class StepClock:
             on_cpu_mode = function
 
         def set_failure_listener(function: Callable[[Exception], None]) -> None:
-            """Told when an edge fails, which is not raised then."""
+            """Called when an edge fails, which is not raised then."""
             nonlocal on_failure
             on_failure = function
 

@@ -238,8 +238,8 @@ class WindowRecording:
         if self._tool is None:
             self._foreign.watch()
         else:
-            told = f"{self._tool} records them: their traces are in its report, not here"
-            self._post(Notice(part=PART, message=told))
+            message = f"{self._tool} records them: their traces are in its report, not here"
+            self._post(Notice(part=PART, message=message))
         shared = self._shared = self._shared_plan(config)
         follows = shared is not None and not shared.leads
         if follows:
@@ -342,7 +342,7 @@ class WindowRecording:
             self._wake = NEVER
 
     def _drop_if_failed(self) -> None:
-        """After something was told about windows there are none any more."""
+        """After a failure was reported there are no windows any more."""
         if not self._fence.failed(PART):
             return
         controller, self._controller = self._controller, None

@@ -87,13 +87,13 @@ class WindowController:
     on_window: Callable[[WindowRecord, Path | None], None]
     """Takes the record of each finished window, and of each that was wanted and not opened."""
     on_profiled: Callable[[bool], None]
-    """Told when steps begin and end to be traced."""
+    """Called when steps begin and end to be traced."""
     on_written: Callable[[], None]
-    """Told, on any thread, when a trace that was being written is there: :meth:`collect_finished_trace` is due."""
+    """Called, on any thread, when a trace that was being written is there: :meth:`collect_finished_trace` is due."""
     now: Callable[[], int]
     """Monotonic clock in ns."""
     on_steady: Callable[[], None] | None = None
-    """Told that the run is steady, in place of a window there: whoever is told asks for one."""
+    """Called when the run is steady, in place of a window there: it is to ask for one."""
 
     def __post_init__(
         self, planned: Sequence[PlannedWindow] | None, every_n_steps: int | None, max_windows: int
@@ -232,7 +232,7 @@ class WindowController:
                 self.on_profiled(False)
 
     def end(self, reason: str, global_step: int) -> None:
-        """Training is over: an open window is closed and kept, one in warm-up dropped, the unreached are told.
+        """Training is over: an open window is closed and kept, one in warm-up dropped, the unreached are reported.
 
         Args:
             reason: Why training is over.

@@ -51,7 +51,7 @@ def shown_arguments(words: Sequence[str]) -> str:
 
 
 def arguments_hash(words: Sequence[str]) -> str:
-    """Tells whether two programs have the same words, hidden ones as well.
+    """Whether two programs have the same words, hidden ones as well.
 
     Only 16 bits: of a list of likely passwords each 65,536th fits, so nobody knows by it which one was there.
 

@@ -284,6 +284,12 @@ class HostUse(msgspec.Struct, kw_only=True, frozen=True):
     later_epochs: Reading | None = None
 
     @property
+    def others_cpus(self) -> float | None:
+        """CPUs of this run that other processes used, on average; None: not known."""
+        others = self.machine.cpu_others_cpus if self.machine is not None else None
+        return others.mean if others is not None and possible(others.mean) else None
+
+    @property
     def memory_left_bytes(self) -> float | None:
         """What is left of the machine's memory or of the control group's limit, whichever is less; None: not known."""
         left = [self.machine.memory_available_min_bytes] if self.machine is not None else []

@@ -123,7 +123,7 @@ class CallbackShare:
 
     @property
     def class_name(self) -> str:
-        """Its class, and what tells it from another of its class; the state key may go on in braces."""
+        """Its class, and what separates it from another of its class; the state key may go on in braces."""
         return self.name.split("{", 1)[0]
 
 
@@ -327,7 +327,7 @@ class Metrics:
     blocked: tuple[Blocked, ...] | None
     """None: main-thread CPU time was not measured."""
     outliers: Outliers | None
-    """None: too few steps to tell (50)."""
+    """None: too few steps to judge (50)."""
     devices: tuple[Device, ...]
     host: HostUse
     memory: Memory

@@ -1,12 +1,15 @@
 """What was not measured: as a value that is kept, and as what is raised where a rule needs it."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.numbers import possible
 
 _Measured = TypeVar("_Measured")
+_Arguments = ParamSpec("_Arguments")
 
 
 class MissingSignal(GpuProfError):  # noqa: N818 - a state of the data, not a mistake
@@ -40,6 +43,19 @@ def measured(value: _Measured | Unmeasured) -> _Measured:
     if isinstance(value, Unmeasured):
         raise MissingSignal(value.why)
     return value
+
+
+def or_unmeasured(compute: Callable[_Arguments, _Measured]) -> Callable[_Arguments, _Measured | Unmeasured]:
+    """The function with :class:`Unmeasured` as its result where it raises :class:`MissingSignal`."""
+
+    @functools.wraps(compute)
+    def computed(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Measured | Unmeasured:
+        try:
+            return compute(*args, **kwargs)
+        except MissingSignal as missing:
+            return Unmeasured(why=missing.why)
+
+    return computed
 
 
 def require_possible(what: str, *values: float) -> None:

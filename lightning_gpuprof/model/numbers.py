@@ -81,7 +81,7 @@ def fixed(value: float | None) -> str:
 
 
 def interval(ends: tuple[float, float] | None) -> str:
-    """Both ends of an interval, with as many digits as tell them apart: ``12.0 to 12.3``; empty for None."""
+    """Both ends of an interval, with as many digits as they differ in: ``12.0 to 12.3``; empty for None."""
     if ends is None or not all(math.isfinite(end) for end in ends):
         return ""
     low, high = ends

@@ -1,5 +1,6 @@
-"""A tracer for tests that only writes down what it is told, and training steps with a window controller around it."""
+"""A tracer for tests that only writes down its calls, and training steps with a window controller around it."""
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -12,7 +13,7 @@ MAX_NS = 30_000_000_000
 
 
 class NotingTracer:
-    """Notes calls; can be told to fail."""
+    """Notes calls, and fails where that is asked for."""
 
     file = Path(__file__)
     writes_later = False
@@ -63,7 +64,7 @@ class Run:
         self.traced_batches: list[int] = []
         self.now = 0
         self.looked = 0
-        self.told_written = 0
+        self.noticed_written = 0
         self.controller = WindowController(
             planned,
             active=3,
@@ -84,7 +85,11 @@ class Run:
         self.profiled = on
 
     def _note_written(self) -> None:
-        self.told_written += 1
+        self.noticed_written += 1
+
+    def pass_boundaries(self, steps: Iterable[int]) -> None:
+        for step in steps:
+            self.controller.at_boundary(step, step, step * MS)
 
     def train(
         self,

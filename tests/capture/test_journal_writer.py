@@ -1,7 +1,6 @@
 """The journal's writer: off the main thread, complete, and harmless when the disk hangs or is full."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import pytest
 from sample_journals import Ticking, run_steps, write_journal, writer_to
 
 from lightning_gpuprof.analyze.journal import read_journal
-from lightning_gpuprof.capture import output_folder
 from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.journal import Notice, Sample
@@ -137,7 +135,7 @@ def test_who_fails_at_looking_at_steps_harms_only_himself(path: Path) -> None:
     assert ["planted" in notice.message for notice in journal.notices] == [True]
 
 
-def test_a_full_disk_keeps_what_is_there_is_told_once_and_memory_stays_bounded(path: Path) -> None:
+def test_a_full_disk_keeps_what_is_there_is_reported_once_and_memory_stays_bounded(path: Path) -> None:
     clock = StepClock(now=Ticking(), start_ns=0)
     failures: list[OSError] = []
     shown: list[int] = []
@@ -180,7 +178,7 @@ def test_a_disk_that_hangs_for_long_costs_only_the_oldest_steps(path: Path, hang
     assert [f"{writer.dropped_steps} steps" in notice.message for notice in journal.notices] == [True]
 
 
-def test_a_disk_that_hangs_at_the_end_is_told_and_left_alone(path: Path, hanging: Disk) -> None:
+def test_a_disk_that_hangs_at_the_end_is_reported_and_left_alone(path: Path, hanging: Disk) -> None:
     clock = StepClock(now=Ticking(), start_ns=0)
     failures: list[OSError] = []
     hanging.answers.clear()
@@ -238,7 +236,7 @@ def test_a_record_that_cannot_be_written_costs_only_itself(path: Path) -> None:
     assert "could not be written" in journal.notices[0].message
 
 
-def test_steps_that_cannot_be_are_told_and_cost_only_themselves(path: Path) -> None:
+def test_steps_that_cannot_be_are_reported_and_cost_only_themselves(path: Path) -> None:
     clock = StepClock(now=Ticking(), start_ns=0)
     writer = writer_to(Disk(path), clock)
     run_steps(clock, 30)
@@ -294,46 +292,3 @@ def test_a_killed_process_loses_no_more_than_the_time_between_two_writes(path: P
     lost_s = (last_ns - journal.end_ns) / 1e9
     assert -0.1 < lost_s < flush_s + 1.0  # the second is for a machine that is busy with other things
     assert len(journal.steps) > 100
-
-
-def launched(rank: int, wanted: Path, key: str) -> str:
-    """Name of the folder that a rank of a run gets."""
-    folder, file, problem = output_folder.create(wanted, rank, key)
-    file.write(b"x")
-    file.close()
-    assert problem == ""
-    return folder.name
-
-
-def test_an_earlier_run_is_never_touched(tmp_path: Path) -> None:
-    wanted = tmp_path / "gpuprof"
-    folders = [launched(0, wanted, output_folder.run_key("", 1)) for _ in range(3)]
-    assert folders == ["gpuprof", "gpuprof-2", "gpuprof-3"]
-    assert (wanted / "rank0.jsonl").read_bytes() == b"x"
-
-
-def test_ranks_of_a_run_share_a_folder_whatever_was_there_before(tmp_path: Path) -> None:
-    wanted = tmp_path / "gpuprof"
-    assert launched(0, wanted, "alone") == "gpuprof"
-    assert [launched(rank, wanted, "both") for rank in (1, 0)] == ["gpuprof-2", "gpuprof-2"]
-    assert [launched(rank, wanted, "next stage") for rank in (0, 1)] == ["gpuprof-3", "gpuprof-3"]
-
-
-def test_each_stage_of_a_run_has_a_key_of_its_own() -> None:
-    assert output_folder.run_key("a job", 2) != output_folder.run_key("a job", 2)
-    assert output_folder.run_key("", 1) != output_folder.run_key("", 1)
-
-
-def test_a_folder_that_cannot_be_written_is_replaced_by_a_temporary_one(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    folder, file, problem = output_folder.create(tmp_path / "file" / "gpuprof", 0, "key")
-    file.close()
-    assert "cannot be written" in problem
-    assert str(folder) in problem
-    shutil.rmtree(folder)
-
-
-def test_variables_and_home_in_a_path_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCRATCH_FOR_TEST", "/scratch")
-    assert output_folder.expand("$SCRATCH_FOR_TEST/run") == Path("/scratch/run")
-    assert "~" not in str(output_folder.expand("~/run"))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lightning_gpuprof.capture.memory.replay import BEFORE, MAX_PLACES, OTHERS, Frames, free_pieces, replay
+from lightning_gpuprof.capture.memory.replay import BEFORE, MAX_PLACES, OTHERS, Frames, Replayed, free_pieces, replay
 from lightning_gpuprof.model.memory import NO_PYTHON
 
 
@@ -41,7 +41,6 @@ def test_the_peak_and_what_held_it() -> None:
         event("alloc", 4, 60, "backward"),
     ]
     found = replay(snapshot(events, {2: 50, 3: 20, 4: 60, 5: 1000}), 0, place_of)
-    assert found is not None
     assert found.peak_bytes == 1000 + 30 + 150
     assert {row.place: (row.held_bytes, row.count) for row in found.at_peak} == {BEFORE: (1030, 2), "forward": (150, 2)}
     assert {row.place: row.held_bytes for row in found.at_end} == {
@@ -56,14 +55,12 @@ def test_the_peak_and_what_held_it() -> None:
 def test_an_address_that_is_used_again_counts_once() -> None:
     events = [event("alloc", 1, 10, "a"), event("free_requested", 1, 10), event("alloc", 1, 70, "b")]
     found = replay(snapshot(events, {1: 70}), 0, place_of)
-    assert found is not None
     assert (found.peak_bytes, found.at_peak[0].place, found.before_bytes) == (70, "b", 0)
 
 
 def test_after_an_out_of_memory_nothing_counts() -> None:
     events = [event("alloc", 1, 10, "a"), event("oom", None, 999), event("alloc", 2, 500, "afterwards")]
     found = replay(snapshot(events, {1: 10, 2: 500}), 0, place_of)
-    assert found is not None
     assert found.peak_bytes == 10
 
 
@@ -75,21 +72,19 @@ def test_each_phase_has_its_peak_also_one_in_which_nothing_is_allocated() -> Non
     ]
     marks = [(0, "step"), (20_000, "forward"), (30_000, "backward"), (40_000, "optimizer"), (50_000, "step")]
     found = replay(snapshot(events, {2: 40}), 0, place_of, marks)
-    assert found is not None
     assert found.peaks_by_phase == {"forward": 100, "backward": 140, "optimizer": 40, "step": 40}
 
 
 def test_of_many_places_the_rest_stands_together() -> None:
     events = [event("alloc", n, 1000 - n, f"line{n}") for n in range(1, MAX_PLACES + 11)]
     found = replay(snapshot(events, {}), 0, place_of)
-    assert found is not None
     assert len(found.at_peak) == MAX_PLACES + 1
     assert (found.at_peak[-1].place, found.at_peak[-1].count) == (OTHERS, 10)
 
 
 @pytest.mark.parametrize("broken", [{}, {"device_traces": []}, {"segments": [], "device_traces": [[]]}])
 def test_without_events_there_is_nothing(broken: dict[str, Any]) -> None:
-    assert replay(broken, 0, place_of) is None
+    assert replay(broken, 0, place_of) == Replayed()
 
 
 def test_free_pieces_of_a_device() -> None:

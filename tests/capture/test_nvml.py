@@ -37,6 +37,10 @@ ANSWERS: dict[Query, Answer] = {
 POWER = ANSWERS["power"][0]
 
 
+def always_answers(gpu: int, query: Query, nth: int) -> NvmlError | None:
+    return None
+
+
 class ScriptedBackend:
     """Answers the same each time, unless the script has an error for the GPU, the query and the sample."""
 
@@ -69,6 +73,10 @@ def opened(backend: ScriptedBackend) -> NvmlSampler:
     return sampler
 
 
+def sampled(sampler: NvmlSampler, times: int) -> list[Reading]:
+    return [reading for t_ns in range(times) for reading in sampler.sample(t_ns)]
+
+
 def samples(readings: Sequence[Reading]) -> list[Sample]:
     return [each for each in readings if isinstance(each, Sample)]
 
@@ -79,7 +87,7 @@ def notices(readings: Sequence[Reading]) -> list[str]:
 
 
 def test_each_gpu_has_one_sample_with_all_values_and_the_given_time() -> None:
-    sampler = opened(ScriptedBackend(2, lambda gpu, query, nth: None))
+    sampler = opened(ScriptedBackend(2, always_answers))
     readings = sampler.sample(7)
     assert [sample.subject for sample in samples(readings)] == ["gpu0", "gpu1"]
     for sample in samples(readings):
@@ -91,7 +99,7 @@ def test_each_gpu_has_one_sample_with_all_values_and_the_given_time() -> None:
 
 
 def test_the_first_reading_says_which_gpus_they_are_and_says_it_once() -> None:
-    sampler = opened(ScriptedBackend(2, lambda gpu, query, nth: None))
+    sampler = opened(ScriptedBackend(2, always_answers))
     first, second = sampler.sample(1), sampler.sample(2)
     assert first[0] == Conditions(
         values={
@@ -107,10 +115,10 @@ def test_the_first_reading_says_which_gpus_they_are_and_says_it_once() -> None:
 
 
 def test_slow_queries_come_in_every_tenth_sample_and_error_counters_once_a_minute_and_at_the_end() -> None:
-    backend = ScriptedBackend(1, lambda gpu, query, nth: None)
+    backend = ScriptedBackend(1, always_answers)
     sampler = NvmlSampler(None, BY_BUS, interval_s=1.0, connect=lambda: backend, now=lambda: 99)
     sampler.open()
-    readings = [sample for t_ns in range(61) for sample in samples(sampler.sample(t_ns))]
+    readings = samples(sampled(sampler, 61))
     with_slow = [sample.t_ns for sample in readings if "performance_state" in sample.values]
     assert with_slow == [0, *range(1, 61, SLOW_EVERY)]
     assert [sample.t_ns for sample in readings if "ecc_corrected_count" in sample.values] == [0, 60]
@@ -126,12 +134,11 @@ def test_reports_know_the_error_counters_by_the_same_names() -> None:
 
 
 def test_the_counters_make_the_blocking_look_at_pcie_needless() -> None:
-    backend = ScriptedBackend(1, lambda gpu, query, nth: None)
+    backend = ScriptedBackend(1, always_answers)
     sampler = opened(backend)
-    for t_ns in range(30):
-        sampler.sample(t_ns)
+    sampled(sampler, 30)
     assert (0, "pcie_throughput") not in backend.asked
-    without = ScriptedBackend(1, lambda gpu, query, nth: None)
+    without = ScriptedBackend(1, always_answers)
     sampler = NvmlSampler(None, BY_BUS, gpm=False, connect=lambda: without)
     sampler.open()
     values = samples(sampler.sample(0))[0].values
@@ -145,8 +152,7 @@ def test_what_is_unsupported_is_none_once_listed_in_one_notice_and_not_asked_aga
     backend = ScriptedBackend(
         2, lambda gpu, query, nth: UnsupportedError("Not Supported") if gpu == 1 and query in unsupported else None
     )
-    sampler = opened(backend)
-    readings = [reading for t_ns in range(4) for reading in sampler.sample(t_ns)]
+    readings = sampled(opened(backend), 4)
     missing = {name for query in unsupported for name in VALUES[query]}  # type: ignore[index]
     first, *later = [sample for sample in samples(readings) if sample.subject == "gpu1"]
     assert {name for name, value in first.values.items() if value is None} == missing
@@ -161,19 +167,17 @@ def test_a_passing_error_is_none_for_that_sample_noticed_once_and_asked_again() 
     backend = ScriptedBackend(
         1, lambda gpu, query, nth: NvmlError("Timeout") if query == "power" and nth in (2, 3) else None
     )
-    sampler = opened(backend)
-    readings = [reading for t_ns in range(5) for reading in sampler.sample(t_ns)]
+    readings = sampled(opened(backend), 5)
     assert [sample.values["power_w"] for sample in samples(readings)] == [POWER, None, None, POWER, POWER]
     assert notices(readings) == ["gpu0 did not give power (Timeout); it is asked again"]
 
 
-def test_processes_of_a_container_that_cannot_be_told_apart_are_noticed_once() -> None:
+def test_processes_of_a_container_that_cannot_be_separated_are_noticed_once() -> None:
     class InContainer(ScriptedBackend):
         def read(self, device: NvmlDevice, query: Query) -> Answer:
             return (2.0, 0.0, None, None, None) if query == "processes" else super().read(device, query)
 
-    sampler = opened(InContainer(1, lambda gpu, query, nth: None))
-    readings = [reading for t_ns in range(25) for reading in sampler.sample(t_ns)]
+    readings = sampled(opened(InContainer(1, always_answers)), 25)
     (message,) = notices(readings)
     assert message.startswith("gpu0: the driver lists processes by the machine's process ids")
 
@@ -182,7 +186,7 @@ def test_a_lost_gpu_is_left_out_and_the_other_goes_on() -> None:
     sampler = opened(
         ScriptedBackend(2, lambda gpu, query, nth: GpuLostError("GPU is lost") if gpu == 0 and nth == 2 else None)
     )
-    readings = [reading for t_ns in range(4) for reading in sampler.sample(t_ns)]
+    readings = sampled(sampler, 4)
     assert [sample.subject for sample in samples(readings)] == ["gpu0", "gpu1", "gpu1", "gpu1", "gpu1"]
     assert notices(readings) == ["gpu0 stopped responding: GPU is lost; not measured from here on"]
 
@@ -196,7 +200,7 @@ def test_a_gpu_that_answers_nothing_for_three_samples_counts_as_lost_with_one_no
             ),
         )
     )
-    readings = [reading for t_ns in range(6) for reading in sampler.sample(t_ns)]
+    readings = sampled(sampler, 6)
     assert [sample.subject for sample in samples(readings)].count("gpu0") == 6
     of_lost = [sample for sample in samples(readings) if sample.subject == "gpu1"]
     assert [any(sample.values.values()) for sample in of_lost] == [True, False, False]
@@ -208,7 +212,7 @@ def test_a_gpu_that_misses_one_sample_is_kept() -> None:
     sampler = opened(
         ScriptedBackend(1, lambda gpu, query, nth: NvmlError("Timeout") if nth == first.get(query, 2) else None)
     )
-    readings = [reading for t_ns in range(6) for reading in sampler.sample(t_ns)]
+    readings = sampled(sampler, 6)
     assert [sample.values["power_w"] for sample in samples(readings)] == [POWER, None, POWER, POWER, POWER, POWER]
     assert notices(readings) == []
 
@@ -244,9 +248,7 @@ def test_without_nvml_one_sentence_says_what_is_missing() -> None:
 
 
 def test_a_process_that_sees_no_gpu_samples_none() -> None:
-    sampler = NvmlSampler(
-        None, {"CUDA_VISIBLE_DEVICES": ""}, connect=lambda: ScriptedBackend(2, lambda gpu, query, nth: None)
-    )
+    sampler = NvmlSampler(None, {"CUDA_VISIBLE_DEVICES": ""}, connect=lambda: ScriptedBackend(2, always_answers))
     with pytest.raises(SourceUnavailableError, match="no GPU is visible to this process"):
         sampler.open()
 
@@ -318,7 +320,7 @@ def test_values_arrive_in_our_units_through_the_real_binding(tmp_path: Path) -> 
 
 
 @needs_compiler
-def test_facts_are_told_once_and_what_a_gpu_does_not_have_is_left_out(tmp_path: Path) -> None:
+def test_facts_are_given_once_and_what_a_gpu_does_not_have_is_left_out(tmp_path: Path) -> None:
     old = FakeGpu(uuid="GPU-2", gpm=False, fails={"nvlink": 3, "ecc": 3, "refresh": 3, "power_limit": 3})
     readings = builder.run_sampler(builder.build(Scenario(gpus=(TWO[0], old)), tmp_path), samples=2)
     facts = [reading.values for reading in readings if isinstance(reading, Conditions)]
@@ -507,36 +509,42 @@ def test_a_hanging_call_reaches_neither_the_main_thread_nor_the_end_of_the_proce
 PARENTS = {30: 20, 20: 10, 10: 1, 77: 1}
 
 
-def family(*, sees_all: bool = True) -> Family:
-    return Family(pid=10, sees_all=sees_all, parent_of=lambda pid: PARENTS.get(pid, 0))
-
-
 def process(pid: int, memory: float | None = 5.0) -> GpuProcess:
     return GpuProcess(pid=pid, memory_bytes=memory)
 
 
-def test_children_and_their_children_are_ours() -> None:
-    assert summary([process(10), process(30, 2.0), process(77, 3.0)], [], family()) == (3.0, 0.0, 1.0, 7.0, 3.0)
-
-
-def test_a_process_with_both_contexts_is_counted_once_among_the_others() -> None:
-    assert summary([process(77)], [process(77)], family()) == (1.0, 1.0, 1.0, None, 5.0)
-
-
-def test_in_a_container_that_hides_our_id_nothing_is_said_of_others() -> None:
-    assert summary([process(5000)], None, family(sees_all=False)) == (1.0, None, None, None, None)
-
-
-def test_in_a_container_where_the_driver_knows_our_id_the_others_are_known() -> None:
-    assert summary([process(10), process(5000)], [], family(sees_all=False)) == (2.0, 0.0, 1.0, 5.0, 5.0)
-
-
-def test_an_empty_list_has_no_others_anywhere() -> None:
-    assert summary([], [], family(sees_all=False)) == (0.0, 0.0, 0.0, None, 0.0)
-
-
-def test_memory_that_the_driver_does_not_tell_is_none_and_not_zero() -> None:
-    assert summary([process(10, None), process(77, None), process(78)], [], family()) == (3.0, 0.0, 2.0, None, None)
+@pytest.mark.parametrize(
+    ("compute", "graphics", "sees_all", "expected"),
+    [
+        pytest.param(
+            [process(10), process(30, 2.0), process(77, 3.0)],
+            [],
+            True,
+            (3.0, 0.0, 1.0, 7.0, 3.0),
+            id="children and their children are ours",
+        ),
+        pytest.param(
+            [process(77)], [process(77)], True, (1.0, 1.0, 1.0, None, 5.0), id="one with both contexts counts once"
+        ),
+        pytest.param([process(5000)], None, False, (1.0, None, None, None, None), id="a container that hides our id"),
+        pytest.param(
+            [process(10), process(5000)], [], False, (2.0, 0.0, 1.0, 5.0, 5.0), id="a container that shows our id"
+        ),
+        pytest.param([], [], False, (0.0, 0.0, 0.0, None, 0.0), id="an empty list has no others anywhere"),
+        pytest.param(
+            [process(10, None), process(77, None), process(78)],
+            [],
+            True,
+            (3.0, 0.0, 2.0, None, None),
+            id="unknown memory is none and not zero",
+        ),
+    ],
+)
+def test_whose_processes_are_on_a_gpu(
+    compute: list[GpuProcess], graphics: list[GpuProcess] | None, sees_all: bool, expected: tuple[float | None, ...]
+) -> None:
+    family = Family(pid=10, sees_all=sees_all, parent_of=lambda pid: PARENTS.get(pid, 0))
+    assert summary(compute, graphics, family) == expected
 
 
 def test_a_family_is_read_from_the_process_table(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def test_ranges_are_named_like_the_phases_of_the_reports(action: str, region: Re
 def test_ranges_nest_as_the_actions_do_and_steps_follow_each_other() -> None:
     backend = NotingNvtx()
     ranges = make(backend)
-    optimizer = ranges.wrap("[LightningModule]M.optimizer_step", "main", nullcontext())
-    forward = ranges.wrap("[Strategy]S.training_step", "main", nullcontext())
+    optimizer = ranges.wrap("main", "[LightningModule]M.optimizer_step", nullcontext())
+    forward = ranges.wrap("main", "[Strategy]S.training_step", nullcontext())
     for batch in (4, 5):
         ranges.begin_step(batch)
         with optimizer, forward:
@@ -78,7 +78,7 @@ def test_ranges_nest_as_the_actions_do_and_steps_follow_each_other() -> None:
 
 def test_a_range_may_be_nested_in_itself() -> None:
     backend = NotingNvtx()
-    forward = make(backend).wrap("[Strategy]S.training_step", "main", nullcontext())
+    forward = make(backend).wrap("main", "[Strategy]S.training_step", nullcontext())
     with forward, forward:
         assert backend.open == ["forward", "forward"]
     assert backend.open == []
@@ -86,7 +86,7 @@ def test_a_range_may_be_nested_in_itself() -> None:
 
 def test_an_exception_passes_through_and_closes_the_range() -> None:
     backend = NotingNvtx()
-    forward = make(backend).wrap("[Strategy]S.training_step", "main", nullcontext())
+    forward = make(backend).wrap("main", "[Strategy]S.training_step", nullcontext())
     with pytest.raises(ZeroDivisionError), forward:
         raise ZeroDivisionError
     assert backend.open == []
@@ -105,15 +105,15 @@ def test_what_is_wrapped_still_measures() -> None:
 def test_actions_without_a_range_and_wrapped_ones_stay_as_they_are() -> None:
     ranges = make(NotingNvtx())
     context = nullcontext()
-    assert ranges.wrap("run_training_batch", "main", context) is context
-    once = ranges.wrap("[Strategy]S.training_step", "main", context)
-    assert ranges.wrap("[Strategy]S.training_step", "main", once) is once
+    assert ranges.wrap("main", "run_training_batch", context) is context
+    once = ranges.wrap("main", "[Strategy]S.training_step", context)
+    assert ranges.wrap("main", "[Strategy]S.training_step", once) is once
 
 
 def test_a_backend_that_fails_is_told_once_and_the_actions_go_on() -> None:
     failures: list[Exception] = []
     ranges = make(NotingNvtx(broken=True), failures)
-    forward = ranges.wrap("[Strategy]S.training_step", "main", nullcontext())
+    forward = ranges.wrap("main", "[Strategy]S.training_step", nullcontext())
     ran = 0
     for batch in range(3):
         ranges.begin_step(batch)
@@ -123,7 +123,7 @@ def test_a_backend_that_fails_is_told_once_and_the_actions_go_on() -> None:
     assert ran == 3
     assert [str(error) for error in failures] == ["NVTX functions not installed"]
     context = nullcontext()
-    assert ranges.wrap("[Strategy]S.training_step", "main", context) is context
+    assert ranges.wrap("main", "[Strategy]S.training_step", context) is context
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has NVTX")
@@ -132,7 +132,7 @@ def test_a_torch_without_nvtx_switches_ranges_off() -> None:
     ranges = NvtxRanges(
         TorchNvtx(), manual=False, overridden=frozenset(), wrap_actions=wrap_nothing, on_failure=failures.append
     )
-    with ranges.wrap("[Strategy]S.training_step", "main", nullcontext()):
+    with ranges.wrap("main", "[Strategy]S.training_step", nullcontext()):
         pass
     assert [type(error) for error in failures] == [RuntimeError]
 
@@ -146,7 +146,7 @@ def test_real_ranges_are_pushed_and_popped() -> None:
         TorchNvtx(), manual=False, overridden=frozenset(), wrap_actions=wrap_nothing, on_failure=failures.append
     )
     ranges.begin_step(0)
-    with ranges.wrap("[Strategy]S.training_step", "main", nullcontext()):
+    with ranges.wrap("main", "[Strategy]S.training_step", nullcontext()):
         pass
     ranges.end_step()
     assert torch.cuda.nvtx.range_pop() == depth

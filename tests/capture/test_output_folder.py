@@ -35,6 +35,14 @@ def test_ranks_of_a_run_share_a_folder_and_runs_do_not(tmp_path: Path) -> None:
     assert create(tmp_path / "run", 3, "a") == tmp_path / "run"
 
 
+def test_an_earlier_run_is_never_touched(tmp_path: Path) -> None:
+    for number, name in enumerate(("run", "run-2", "run-3")):
+        folder = create(tmp_path / "run", 0, output_folder.run_key("", 1))
+        assert folder == tmp_path / name
+        (folder / "rank0.jsonl").write_text(str(number))
+    assert (tmp_path / "run" / "rank0.jsonl").read_text() == "0"
+
+
 def test_journals_that_somebody_copied_there_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "rank7.jsonl").touch()
     assert create(tmp_path, 0, "a") == tmp_path.with_name(f"{tmp_path.name}-2")
@@ -61,6 +69,10 @@ def test_ranks_of_a_node_share_the_temporary_folder_too(tmp_path: Path, temporar
     assert folders == [temporary / "gpuprof-a"] * 3
     assert folders[0].stat().st_mode & 0o077 == 0
     assert sorted(path.name for path in folders[0].glob("rank*")) == ["rank0.jsonl", "rank1.jsonl", "rank2.jsonl"]
+    _, file, problem = output_folder.create(unwritable(tmp_path), 3, "a")
+    file.close()
+    assert "cannot be written" in problem
+    assert str(folders[0]) in problem
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owners here")
@@ -70,3 +82,14 @@ def test_a_link_that_somebody_put_there_is_not_followed(tmp_path: Path, temporar
     assert folder.parent == temporary
     assert not folder.is_symlink()
     assert not list(tmp_path.glob("rank*"))
+
+
+def test_each_stage_of_a_run_has_a_key_of_its_own() -> None:
+    assert output_folder.run_key("a job", 2) != output_folder.run_key("a job", 2)
+    assert output_folder.run_key("", 1) != output_folder.run_key("", 1)
+
+
+def test_variables_and_home_in_a_path_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRATCH_FOR_TEST", "/scratch")
+    assert output_folder.expand("$SCRATCH_FOR_TEST/run") == Path("/scratch/run")
+    assert "~" not in str(output_folder.expand("~/run"))

@@ -1,6 +1,9 @@
-"""When a slowdown goes on and when it does not, told from steps alone."""
+"""When a slowdown goes on and when it does not, seen from steps alone."""
 
 import random
+from collections.abc import Sequence
+
+import pytest
 
 from lightning_gpuprof.capture.slow_steps import COOLDOWN_NS, COOLDOWN_STEPS, Slowdown, SlowSteps
 from lightning_gpuprof.capture.step_clock import ClosedStep
@@ -23,7 +26,7 @@ class Run:
         self.random = random.Random(1)
         self.batch = 0
         self.now_ns = 0
-        self.told: list[tuple[int, Slowdown]] = []
+        self.reported: list[tuple[int, Slowdown]] = []
         self.waiting: list[ClosedStep] = []
 
     def step(self, period_ms: float, *, flags: int = 0, slot: int = 0) -> None:
@@ -39,82 +42,74 @@ class Run:
         if len(self.waiting) >= self.flush:
             waiting, self.waiting = self.waiting, []
             if slowdown := self.slow_steps.look(waiting):
-                self.told.append((self.batch, slowdown))
+                self.reported.append((self.batch, slowdown))
 
     def steps(self, count: int, period_ms: float, *, flags: int = 0, slot: int = 0) -> None:
         for _ in range(count):
             self.step(period_ms, flags=flags, slot=slot)
 
 
-def test_a_slowdown_that_goes_on_is_told_soon_with_both_periods() -> None:
+def test_a_slowdown_that_goes_on_is_reported_soon_with_both_periods() -> None:
     run = Run()
     run.steps(200, 50)
     run.steps(20, 120)
-    assert len(run.told) == 1
-    batch, slowdown = run.told[0]
+    ((batch, slowdown),) = run.reported
     assert batch <= 206
     assert 45 * MS < slowdown.usual_ns < 55 * MS
     assert 110 * MS < slowdown.period_ns < 130 * MS
 
 
-def test_a_single_long_step_is_no_slowdown() -> None:
-    run = Run(flush=1)
-    run.steps(200, 50)
-    run.step(5000)
-    run.steps(100, 50)
-    assert run.told == []
+FAST_WITH_TEN_SLOW = [(1000, 0.5), (10, 5), (1000, 0.5)]
+TWO_WITHIN_THE_COOLDOWN = [(300, 50), (30, 120), (50, 50), (30, 120)]
+THE_COOLDOWN = (max(COOLDOWN_STEPS, COOLDOWN_NS // (50 * MS)), 50)
 
 
-def test_a_slow_step_at_every_tenth_is_how_the_run_is() -> None:
-    run = Run()
-    for batch in range(600):
-        run.step(500 if batch % 10 == 0 else 50)
-    assert run.told == []
-
-
-def test_every_other_step_turning_slow_is_a_slowdown() -> None:
-    run = Run(flush=1)
-    run.steps(200, 50)
-    for batch in range(20):
-        run.step(500 if batch % 2 else 50)
-    assert len(run.told) == 1
+@pytest.mark.parametrize(
+    ("flush", "stretches", "reports"),
+    [
+        pytest.param(1, [(200, 50), (1, 5000), (100, 50)], 0, id="a single long step is none"),
+        pytest.param(5, [(1, 500), (9, 50)] * 60, 0, id="a slow step at every tenth is how the run is"),
+        pytest.param(1, [(200, 50), *[(1, 50), (1, 500)] * 10], 1, id="every other step turns slow"),
+        pytest.param(5, [(200, 50), (200, 70)], 0, id="within half of the median more"),
+        pytest.param(5, [(20, 50), (300, 500)], 0, id="before there is a band nothing is slow"),
+        pytest.param(10, FAST_WITH_TEN_SLOW, 0, id="a few slow milliseconds of a fast loop are none"),
+        pytest.param(10, [*FAST_WITH_TEN_SLOW, (60, 5)], 1, id="a fast loop that stays slow"),
+        pytest.param(5, [(300, 50), (3000, 120)], 1, id="a run that stays slow is reported once"),
+        pytest.param(5, TWO_WITHIN_THE_COOLDOWN, 1, id="the second is within the cooldown"),
+        pytest.param(5, [*TWO_WITHIN_THE_COOLDOWN, THE_COOLDOWN, (30, 120)], 2, id="one after the cooldown"),
+    ],
+)
+def test_how_often_a_slowdown_is_reported(flush: int, stretches: Sequence[tuple[int, float]], reports: int) -> None:
+    run = Run(flush)
+    for count, period_ms in stretches:
+        run.steps(count, period_ms)
+    assert len(run.reported) == reports
 
 
 def test_a_run_that_is_uneven_from_the_start_has_a_wide_band() -> None:
     run = Run()
     for _ in range(1000):
         run.step(run.random.choice([10, 20, 30, 40]))
-    assert run.told == []
+    assert run.reported == []
 
 
-def test_steps_within_half_of_the_median_more_are_no_slowdown() -> None:
+@pytest.mark.parametrize(("flags", "slot"), [(PROFILED, 0), (DISTURBED, 0), (FIRST_OF_EPOCH, 0), (0, 1), (0, 2)])
+def test_unusual_steps_count_for_nothing(flags: int, slot: int) -> None:
     run = Run()
     run.steps(200, 50)
-    run.steps(200, 70)
-    assert run.told == []
+    run.steps(100, 500, flags=flags, slot=slot)
+    run.steps(100, 50)
+    assert run.reported == []
 
 
-def test_unusual_steps_count_for_nothing() -> None:
-    for flags, slot in ((PROFILED, 0), (DISTURBED, 0), (FIRST_OF_EPOCH, 0), (0, 1), (0, 2)):
-        run = Run()
-        run.steps(200, 50)
-        run.steps(100, 500, flags=flags, slot=slot)
-        run.steps(100, 50)
-        assert run.told == [], (flags, slot)
-
-
-def test_steps_beside_an_analysis_count_where_there_are_too_few_others() -> None:
+@pytest.mark.parametrize("flags", [DISTURBED, 0])
+def test_steps_beside_an_analysis_count_where_there_are_too_few_others(flags: int) -> None:
     run = Run()
     run.steps(20, 50)
     run.steps(60, 55, flags=DISTURBED)
     assert run.slow_steps.had_band
-    run.steps(20, 200, flags=DISTURBED)
-    assert len(run.told) == 1
-    back = Run()
-    back.steps(20, 50)
-    back.steps(60, 55, flags=DISTURBED)
-    back.steps(20, 200)
-    assert len(back.told) == 1
+    run.steps(20, 200, flags=flags)
+    assert len(run.reported) == 1
 
 
 def test_that_an_analysis_slows_the_run_is_no_slowdown() -> None:
@@ -124,7 +119,7 @@ def test_that_an_analysis_slows_the_run_is_no_slowdown() -> None:
     run.steps(20, 50)
     run.steps(40, 220, flags=DISTURBED)
     assert run.slow_steps.had_band
-    assert run.told == []
+    assert run.reported == []
 
 
 def test_too_few_steps_never_make_a_band() -> None:
@@ -134,42 +129,6 @@ def test_too_few_steps_never_make_a_band() -> None:
     run.steps(500, 50, flags=PROFILED)
     run.steps(500, 50, slot=1)
     assert not run.slow_steps.had_band
-
-
-def test_before_there_is_a_band_nothing_is_slow() -> None:
-    run = Run()
-    run.steps(20, 50)
-    run.steps(300, 500)
-    assert run.told == []
-
-
-def test_a_few_slow_milliseconds_of_a_fast_loop_are_no_slowdown() -> None:
-    run = Run(flush=10)
-    run.steps(1000, 0.5)
-    run.steps(10, 5)
-    run.steps(1000, 0.5)
-    assert run.told == []
-    run.steps(60, 5)
-    assert len(run.told) == 1
-
-
-def test_a_run_that_stays_slow_is_told_once() -> None:
-    run = Run()
-    run.steps(300, 50)
-    run.steps(3000, 120)
-    assert len(run.told) == 1
-
-
-def test_a_slowdown_after_the_first_is_told_when_the_cooldown_is_over() -> None:
-    run = Run()
-    run.steps(300, 50)
-    run.steps(30, 120)
-    run.steps(50, 50)
-    run.steps(30, 120)  # within the cooldown
-    assert len(run.told) == 1
-    run.steps(max(COOLDOWN_STEPS, COOLDOWN_NS // (50 * MS)), 50)
-    run.steps(30, 120)
-    assert len(run.told) == 2
 
 
 def test_slots_may_come_later_and_steps_be_older_than_they_are() -> None:

@@ -1,8 +1,9 @@
-"""The window controller with a tracer that only writes down what it is told."""
+"""The window controller with a tracer that only writes down its calls."""
 
 import threading
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 from noting_tracer import MAX_NS, MS, NotingTracer, Run, spans
@@ -26,22 +27,62 @@ def test_nothing_looks_at_steps_that_are_far_from_a_window() -> None:
     assert run.looked <= 6
 
 
-def test_a_single_number_opens_a_window_of_the_active_length() -> None:
-    run = Run(parse_windows(5, 3))
-    run.train(30)
-    assert spans(run) == [(5, 7, "")]
+BY_VALIDATION = "closed: validation began"
 
 
-def test_lists_open_several_windows_in_order() -> None:
-    run = Run(parse_windows([20, (5, 6)], 3))
-    run.train(40)
-    assert spans(run) == [(5, 6, ""), (20, 22, "")]
+@pytest.mark.parametrize(
+    ("windows", "options", "training", "expected"),
+    [
+        pytest.param(5, {}, {}, [(5, 7, "")], id="a single number opens one of the active length"),
+        pytest.param([20, (5, 6)], {}, {}, [(5, 6, ""), (20, 22, "")], id="several, in order"),
+        pytest.param([(5, 6), (7, 8)], {}, {}, [(5, 6, ""), (7, 8, "")], id="next to each other"),
+        pytest.param(
+            [5, 60],
+            {},
+            {"first_step": 50},
+            [(5, 7, "passed before this run began, at optimizer step 50"), (60, 62, "")],
+            id="resuming notes what was passed and records the others",
+        ),
+        pytest.param((48, 52), {}, {"first_step": 50}, [(50, 52, "")], id="resuming inside of one records its rest"),
+        pytest.param(
+            (35, 50), {}, {}, [(35, 39, "ended early: finished")], id="what training ends inside of is kept and says so"
+        ),
+        pytest.param(
+            [(4, 9), (14, 21)],
+            {"every_n_steps": 30},
+            {"validates_after": (6, 31), "epoch_batches": 20},
+            [(4, 6, BY_VALIDATION), (14, 19, "closed: the epoch ended"), (30, 31, BY_VALIDATION)],
+            id="it goes on neither through validation nor into the next epoch",
+        ),
+        pytest.param(
+            (4, 6),
+            {},
+            {"validates_after": (6,), "epoch_batches": 7},
+            [(4, 6, "")],
+            id="one that ends where validation begins is whole",
+        ),
+        pytest.param((3, 3), {}, {"period_ns": 2 * MAX_NS}, [(3, 3, "")], id="long steps do not end a warm-up"),
+        pytest.param(
+            (1, 50),
+            {"warmup": 0},
+            {"period_ns": MAX_NS // 4},
+            [(1, 5, "closed after 30 s (trace.max_s)")],
+            id="the longest time closes it",
+        ),
+    ],
+)
+def test_which_windows_are_recorded_in_forty_batches(
+    windows: Any, options: dict[str, Any], training: dict[str, Any], expected: list[tuple[int, int, str]]
+) -> None:
+    run = Run(parse_windows(windows, 3), **options)
+    run.train(40, **training)
+    assert spans(run) == expected
 
 
-def test_windows_next_to_each_other_both_open() -> None:
-    run = Run(parse_windows([(5, 6), (7, 8)], 3))
-    run.train(20)
-    assert spans(run) == [(5, 6, ""), (7, 8, "")]
+def test_a_window_that_is_not_reached_says_so() -> None:
+    run = Run(parse_windows((500, 501), 3))
+    run.train(10)
+    assert run.records[0].problem == "not reached: training ended after 10 optimizer steps (finished)"
 
 
 def test_no_windows_never_look() -> None:
@@ -61,24 +102,6 @@ def test_a_window_at_the_very_start_opens_without_warm_up() -> None:
     run = Run(parse_windows((0, 1), 3))
     run.train(10)
     assert run.tracer.calls == ["prepare", "start 0", "step 1", "stop"]
-
-
-def test_resuming_notes_windows_that_were_passed_and_records_the_others() -> None:
-    run = Run(parse_windows([5, 100], 3))
-    run.train(60, first_step=50)
-    assert spans(run) == [(5, 7, "passed before this run began, at optimizer step 50"), (100, 102, "")]
-
-
-def test_resuming_inside_a_window_records_its_rest() -> None:
-    run = Run(parse_windows((48, 52), 3))
-    run.train(20, first_step=50)
-    assert spans(run) == [(50, 52, "")]
-
-
-def test_a_window_that_is_not_reached_is_told() -> None:
-    unreached = Run(parse_windows((500, 501), 3))
-    unreached.train(10)
-    assert unreached.records[0].problem == "not reached: training ended after 10 optimizer steps (finished)"
 
 
 def test_a_window_whose_optimizer_step_never_comes_is_given_up() -> None:
@@ -101,22 +124,6 @@ def test_a_window_that_ends_with_its_epoch_is_closed_there_and_not_after_what_fo
     assert run.tracer.calls[-1] == "stop"
     assert run.records[0].stop_ns == 77
     assert spans(run) == [(4, 5, "")]
-
-
-def test_a_window_goes_on_neither_through_validation_nor_into_the_next_epoch() -> None:
-    run = Run(parse_windows([(4, 9), (14, 21)], 3), every_n_steps=30)
-    run.train(50, validates_after=(6, 31), epoch_batches=20)
-    assert spans(run) == [
-        (4, 6, "closed: validation began"),
-        (14, 19, "closed: the epoch ended"),
-        (30, 31, "closed: validation began"),
-    ]
-
-
-def test_a_window_that_ends_where_validation_begins_is_whole() -> None:
-    run = Run(parse_windows((4, 6), 3))
-    run.train(20, validates_after=(6,), epoch_batches=7)
-    assert spans(run) == [(4, 6, "")]
 
 
 def test_a_warm_up_that_validation_falls_into_begins_again_and_the_window_is_not_lost() -> None:
@@ -157,13 +164,6 @@ def test_a_tracer_that_fails_otherwise_leaves_no_step_marked() -> None:
     assert not run.profiled
 
 
-def test_training_that_ends_inside_a_window_keeps_it_and_says_so() -> None:
-    run = Run(parse_windows((5, 50), 3))
-    run.train(10)
-    assert run.tracer.calls[-1] == "stop"
-    assert run.records[0].problem == "ended early: finished"
-
-
 def test_training_that_ends_in_the_warm_up_discards_it() -> None:
     run = Run(parse_windows((10, 11), 3))
     run.train(9)
@@ -182,10 +182,14 @@ def test_a_steady_run_gets_one_window_of_its_own() -> None:
     assert problem == ""
 
 
-def test_a_run_of_less_than_two_seconds_gets_none_by_itself() -> None:
+@pytest.mark.parametrize("batches", [15, 1900])
+def test_a_run_of_less_than_two_seconds_gets_none_by_itself(batches: int) -> None:
     run = Run(None)
-    run.train(1900, period_ns=MS)
+    run.train(batches)
     assert run.records == []
+
+
+def test_a_run_of_two_seconds_gets_one_by_itself() -> None:
     longer = Run(None)
     longer.train(2100, period_ns=MS)
     assert [2000 <= start <= 2010 for start, _, _ in spans(longer)] == [True]
@@ -200,12 +204,6 @@ def test_a_run_that_never_gets_steady_is_called_so_late_also_after_a_resume(firs
         if step >= wake:
             wake = run.controller.at_boundary(step, step, run.now)
     assert [r.start_step for r in run.records] == [first_step + STEADY_AT_THE_LATEST + 2]
-
-
-def test_a_run_too_short_to_be_steady_gets_none() -> None:
-    run = Run(None)
-    run.train(15)
-    assert run.records == []
 
 
 def test_at_most_so_many_windows_are_recorded() -> None:
@@ -236,12 +234,11 @@ def writing_later() -> NotingTracer:
 def test_a_trace_that_is_written_beside_the_steps_is_taken_at_a_boundary_once_it_is_there() -> None:
     run = Run(parse_windows([(5, 6)], 3), tracer=writing_later())
     controller = run.controller
-    controller.begin(0)
-    for step in range(10):
-        controller.at_boundary(step, step, step * MS)
+    run.controller.begin(0)
+    run.pass_boundaries(range(10))
     assert (run.profiled, run.records, controller.writing) == (False, [], True)
     run.tracer.writing.set_result(run.tracer.file)
-    assert (run.told_written, run.records) == (1, [])  # told on any thread, taken on that of the training
+    assert (run.noticed_written, run.records) == (1, [])  # noticed on any thread, taken on that of the training
     controller.at_boundary(10, 10, 10 * MS)
     assert (spans(run), controller.writing) == ([(5, 6, "")], False)
 
@@ -249,9 +246,8 @@ def test_a_trace_that_is_written_beside_the_steps_is_taken_at_a_boundary_once_it
 def test_a_window_waits_for_the_trace_before_it_to_be_written() -> None:
     run = Run(parse_windows([(5, 6), (12, 13)], 3), tracer=writing_later())
     controller = run.controller
-    controller.begin(0)
-    for step in range(10):
-        controller.at_boundary(step, step, step * MS)
+    run.controller.begin(0)
+    run.pass_boundaries(range(10))
     assert controller.writing
     first = run.tracer.writing
     threading.Timer(0.05, lambda: first.set_result(run.tracer.file)).start()
@@ -271,9 +267,8 @@ def test_the_end_waits_for_the_trace_to_be_written() -> None:
 def test_a_trace_that_could_not_be_written_beside_the_steps_says_why() -> None:
     run = Run(parse_windows([(5, 6)], 3), tracer=writing_later())
     controller = run.controller
-    controller.begin(0)
-    for step in range(10):
-        controller.at_boundary(step, step, step * MS)
+    run.controller.begin(0)
+    run.pass_boundaries(range(10))
     run.tracer.writing.set_exception(OSError(28, "No space left on device"))
     controller.at_boundary(10, 10, 10 * MS)
     assert "No space left on device" in run.records[0].problem
@@ -285,12 +280,10 @@ def test_a_large_trace_that_is_written_late_still_closes_the_budget(tmp_path: Pa
     tracer.file.write_bytes(b"x" * 1_000_001)
     run = Run(parse_windows([(5, 6), (12, 13)], 3), tracer=tracer)
     controller = run.controller
-    controller.begin(0)
-    for step in range(9):
-        controller.at_boundary(step, step, step * MS)
+    run.controller.begin(0)
+    run.pass_boundaries(range(9))
     tracer.writing.set_result(tracer.file)
-    for step in range(9, 20):
-        controller.at_boundary(step, step, step * MS)
+    run.pass_boundaries(range(9, 20))
     controller.end("finished", 20)
     assert tracer.calls.count("prepare") == 1
     assert [("trace.max_mb" in r.problem) for r in run.records] == [False, True]
@@ -311,19 +304,7 @@ def test_a_window_is_closed_after_its_most_batches() -> None:
     assert len(run.traced_batches) == 10
 
 
-def test_a_warm_up_of_long_steps_is_not_given_up() -> None:
-    run = Run(parse_windows((3, 3), 3))
-    run.train(10, period_ns=2 * MAX_NS)
-    assert spans(run) == [(3, 3, "")]
-
-
-def test_a_window_is_closed_after_its_longest_time() -> None:
-    run = Run(parse_windows((1, 50), 3), warmup=0)
-    run.train(20, period_ns=MAX_NS // 4)
-    assert run.records[0].problem == "closed after 30 s (trace.max_s)"
-
-
-def test_a_trace_that_cannot_be_written_is_told_and_training_goes_on() -> None:
+def test_a_trace_that_cannot_be_written_is_reported_and_training_goes_on() -> None:
     run = Run(parse_windows([5, 15], 3), tracer=NotingTracer(fail_on_stop=True))
     run.train(50)
     assert "No space left" in run.records[0].problem

@@ -1,20 +1,55 @@
 """Windows that a person or a slow step asks for, or that come at every multiple, and what each of them may use up."""
 
+from typing import Any
+
+import pytest
 from noting_tracer import MS, Run, reasons, spans
 
 from lightning_gpuprof.model.config import parse_windows
 
 
-def test_windows_come_at_every_multiple_and_no_unreached_one_is_told() -> None:
-    run = Run(parse_windows([], 3), every_n_steps=20)
-    run.train(75)
-    assert spans(run) == [(20, 22, ""), (40, 42, ""), (60, 62, "")]
+@pytest.mark.parametrize(
+    ("windows", "every_n_steps", "batches", "training", "expected"),
+    [
+        pytest.param([], 20, 75, {}, [(20, 22, ""), (40, 42, ""), (60, 62, "")], id="no unreached one is reported"),
+        pytest.param([(41, 45)], 20, 75, {}, [(20, 22, ""), (41, 45, ""), (60, 62, "")], id="planned ones come first"),
+        pytest.param([], 20, 20, {"first_step": 55}, [(60, 62, "")], id="resuming goes on with the next"),
+        pytest.param([], 10, 100, {"batches_per_step": 4}, [(10, 12, ""), (20, 22, "")], id="accumulation"),
+        pytest.param(
+            [], 15, 25, {"steps_per_batch": 2}, [(16, 16, ""), (30, 32, ""), (46, 46, "")], id="two optimizers"
+        ),
+    ],
+)
+def test_windows_come_at_every_multiple(
+    windows: Any, every_n_steps: int, batches: int, training: dict[str, int], expected: list[tuple[int, int, str]]
+) -> None:
+    run = Run(parse_windows(windows, 3), every_n_steps=every_n_steps)
+    run.train(batches, **training)  # type: ignore[arg-type]
+    assert spans(run) == expected
 
 
-def test_a_multiple_at_a_window_of_its_own_is_left_out() -> None:
-    run = Run(parse_windows([(41, 45)], 3), every_n_steps=20)
-    run.train(75)
-    assert spans(run) == [(20, 22, ""), (41, 45, ""), (60, 62, "")]
+@pytest.mark.parametrize(
+    ("windows", "options", "asked_at", "expected"),
+    [
+        ([(41, 45)], {"every_n_steps": 40}, {}, [(41, "planned"), (80, "every_n_steps")]),
+        pytest.param(
+            [(70, 72), (90, 92)],
+            {"every_n_steps": 10, "max_windows": 5},
+            {},
+            [(10, "every_n_steps"), (20, "every_n_steps"), (30, "every_n_steps"), (70, "planned"), (90, "planned")],
+            id="multiples do not starve planned windows",
+        ),
+        pytest.param([], {}, {20: "by SIGUSR2"}, [(22, "by SIGUSR2")], id="without other windows"),
+        pytest.param((23, 25), {}, {20: "by file"}, [(23, "planned; by file")], id="one that is due answers it too"),
+        pytest.param((20, 25), {}, {22: "by file"}, [(20, "planned"), (28, "by file")], id="the one after an open one"),
+    ],
+)
+def test_each_window_has_its_reason(
+    windows: Any, options: dict[str, int], asked_at: dict[int, str], expected: list[tuple[int, str]]
+) -> None:
+    run = Run(parse_windows(windows, 3), **options)  # type: ignore[arg-type]
+    run.train(100, asked_at=asked_at)
+    assert reasons(run) == expected
 
 
 def test_multiples_go_on_beside_the_window_of_a_steady_run() -> None:
@@ -26,66 +61,12 @@ def test_multiples_go_on_beside_the_window_of_a_steady_run() -> None:
     assert all(r.problem == "" for r in run.records)
 
 
-def test_resuming_goes_on_with_the_next_multiple() -> None:
-    run = Run(parse_windows([], 3), every_n_steps=20)
-    run.train(20, first_step=55)
-    assert spans(run) == [(60, 62, "")]
-
-
-def test_multiples_survive_accumulation_and_two_optimizers() -> None:
-    accumulating = Run(parse_windows([], 3), every_n_steps=10)
-    accumulating.train(100, batches_per_step=4)
-    assert spans(accumulating) == [(10, 12, ""), (20, 22, "")]
-    manual = Run(parse_windows([], 3), every_n_steps=15)
-    manual.train(25, steps_per_batch=2)
-    assert spans(manual) == [(16, 16, ""), (30, 32, ""), (46, 46, "")]
-
-
-def test_the_reason_of_a_window_is_recorded() -> None:
-    run = Run(parse_windows([(41, 45)], 3), every_n_steps=20)
-    run.train(65)
-    assert reasons(run) == [(20, "every_n_steps"), (41, "planned"), (60, "every_n_steps")]
-    steady = Run(None)
-    steady.train(100, period_ns=100 * MS)
-    assert [reason for _, reason in reasons(steady)] == ["steady"]
-
-
-def test_planned_windows_are_not_starved_by_multiples() -> None:
-    run = Run(parse_windows([(200, 202), (300, 302)], 3), every_n_steps=10, max_windows=5)
-    run.train(400)
-    assert reasons(run) == [
-        (10, "every_n_steps"),
-        (20, "every_n_steps"),
-        (30, "every_n_steps"),
-        (200, "planned"),
-        (300, "planned"),
-    ]
-
-
 def test_a_request_opens_a_window_at_once_and_steps_far_from_it_stay_untouched() -> None:
     run = Run(parse_windows((500, 502), 3))
     run.train(600, asked_at={100: "requested by file"})
     assert reasons(run) == [(102, "requested by file"), (500, "planned")]
     assert run.traced_batches == [*range(100, 105), *range(498, 503)]
     assert run.looked <= 14
-
-
-def test_a_request_in_a_run_without_windows_is_answered() -> None:
-    run = Run(parse_windows([], 3))
-    run.train(50, asked_at={20: "requested by SIGUSR2"})
-    assert reasons(run) == [(22, "requested by SIGUSR2")]
-
-
-def test_a_window_that_is_due_answers_the_request_too() -> None:
-    run = Run(parse_windows((23, 25), 3))
-    run.train(50, asked_at={20: "requested by file"})
-    assert reasons(run) == [(23, "planned; requested by file")]
-
-
-def test_a_request_in_an_open_window_opens_the_next() -> None:
-    run = Run(parse_windows((20, 25), 3))
-    run.train(50, asked_at={22: "requested by file"})
-    assert reasons(run) == [(20, "planned"), (28, "requested by file")]
 
 
 def test_several_requests_at_once_are_one_window() -> None:
@@ -126,7 +107,7 @@ def test_no_windows_at_all_means_none_on_request_either() -> None:
     assert ["max_windows" in r.problem for r in run.records] == [True]
 
 
-def test_a_request_at_the_very_end_is_told() -> None:
+def test_a_request_at_the_very_end_is_reported() -> None:
     run = Run(parse_windows([], 3))
     run.train(20, asked_at={19: "asked"})
     assert [(r.reason, r.problem) for r in run.records] == [

@@ -1,7 +1,7 @@
 """Judges throughput and wall time of two runs, given the uncertainty of their step times.
 
 The test: a difference counts if it is at least the threshold and the 95 % interval of the speed-up, from independent
-draws of both runs, leaves 1 out. Steps of one run cannot tell how much a second run of the same program would differ
+draws of both runs, leaves 1 out. Steps of one run cannot show how much a second run of the same program would differ
 (another layout of memory, other programs on the machine): that is what the threshold stands for. Where other programs
 took CPUs, the threshold grows by what their turns can explain: the share of time that the main thread was ready to
 run but had no CPU, as far as it changed in the direction of the difference, and a tenth of it.

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from lightning_gpuprof.capture.conditions import (
     compile_facts,
     loader_facts,
@@ -55,10 +53,3 @@ def _this_machine() -> Surroundings:
     except OSError:  # it was deleted
         folder = None
     return Surroundings(environ=os.environ, folder=folder)
-
-
-def cuda_uuids(trainer: pl.Trainer) -> list[str]:
-    """UUIDs of the CUDA devices of this process, without touching CUDA where it is not in use."""
-    if trainer.strategy.root_device.type != "cuda":
-        return []
-    return [str(torch.cuda.get_device_properties(trainer.strategy.root_device).uuid)]

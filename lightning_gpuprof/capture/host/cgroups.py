@@ -183,7 +183,7 @@ def _first(groups: tuple[Path, ...], name: str, holding: bytes = b"") -> Path | 
 
 
 def affinity() -> frozenset[int] | None:
-    """Numbers of the CPUs that the scheduler may put this process on; None where the system does not tell."""
+    """Numbers of the CPUs that the scheduler may put this process on; None where the system does not say."""
     return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 

@@ -126,13 +126,10 @@ class Children:
         """
         elapsed_s = None if self._last_ns is None or t_ns <= self._last_ns else (t_ns - self._last_ns) / 1e9
         self._last_ns = t_ns
-        if self._search.due(t_ns):
-            try:
-                self._look()
-            except (OSError, ValueError) as error:
-                self.problem = f"{type(error).__name__}: {error}"
-            finally:
-                self._search.done()
+        try:
+            self._search.run(t_ns, self._look)
+        except (OSError, ValueError) as error:
+            self.problem = f"{type(error).__name__}: {error}"
         if not self._known:
             return {}
         unread = {
@@ -142,9 +139,7 @@ class Children:
         if elapsed_s is not None:
             self.used_s += elapsed_s * sum(child.rates.get("cpu_cpus", 0.0) for child in self._children.values())
             self.used_s += unseen_s
-        if self._proportional.due(t_ns):
-            self._read_proportional()
-            self._proportional.done()
+        self._proportional.run(t_ns, self._read_proportional)
         values = self._values(elapsed_s, unread)
         if unseen_s and elapsed_s:
             ended = values.get(self._kind_of_ended(), {})

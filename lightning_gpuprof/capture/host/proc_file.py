@@ -2,6 +2,9 @@
 
 import os
 from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 _MAX_BYTES = 1 << 18
 
@@ -107,17 +110,22 @@ class CostLimiter:
         self._clock_s = clock_s
         self._at_least_s = at_least_s
         self._next_ns: int | None = None
-        self._began: tuple[int, float] = (0, 0.0)
 
-    def due(self, t_ns: int) -> bool:
-        """Whether it may be done now; if so, :meth:`done` has to follow."""
+    def run(self, t_ns: int, do: Callable[[], Result]) -> Result | None:
+        """Do it if it is due; its cost decides when it is due again, also where it fails.
+
+        Args:
+            t_ns: When.
+            do: What is limited.
+
+        Returns:
+            What it returns; None if it is not due.
+        """
         if self._next_ns is not None and t_ns < self._next_ns:
-            return False
-        self._began = (t_ns, self._clock_s())
-        return True
-
-    def done(self) -> None:
-        """It is done, or has failed: its cost decides when it is due again."""
-        t_ns, before_s = self._began
-        cost_s = max(0.0, self._clock_s() - before_s)
-        self._next_ns = t_ns + round(max(cost_s / self._cost_ratio, self._at_least_s) * 1e9)
+            return None
+        before_s = self._clock_s()
+        try:
+            return do()
+        finally:
+            cost_s = max(0.0, self._clock_s() - before_s)
+            self._next_ns = t_ns + round(max(cost_s / self._cost_ratio, self._at_least_s) * 1e9)

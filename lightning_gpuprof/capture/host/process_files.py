@@ -125,12 +125,6 @@ def ended_children_s(fields: list[bytes]) -> float:
     return (int(fields[13]) + int(fields[14])) * _TICK_S
 
 
-def run_delay_s(folder: str) -> float | None:
-    """Time that a thread was ready to run but had no CPU; None where the kernel does not say."""
-    delay_ns = run_delay_ns(f"{folder}/schedstat")
-    return None if delay_ns < 0 else delay_ns / 1e9
-
-
 def has_io_wait_times(proc_root: str) -> bool:
     """Whether the kernel keeps the time that processes wait for disks."""
     return proc_file.number(proc_file.read_if_there(f"{proc_root}/sys/kernel/task_delayacct")) == 1
@@ -167,7 +161,7 @@ def proportional_bytes(folder: str, rss_bytes: float, *, own: bool = False) -> d
 
 
 def run_delay_ns(path: str) -> int:
-    """Total so far of a thread, in ns, from a file that is opened for it (10 us); -1 if it cannot be read."""
+    """Time so far in ns that a thread was ready to run but had no CPU, from its ``schedstat``; -1: not readable."""
     try:
         return int(proc_file.read(path).split()[1])
     except (OSError, ValueError, IndexError):
@@ -186,7 +180,7 @@ class RunDelay:
 
     @classmethod
     def of_this_thread(cls, proc_root: Path = Path("/proc")) -> RunDelay | None:
-        """For the calling thread; None where the kernel does not tell (no ``CONFIG_SCHED_INFO``, no Linux)."""
+        """For the calling thread; None where the kernel does not say (no ``CONFIG_SCHED_INFO``, no Linux)."""
         path = proc_root / "self" / "task" / str(threading.get_native_id()) / "schedstat"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

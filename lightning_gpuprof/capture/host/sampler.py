@@ -1,5 +1,6 @@
 """Samples the main process, its threads, its workers and the host, from this machine's files."""
 
+import contextlib
 import math
 import os
 import time
@@ -184,10 +185,12 @@ class HostSampler:
         self._read_part("host.rates", lambda: self._read_machine_rates(t_ns, found["host"]))
         if self._with_shm:
             self._read_part("host.shm", lambda: found["host"].update(machine.shared_memory(str(self._roots.shm))))
-        self._read_part("cgroup", lambda: self._read_group(t_ns, found["cgroup"]))
-        if self._limited_threads.due(t_ns):
-            self._read_part("threads", lambda: found.update(self._threads.sample(t_ns)))
-            self._limited_threads.done()
+        self._read_part(
+            "cgroup", lambda: self._limited_group.run(t_ns, lambda: self._read_group(t_ns, found["cgroup"]))
+        )
+        self._read_part(
+            "threads", lambda: found.update(self._limited_threads.run(t_ns, lambda: self._threads.sample(t_ns)) or {})
+        )
         facts: list[Reading] = []
         if self._facts:
             facts, self._facts = [Conditions(values=self._facts)], {}
@@ -206,7 +209,7 @@ class HostSampler:
     def _memory_alone(self, t_ns: int) -> Sequence[Reading]:
         try:
             values: dict[str, float | None] = {**resident_bytes(self._own)}
-        except (OSError, ValueError):  # the whole reading tells of it
+        except (OSError, ValueError):  # the whole reading reports it
             return ()
         return [Sample(source=self.name, subject="process_memory", t_ns=t_ns, values=values)] if values else ()
 
@@ -227,21 +230,18 @@ class HostSampler:
         values |= reading.levels
         self._own_cpu_s = reading.counters["cpu_user_cpus"] + reading.counters["cpu_system_cpus"]
         self._ended_children_s = reading.ended_children_s
-        if grown and self._limited_proportional.due(t_ns):  # 7 ms that a run without a second sample does not pay
-            try:
-                values |= proportional_bytes(self._own, reading.levels["rss_bytes"], own=True)
-            except OSError:
-                pass
-            finally:
-                self._limited_proportional.done()
+        if grown:  # 7 ms that a run without a second sample does not pay
+            rss_bytes = reading.levels["rss_bytes"]
+            with contextlib.suppress(OSError):
+                values |= (
+                    self._limited_proportional.run(t_ns, lambda: proportional_bytes(self._own, rss_bytes, own=True))
+                    or {}
+                )
 
     def _read_cpus(self, t_ns: int, values: dict[str, float]) -> None:
-        if not self._limited_cpu.due(t_ns):
+        times = self._limited_cpu.run(t_ns, lambda: machine.cpu_times(self._read("stat"), self._cpus()))
+        if times is None:
             return
-        try:
-            times = machine.cpu_times(self._read("stat"), self._cpus())
-        finally:
-            self._limited_cpu.done()
         ours_s = self._own_cpu_s + self._children.used_s
         counters = {"busy": times.busy_s, "idle": times.idle_s, "io_wait": times.io_wait_s, "steal": times.steal_s}
         counters["ours"] = ours_s
@@ -265,20 +265,15 @@ class HostSampler:
         values |= self._machine.per_s(counters, t_ns)
 
     def _read_group(self, t_ns: int, values: dict[str, float]) -> None:
-        if not self._limited_group.due(t_ns):
-            return
-        try:
-            levels, counters = self._group.memory()
-            values |= levels
-            values |= self._group_events.since(counters | self._group.cpu_counters(), t_ns)
-            folder = self._group.pressure_folder
-            if folder is not None:
-                values |= self._group_pressure.per_s(machine.group_pressure(str(folder)), t_ns)
-        finally:
-            self._limited_group.done()
+        levels, counters = self._group.memory()
+        values |= levels
+        values |= self._group_events.since(counters | self._group.cpu_counters(), t_ns)
+        folder = self._group.pressure_folder
+        if folder is not None:
+            values |= self._group_pressure.per_s(machine.group_pressure(str(folder)), t_ns)
 
     def _read_part(self, what: str, read: Callable[[], object]) -> None:
-        """Read one part; what fails is absent from the sample and told once."""
+        """Read one part; what fails is absent from the sample and reported once."""
         try:
             read()
         except Exception as error:

@@ -32,7 +32,7 @@ class Roots:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSources:
-    """What this machine tells about itself. None: not known, or there is none."""
+    """What this machine says about itself. None: not known, or there is none."""
 
     cgroup_version: str
     """``v2``, ``v1``, ``hybrid``, or empty if no control groups are mounted."""
@@ -44,9 +44,9 @@ class HostSources:
     pressure: bool
     group_pressure: bool
     run_delay: bool
-    """Whether the kernel tells how long threads wait for a CPU."""
+    """Whether the kernel says how long threads wait for a CPU."""
     io_wait: bool
-    """Whether it tells how long they wait for disks."""
+    """Whether it says how long they wait for disks."""
     io_bytes: bool
     children: bool
     """Whether it lists the children of a process; else the whole process table is read."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from lightning_gpuprof.capture.host import proc_file
 from lightning_gpuprof.capture.host.proc_file import Growth
-from lightning_gpuprof.capture.host.process_files import cpu_s, run_delay_s, stat_fields
+from lightning_gpuprof.capture.host.process_files import cpu_s, run_delay_ns, stat_fields
 
 _NATIVE_NAMES: tuple[tuple[str, str], ...] = (
     ("pt_data_pin", "pin_memory"),
@@ -81,9 +81,8 @@ class ThreadGroups:
                 continue
             growth = seen[thread] = self._threads.get(thread) or Growth()
             counters = {"cpu_cpus": cpu_s(fields)}
-            delay_s = run_delay_s(folder)
-            if delay_s is not None:
-                counters["run_delay_ratio"] = delay_s
+            if (delay_ns := run_delay_ns(f"{folder}/schedstat")) >= 0:
+                counters["run_delay_ratio"] = delay_ns / 1e9
             group = found[f"thread.{thread_kind(thread, self._pid, name, names.get(thread))}"]
             group["threads_count"] += 1
             for value, grown in growth.per_s(counters, t_ns).items():

@@ -32,9 +32,9 @@ class InputMeasurement:
     """Gives the loaders of the stage: one, or a collection."""
     _: KW_ONLY
     on_failure: Callable[[Exception], None]
-    """Told of a failure of ours; nothing is measured then."""
+    """Called with a failure of ours; nothing is measured then."""
     notice: Callable[[str], None]
-    """Told in a sentence why nothing, or some of it, is not measured."""
+    """Called with a sentence that says why nothing, or some of it, is not measured."""
 
     def __post_init__(self) -> None:
         self.iterators: list[LiveIterator] = []

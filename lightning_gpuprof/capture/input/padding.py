@@ -88,7 +88,7 @@ class Looks:
     """Looks at a few batches of a loader, over all its iterators: at first, then less and less often.
 
     Args:
-        on_failure: Told why no batch is looked at any more. A look reads objects of the user's own classes.
+        on_failure: Called with why no batch is looked at any more. A look reads objects of the user's own classes.
     """
 
     def __init__(self, on_failure: Callable[[Exception], None]) -> None:

@@ -56,7 +56,7 @@ class Probe:
     Args:
         writer: The process's slot.
         dataset: Whose transforms are timed.
-        on_failure: Told when measuring fails; nothing is measured from then on.
+        on_failure: Called when measuring fails; nothing is measured from then on.
         now: The clock in ns.
         cpu: CPU time in ns of what makes batches: a thread of the main process, or a worker with all its threads.
     """

@@ -72,7 +72,7 @@ def bucket_end_ns(bucket: int) -> float:
 
 
 def _name_bytes(name: str) -> bytes:
-    """What of a name finds room: of a long one the end, which tells transforms inside one another apart."""
+    """What of a name finds room: of a long one the end, in which transforms inside one another differ."""
     text = name.encode("utf-8", "replace")
     if len(text) <= NAME_BYTES:
         return text

@@ -119,7 +119,7 @@ class TimedOrder:
     Args:
         iterator: Of a DataLoader. It is not kept alive.
         looks: Looks at batches of its loader.
-        on_failure: Told when a time could not be taken; none is taken any more.
+        on_failure: Called when a time could not be taken; none is taken any more.
         now: The clock in ns.
     """
 
@@ -296,7 +296,7 @@ class WorkerFetchers:
         return noting
 
     def _counting_class(self, classes: FetcherClasses) -> type:
-        """Of a fetcher while nothing is measured: only tells when a batch is begun and that its items are there."""
+        """Of a fetcher while nothing is measured: only reports when a batch is begun and that its items are there."""
         found, base, start = self, classes.base, self._probe.start
         bound = base.fetch.__get__  # type: ignore[attr-defined]
 
@@ -333,7 +333,7 @@ class WorkerFetchers:
 
 
 class QueueOfWorker:
-    """The queue that a worker puts its batches into; tells when ``put`` is asked for."""
+    """The queue that a worker puts its batches into; reports when ``put`` is asked for."""
 
     __slots__ = ("_end_of_batch", "_queue")
 

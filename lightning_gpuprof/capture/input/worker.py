@@ -43,7 +43,7 @@ class ProbedLoop:
 
 
 def _with_probe(path: str, loop: Callable[..., None], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The loop's arguments, with a queue that tells when a batch is handed over."""
+    """The loop's arguments, with a queue that reports when a batch is handed over."""
     places = torch_private.loop_arguments(loop)
     if places is None:
         return arguments

@@ -2,7 +2,7 @@
 
 One reading costs about 20 us (a hundred Python numbers are made for it), so that a sampled step is read at one phase's
 end, the next one at the next phase's. Only the first steps, which no statistic rests on, are read at each of them: that
-is where the run's peak is usually reached, and two neighbours tell in which phase it rose.
+is where the run's peak is usually reached, and two neighbours show in which phase it rose.
 """
 
 import time
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from lightning_gpuprof.capture.memory.backend import Allocator
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
@@ -41,20 +41,13 @@ class PhaseMark(NamedTuple):
     phase: MemoryPhase
 
 
-class ActionWrapper(Protocol):
-    """Puts a wrapper around one action's contexts and returns the way back."""
-
-    def __call__(self, action: str, wrap: Callable[[Context], Context], /) -> Callable[[], None]:
-        """Wrap."""
-
-
 def ending_actions(strategy: str, module: str, *, manual: bool) -> dict[MemoryPhase, str]:
     """Lightning's action with which each phase of a training step ends (names unchanged in 2.0 to 2.6).
 
     Args:
         strategy: Class of the strategy.
         module: Class of the LightningModule.
-        manual: Manual optimization is in use: only hooks tell of a backward, and nothing of clearing gradients.
+        manual: Manual optimization is in use: only hooks show a backward, and nothing shows clearing gradients.
     """
     found: dict[MemoryPhase, str] = {
         "h2d": f"[Strategy]{strategy}.batch_to_device",
@@ -71,7 +64,7 @@ def ending_actions(strategy: str, module: str, *, manual: bool) -> dict[MemoryPh
 
 
 class _Edge:
-    """Tells of an action's end."""
+    """Reports an action's end."""
 
     __slots__ = ("_context", "_edge", "_phase")
 
@@ -100,10 +93,10 @@ class MemoryEdges:
     _: KW_ONLY
     endings: Mapping[MemoryPhase, str]
     """The action with which each phase ends."""
-    wrap_action: ActionWrapper
-    """Has one action's end told."""
+    wrap_action: Callable[[str, Callable[[Context], Context]], Callable[[], None]]
+    """Puts a wrapper around one action's contexts and returns the way back."""
     on_failure: Callable[[Exception], None]
-    """Told once; nothing is read from then on."""
+    """Called once; nothing is read from then on."""
     now: Callable[[], int] = time.perf_counter_ns
     """The run's clock in ns."""
     unix_now: Callable[[], int] = time.time_ns
@@ -132,7 +125,7 @@ class MemoryEdges:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the next boundary is to be told in any case."""
+        """Whether the next boundary is to be reported in any case."""
         return not self._off and (self._steps < FULL_STEPS or bool(self._unwrap))
 
     def begin_step(self, batch: int) -> None:

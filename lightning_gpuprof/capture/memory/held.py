@@ -9,9 +9,8 @@ where that is not enough, reading raises and is tried again.
 from __future__ import annotations
 
 import functools
-import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -62,54 +61,29 @@ class HeldCounts:
         self.skipped.update(other.skipped)
 
 
-def count(module: Owner, optimizers: Iterable[Any]) -> HeldCounts:
-    """Count everything; on the main thread only.
+def count(
+    module: Owner, optimizers: Iterable[Any] = (), holders: Collection[str] = HOLDERS, *, polite: bool = False
+) -> HeldCounts:
+    """Count what model and optimizers hold; gradients on the main thread only, where each takes some microseconds.
 
     Args:
-        module: Has parameters and buffers.
+        module: Has parameters, buffers and gradients.
         optimizers: Have states.
+        holders: Those of :data:`HOLDERS` that are counted.
+        polite: Offer the interpreter to other threads now and then.
 
     Raises:
-        RuntimeError: A tensor without what others have.
+        RuntimeError: A tensor without what others have, or a dictionary that changed while it was read.
     """
-    parameters, buffers, gradients, states = HOLDERS
-    own = _parameters(module)
-    return _count_bytes(
-        [
-            *((parameters, parameter) for parameter in own),
-            *((buffers, buffer) for _, buffer in module.named_buffers()),
-            *((gradients, gradient) for gradient in _gradients(own)),
-            *((states, state) for state in _states(optimizers)),
-        ]
-    )
-
-
-def count_gradients(module: Owner) -> HeldCounts:
-    """Count the gradients; on the main thread only, of which it takes some microseconds for each.
-
-    Raises:
-        RuntimeError: A tensor without what others have.
-    """
-    return _count_bytes((HOLDERS[2], gradient) for gradient in _gradients(_parameters(module)))
-
-
-def count_without_gradients(module: Owner, optimizers: Iterable[Any]) -> HeldCounts:
-    """Count all but gradients, on any thread; offers the interpreter to others now and then.
-
-    Args:
-        module: The model.
-        optimizers: Its optimizers.
-
-    Raises:
-        RuntimeError: A dictionary changed while it was read.
-    """
-    parameters, buffers, _, states = HOLDERS
-    held = itertools.chain(
-        ((parameters, parameter) for parameter in _parameters(module)),
-        ((buffers, buffer) for _, buffer in module.named_buffers()),
-        ((states, state) for state in _states(optimizers)),
-    )
-    return _count_bytes(held, polite=True)
+    parameters = [parameter for _, parameter in module.named_parameters()]
+    found: dict[str, Iterable[torch.Tensor]] = {
+        "parameters": parameters,
+        "buffers": (buffer for _, buffer in module.named_buffers()),
+        "gradients": (each.grad for each in parameters if _has_gradient(each) and each.grad is not None),
+        "optimizer_state": _states(optimizers),
+    }
+    tensors = ((holder, tensor) for holder in HOLDERS if holder in holders for tensor in found[holder])
+    return _count_bytes(tensors, polite=polite)
 
 
 def gradient_finder(module: Owner) -> Callable[[], torch.nn.Parameter | None] | None:
@@ -132,7 +106,7 @@ def _named(module: Owner, name: str) -> torch.nn.Parameter | None:
     return found
 
 
-def _count_bytes(tensors: Iterable[tuple[str, torch.Tensor]], *, polite: bool = False) -> HeldCounts:
+def _count_bytes(tensors: Iterable[tuple[str, torch.Tensor]], *, polite: bool) -> HeldCounts:
     counted = HeldCounts()
     seen: set[tuple[torch.device, int]] = set()
     sums: dict[tuple[torch.device, torch.dtype, str], int] = {}
@@ -165,18 +139,8 @@ def _without_storage(tensor: torch.Tensor, device: torch.device) -> str:
     return "" if tensor.layout is torch.strided else "sparse"
 
 
-def _parameters(module: Owner) -> list[torch.nn.Parameter]:
-    return [parameter for _, parameter in module.named_parameters()]
-
-
 def _has_gradient(parameter: torch.nn.Parameter) -> bool:
     return not is_lazy(parameter) and parameter.is_leaf and parameter.grad is not None
-
-
-def _gradients(parameters: Iterable[torch.nn.Parameter]) -> Iterator[torch.Tensor]:
-    for parameter in parameters:
-        if _has_gradient(parameter) and (gradient := parameter.grad) is not None:
-            yield gradient
 
 
 def _states(optimizers: Iterable[Any]) -> Iterator[torch.Tensor]:

@@ -44,7 +44,7 @@ def out_of_memory_in(error: BaseException | None) -> BaseException | None:
 
 
 def sizes_in(message: str) -> dict[str, int]:
-    """Bytes by name, of those that torch's message tells."""
+    """Bytes by name, of those that torch's message has."""
     found: dict[str, int] = {}
     for name, patterns in _PATTERNS.items():
         for pattern in patterns:

@@ -95,7 +95,7 @@ class MemoryRecording:
             self._edges.end_step()
 
     def begin_step(self, batch: int, *, tracing: bool) -> bool:
-        """A step begins; returns whether the next boundary is to be told.
+        """A step begins; returns whether the next boundary is to be reported.
 
         Args:
             batch: Number of the step.
@@ -210,8 +210,8 @@ class MemoryRecording:
                     return
                 if backend.records_history():
                     self._histories = False
-                    told = "other code records the allocator's history: no snapshot is taken"
-                    self._fence.report(SNAPSHOT_PART, told)
+                    message = "other code records the allocator's history: no snapshot is taken"
+                    self._fence.report(SNAPSHOT_PART, message)
                     return
                 backend.start_history()
                 self._recording = True
@@ -275,14 +275,14 @@ class MemoryRecording:
             start_step=steps[0],
             stop_step=steps[1],
             device=backend.index,
-            events=found.events if found else 0,
-            peak_bytes=found.peak_bytes if found else 0,
-            at_peak=found.at_peak if found else (),
-            at_failure=found.at_end if found and reason != WINDOW else (),
-            before_bytes=found.before_bytes if found else 0,
-            peaks_by_phase=found.peaks_by_phase if found else {},
+            events=found.events,
+            peak_bytes=found.peak_bytes,
+            at_peak=found.at_peak,
+            at_failure=found.at_end if reason != WINDOW else (),
+            before_bytes=found.before_bytes,
+            peaks_by_phase=found.peaks_by_phase,
             file=file,
-            problem="" if found else "nothing was allocated or freed during the window",
+            problem="" if found.events else "nothing was allocated or freed during the window",
         )
 
     def _write(self, snapshot: Mapping[str, Any]) -> str:

@@ -21,12 +21,12 @@ Frames = Sequence[Mapping[str, Any]]
 
 @dataclass(kw_only=True)
 class Replayed:
-    """What one device's history says."""
+    """What one device's history says; without events nothing was recorded for it."""
 
-    events: int
-    peak_bytes: int
-    before_bytes: int
-    at_peak: tuple[SourceHolder, ...]
+    events: int = 0
+    peak_bytes: int = 0
+    before_bytes: int = 0
+    at_peak: tuple[SourceHolder, ...] = ()
     peaks_by_phase: dict[str, int] = field(default_factory=dict)
     at_end: tuple[SourceHolder, ...] = ()
 
@@ -36,7 +36,7 @@ def replay(
     device: int,
     place_of: Callable[[Frames], str],
     marks: Sequence[tuple[int, str]] = (),
-) -> Replayed | None:
+) -> Replayed:
     """Replay the allocations of one device; up to the last out-of-memory, if there is one.
 
     Bytes are as requested, which is up to 512 bytes a piece below what the allocator counts.
@@ -46,16 +46,13 @@ def replay(
         device: Its number.
         place_of: Names the place of a stack, innermost frame first.
         marks: Unix time in ns and phase of each phase's end, in order.
-
-    Returns:
-        None if nothing was recorded for the device.
     """
     traces = snapshot.get("device_traces") or ()
     events = list(traces[device]) if 0 <= device < len(traces) else []
     ends = [index for index, event in enumerate(events) if event.get("action") == "oom"]
     known_at_end = _held_at_end(snapshot, device)
     if not events:
-        return None
+        return Replayed()
     held = _before(events, known_at_end)
     before = sum(held.values())
     if ends:
@@ -103,7 +100,7 @@ def held_pieces(snapshot: Mapping[str, Any], device: int, most: int = 10) -> tup
     Args:
         snapshot: Of the allocator, also one without a history.
         device: Its index.
-        most: Sizes that are told.
+        most: Sizes that are listed.
     """
     counts = Counter(_held_at_end(snapshot, device).values())
     largest = sorted(counts.items(), key=lambda item: -item[0] * item[1])[:most]

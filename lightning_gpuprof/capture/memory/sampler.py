@@ -24,6 +24,9 @@ COUNTS_NEEDED = 3
 
 MAX_FAILURES = 10
 
+_ANY_THREAD = tuple(holder for holder in HOLDERS if holder != "gradients")
+"""What may be counted beside the main thread."""
+
 
 @dataclass(eq=False, repr=False)
 class MemorySampler:
@@ -98,7 +101,7 @@ class MemorySampler:
         if not self._wants_gradients:
             return
         self._wants_gradients = False
-        self._gradients.merge(held.count_gradients(self.module))
+        self._count_gradients()
         if self.edges is not None and self.edges.witness is None:
             self.edges.witness = held.gradient_finder(self.module)
 
@@ -114,12 +117,15 @@ class MemorySampler:
                 self._looks += 1
             elif self._wants_gradients or not self._gradients.bytes:
                 self._wants_gradients = False
-                self._gradients.merge(held.count_gradients(self.module))
+                self._count_gradients()
         self._ended = True
+
+    def _count_gradients(self) -> None:
+        self._gradients.merge(held.count(self.module, holders=("gradients",)))
 
     def _look(self) -> None:
         try:
-            self._counted.merge(held.count_without_gradients(self.module, self.optimizers()))
+            self._counted.merge(held.count(self.module, self.optimizers(), _ANY_THREAD, polite=True))
             self._looks += 1
         except RuntimeError:  # changed while it was read, or a tensor without a storage: tried again
             self._failures += 1

@@ -81,7 +81,7 @@ LABELS: Mapping[Query, str] = {query: query.replace("_", " ") for query in VALUE
 """What people call them."""
 
 ERROR_COUNTERS: frozenset[Query] = frozenset({"ecc_errors", "memory_repairs", "nvlink_errors"})
-"""Asked at the start, once a minute and at the end. Many kinds of GPU have none, which is nothing to tell of."""
+"""Asked at the start, once a minute and at the end. Many kinds of GPU have none, which is nothing to report."""
 
 SLOW: frozenset[Query] = frozenset({"power_limit", "performance_state", "pcie_link", "processes", "pcie_throughput"})
 """Asked in every tenth sample: they change rarely, or asking takes long (PCIe throughput: 20 ms each way)."""
@@ -117,7 +117,7 @@ class NvmlDevice:
     parent: object = None
     """Of a MIG device: the handle of its GPU."""
     instance: tuple[int, int] | None = None
-    """Of a MIG device: the ids of its GPU instance and of its compute instance; None if the driver does not tell."""
+    """Of a MIG device: the ids of its GPU instance and of its compute instance; None if the driver does not say."""
     mig_mode: bool = False
     """The GPU is partitioned: processes use its MIG devices instead of it."""
     mig_devices: tuple[NvmlDevice, ...] = ()
@@ -138,7 +138,7 @@ class NvmlBackend(Protocol):
         """
 
     def facts(self, device: NvmlDevice) -> Mapping[str, Value]:
-        """What does not change while a run goes on; what this GPU or driver does not tell is left out.
+        """What does not change while a run goes on; what this GPU or driver does not report is left out.
 
         Raises:
             GpuLostError: The GPU is gone.

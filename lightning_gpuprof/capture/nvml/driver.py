@@ -69,7 +69,7 @@ class PynvmlBackend:
         return self._processes(device, "Compute")
 
     def process_name(self, process: GpuProcess) -> str:
-        """What a process runs; raises ``NvmlError`` if the driver does not tell."""
+        """What a process runs; raises ``NvmlError`` if the driver does not say."""
         return text(self._ask("nvmlSystemGetProcessName", process.pid))
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ class ListedProcess(msgspec.Struct, kw_only=True, frozen=True):
 
     pid: int
     name: str = ""
-    """Of its program, without folder; empty if the driver does not tell."""
+    """Of its program, without folder; empty if the driver does not say."""
     memory_bytes: float | None = None
 
 

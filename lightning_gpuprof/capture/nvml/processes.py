@@ -67,12 +67,12 @@ def _parent_of(pid: int, proc_root: Path) -> int:
 def summary(compute: Sequence[GpuProcess], graphics: Sequence[GpuProcess] | None, family: Family) -> Answer:
     """The answer to the query ``processes``.
 
-    In a container the driver's process ids are not ours: if ours is not in the list there, nobody can tell which
+    In a container the driver's process ids are not ours: if ours is not in the list there, nobody can say which
     entry we are, so neither our memory nor the others' is known.
 
     Args:
         compute: Processes with a compute context.
-        graphics: Processes with a graphics context; None if the driver does not tell.
+        graphics: Processes with a graphics context; None if the driver does not say.
         family: Who we are.
     """
     memory = {process.pid: process.memory_bytes for process in (*(graphics or ()), *compute)}

@@ -44,11 +44,11 @@ class _Gpu:
     absent: set[Query] = field(default_factory=set)
     """Queries that are not asked any more."""
     reported: set[Query] = field(default_factory=set)
-    """Queries whose failure the user was told of."""
+    """Queries whose failure was reported."""
     failures_in_a_row: int = 0
     """Samples in which every query failed."""
     hidden: bool = False
-    """The user was told that our process cannot be told from others."""
+    """It was reported that our process cannot be separated from others."""
 
 
 MAX_SAMPLES = 14_400
@@ -149,7 +149,7 @@ class NvmlSampler:
                     if values:
                         readings.append(Sample(source=self.name, subject=gpu.subject, t_ns=self.now(), values=values))
         except NvmlError:
-            pass  # gone between the last sample and now: there is nothing more to tell
+            pass  # gone between the last sample and now: there is nothing more to report
         self._backend.close()
         return readings
 
@@ -205,14 +205,14 @@ class NvmlSampler:
         if gpu.failures_in_a_row >= _SILENT_SAMPLES:
             raise GpuLostError(str(failures[next(iter(passing))]))
         readings: list[Reading] = [Sample(source=self.name, subject=gpu.subject, t_ns=t_ns, values=values)]
-        untold = {query: failures[query] for query in VALUES if query in failures and query not in gpu.reported}
+        unreported = {query: failures[query] for query in VALUES if query in failures and query not in gpu.reported}
         if silent:
-            untold = {query: error for query, error in untold.items() if query in lasting}
-        gpu.reported |= untold.keys()
-        never = {query: error for query, error in untold.items() if query in lasting - ERROR_COUNTERS}
+            unreported = {query: error for query, error in unreported.items() if query in lasting}
+        gpu.reported |= unreported.keys()
+        never = {query: error for query, error in unreported.items() if query in lasting - ERROR_COUNTERS}
         if never:
             readings.append(self._notice(f"{gpu.subject} gives no {_listed(never.items())}"))
-        not_now = {query: error for query, error in untold.items() if query in passing}
+        not_now = {query: error for query, error in unreported.items() if query in passing}
         if not_now:
             readings.append(self._notice(f"{gpu.subject} did not give {_listed(not_now.items())}; it is asked again"))
         if not gpu.hidden and values.get("compute_processes_count") and values.get("foreign_processes_count") is None:
@@ -220,7 +220,7 @@ class NvmlSampler:
             readings.append(
                 self._notice(
                     f"{gpu.subject}: the driver lists processes by the machine's process ids, this process sees those "
-                    "of its container: memory of this process cannot be told from that of others"
+                    "of its container: memory of this process cannot be separated from that of others"
                 )
             )
         return readings

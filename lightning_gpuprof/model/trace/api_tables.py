@@ -110,7 +110,7 @@ class ApiTables(msgspec.Struct, kw_only=True, frozen=True):
     cuda_gpu_kern_sum: tuple[TimeRow, ...]
     cuda_gpu_kern_gb_sum: tuple[LaunchShapeRow, ...]
     cuda_gpu_mem_time_sum: tuple[TimeRow, ...]
-    """Kinds are named as the trace names them, which also tells pageable from pinned memory."""
+    """Kinds are named as the trace names them, which also separates pageable from pinned memory."""
     cuda_gpu_mem_size_sum: tuple[MemorySizeRow, ...]
     cuda_kern_exec_sum: tuple[KernelExecutionRow, ...]
     """Kernels whose launch is in the trace."""

@@ -72,7 +72,7 @@ class ModuleTime(msgspec.Struct, kw_only=True, frozen=True):
     """The device time of one module of the tree of modules, by how they called each other."""
 
     path: tuple[str, ...]
-    """From the outermost to the module itself: ``("Net_0", "Linear_1")``. The number tells modules of a class apart,
+    """From the outermost to the module itself: ``("Net_0", "Linear_1")``. The number separates modules of a class,
     in the order in which the trace met them; it is not that of ``model.named_modules()``."""
     device_us: float
     """The module's with that of the modules in it, forward and backward."""

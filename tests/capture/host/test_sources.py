@@ -121,23 +121,18 @@ def test_a_table_that_changes_while_it_is_read_ends(tmp_path: Path) -> None:
 def test_what_is_costly_is_done_as_often_as_its_share_allows() -> None:
     clock_s = 0.0
     limiter = CostLimiter(0.01, lambda: clock_s)
-    times = []
-    for second in range(100):
-        if limiter.due(second * 10**9):
-            clock_s += 0.1
-            limiter.done()
-            times.append(second)
-    assert times == list(range(0, 100, 10))
+
+    def costly() -> bool:
+        nonlocal clock_s
+        clock_s += 0.1
+        return True
+
+    assert [second for second in range(100) if limiter.run(second * 10**9, costly)] == list(range(0, 100, 10))
 
 
 def test_what_costs_nothing_keeps_its_least_interval() -> None:
     limiter = CostLimiter(0.01, lambda: 0.0, at_least_s=5)
-    times = []
-    for second in range(20):
-        if limiter.due(second * 10**9):
-            limiter.done()
-            times.append(second)
-    assert times == [0, 5, 10, 15]
+    assert [second for second in range(20) if limiter.run(second * 10**9, lambda: True)] == [0, 5, 10, 15]
 
 
 def test_facts_hold_plain_values(tmp_path: Path) -> None:
