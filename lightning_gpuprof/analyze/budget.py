@@ -44,12 +44,8 @@ def wall(journal: Journal) -> Wall:
     """Wall time of the stage in parts; what no record accounts for is ``unexplained``."""
     stage = journal.header.stage
     ns: dict[Part, int] = defaultdict(int, dict.fromkeys(parts_of(stage), 0))
-    for slot, column in journal.steps.charged.items():
-        ns[part(journal.slots[slot], "step", stage)] += int(column.sum())
-    for segment in journal.segments:
-        for slot, spent in segment.charged.items():
-            if slot < len(journal.slots):
-                ns[part(journal.slots[slot], segment.kind, stage)] += spent
+    for slot, kind, spent in journal.time_of_slots():
+        ns[part(slot, kind, stage)] += spent
     total = journal.end_ns - journal.header.start_ns
     ns["unexplained"] += total - sum(ns.values())
     return Wall(total_s=total / 1e9, parts={name: spent / 1e9 for name, spent in ns.items()})
@@ -118,18 +114,9 @@ def callback_rows(journal: Journal, total_s: float) -> tuple[CallbackRow, ...]:
     """
     ns: dict[tuple[str, str], int] = defaultdict(int)
     names = callback_names(journal.slots)
-
-    def add(slot_id: int, spent: int) -> None:
-        slot = journal.slots[slot_id]
+    for slot, _, spent in journal.time_of_slots():
         if slot.callback and spent:
             ns[names[slot.callback], slot.hook] += spent
-
-    for slot_id, column in journal.steps.charged.items():
-        add(slot_id, int(column.sum()))
-    for segment in journal.segments:
-        for slot_id, spent in segment.charged.items():
-            if slot_id < len(journal.slots):
-                add(slot_id, spent)
     rows = [
         CallbackRow(name=name, hook=hook, total_s=spent / 1e9, share=spent / 1e9 / total_s if total_s else 0.0)
         for (name, hook), spent in ns.items()

@@ -7,7 +7,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
+from lightning_gpuprof.analyze.during_steps import StepTime
+from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.curves import Curve, CurveSource
 from lightning_gpuprof.model.memory import MEMORY_PHASES
@@ -52,7 +53,7 @@ def curves(journal: Journal) -> tuple[Curve, ...]:
         return ()
     gpus = sorted({subject for source, subject, _ in found if source == "nvml"}, key=lambda name: (len(name), name))
     left_out = set(gpus[MAX_GPUS:])
-    places = BatchAt(journal)
+    places = StepTime(journal)
     return tuple(
         _curve(journal, places, source, subject, name, points)
         for (source, subject, name), points in sorted(found.items(), key=lambda item: _order(*item[0]))
@@ -78,7 +79,7 @@ def _order(source: CurveSource, subject: str, name: str) -> tuple[int, int, str,
 
 
 def _curve(
-    journal: Journal, places: BatchAt, source: CurveSource, subject: str, name: str, points: list[tuple[int, float]]
+    journal: Journal, places: StepTime, source: CurveSource, subject: str, name: str, points: list[tuple[int, float]]
 ) -> Curve:
     points.sort()
     times, values = np.array([t for t, _ in points], np.int64), np.array([v for _, v in points], np.float64)
@@ -89,7 +90,7 @@ def _curve(
         subject=subject,
         name=name,
         t_s=[round(float(t), 3) for t in (times - journal.header.start_ns) / 1e9],
-        batch=[round(float(b), 2) for b in places(times)],
+        batch=[round(float(b), 2) for b in places.batches(times)],
         values=[float(f"{v:.5g}") for v in values],
     )
 
@@ -109,24 +110,3 @@ def extremes(values: Floats, limit: int) -> Ints:
     least = [a + int(np.argmin(values[a:b])) for a, b in stretches]
     most = [a + int(np.argmax(values[a:b])) for a, b in stretches]
     return np.unique(np.array(least + most, np.int64))
-
-
-class BatchAt:
-    """Where in the steps a moment is, as a batch with fractions; between two steps it stands still."""
-
-    def __init__(self, journal: Journal) -> None:
-        steps = journal.steps
-        start_ns = steps.start_ns[: len(steps)]
-        order = sorting(start_ns)
-        self._start_ns = start_ns[order]
-        self._period_ns = np.maximum(steps.period_ns[order], 1)
-        self._batch = steps.batch[order]
-
-    def __call__(self, t_ns: Ints) -> Floats:
-        """Batches of moments on the run's clock, shape (n,); 0 if there are no steps."""
-        if not len(self._start_ns):
-            return np.zeros(len(t_ns))
-        row = np.searchsorted(self._start_ns, t_ns, "right") - 1
-        inside = np.maximum(row, 0)
-        part = np.clip((t_ns - self._start_ns[inside]) / self._period_ns[inside], 0.0, 1.0)
-        return np.where(row < 0, float(self._batch[0]), self._batch[inside] + part)

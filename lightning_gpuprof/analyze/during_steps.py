@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lightning_gpuprof.analyze.journal import Journal, sorting
+from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.journal import Sample
 
 _MIN_RATIO = 0.5
@@ -38,6 +39,15 @@ class StepTime:
         if row < 0 or t_ns > int(self._start_ns[row] + self._period_ns[row]):
             return None
         return int(self._batch[row]), int(self._epoch[row])
+
+    def batches(self, t_ns: Ints) -> Floats:
+        """Where moments are in the steps, as batches with fractions, shape (n,); between two steps it stands still."""
+        if not len(self._start_ns):
+            return np.zeros(len(t_ns))
+        row = np.searchsorted(self._start_ns, t_ns, "right") - 1
+        inside = np.maximum(row, 0)
+        part = np.clip((t_ns - self._start_ns[inside]) / np.maximum(self._period_ns[inside], 1), 0.0, 1.0)
+        return np.where(row < 0, float(self._batch[0]), self._batch[inside] + part)
 
 
 def host_samples(journal: Journal) -> dict[str, list[tuple[Sample, float]]]:

@@ -42,7 +42,7 @@ from lightning_gpuprof.model.journal import (
 from lightning_gpuprof.model.memory import MemoryHistory, OutOfMemory
 from lightning_gpuprof.model.packing import Group, unpack
 from lightning_gpuprof.model.packing import Ints as Ints
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.phases import PHASES, Phase, SegmentKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +188,15 @@ class Journal:
         for slot in self.steps.charged:
             by_phase.setdefault(self.slots[slot].step_phase, []).append(slot)
         return PhaseColumns(self.steps.charged, by_phase, len(self.steps))
+
+    def time_of_slots(self) -> Iterator[tuple[Slot, SegmentKind, int]]:
+        """Slot, ``step`` or kind of segment, and ns: of each slot in all steps, and in each segment."""
+        for slot, column in self.steps.charged.items():
+            yield self.slots[slot], "step", int(column.sum())
+        for segment in self.segments:
+            for slot, ns in segment.charged.items():
+                if slot < len(self.slots):
+                    yield self.slots[slot], segment.kind, ns
 
     @property
     def end_ns(self) -> int:

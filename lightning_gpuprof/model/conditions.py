@@ -67,7 +67,7 @@ FACTS: tuple[Fact, ...] = (
             "cpu.quota": "control group: CPUs; absent where there is no quota",
             "machine.numa_nodes": "`/sys/devices/system/node`: online nodes",
             "machine.affinity_numa_nodes": "nodes with a CPU of the process's affinity",
-            "machine.container": "`docker`, `podman`, `kubernetes`, `apptainer` or `none`, by the marks they leave",
+            "machine.container": "`docker`, `podman`, `kubernetes`, `apptainer`, `lxc`, … or `none`, by their marks",
         },
     ),
     *_facts(

@@ -5,7 +5,8 @@ import pytest
 from built_journals import MS, build, journal
 
 from lightning_gpuprof.analyze import curves as analyze_curves
-from lightning_gpuprof.analyze.curves import BatchAt, curves, extremes
+from lightning_gpuprof.analyze.curves import curves, extremes
+from lightning_gpuprof.analyze.during_steps import StepTime
 from lightning_gpuprof.model.journal import Sample
 
 SETUP_NS = 100 * MS
@@ -29,7 +30,7 @@ def test_before_between_and_after_the_steps_the_batch_stands_still() -> None:
     of = journal(4)
     of.steps.start_ns[2:] += 500 * MS  # a validation between the second and the third
     times = np.array([0, SETUP_NS + 15 * MS, SETUP_NS + 200 * MS, SETUP_NS + 400 * MS, 10_000 * MS], np.int64)
-    assert list(BatchAt(of)(times)) == pytest.approx([0.0, 1.5, 2.0, 2.0, 4.0])
+    assert list(StepTime(of).batches(times)) == pytest.approx([0.0, 1.5, 2.0, 2.0, 4.0])
 
 
 def test_what_was_not_read_is_no_point_and_what_never_was_no_curve() -> None:

@@ -97,7 +97,7 @@ def test_every_fact_has_a_reader_and_a_line_in_the_documentation() -> None:
     assert len(FACTS) == len({fact.name for fact in FACTS})
 
 
-def test_a_plain_run_tells_model_loaders_and_trainer(tmp_path: Path) -> None:
+def test_a_plain_run_shows_model_loaders_and_trainer(tmp_path: Path) -> None:
     found = conditions_of(tmp_path, accumulate_grad_batches=2, gradient_clip_val=0.5)
     expected: Mapping[str, Value] = {
         "model.class": "Model",
@@ -219,7 +219,7 @@ def test_attributes_of_the_module_are_not_asked_for_what_only_they_would_answer(
     assert "asked" not in vars(config)
 
 
-def test_the_order_is_not_told_by_a_sampler_that_nobody_asks(tmp_path: Path) -> None:
+def test_the_order_is_not_known_of_a_sampler_that_nobody_asks(tmp_path: Path) -> None:
     class Buckets(torch.utils.data.Sampler[list[int]]):
         def __iter__(self) -> Any:
             return iter([[1, 0], [3, 2]])
@@ -239,8 +239,8 @@ def test_the_cpus_of_a_host_are_divided_among_its_ranks_whoever_started_them() -
 
     around = Surroundings(environ={})
     assert machine_facts._local_ranks(Subject(trainer=Two(), module=None, loaders=None, around=around)) == 4
-    told = Surroundings(environ={"LOCAL_WORLD_SIZE": "2"})
-    assert machine_facts._local_ranks(Subject(trainer=Two(), module=None, loaders=None, around=told)) == 2
+    launched = Surroundings(environ={"LOCAL_WORLD_SIZE": "2"})
+    assert machine_facts._local_ranks(Subject(trainer=Two(), module=None, loaders=None, around=launched)) == 2
 
 
 def test_a_fact_that_fails_is_absent_and_takes_no_other_with_it() -> None:
@@ -282,14 +282,14 @@ def test_a_worker_that_dies_while_facts_are_read_ends_the_run() -> None:
         (lambda m: m.compile(backend="eager"), "module", "(the whole module)", "eager"),
     ],
 )
-def test_what_is_compiled_is_told(tmp_path: Path, change: Any, state: str, modules: str, backend: str | None) -> None:
+def test_what_is_compiled_is_known(tmp_path: Path, change: Any, state: str, modules: str, backend: str | None) -> None:
     found = conditions_of(tmp_path, change=change)
     assert (found["compile.state"], found["compile.modules"]) == (state, modules)
     assert backend is None or found.get("compile.backend") == backend
     assert found["model.layers"] == 4  # the wrappers do not count
 
 
-def test_the_mode_of_inductor_is_told_without_compiling(tmp_path: Path) -> None:
+def test_the_mode_of_inductor_is_known_without_compiling(tmp_path: Path) -> None:
     def compiled(model: Model) -> None:
         model.spare = torch.compile(nn.Linear(2, 2), mode="reduce-overhead", dynamic=True)
 
@@ -312,6 +312,13 @@ def test_only_listed_variables_are_read_and_no_secret_gets_in(tmp_path: Path) ->
 
 def test_no_listed_variable_is_of_a_kind_that_holds_secrets() -> None:
     assert not [n for n in ENVIRONMENT if any(w in n for w in ("KEY", "TOKEN", "SECRET", "PASS", "URL", "HOST", "DIR"))]
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -337,19 +344,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
     ],
 )
 def test_the_commit_is_read_without_git(tmp_path: Path, files: dict[str, str], expected: str | None) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "below").mkdir()
-    found = read(software_facts.FACTS, on_machine(folder=tmp_path / "below"))
+    below = tree(tmp_path, files) / "below"
+    below.mkdir()
+    found = read(software_facts.FACTS, on_machine(folder=below))
     assert found.get("git.commit") == expected
-
-
-def tree(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
 
 
 def test_the_machine_is_read_from_its_files(tmp_path: Path) -> None:
@@ -374,14 +372,6 @@ def test_the_machine_is_read_from_its_files(tmp_path: Path) -> None:
     assert found["cpu.quota"] == 1.5
     assert found["machine.container"] == "kubernetes"
     assert found["version.driver"] == "550.54.15"
-
-
-@pytest.mark.parametrize(
-    ("mark", "kind"), [(".dockerenv", "docker"), ("run/.containerenv", "podman"), (".singularity.d/x", "apptainer")]
-)
-def test_containers_are_told_by_their_marks(tmp_path: Path, mark: str, kind: str) -> None:
-    found = read(machine_facts.FACTS, on_machine(root=tree(tmp_path, {mark: ""}), proc=tmp_path / "none"))
-    assert found["machine.container"] == kind
 
 
 def test_a_machine_without_any_of_its_files_leaves_them_out(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from lightning_gpuprof.capture.fence import must_propagate
+from lightning_gpuprof.capture.host.sources import Roots
 from lightning_gpuprof.model.journal import Value
 
 MAX_TEXT = 400
@@ -16,14 +17,10 @@ MAX_TEXT = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class Surroundings(Roots):
     """What of the machine is read, and where."""
 
     environ: Mapping[str, str]
-    proc: Path = Path("/proc")
-    sys: Path = Path("/sys")
-    root: Path = Path("/")
-    """Where container engines leave their marks."""
     folder: Path | None = None
     """Where the program works; None: not to be found out."""
 

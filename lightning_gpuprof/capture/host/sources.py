@@ -1,6 +1,5 @@
 """What can be measured of this machine and what limits it; and why anything is absent."""
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from lightning_gpuprof.capture.host.process_files import has_io_wait_times
 from lightning_gpuprof.capture.host.process_tree import own_pid
 from lightning_gpuprof.model.journal import Value
 
+_CONTAINER_FILES = {".dockerenv": "docker", "run/.containerenv": "podman", ".singularity.d": "apptainer"}
 _CONTAINER_IN_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|crio|garden|actions_job")
 
 
@@ -42,7 +42,6 @@ class HostSources:
     swap_total_bytes: float | None
     shm_size_bytes: float | None
     pressure: bool
-    group_pressure: bool
     run_delay: bool
     """Whether the kernel says how long threads wait for a CPU."""
     io_wait: bool
@@ -53,8 +52,9 @@ class HostSources:
     hidepid: str
     """Mount option of /proc: ``invisible``, ``noaccess``, …, or a number; empty if it hides nothing."""
     container: str
-    """``docker``, ``podman``, ``kubernetes``, ``lxc``, ``container``; empty if none was recognised."""
-    numa_nodes: int | None
+    """As of :func:`container`."""
+    numa_nodes: int
+    """0: not known."""
 
     def facts(self) -> dict[str, Value]:
         """As conditions of the run; what is not known is left out."""
@@ -65,8 +65,6 @@ class HostSources:
             "host.memory_total_bytes": self.memory_total_bytes,
             "host.swap_total_bytes": self.swap_total_bytes,
             "host.shm_size_bytes": self.shm_size_bytes,
-            "host.container": self.container or None,
-            "host.numa_nodes": self.numa_nodes,
         }
         return {name: value for name, value in found.items() if value is not None}
 
@@ -106,14 +104,13 @@ def examine(roots: Roots, environ: Mapping[str, str]) -> HostSources:
         swap_total_bytes=None if swap is None else swap * 1024.0,
         shm_size_bytes=shm_size,
         pressure=bool(machine.pressure(proc)),
-        group_pressure=group.pressure_folder is not None,
         run_delay=len((proc_file.read_if_there(f"{own}/schedstat") or b"").split()) > 1,
         io_wait=has_io_wait_times(proc),
         io_bytes=b"read_bytes" in (proc_file.read_if_there(f"{own}/io") or b""),
         children=Path(f"{own}/task/{Path(own).name}/children").exists(),
         hidepid=_hidepid(proc_file.read_if_there(f"{proc}/self/mountinfo", records=True) or b""),
-        container=_container(roots, environ),
-        numa_nodes=_numa_nodes(roots.sys / "devices" / "system" / "node"),
+        container=container(roots, environ),
+        numa_nodes=len(numa_nodes(roots)),
     )
 
 
@@ -128,22 +125,36 @@ def _hidepid(mountinfo: bytes) -> str:
     return "" if found in ("0", "off") else found
 
 
-def _container(roots: Roots, environ: Mapping[str, str]) -> str:
+def container(roots: Roots, environ: Mapping[str, str]) -> str:
+    """``docker``, ``podman``, ``kubernetes``, ``apptainer``, ``lxc``, …; empty if none is recognised.
+
+    Args:
+        roots: Where the kernel's files are mounted.
+        environ: The environment; only whether names are in it counts.
+    """
     if "KUBERNETES_SERVICE_HOST" in environ:
         return "kubernetes"
-    if (roots.root / ".dockerenv").exists():
-        return "docker"
-    if (roots.root / "run" / ".containerenv").exists():
-        return "podman"
+    for mark, kind in _CONTAINER_FILES.items():
+        if (roots.root / mark).exists():
+            return kind
     text = (proc_file.read_if_there(f"{roots.proc}/self/cgroup") or b"").decode(errors="replace")
     found = _CONTAINER_IN_CGROUP.search(text)
     if found:
         return {"kubepods": "kubernetes", "libpod": "podman"}.get(found.group(), found.group())
-    return "singularity" if {"SINGULARITY_NAME", "APPTAINER_NAME"} & environ.keys() else ""
+    return "apptainer" if {"SINGULARITY_NAME", "APPTAINER_NAME"} & environ.keys() else ""
 
 
-def _numa_nodes(folder: Path) -> int | None:
-    try:
-        return sum(bool(re.fullmatch(r"node\d+", name)) for name in os.listdir(folder)) or None  # noqa: PTH208
-    except OSError:
-        return None
+def numa_nodes(roots: Roots) -> dict[int, set[int]]:
+    """The CPUs of each NUMA node; empty if the kernel does not list any."""
+    folder = f"{roots.sys}/devices/system/node"
+    return {node: _ids(f"{folder}/node{node}/cpulist") for node in _ids(f"{folder}/online")}
+
+
+def _ids(path: str) -> set[int]:
+    """Numbers of a kernel's list: ``0-3,8``."""
+    found: set[int] = set()
+    for piece in (proc_file.read_if_there(path) or b"").split(b","):
+        first, _, last = piece.strip().partition(b"-")
+        if first:
+            found.update(range(int(first), int(last or first) + 1))
+    return found
