@@ -1,4 +1,4 @@
-"""How callbacks are called, and told apart where a class occurs twice."""
+"""How callbacks are called, and distinguished where a class occurs twice."""
 
 import pytest
 from built_journals import MS, build, charge, journal
@@ -22,7 +22,7 @@ def test_one_of_a_class_is_called_by_its_class() -> None:
     assert callback_names([Slot(id=0, action="other", phase="loop")]) == {}
 
 
-def test_two_of_a_class_are_told_apart_by_the_arguments_that_differ() -> None:
+def test_two_of_a_class_are_separated_by_the_arguments_that_differ() -> None:
     first = "ModelCheckpoint{'monitor': 'val_loss', 'mode': 'min', 'every_n_epochs': 1}"
     second = "ModelCheckpoint{'monitor': None, 'mode': 'min', 'every_n_epochs': 1}"
     assert named(first, second) == ["ModelCheckpoint (monitor=val_loss)", "ModelCheckpoint (monitor=None)"]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sample_report
 from built_reports import finding, report_of, row
+from known import known
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
@@ -47,9 +48,7 @@ def test_a_slower_phase_is_a_regression_and_is_named() -> None:
     assert {one.measure for one in result.judged if one.outcome == "regressed"} >= {"step_time", "phase.forward"}
     assert row(result, "phase.data_wait").outcome == "within noise"
     forward = row(result, "phase.forward")
-    assert forward.lower is not None
-    assert forward.upper is not None
-    assert forward.lower < 3.0 < forward.upper
+    assert known(forward.lower) < 3.0 < known(forward.upper)
     assert result.sources == ("journal", "journal")
 
 
@@ -106,8 +105,8 @@ def test_a_phase_counts_by_its_share_of_the_period_not_of_itself() -> None:
 )
 def test_the_outcome_rests_on_the_metrics_that_are_asked_for(metrics: tuple[str, ...], outcome: str) -> None:
     before, after = steps(1), steps(2, forward=3.0, data_wait=-3.0)
-    known = msgspec.structs.replace(report_of(before), memory=Memory(process_rss_peak_bytes=1e9))
-    result = compare(known, report_of(after), times=(before, after), metrics=metrics)
+    with_memory = msgspec.structs.replace(report_of(before), memory=Memory(process_rss_peak_bytes=1e9))
+    result = compare(with_memory, report_of(after), times=(before, after), metrics=metrics)
     assert result.outcome == outcome
     assert result.metrics == metrics
 
@@ -133,7 +132,7 @@ def test_reports_alone_are_judged_by_their_intervals_and_say_so() -> None:
     assert wide.training.outcome in ("within noise", "not comparable")
     assert row(spread, "phase.forward").outcome == "not comparable"
     assert "name the folders" in row(spread, "phase.forward").why
-    assert ": forward" in spread.cause  # told from the medians all the same
+    assert ": forward" in spread.cause  # named by the medians all the same
 
 
 def busy(report: Report, *, waited: float, others: float) -> Report:
@@ -178,8 +177,7 @@ def test_other_programs_in_one_of_the_runs_are_told() -> None:
 
 def explaining(rule: str, claim: Claim, saved_ms: float) -> Finding:
     base = finding(rule, 1.5)
-    assert base.gain is not None
-    gain = msgspec.structs.replace(base.gain, saved_ms_per_step=saved_ms)
+    gain = msgspec.structs.replace(known(base.gain), saved_ms_per_step=saved_ms)
     return msgspec.structs.replace(base, gain=gain, explains=claim)
 
 
@@ -239,8 +237,7 @@ def test_no_bound_is_called_passed_between_runs_that_are_not_comparable(claim: C
         report.run["loader.batch_size"] = size
         report.wall.parts["validation"] = lost_s
     (gone,) = compare(before, after, times=times).findings
-    assert gone.achieved_ms_per_step is not None
-    assert gone.achieved_ms_per_step > 2.0 * 1.1
+    assert known(gone.achieved_ms_per_step) > 2.0 * 1.1
     assert gone.above_bound is (batch == 64)
 
 
@@ -260,9 +257,9 @@ def test_nothing_is_judged_between_runs_that_are_not_comparable() -> None:
     before, after = steps(1), steps(2, forward=3.0)
     other = report_of(after)
     other.run["device.name"] = "another"
-    known = report_of(before)
-    known.run["device.name"] = "one"
-    result = compare(known, other, times=(before, after))
+    own = report_of(before)
+    own.run["device.name"] = "one"
+    result = compare(own, other, times=(before, after))
     assert {one.outcome for one in result.judged} == {"not comparable"}
     assert {"throughput", "wall", "step_time", "phase.forward"} <= {one.measure for one in result.judged}
     assert all("--allow hardware" in one.why for one in result.judged)
@@ -300,8 +297,8 @@ def test_any_two_reports_give_a_comparison_that_survives_json(
 def ranged(report: Report, **phases_ms: tuple[float, float, float]) -> Report:
     """The report with 5th percentile, median and 95th of some phases."""
     rows = tuple(
-        msgspec.structs.replace(row, p05_ms=known[0], median_ms=known[1], p95_ms=known[2])
-        if (known := phases_ms.get(row.phase))
+        msgspec.structs.replace(row, p05_ms=measured[0], median_ms=measured[1], p95_ms=measured[2])
+        if (measured := phases_ms.get(row.phase))
         else row
         for row in report.phases
     )

@@ -2,6 +2,7 @@
 
 import pytest
 from built_journals import MS, build, charge, journal
+from known import known
 
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.model.compilation import CompileFacts
@@ -11,15 +12,13 @@ from lightning_gpuprof.model.journal import Compilation, CompilerCounts
 def at_step(of: Journal, index: int, *, ms: int = 50, **fields: object) -> None:
     """A compilation within a step, which takes so much longer."""
     charge(of, 2, index, ms * MS)
-    known = {"id": "0/0", "kind": "frame", "function": "forward", "file": "net.py", "line": 3, **fields}
+    values = {"id": "0/0", "kind": "frame", "function": "forward", "file": "net.py", "line": 3, **fields}
     start_ns = int(of.steps.start_ns[index]) + MS
-    of.compilations.append(Compilation(start_ns=start_ns, duration_ns=ms * MS, **known))  # type: ignore[arg-type]
+    of.compilations.append(Compilation(start_ns=start_ns, duration_ns=ms * MS, **values))  # type: ignore[arg-type]
 
 
 def facts(of: Journal) -> CompileFacts:
-    found = build(of).compile
-    assert found is not None
-    return found
+    return known(build(of).compile)
 
 
 def test_a_run_without_compilations_says_none() -> None:
@@ -46,8 +45,7 @@ def test_steps_that_compile_are_not_steady_ones() -> None:
     at_step(of, 60, id="0/1")
     built = build(of)
     assert built.steps.labels["compiled"] == 1
-    assert built.steps.period_ms is not None
-    assert built.steps.period_ms.max == pytest.approx(10)
+    assert known(built.steps.period_ms).max == pytest.approx(10)
 
 
 def test_a_run_that_compiles_in_most_steps_is_what_it_is() -> None:
@@ -95,7 +93,7 @@ def test_graph_breaks_have_the_line_at_which_the_function_goes_on() -> None:
         ("forward", 12, 2, "graph_break"),
         ("helper", 8, 2, "graph_break"),
         ("forward", 13, 1, "print"),
-        ("", None, 1, "graph_break"),  # counted, but told of no function
+        ("", None, 1, "graph_break"),  # counted, but named of no function
     }
     assert found.graph_break_count == sum(b.count for b in found.graph_breaks)
 

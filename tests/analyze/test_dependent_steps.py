@@ -1,4 +1,4 @@
-"""Runs whose steps depend on each other: equal ones are not called changed, and too few independent ones are told."""
+"""Runs whose steps depend on each other: equal ones are not called changed, and too few independent ones are named."""
 
 from functools import cache
 
@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pytest
 from built_journals import wandering
 from built_reports import report_of, row
+from known import known
 from simulated_speeds import Speeds, demo, demo_fixed, outlasting, steady
 
 from lightning_gpuprof.analyze.compare import compare
@@ -102,12 +103,10 @@ def test_a_run_of_two_speeds_is_judged_where_each_lies_beyond_all_of_the_other_r
     before, after = two_levels(149, 200), two_levels(103, 103, seed=2)
     result = compared(before, after, threshold_ratio=0.03)
     assert result.outcome == result.training.outcome == result.wall.outcome == "improved"
-    assert result.training.lower is not None
-    assert 1.3 < result.training.lower < 149 / 103  # never more than the closest two levels
+    assert 1.3 < known(result.training.lower) < 149 / 103  # never more than the closest two levels
     back = compared(after, before, threshold_ratio=0.03)
     assert back.outcome == back.wall.outcome == "regressed"
-    assert back.training.upper is not None
-    assert 103 / 149 < back.training.upper < 1 / 1.3
+    assert 103 / 149 < known(back.training.upper) < 1 / 1.3
 
 
 @pytest.mark.parametrize("later", [(149, 149), (170, 170), (103, 160), (135, 135)])

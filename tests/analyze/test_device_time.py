@@ -35,7 +35,7 @@ def device_ms(found: Metrics) -> dict[str, float]:
     return {row.phase: row.device_ms for row in found.phases if row.device_ms is not None}
 
 
-def told(found: Metrics) -> list[str]:
+def notes_of(found: Metrics) -> list[str]:
     return [caveat for caveat in found.validity.caveats if "device spans" in caveat]
 
 
@@ -64,12 +64,12 @@ def test_few_measured_steps_are_not_measured() -> None:
 def test_without_spans_there_is_no_device_time_and_no_word_of_it() -> None:
     found = build(journal(200))
     assert device_ms(found) == {}
-    assert told(found) == []
+    assert notes_of(found) == []
 
 
 def test_steps_that_could_not_be_measured_are_told_if_they_were_more_than_the_others() -> None:
-    assert told(build(measured(range(20, 60), dropped_backlog=3))) == []
-    assert told(build(measured([20], dropped_backlog=3, dropped_capturing=9))) == [
+    assert notes_of(build(measured(range(20, 60), dropped_backlog=3))) == []
+    assert notes_of(build(measured([20], dropped_backlog=3, dropped_capturing=9))) == [
         "device spans: 1 step(s) measured, dropped 3 because the device was too far behind, "
         "9 because a graph was captured in them"
     ]

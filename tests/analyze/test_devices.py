@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from built_journals import MS, build, journal
+from known import known
 
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.model.clock_events import MASK, REASONS, TERMS, WORDS, reasons_of, split
@@ -36,8 +37,7 @@ def test_clock_limits_are_shares_of_all_samples_and_of_busy_ones() -> None:
         (400, {"utilization_ratio": 0.0, MASK: idle, "sm_clock_mhz": 300.0}),
         (500, {"utilization_ratio": 0.0, MASK: idle, "sm_clock_mhz": 300.0}),
     )
-    assert found.throttle is not None
-    shares = {share.reason: (share.ratio, share.busy_ratio) for share in found.throttle}
+    shares = {share.reason: (share.ratio, share.busy_ratio) for share in known(found.throttle)}
     assert shares == {"sw_power_cap": (0.5, 1.0), "gpu_idle": (0.5, 0.0), "sw_thermal": (0.25, 0.5)}
     assert found.busy is not None
     assert (found.busy.samples, found.busy.sm_clock_median_mhz) == (2, 1100.0)
@@ -52,12 +52,9 @@ def test_the_clock_under_a_limit_is_told_from_the_clock_without_one() -> None:
         (400, {"utilization_ratio": 0.0, MASK: cap, "sm_clock_mhz": 300.0}),
         (500, {"utilization_ratio": 0.9, MASK: None, "sm_clock_mhz": 700.0}),
     )
-    assert found.throttle is not None
-    assert [share.sm_clock_median_mhz for share in found.throttle] == [1200.0]
-    assert found.busy is not None
-    assert found.busy.sm_clock_free_median_mhz == 1900.0
-    always = device((200, {"utilization_ratio": 0.9, MASK: cap, "sm_clock_mhz": 1200.0})).busy
-    assert always is not None
+    assert [share.sm_clock_median_mhz for share in known(found.throttle)] == [1200.0]
+    assert known(found.busy).sm_clock_free_median_mhz == 1900.0
+    always = known(device((200, {"utilization_ratio": 0.9, MASK: cap, "sm_clock_mhz": 1200.0})).busy)
     assert always.sm_clock_free_median_mhz is None
 
 
@@ -74,8 +71,7 @@ def test_limits_that_were_not_read_are_none_and_clocks_without_a_limit_have_no_r
 
 def test_energy_is_that_between_the_first_steps_start_and_the_last_ones_end() -> None:
     samples = [(t_ms, {"energy_j": 1000.0 + t_ms * 0.2, "power_w": 1.0}) for t_ms in range(0, 1301, 100)]
-    energy = device(*samples).energy
-    assert energy is not None
+    energy = known(device(*samples).energy)
     assert energy.total_j == pytest.approx(200.0)
     assert energy.per_step_j == pytest.approx(2.0)
     assert energy.mean_w == pytest.approx(200.0)
@@ -83,8 +79,7 @@ def test_energy_is_that_between_the_first_steps_start_and_the_last_ones_end() ->
 
 
 def test_energy_of_what_was_not_covered_is_filled_in_at_the_mean_power() -> None:
-    energy = device((300, {"energy_j": 10.0}), (900, {"energy_j": 70.0})).energy
-    assert energy is not None
+    energy = known(device((300, {"energy_j": 10.0}), (900, {"energy_j": 70.0})).energy)
     assert energy.covered_ratio == pytest.approx(0.6)
     assert energy.total_j == pytest.approx(100.0)
     assert msgspec.json.decode(msgspec.json.encode(energy), type=DeviceEnergy) == energy  # no number of numpy's in it

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, journal
+from known import known
 
 from lightning_gpuprof.analyze.hook_share import hook_share
 from lightning_gpuprof.model.journal import Slot
@@ -14,8 +15,7 @@ def test_stepping_the_scheduler_has_a_share_of_its_own() -> None:
     of.slots = [*of.slots, Slot(id=9, action=action, phase="optimizer", callback="", hook="")]
     for index in range(100):
         charge(of, 9, index, 10 * MS)
-    share = build(of).lr_scheduler
-    assert share is not None
+    share = known(build(of).lr_scheduler)
     assert share.median_ratio == pytest.approx(0.5)
     assert share.median_ms == pytest.approx(10)
 
@@ -26,7 +26,7 @@ def test_a_hook_that_never_ran_has_none() -> None:
     assert build(of).lr_scheduler is None
 
 
-def test_hooks_around_the_move_of_a_batch_are_told_apart_with_their_lines() -> None:
+def test_hooks_around_the_move_of_a_batch_are_separated_with_their_lines() -> None:
     of = journal(100)
     names = ("[Strategy]S.batch_to_device", "[LightningModule]Net.on_after_batch_transfer")
     names += ("[LightningDataModule]Data.transfer_batch_to_device",)

@@ -5,6 +5,7 @@ import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, journal
+from known import known
 
 from lightning_gpuprof.analyze.during_steps import StepTime, host_samples
 from lightning_gpuprof.analyze.host_use import growth, host_use
@@ -58,8 +59,7 @@ def test_a_mean_is_over_the_time_and_not_over_the_samples() -> None:
     """Of a long run samples become rarer."""
     of = journal(100)
     add(of, "process", [(0, {}), (100, {"cpu_cpus": 8.0}), (200, {"cpu_cpus": 8.0}), (800, {"cpu_cpus": 1.0})])
-    found = host_use(of).process
-    assert found is not None
+    found = known(host_use(of).process)
     assert found.cpu_cpus == Level(mean=pytest.approx((8 + 8 + 6 * 1) / 8), max=8.0)
 
 
@@ -97,8 +97,7 @@ def test_workers_are_those_of_the_loader_and_absent_if_there_were_none() -> None
     of.conditions["loader.num_workers"] = 2
     m = build(of)
     assert m.cpu.worker_cpus == pytest.approx(1.5)
-    assert m.host.workers is not None
-    assert m.host.workers.count == 2
+    assert known(m.host.workers).count == 2
     assert m.host.children is None
 
 
@@ -119,8 +118,7 @@ def test_the_machine_with_its_least_memory_and_samples_of_swapping() -> None:
         {"memory_available_bytes": 30.0, "swap_in_bytes_per_s": 0.0, "swap_out_bytes_per_s": 0.0},
     )
     of.conditions |= {"host.memory_total_bytes": 100.0, "host.shm_size_bytes": 7.0}
-    machine = host_use(of).machine
-    assert machine is not None
+    machine = known(host_use(of).machine)
     assert (machine.memory_available_min_bytes, machine.swapping_samples, machine.memory_total_bytes) == (20, 1, 100)
     assert machine.shm_size_bytes == 7
     assert machine.cpu_busy_ratio is None
@@ -139,8 +137,7 @@ def test_throttling_is_of_the_quota_s_periods_during_the_steps() -> None:
     row: dict[str, float | None] = {"cpu_periods_count": 10.0, "cpu_throttled_count": 4.0, "cpu_throttled_s": 0.05}
     of = sampled("cgroup", {}, row, row, {**row, "cpu_throttled_count": 1.0, "oom_kill_count": 1.0})
     of.conditions |= {"host.cpu_quota_cpus": 2.5, "host.memory_limit_bytes": 4000}
-    group = host_use(of).cgroup
-    assert group is not None
+    group = known(host_use(of).cgroup)
     assert (group.periods_count, group.throttled_count, group.throttled_ratio) == (30, 9, 0.3)
     assert group.throttled_cpus == pytest.approx(0.5)
     assert (group.quota_cpus, group.memory_limit_bytes, group.oom_kill_count) == (2.5, 4000, 1)
@@ -149,8 +146,7 @@ def test_throttling_is_of_the_quota_s_periods_during_the_steps() -> None:
 
 def test_a_group_without_a_quota_has_no_share_of_throttled_periods() -> None:
     row: dict[str, float | None] = {"cpu_periods_count": 0.0, "cpu_throttled_count": 0.0, "cpu_throttled_s": 0.0}
-    group = host_use(sampled("cgroup", {}, row)).cgroup
-    assert group is not None
+    group = known(host_use(sampled("cgroup", {}, row)).cgroup)
     assert (group.quota_cpus, group.throttled_ratio) == (None, None)
 
 
@@ -163,8 +159,7 @@ def test_pauses_of_the_collector_are_a_share_of_the_steps_and_have_their_batch()
     of = sampled("gc")
     add(of, "gc", ((100 * (number + 1), row) for number, row in enumerate([rows[1], *rows])))
     add(of, "gc_pause", [(-20, {"pause_s": 0.5, "generation": 2.0}), (151, {"pause_s": 0.02, "generation": 2.0})])
-    gc = host_use(of).gc
-    assert gc is not None
+    gc = known(host_use(of).gc)
     of_generation = [(row.generation, row.count, row.longest_s) for row in gc.generations]
     assert of_generation == [(0, 9, 0.001), (2, 2, 0.02)]
     assert gc.longest == (LongPause(batch=15, generation=2, pause_s=0.02),)
@@ -201,11 +196,9 @@ def test_memory_that_grows_is_told_with_its_slope_from_warm_up_on() -> None:
 
 def test_memory_that_stays_has_no_trend() -> None:
     t_ns = [n * MS for n in range(100)]
-    still = growth("process", t_ns, [5.0] * 100, None)
-    assert still is not None
+    still = known(growth("process", t_ns, [5.0] * 100, None))
     assert (still.slope_bytes_per_s, still.slope_bytes_per_step, still.p_value) == (0, None, 1)
-    noisy = growth("process", t_ns, np.random.default_rng(1).normal(100, 5, 100).tolist(), None)
-    assert noisy is not None
+    noisy = known(growth("process", t_ns, np.random.default_rng(1).normal(100, 5, 100).tolist(), None))
     assert noisy.p_value > 0.05
 
 
@@ -216,8 +209,7 @@ def test_few_samples_say_nothing_about_growth(n: int) -> None:
 
 def test_a_long_run_is_thinned_for_the_slope() -> None:
     n = 20_000
-    found = growth("process", [k * MS for k in range(n)], [float(k) for k in range(n)], None)
-    assert found is not None
+    found = known(growth("process", [k * MS for k in range(n)], [float(k) for k in range(n)], None))
     assert found.slope_bytes_per_s == pytest.approx(1000)
     assert found.samples == n
 
@@ -235,10 +227,8 @@ def test_memory_that_stops_growing_has_a_late_slope_of_its_own() -> None:
     t_ns = [int(i * 1e9) for i in range(100)]
     filling = growth("process_private", t_ns, [min(i, 50) * 1e6 for i in range(100)], None)
     leaking = growth("process_private", t_ns, [i * 1e6 for i in range(100)], None)
-    assert filling is not None
-    assert leaking is not None
-    assert filling.late_slope_bytes_per_s == pytest.approx(0.0)
-    assert leaking.late_slope_bytes_per_s == pytest.approx(1e6)
+    assert known(filling).late_slope_bytes_per_s == pytest.approx(0.0)
+    assert known(leaking).late_slope_bytes_per_s == pytest.approx(1e6)
 
 
 def memory(grown_mb: float, *, jumps: int = 0, n: int = 130, seed: int = 0) -> list[float]:
@@ -307,21 +297,23 @@ def test_a_long_run_is_not_told_by_its_first_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "delay_ms", "ranks", "told"), [(1.6, 3, 1, 1), (0.1, 3, 1, 0), (1.6, 0, 1, 0), (1.6, 3, 2, 0)]
+    ("others", "delay_ms", "ranks", "reported"), [(1.6, 3, 1, 1), (0.1, 3, 1, 0), (1.6, 0, 1, 0), (1.6, 3, 2, 0)]
 )
-def test_other_programs_that_take_the_cpus_are_a_caveat(others: float, delay_ms: int, ranks: int, told: int) -> None:
+def test_other_programs_that_take_the_cpus_are_a_caveat(
+    others: float, delay_ms: int, ranks: int, reported: int
+) -> None:
     of = sampled("host", {"cpu_others_cpus": others})
     of.conditions["cpu.usable"] = 2.0
     of.header = msgspec.structs.replace(of.header, world_size=ranks)
     batches = np.arange(20, 60)
     of.cpu = CpuColumns(batch=batches, charged={}, run_delay_ns=np.full(40, delay_ms * MS))
     said = [caveat for caveat in build(of).validity.caveats if "other programs" in caveat]
-    assert len(said) == told
+    assert len(said) == reported
     if ranks > 1:
         apart = sampled("host", {"cpu_others_cpus": others, "cpu_ranks_cpus": 0.5})
         apart.header, apart.cpu, apart.conditions = of.header, of.cpu, of.conditions
         assert any("other programs used 1.6 CPUs of this machine" in one for one in build(apart).validity.caveats)
-    if told:
+    if reported:
         assert said[0] == (
             "other programs used 1.6 of 2 CPUs; the main thread waited for a CPU in 30 % of the step, so steps are "
             "up to 43 % longer than on a quiet machine"
@@ -340,12 +332,12 @@ def test_a_run_too_short_for_a_sample_of_the_host_still_says_that_it_waited_for_
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "told"),
+    ("own", "others", "reported"),
     [(40.0, 17.0, False), (40.0, 18.0, True), (60.0, 3.5, True), (63.4, 0.5, False)],
 )
-def test_cpus_that_are_left_or_that_the_run_has_itself_are_no_caveat(own: float, others: float, told: bool) -> None:
+def test_cpus_that_are_left_or_that_the_run_has_itself_are_no_caveat(own: float, others: float, reported: bool) -> None:
     """64 CPUs, half of the step without one."""
     machine = MachineUse(cpu_others_cpus=Level(mean=others, max=others))
     waits = Share(median_ratio=0.5, lower_ratio=0.4, median_ms=5.0, total_ratio=0.5)
     cpu = CpuFacts(usable_cpus=64.0, process_cpus=own, worker_cpus=None, run_delay=waits, run_delay_ratio=0.5)
-    assert bool(caveats(cpu, HostUse(machine=machine), 1)) is told
+    assert bool(caveats(cpu, HostUse(machine=machine), 1)) is reported

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from built_journals import MS, build, charge, ints, journal
+from known import known
 
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.ledger import FIRST_FETCH, ledger
@@ -23,8 +24,7 @@ def add_slot(
 
 def append(of: Journal, segment: Segment) -> None:
     of.segments.append(segment)
-    assert of.footer is not None
-    of.footer.end_ns = segment.end_ns
+    known(of.footer).end_ns = segment.end_ns
 
 
 def row(of: Journal, **wanted: object) -> LedgerRow:

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, SLOTS, ints, journal
+from known import known
 
 from lightning_gpuprof.analyze.journal import CpuColumns, DeviceColumns, Journal
 from lightning_gpuprof.analyze.rank_summary import summarise
@@ -173,8 +174,7 @@ def test_a_rank_that_is_late_now_and_then_is_named(every: int, ms: float) -> Non
 
     late_ms = jitter(2) + np.where(np.arange(2000) % every == 1, ms, 0.0)
     found = side_by_side([rank(one, late_ms if one == 2 else jitter(one), of=4, n=2000) for one in range(4)])
-    rare = found.rare
-    assert rare is not None
+    rare = known(found.rare)
     assert (rare.ranks, rare.phase) == ((2,), "forward")
     assert rare.excess_ms == pytest.approx(ms, rel=0.1)
     assert rare.steps_ratio == pytest.approx(1 / every, rel=0.3)

@@ -53,12 +53,12 @@ def test_looks_into_collectives_are_a_share_of_the_phase(strategy: str) -> None:
     assert found["backward"] == 2.0
 
 
-def test_nothing_is_told_apart_by_few_looks_on_a_device_or_of_one_rank() -> None:
+def test_nothing_is_separated_by_few_looks_on_a_device_or_of_one_rank() -> None:
     assert waits_ms(rank("ModelParallelStrategy", looks=MIN_LOOKS - 1, in_one=10)) == {}
     assert waits_ms(rank(device="cuda")) == {}
     assert waits_ms(rank(ranks=1)) == {}
 
 
-def test_without_its_end_the_backward_is_not_told_apart() -> None:
+def test_without_its_end_the_backward_is_not_separated() -> None:
     one = rank()
     assert "backward" not in waits_ms(replace(one, slots=one.slots[:WAIT], steps=journal(N).steps))

@@ -18,7 +18,7 @@ class FakeEvent:
 
 
 class FakeDevice:
-    """A device with streams that pass their events when told to; whatever would wait, or would be wrong, raises."""
+    """A device with streams that pass their events at the word of the test; whatever would wait or be wrong, raises."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()

@@ -2,7 +2,7 @@
 
 
 class NotingNvtx:
-    """Can be told to fail like a torch without NVTX."""
+    """Fails, where asked to, like a torch without NVTX."""
 
     def __init__(self, broken: bool = False) -> None:
         self.open: list[str] = []

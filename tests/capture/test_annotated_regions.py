@@ -11,7 +11,7 @@ from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, ClosedStep, Conte
 
 
 class FakeTime:
-    """A clock that moves only when told."""
+    """A clock that moves only when the test says so."""
 
     def __init__(self) -> None:
         self.ns = 0

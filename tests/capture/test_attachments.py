@@ -15,7 +15,7 @@ class Noting:
 
     def __init__(self, fails_at: str = "", missing: list[str] | None = None) -> None:
         self.calls: list[str] = []
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self._fails_at = fails_at
         self._missing = missing or []
 
@@ -41,9 +41,9 @@ class Noting:
 def attachments(noting: Any) -> tuple[Attachments, Any]:
     trainer = SimpleNamespace(profiler="the user's")
     tap: Any = SimpleNamespace(inner=trainer.profiler)
-    fence = Fence(lambda part, message: noting.told.append(part))
+    fence = Fence(lambda part, message: noting.reported.append(part))
     ours = Attachments(
-        trainer, tap=tap, edges=noting, annotations=noting, inputs=noting, fence=fence, notice=noting.told.append
+        trainer, tap=tap, edges=noting, annotations=noting, inputs=noting, fence=fence, notice=noting.reported.append
     )
     return ours, trainer
 
@@ -58,7 +58,7 @@ def test_the_profiler_is_the_users_again_and_leaving_twice_is_harmless() -> None
     ours.detach()
     assert not ours.tap_in_place
     assert trainer.profiler == "the user's"
-    assert noting.told == []
+    assert noting.reported == []
 
 
 def test_a_profiler_that_took_our_place_stays() -> None:
@@ -85,4 +85,4 @@ def test_edges_that_lightning_does_not_have_are_one_line_of_the_report_and_no_wa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours.attach()
-    assert noting.told == ["no FitLoop.run; no FitLoop.setup_data"]
+    assert noting.reported == ["no FitLoop.run; no FitLoop.setup_data"]

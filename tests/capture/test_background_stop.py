@@ -40,7 +40,7 @@ class Work:
         self.optimizer.step()
 
 
-def trace(folder: Path, config: TraceConfig, work: Work, keep: bool = True, steps: int = 2) -> Future[Path] | None:
+def window(folder: Path, config: TraceConfig, work: Work, keep: bool, steps: int = 2) -> Future[Path] | None:
     """A window of so many steps after one of warm-up."""
     tracer = TorchTracer(config, new_path=lambda: folder / "window.plain.json", wrap_actions=lambda wrap: lambda: None)
     tracer.prepare()
@@ -49,6 +49,12 @@ def trace(folder: Path, config: TraceConfig, work: Work, keep: bool = True, step
         tracer.next_step(number) if number else tracer.start(number)
         work.step()
     return tracer.stop(keep)
+
+
+def trace(folder: Path, config: TraceConfig, work: Work, steps: int = 2) -> Future[Path]:
+    written = window(folder, config, work, keep=True, steps=steps)
+    assert written is not None
+    return written
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
@@ -70,7 +76,6 @@ def test_a_trace_that_is_written_in_the_background_holds_what_one_that_is_waited
     found = []
     for background in (True, False):
         written = trace(tmp_path, TraceConfig(background_stop=background), work)
-        assert written is not None
         found.append(events_of(written.result(timeout=60)))
     assert names(found[0]) == names(found[1])
     assert names(found[0])["user_annotation", "ProfilerStep#1"] == 1
@@ -90,7 +95,6 @@ def test_kernels_are_in_a_trace_that_is_written_in_the_background(tmp_path: Path
     found = []
     for background in (True, False):
         written = trace(tmp_path, TraceConfig(background_stop=background), work)
-        assert written is not None
         work.step()  # kernels of no window, while it is being written
         found.append(names(events_of(written.result(timeout=60))))
     assert {name for category, name in found[0] if category == "kernel"}
@@ -109,7 +113,6 @@ def test_steps_go_on_while_the_trace_is_written(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(BackgroundStop, "_save_to", waiting)
     written = trace(tmp_path, TraceConfig(), work)
-    assert written is not None
     assert not is_recording()
     work.step()
     assert not written.done()
@@ -123,7 +126,7 @@ def test_traces_follow_each_other_and_other_profilers_work_afterwards(tmp_path: 
     work = Work()
     for number in range(5):
         keep = number % 2 == 0
-        written = trace(tmp_path, TraceConfig(), work, keep)
+        written = window(tmp_path, TraceConfig(), work, keep)
         if written is not None:
             assert names(events_of(written.result(timeout=60)))["cpu_op", "aten::addmm"] == 40
     assert torch.autograd.profiler._is_profiler_enabled is False
@@ -195,7 +198,6 @@ def test_the_interpreter_is_free_while_the_trace_is_collected_and_written(
     timed("_collect")
     timed("_save_to")
     written = trace(tmp_path, TraceConfig(), Work(), steps=200)
-    assert written is not None
     ran = [time.perf_counter()]
     while not written.done():
         time.sleep(1e-4)
@@ -258,9 +260,8 @@ def test_a_stop_that_is_broken_off_before_it_began_can_be_made_again(
 
 
 @tried
-def test_a_folder_that_is_gone_is_told_and_leaves_nothing_recording(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_is_reported_and_leaves_nothing_recording(tmp_path: Path) -> None:
     written = trace(tmp_path / "gone", TraceConfig(), Work())
-    assert written is not None
     with pytest.raises(OSError, match=r"window\.plain\.json"):
         written.result(timeout=60)
     assert not is_recording()
@@ -309,7 +310,6 @@ def test_a_torch_that_was_not_tried_is_left_to_its_own_binding(version: str) -> 
 @pytest.mark.parametrize("config", [TraceConfig(with_stack=True), TraceConfig(background_stop=False)])
 def test_stacks_are_waited_for(config: TraceConfig, tmp_path: Path) -> None:
     written = trace(tmp_path, config, Work())
-    assert written is not None
     assert written.done()
     assert events_of(written.result())
 
@@ -317,7 +317,6 @@ def test_stacks_are_waited_for(config: TraceConfig, tmp_path: Path) -> None:
 @tried
 def test_memory_is_in_a_trace_that_is_written_in_the_background(tmp_path: Path) -> None:
     written = trace(tmp_path, TraceConfig(profile_memory=True), Work())
-    assert written is not None
     assert any(event.get("name") == "[memory]" for event in events_of(written.result(timeout=60)))
 
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from known import known
+
 from lightning_gpuprof.capture.conditions import call_place
 from lightning_gpuprof.capture.conditions.call_place import first_call
 
@@ -45,8 +47,7 @@ class Elsewhere:
 
 
 def test_the_call_is_found_in_the_method_itself() -> None:
-    place = first_call(InTheMethod, "train_dataloader", "DataLoader")
-    assert place is not None
+    place = known(first_call(InTheMethod, "train_dataloader", "DataLoader"))
     assert place.file.endswith(HERE)
     assert place.text == "DataLoader(data, batch_size=len('(2)'))"
     assert "batch_size=len" in Path(__file__).read_text(encoding="utf-8").splitlines()[place.line - 1]
@@ -54,8 +55,7 @@ def test_the_call_is_found_in_the_method_itself() -> None:
 
 
 def test_or_in_another_method_of_the_class_over_several_lines() -> None:
-    place = first_call(InAHelper, "train_dataloader", "DataLoader")
-    assert place is not None
+    place = known(first_call(InAHelper, "train_dataloader", "DataLoader"))
     assert place.text == "DataLoader([')'], num_workers=self.workers)"
 
 
@@ -65,6 +65,5 @@ def test_a_class_without_the_call_has_none() -> None:
 
 def test_a_source_that_is_gone_leaves_the_line(monkeypatch: Any) -> None:
     monkeypatch.setattr(call_place.linecache, "getlines", lambda file: [])
-    place = first_call(InTheMethod, "train_dataloader", "DataLoader")
-    assert place is not None
+    place = known(first_call(InTheMethod, "train_dataloader", "DataLoader"))
     assert (place.line > 0, place.text) == (True, "")

@@ -12,6 +12,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
+from known import known
 
 from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode, is_in_collective
 from lightning_gpuprof.capture.recorder import Reading, Recorder
@@ -47,9 +48,7 @@ def blocked() -> Iterator[Callable[[Callable[[Callable[[], None]], object]], int
 
     def start(work: Callable[[Callable[[], None]], object]) -> int:
         running.append(Blocked(work))
-        ident = running[-1].thread.ident
-        assert ident is not None
-        return ident
+        return known(running[-1].thread.ident)
 
     yield start
     for each in running:
@@ -256,8 +255,7 @@ def test_a_look_keeps_nothing_of_the_step_alive(tmp_path: Path) -> None:
         wait()
 
     training = Blocked(step)
-    assert training.thread.ident is not None
-    sampler = CallSiteSampler(training.thread.ident, lambda: 1, user_code=UserCode(cwd="/", library_roots=[]))
+    sampler = CallSiteSampler(known(training.thread.ident), lambda: 1, user_code=UserCode(cwd="/", library_roots=[]))
     gc.disable()
     try:
         sampler.sample(0)
@@ -284,8 +282,7 @@ def test_beside_a_working_thread_its_line_is_seen(tmp_path: Path) -> None:
 
     training = threading.Thread(target=names["training_step"], args=(lambda: slot_was_asked >= 40,))
     training.start()
-    assert training.ident is not None
-    sampler = CallSiteSampler(training.ident, current_slot, 0.001, user_code=user_code(tmp_path))
+    sampler = CallSiteSampler(known(training.ident), current_slot, 0.001, user_code=user_code(tmp_path))
     recorder = Recorder([sampler], readings.append)
     recorder.start()
     training.join(PATIENCE_S)

@@ -9,6 +9,7 @@ import time
 import pytest
 import torch
 from fake_device import US, FakeDevice
+from known import known
 
 from lightning_gpuprof.capture.device_spans import DENSE_STEPS, MAX_EDGES, DeviceSpans, backend_for
 from lightning_gpuprof.model.journal import DeviceBlock
@@ -36,9 +37,7 @@ class Steps:
         self.spans.end_step()
 
     def collected(self) -> DeviceBlock:
-        block = self.spans.collect()
-        assert block is not None
-        return block
+        return known(self.spans.collect())
 
 
 def test_spans_go_to_their_slots_and_sum_to_the_time_from_first_to_last_event() -> None:
@@ -225,7 +224,7 @@ def test_a_step_that_begins_ends_the_one_before() -> None:
     assert steps.collected().batch == [0, 1]
 
 
-def test_a_failing_device_is_told_once_and_left_alone_from_then_on() -> None:
+def test_a_failing_device_is_reported_once_and_left_alone_from_then_on() -> None:
     for call in ("new_event", "record", "is_done", "elapsed_ns"):
         steps = Steps()
         steps.device.broken = call
@@ -318,8 +317,7 @@ def test_spans_of_real_work_are_found_in_their_slots_without_waiting() -> None:
     for _ in range(3):
         matrix @ matrix
     torch.cuda.synchronize()
-    backend = backend_for(device)
-    assert backend is not None
+    backend = known(backend_for(device))
     failures: list[Exception] = []
     spans = DeviceSpans(backend, on_failure=failures.append, every_ns=0)
     begin = time.perf_counter()
@@ -348,8 +346,7 @@ def test_spans_of_real_work_are_found_in_their_slots_without_waiting() -> None:
 def test_a_graph_that_is_captured_stays_whole_and_its_step_is_dropped() -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     values = torch.ones(1024, device=device)
-    backend = backend_for(device)
-    assert backend is not None
+    backend = known(backend_for(device))
     failures: list[Exception] = []
     spans = DeviceSpans(backend, on_failure=failures.append, every_ns=0)
     spans.begin_step(0, 0)

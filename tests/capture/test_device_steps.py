@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import torch
 from fake_device import FakeDevice, LaggingDevice
+from known import known
 from lightning.pytorch.demos.boring_classes import BoringModel
 from quiet_trainer import trainer_in
 
@@ -53,9 +54,8 @@ def fit(callback: GpuProfiler, folder: Path, *, epochs: int = 2, **options: Any)
 
 
 def device_records(callback: GpuProfiler) -> tuple[list[Slot], list[DeviceBlock]]:
-    assert callback.folder is not None
     decoder: msgspec.json.Decoder[JournalRecord] = msgspec.json.Decoder(JournalRecord)
-    records = [decoder.decode(line) for line in (callback.folder / "rank0.jsonl").read_bytes().splitlines()]
+    records = [decoder.decode(line) for line in (known(callback.folder) / "rank0.jsonl").read_bytes().splitlines()]
     return [r for r in records if isinstance(r, Slot)], [r for r in records if isinstance(r, DeviceBlock)]
 
 
@@ -65,8 +65,7 @@ def test_sampled_steps_have_their_time_in_the_right_phases(tmp_path: Path, profi
     callback = ProfilerWithDevice(device, windows=[], reports=["json"], dirpath=str(tmp_path / "out"))
     fit(callback, tmp_path, profiler=profiler)
     slots, blocks = device_records(callback)
-    assert callback.folder is not None
-    journal = read_journal(callback.folder / "rank0.jsonl")
+    journal = read_journal(known(callback.folder) / "rank0.jsonl")
     period = dict(zip(journal.steps.batch.tolist(), journal.steps.period_ns.tolist(), strict=True))
     measured = [
         (batch, {slots[slot].phase: 0 for slot in block.charged}, {s: c[i] for s, c in block.charged.items()})
@@ -129,8 +128,7 @@ def test_a_device_that_fails_costs_the_spans_and_nothing_else(tmp_path: Path) ->
     callback = ProfilerWithDevice(device, windows=[], reports=["json"], dirpath=str(tmp_path / "out"))
     with pytest.warns(RuntimeWarning, match="device spans: switched off after RuntimeError: device lost in record"):
         fit(callback, tmp_path, epochs=1)
-    assert callback.report is not None
-    assert callback.report.steps.count == 64
+    assert known(callback.report).steps.count == 64
     assert device.calls["record"] == 1
 
 

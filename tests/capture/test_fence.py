@@ -13,9 +13,9 @@ from lightning_gpuprof.model.numbers import round_number
 DIED = "DataLoader worker (pid 4242) is killed by signal: Killed. "
 
 
-def test_a_failure_of_ours_ends_at_the_fence_and_is_told_once() -> None:
-    told: list[tuple[str, str]] = []
-    fence = Fence(lambda part, message: told.append((part, message)))
+def test_a_failure_of_ours_ends_at_the_fence_and_is_reported_once() -> None:
+    reported: list[tuple[str, str]] = []
+    fence = Fence(lambda part, message: reported.append((part, message)))
 
     def breaks() -> None:
         with fence.around("traces"):
@@ -24,15 +24,15 @@ def test_a_failure_of_ours_ends_at_the_fence_and_is_told_once() -> None:
     with pytest.warns(RuntimeWarning, match="gpuprof: traces: switched off after RuntimeError: broken"):
         breaks()
     breaks()
-    assert told == [("traces", "switched off after RuntimeError: broken")]
+    assert reported == [("traces", "switched off after RuntimeError: broken")]
 
 
 def test_a_failure_in_our_own_code_names_its_line() -> None:
-    told: list[str] = []
-    fence = Fence(lambda part, message: told.append(message))
+    reported: list[str] = []
+    fence = Fence(lambda part, message: reported.append(message))
     with pytest.warns(RuntimeWarning), fence.around("report"):
         round_number("46")  # type: ignore[arg-type]
-    (message,) = told
+    (message,) = reported
     assert re.search(r"switched off after TypeError: .* \(model/numbers\.py:\d+\)$", message)
 
 

@@ -10,7 +10,7 @@ from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.gradient_wait import GradientWait
 
 
-def told(part: str, message: str) -> None:
+def ignored(part: str, message: str) -> None:
     del part, message
 
 
@@ -35,7 +35,7 @@ def test_the_rest_begins_after_the_gradients_and_before_they_are_reduced(backwar
     marks, weight = Marks(), torch.ones(3, requires_grad=True)
     marks.reducing(weight)
     weight.register_hook(lambda _: marks.seen.append("gradient"))  # type: ignore[no-untyped-call]
-    waits = GradientWait(marks.rest, Fence(told))
+    waits = GradientWait(marks.rest, Fence(ignored))
     for _ in range(backwards):
         loss = (weight * 2).sum()
         waits.begins(loss)
@@ -48,7 +48,7 @@ def test_a_failure_ends_our_part_and_not_the_backward() -> None:
         raise OSError("planted")
 
     weight = torch.ones(3, requires_grad=True)
-    fence = Fence(told)
+    fence = Fence(ignored)
     waits = GradientWait(fails, fence)
     loss = (weight * 2).sum()
     waits.begins(loss)
@@ -62,7 +62,7 @@ def test_a_failure_ends_our_part_and_not_the_backward() -> None:
 
 def test_a_loss_that_is_differentiated_again_has_no_hook_of_ours() -> None:
     marks, weight = Marks(), torch.ones(3, requires_grad=True)
-    waits = GradientWait(marks.rest, Fence(told))
+    waits = GradientWait(marks.rest, Fence(ignored))
     loss = (weight * weight).sum()
     waits.begins(loss)
     loss.backward(retain_graph=True)
@@ -76,10 +76,10 @@ def test_a_backward_that_is_compiled_is_left_alone() -> None:
     loss = (weight * 2).sum()
     enable = getattr(compiled_autograd, "_enable", None) or compiled_autograd.enable  # torch 2.4 has the latter
     with enable(lambda graph: graph):
-        GradientWait(nullcontext, Fence(told)).begins(loss)
+        GradientWait(nullcontext, Fence(ignored)).begins(loss)
     assert not loss._backward_hooks
 
 
 def test_a_loss_without_a_backward_is_left_alone() -> None:
-    waits = GradientWait(nullcontext, Fence(told))
+    waits = GradientWait(nullcontext, Fence(ignored))
     waits.begins(torch.ones(()))

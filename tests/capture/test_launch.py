@@ -20,12 +20,12 @@ def rank(number: int = 0, *, ranks: int = 2, nodes: int = 1) -> Any:
 
 
 def test_what_the_launcher_told_all_ranks_counts_and_what_it_told_one_does_not() -> None:
-    told = {"MASTER_ADDR": "node1", "MASTER_PORT": "12910", "LOCAL_RANK": "0"}
-    job = launch_key(rank(nodes=2), Origin(), told)
-    assert launch_key(rank(nodes=2), Origin(), {**told, "LOCAL_RANK": "1"}) == job
-    assert launch_key(rank(nodes=2, ranks=3), Origin(), told) != job
+    launched = {"MASTER_ADDR": "node1", "MASTER_PORT": "12910", "LOCAL_RANK": "0"}
+    job = launch_key(rank(nodes=2), Origin(), launched)
+    assert launch_key(rank(nodes=2), Origin(), {**launched, "LOCAL_RANK": "1"}) == job
+    assert launch_key(rank(nodes=2, ranks=3), Origin(), launched) != job
     for name in ("MASTER_PORT", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT"):
-        assert launch_key(rank(nodes=2), Origin(), {**told, name: "1"}) != job
+        assert launch_key(rank(nodes=2), Origin(), {**launched, name: "1"}) != job
 
 
 def test_ranks_that_were_spawned_share_what_was_handed_to_them() -> None:
@@ -41,7 +41,7 @@ def test_ranks_that_were_spawned_share_what_was_handed_to_them() -> None:
 
 
 def test_two_starts_of_torchrun_differ_though_their_run_id_is_none(tmp_path: Path) -> None:
-    def told(start: str, number: int, nodes: int = 1) -> dict[str, str]:
+    def launched(start: str, number: int, nodes: int = 1) -> dict[str, str]:
         file = tmp_path / start / "attempt_0" / str(number) / "error.json"
         return {
             "TORCHELASTIC_RUN_ID": "none",
@@ -50,10 +50,12 @@ def test_two_starts_of_torchrun_differ_though_their_run_id_is_none(tmp_path: Pat
             "GROUP_WORLD_SIZE": str(nodes),
         }
 
-    first = launch_key(rank(0), Origin(), told("none_a", 0))
-    assert launch_key(rank(1), Origin(), told("none_a", 1)) == first
-    assert launch_key(rank(0), Origin(), told("none_b", 0)) != first
-    assert launch_key(rank(0), Origin(), told("a", 0, nodes=2)) == launch_key(rank(2), Origin(), told("b", 0, nodes=2))
+    first = launch_key(rank(0), Origin(), launched("none_a", 0))
+    assert launch_key(rank(1), Origin(), launched("none_a", 1)) == first
+    assert launch_key(rank(0), Origin(), launched("none_b", 0)) != first
+    assert launch_key(rank(0), Origin(), launched("a", 0, nodes=2)) == launch_key(
+        rank(2), Origin(), launched("b", 0, nodes=2)
+    )
 
 
 @pytest.mark.slow
@@ -79,9 +81,16 @@ def test_ranks_that_somebody_starts_by_hand_share_a_folder(tmp_path: Path) -> No
         "trainer.fit(Planted(), DataLoader(Sleepy(6)))\n"
     )
     with socket.create_server(("127.0.0.1", 0)) as free:
-        told = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+        launched = {
+            **os.environ,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free.getsockname()[1]),
+            "WORLD_SIZE": "2",
+        }
     ranks = [
-        subprocess.Popen([sys.executable, str(program)], env={**told, "LOCAL_RANK": str(number), "RANK": str(number)})
+        subprocess.Popen(
+            [sys.executable, str(program)], env={**launched, "LOCAL_RANK": str(number), "RANK": str(number)}
+        )
         for number in range(2)
     ]
     assert [one.wait(timeout=240) for one in ranks] == [0, 0]

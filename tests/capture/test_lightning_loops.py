@@ -69,7 +69,7 @@ def trained(folder: Path, prepare: Any) -> list[torch.Tensor]:
     return weights(model)
 
 
-def test_an_edge_that_fails_is_told_once_and_training_goes_on_bit_by_bit(tmp_path: Path) -> None:
+def test_an_edge_that_fails_is_reported_once_and_training_goes_on_bit_by_bit(tmp_path: Path) -> None:
     failures: list[Exception] = []
     loops: list[Any] = []
 

@@ -133,8 +133,8 @@ def test_a_logger_that_raises_gets_nothing_more_and_the_others_do() -> None:
     stage: Any = Stage()
     first, second = Deaf(), Deaf()
     stage.loggers = [first, stage, second]
-    told: list[tuple[str, str]] = []
-    log = ScalarLog(stage, stage, stage, 10, 320, fence=Fence(lambda part, message: told.append((part, message))))
+    reported: list[tuple[str, str]] = []
+    log = ScalarLog(stage, stage, stage, 10, 320, fence=Fence(lambda part, message: reported.append((part, message))))
     with pytest.warns(RuntimeWarning, match="logger Deaf: switched off after ConnectionError: the server is gone"):
         log.log_if_due(10)
     for _ in range(2):
@@ -142,7 +142,7 @@ def test_a_logger_that_raises_gets_nothing_more_and_the_others_do() -> None:
         log.log_if_due(10)
     assert len(stage.logged) == 3
     assert (first.calls, second.calls) == (1, 1)
-    assert [part for part, _ in told] == ["logger Deaf"]
+    assert [part for part, _ in reported] == ["logger Deaf"]
 
 
 def test_a_logger_that_changes_what_it_is_given_changes_nothing_for_the_next() -> None:

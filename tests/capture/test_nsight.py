@@ -96,7 +96,7 @@ def test_under_a_tool_the_windows_are_its_windows_and_kineto_stays_closed(tmp_pa
         on_failure=lambda error: None,
         on_end=lambda error: None,
     )
-    told: list[WindowRecord | Notice] = []
+    reported: list[WindowRecord | Notice] = []
     switch = NotingSwitch()
     options = Options(
         windows=parse_windows([(4, 5), (8, 8)], 3),
@@ -108,14 +108,14 @@ def test_under_a_tool_the_windows_are_its_windows_and_kineto_stays_closed(tmp_pa
         reports=(),
         baseline=None,
     )
-    fence = Fence(lambda part, message: told.append(Notice(part=part, message=message)))
+    fence = Fence(lambda part, message: reported.append(Notice(part=part, message=message)))
     measured = SimpleNamespace(
         options=options,
         clock=clock,
         tap=tap,
         fence=fence,
         trainer=SimpleNamespace(global_rank=0, world_size=1),
-        journal=SimpleNamespace(folder=tmp_path, post=told.append),
+        journal=SimpleNamespace(folder=tmp_path, post=reported.append),
     )
     recording = WindowRecording(measured, environ={"NSYS_PROFILING_SESSION_ID": "1"}, switch=switch)
     edges: list[tuple[int, str]] = []
@@ -130,9 +130,9 @@ def test_under_a_tool_the_windows_are_its_windows_and_kineto_stays_closed(tmp_pa
         recording.end("finished")
     recording.unwatch()
     assert edges == [(4, "start"), (6, "stop"), (8, "start"), (9, "stop")]
-    records = [record for record in told if isinstance(record, WindowRecord)]
+    records = [record for record in reported if isinstance(record, WindowRecord)]
     assert [(r.start_step, r.stop_step, r.file, r.problem) for r in records] == [(4, 5, "", ""), (8, 8, "", "")]
-    notices = [record.message for record in told if isinstance(record, Notice)]
+    notices = [record.message for record in reported if isinstance(record, Notice)]
     assert notices == ["Nsight Systems records them: their traces are in its report, not here"]
     assert list(tmp_path.iterdir()) == []
 

@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from known import known
 from lightning.pytorch.demos.boring_classes import BoringModel
 from noting_nvtx import NotingNvtx
 from quiet_trainer import trainer_in
@@ -23,8 +24,10 @@ def wrap_nothing(region: Region, wrap: object) -> None:
 
 
 def make(backend: NotingNvtx, failures: list[Exception] | None = None) -> NvtxRanges:
-    told = failures if failures is not None else []
-    return NvtxRanges(backend, manual=False, overridden=frozenset(), wrap_actions=wrap_nothing, on_failure=told.append)
+    reported = failures if failures is not None else []
+    return NvtxRanges(
+        backend, manual=False, overridden=frozenset(), wrap_actions=wrap_nothing, on_failure=reported.append
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_actions_without_a_range_and_wrapped_ones_stay_as_they_are() -> None:
     assert ranges.wrap("main", "[Strategy]S.training_step", once) is once
 
 
-def test_a_backend_that_fails_is_told_once_and_the_actions_go_on() -> None:
+def test_a_backend_that_fails_is_reported_once_and_the_actions_go_on() -> None:
     failures: list[Exception] = []
     ranges = make(NotingNvtx(broken=True), failures)
     forward = ranges.wrap("main", "[Strategy]S.training_step", nullcontext())
@@ -211,10 +214,9 @@ def test_without_a_tool_there_are_no_ranges_unless_asked_for(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has NVTX")
-def test_a_torch_without_nvtx_is_told_once_and_training_goes_on(tmp_path: Path) -> None:
+def test_a_torch_without_nvtx_is_reported_once_and_training_goes_on(tmp_path: Path) -> None:
     callback = GpuProfiler(windows=[], reports=["json"], nvtx=True, dirpath=str(tmp_path / "out"))
-    with pytest.warns(RuntimeWarning) as told:
+    with pytest.warns(RuntimeWarning) as reported:
         fit(callback, tmp_path)
-    assert len([w for w in told if "nvtx: switched off" in str(w.message)]) == 1
-    assert callback.report is not None
-    assert callback.report.steps.count == 24
+    assert len([w for w in reported if "nvtx: switched off" in str(w.message)]) == 1
+    assert known(callback.report).steps.count == 24

@@ -182,7 +182,7 @@ def test_a_failing_sampler_is_switched_off_with_one_notice_and_others_go_on(brok
     assert calls[-1] == "close"
 
 
-def test_a_failure_to_close_is_told_once() -> None:
+def test_a_failure_to_close_is_reported_once() -> None:
     class FailsOnlyToClose(Counting):
         def close(self) -> Sequence[Reading]:
             raise ValueError("cannot close")

@@ -1,4 +1,4 @@
-"""The journal of a stage from header to footer, and what is told of failures."""
+"""The journal of a stage from header to footer, and what is said of failures."""
 
 import tempfile
 from collections.abc import Sequence

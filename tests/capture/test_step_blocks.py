@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from known import known
 
 from lightning_gpuprof.capture.step_blocks import cpu_block, step_blocks
 from lightning_gpuprof.capture.step_clock import ClosedStep
@@ -68,13 +69,13 @@ def test_steps_before_a_new_slot_have_no_time_in_it() -> None:
 @pytest.mark.parametrize(
     "charged", [[1, 1, 1], [-3, 6, 51], [2**70, 54 - 2**70, 0], [54], [2**58, -(2**58), 54], [1.5, 2.5, 50]]
 )
-def test_a_step_that_cannot_be_is_told_and_left_out(charged: list[int]) -> None:
+def test_a_step_that_cannot_be_is_reported_and_left_out(charged: list[int]) -> None:
     given = steps(40)
     given[18] = given[18]._replace(charged=charged)
-    told: list[int] = []
-    blocks = step_blocks(given, lambda step, error: told.append(step.batch))
-    assert sum(block.count for block in blocks) + len(told) == 40
-    assert told == ([] if charged == [54] else [18])
+    reported: list[int] = []
+    blocks = step_blocks(given, lambda step, error: reported.append(step.batch))
+    assert sum(block.count for block in blocks) + len(reported) == 40
+    assert reported == ([] if charged == [54] else [18])
 
 
 def test_only_sampled_steps_have_cpu_time() -> None:
@@ -83,10 +84,8 @@ def test_only_sampled_steps_have_cpu_time() -> None:
         step._replace(cpu_charged=[4_000, 0, 999_499], run_delay_ns=1_600) if step.batch % 3 == 1 else step
         for step in steps(10)
     ]
-    block = cpu_block(sampled)
-    assert block is not None
+    block = known(cpu_block(sampled))
     assert (block.first_batch, block.count, block.delay_known) == (1, 3, True)
     assert block.widths == "11" + "102"
-    unknown = cpu_block([*sampled[:4], sampled[4]._replace(run_delay_ns=-1)])
-    assert unknown is not None
+    unknown = known(cpu_block([*sampled[:4], sampled[4]._replace(run_delay_ns=-1)]))
     assert not unknown.delay_known

@@ -33,7 +33,7 @@ class Parts:
 
     def boundary(self, *names: str, first_batch: int = 0) -> StepBoundary:
         clock: Any = self
-        fence = Fence(lambda part, message: self.calls.append(f"told of {part}"))
+        fence = Fence(lambda part, message: self.calls.append(f"report of {part}"))
         return StepBoundary(clock, clock, fence, first_batch=first_batch, **{n: self.part(n) for n in names})
 
 
@@ -97,7 +97,7 @@ def test_the_first_call_is_when_the_first_part_is_due(names: list[str], at: int)
     assert parts.woken_at == at
 
 
-def test_scalars_that_fail_are_told_once_and_not_asked_again() -> None:
+def test_scalars_that_fail_are_reported_once_and_not_asked_again() -> None:
     parts = Parts()
     parts.fails = "scalars.log_if_due"
     boundary = parts.boundary("scalars")
@@ -105,7 +105,7 @@ def test_scalars_that_fail_are_told_once_and_not_asked_again() -> None:
         assert boundary.at_boundary(1, 50, 0) == 200
     boundary.at_boundary(2, 51, 0)
     boundary.log_last(52)
-    assert parts.calls == ["windows", "scalars.log_if_due", "told of scalars", "windows"]
+    assert parts.calls == ["windows", "scalars.log_if_due", "report of scalars", "windows"]
 
 
 def test_memory_that_cannot_be_closed_is_tried_twice_and_the_device_is_closed() -> None:
@@ -113,7 +113,7 @@ def test_memory_that_cannot_be_closed_is_tried_twice_and_the_device_is_closed() 
     parts.fails = "memory.close"
     with pytest.warns(RuntimeWarning, match="memory: closing"):
         parts.boundary("memory", "device").close()
-    assert parts.calls == ["memory.close", "told of memory: closing", "memory.close", "device.close"]
+    assert parts.calls == ["memory.close", "report of memory: closing", "memory.close", "device.close"]
 
 
 def test_without_parts_nothing_happens() -> None:

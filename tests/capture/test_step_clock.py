@@ -14,7 +14,7 @@ from lightning_gpuprof.model.journal import CPU_SAMPLED, FIRST_OF_EPOCH, LAST_OF
 
 
 class FakeTime:
-    """A clock that only moves when told."""
+    """A clock that only moves when the test says so."""
 
     def __init__(self) -> None:
         self.wall = 1000

@@ -1,4 +1,4 @@
-"""Environment variables that switch: what is on, what is off, and what is told."""
+"""Environment variables that switch: what is on, what is off, and what is said."""
 
 import warnings
 
@@ -21,9 +21,9 @@ def test_known_values_switch_without_a_word(value: str, on: bool) -> None:
 
 @pytest.mark.parametrize("name", [GPUPROF, LIVE])
 def test_a_value_that_means_nothing_is_warned_of_and_is_off(name: str) -> None:
-    with pytest.warns(RuntimeWarning) as told:
+    with pytest.warns(RuntimeWarning) as reported:
         assert not is_switched_on(name, {name: "maybe"})
-    assert [str(warning.message) for warning in told] == [
+    assert [str(warning.message) for warning in reported] == [
         f"gpuprof: {name}='maybe' is ignored, as if it were not set: "
         "accepted are 1, true, yes, on to switch on, 0, false, no, off to switch off"
     ]

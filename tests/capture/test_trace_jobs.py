@@ -19,7 +19,7 @@ def submit(jobs: TraceJobs, folder: Path, done: threading.Event) -> Path:
     return plain
 
 
-def test_the_end_of_a_job_is_told_and_its_files_are_there(tmp_path: Path) -> None:
+def test_the_end_of_a_job_is_reported_and_its_files_are_there(tmp_path: Path) -> None:
     jobs, done = TraceJobs(), threading.Event()
     assert not jobs.is_disturbing()
     plain = submit(jobs, tmp_path, done)

@@ -1,4 +1,4 @@
-"""A command line in a report: what was run can be told, what is secret cannot."""
+"""A command line in a report: what was run can be reported, what is secret cannot."""
 
 from __future__ import annotations
 

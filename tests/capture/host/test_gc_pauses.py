@@ -46,7 +46,7 @@ def test_each_collection_has_its_start_length_and_generation() -> None:
     assert pauses.take() == []
 
 
-def test_a_collection_that_is_under_way_is_told_when_it_has_ended() -> None:
+def test_a_collection_that_is_under_way_is_reported_when_it_has_ended() -> None:
     callbacks: list[Any] = []
     pauses = GcPauses(callbacks, ticking())
     pauses.begin()
@@ -191,7 +191,7 @@ def test_a_sample_sums_the_pauses_by_generation() -> None:
     }
 
 
-def test_long_pauses_are_told_one_by_one_at_their_start_the_longest_of_many() -> None:
+def test_long_pauses_are_reported_one_by_one_at_their_start_the_longest_of_many() -> None:
     collector = Collector()
     for number in range(10):
         collector.pause(number * 10**8, (5 + number) * 10**6, 2)

@@ -21,7 +21,7 @@ from lightning_gpuprof.capture.host.thread_groups import ThreadGroups, python_th
         (9, "python", None, "native"),
     ],
 )
-def test_threads_are_told_apart(thread: int, name: str, python_name: str | None, kind: str) -> None:
+def test_threads_are_separated(thread: int, name: str, python_name: str | None, kind: str) -> None:
     assert thread_kind(thread, OWN, name, python_name) == kind
 
 

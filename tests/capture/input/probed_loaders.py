@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from known import known
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from lightning_gpuprof import annotate
@@ -98,9 +99,9 @@ class Images(Dataset[torch.Tensor]):
         with annotate("decode"):
             time.sleep(self.decode_s)
         info = get_worker_info()
-        told = (-1, -1, 0) if info is None else (info.id, info.num_workers, info.seed % 1000)
+        worker = (-1, -1, 0) if info is None else (info.id, info.num_workers, info.seed % 1000)
         drawn = (random.random(), float(np.random.rand()), float(torch.rand(())))
-        return self.transform(torch.tensor([float(index), *told, *drawn], dtype=torch.float64))
+        return self.transform(torch.tensor([float(index), *worker, *drawn], dtype=torch.float64))
 
 
 class Together(Images):
@@ -135,7 +136,7 @@ class Measured:
         )
         self.sampler: InputSampler = self.measurement.sampler()
         self.values: dict[str, dict[str, float | None]] = {}
-        self.told: list[Notice] = []
+        self.reported: list[Notice] = []
 
     def __enter__(self) -> Measured:
         self.measurement.begin()
@@ -146,16 +147,14 @@ class Measured:
             if isinstance(reading, Sample):
                 self.values[reading.subject] = reading.values
             elif isinstance(reading, Notice):
-                self.told.append(reading)
+                self.reported.append(reading)
         self.measurement.end()
         self.measurement.remove_files()
         # In our cycle, loaders would go by the collector: torch then waits five seconds for workers that persist.
         self.loaders = ()
 
     def count(self, subject: str, name: str) -> float:
-        value = self.values[subject][name]
-        assert value is not None
-        return value
+        return known(self.values[subject][name])
 
     def measured_batches(self, of: str = "loader0") -> float:
         """Batches of all processes of a loader."""
@@ -173,6 +172,13 @@ def batches(loader: DataLoader[Any], epochs: int = 1) -> list[torch.Tensor]:
     np.random.seed(5)
     found = [batch.clone() for _ in range(epochs) for batch in loader]
     return [*found, torch.rand(2), torch.tensor([random.random(), np.random.rand()])]
+
+
+def measured_run(loader: DataLoader[Any], epochs: int = 1) -> Measured:
+    """What is measured of a loader while it gives everything."""
+    with Measured(loader) as found:
+        batches(loader, epochs)
+    return found
 
 
 def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:

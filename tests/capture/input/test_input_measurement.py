@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from known import known
 from probed_loaders import (
     Add,
     AliasedCompose,
@@ -26,6 +27,7 @@ from probed_loaders import (
     Stream,
     Together,
     batches,
+    measured_run,
     negative,
     same,
 )
@@ -101,7 +103,7 @@ def test_items_collation_transforms_and_regions_are_measured_in_every_kind_of_wo
     with Measured(measured) as found:
         ours = batches(measured)
     assert same(ours, batches(loader(Images(24), num_workers=workers, multiprocessing_context="fork")))
-    assert found.told == []
+    assert found.reported == []
     of_workers = [f"loader0.worker{number}" for number in range(workers)]
     for worker in of_workers:
         assert found.count(worker, "batches_count") == 6 / workers
@@ -121,9 +123,7 @@ def test_items_collation_transforms_and_regions_are_measured_in_every_kind_of_wo
 
 
 def test_the_training_process_is_measured_where_there_are_no_workers() -> None:
-    measured = loader(Images(24, nap_s=0.02), num_workers=0)
-    with Measured(measured) as found:
-        batches(measured)
+    found = measured_run(loader(Images(24, nap_s=0.02), num_workers=0))
     assert found.count("loader0.process", "batches_count") == 6
     items = found.count("loader0.process", "items_count")  # of whole batches: a busy machine leaves time for fewer
     assert 4 <= items <= 24
@@ -135,15 +135,12 @@ def test_the_training_process_is_measured_where_there_are_no_workers() -> None:
 def test_workers_that_persist_and_workers_of_each_epoch_add_up() -> None:
     for persistent in (True, False):
         measured = loader(Images(16, nap_s=0.002), persistent_workers=persistent)
-        with Measured(measured) as found:
-            batches(measured, epochs=3)
+        found = measured_run(measured, epochs=3)
         assert found.measured_batches() == 12
 
 
 def test_short_items_are_sampled_and_all_batches_counted() -> None:
-    measured = loader(torch.arange(4000.0), batch_size=8, num_workers=1)
-    with Measured(measured) as found:
-        batches(measured)
+    found = measured_run(loader(torch.arange(4000.0), batch_size=8, num_workers=1))
     assert found.count("loader0.worker0", "batches_count") == 500
     assert 1 <= found.count("loader0.worker0", "measured_count") < 250
 
@@ -164,11 +161,11 @@ def test_the_time_of_every_batch_counts_and_of_few_how_it_divides(workers: int) 
     measured = loader(Shards(), batch_size=1, num_workers=workers)
     begun = time.perf_counter()
     with Measured(measured) as found:
-        told = [float(batch) for batch in measured]
+        seconds = [float(batch) for batch in measured]
     process = f"loader0.{'worker0' if workers else 'process'}"
-    assert sum(told) <= found.count(process, "made_sum_s") <= time.perf_counter() - begun
-    assert found.count(process, "measured_count") < found.count(process, "batches_count") == len(told)
-    assert found.count(process, "idle_count") == len(told) - 1
+    assert sum(seconds) <= found.count(process, "made_sum_s") <= time.perf_counter() - begun
+    assert found.count(process, "measured_count") < found.count(process, "batches_count") == len(seconds)
+    assert found.count(process, "idle_count") == len(seconds) - 1
 
 
 class Costs(torch.utils.data.Dataset[float]):
@@ -195,8 +192,7 @@ def test_the_cpu_time_of_a_batch_is_that_of_what_makes_it(workers: int) -> None:
     spent = {}
     for burns in (False, True):
         measured = loader(Costs(burns), batch_size=2, num_workers=workers)
-        with Measured(measured) as found:
-            batches(measured)
+        found = measured_run(measured)
         cpu_s, seconds = found.count(process, "cpu_sum_s"), found.count(process, "item_sum_s")
         assert 0 < cpu_s <= 1.1 * (seconds + found.count(process, "collate_sum_s"))
         spent[burns] = cpu_s / found.count(process, "measured_count")
@@ -206,15 +202,13 @@ def test_the_cpu_time_of_a_batch_is_that_of_what_makes_it(workers: int) -> None:
 @pytest.mark.parametrize("kind", ["map", "iterable"])
 def test_workers_that_persist_go_on_sampling_and_count_batches_only(kind: str) -> None:
     dataset: Any = torch.arange(4000.0) if kind == "map" else Stream(4000)
-    measured = loader(dataset, batch_size=8, num_workers=1, persistent_workers=True)
-    with Measured(measured) as found:
-        batches(measured, epochs=3)
+    found = measured_run(loader(dataset, batch_size=8, num_workers=1, persistent_workers=True), epochs=3)
     assert found.count("loader0.worker0", "batches_count") == 1500
     assert found.count("loader0.worker0", "measured_count") < 500
-    assert found.told == []
+    assert found.reported == []
 
 
-def test_several_loaders_are_told_apart_and_others_left_alone() -> None:
+def test_several_loaders_are_separated_and_others_left_alone() -> None:
     first, second, other = loader(), loader(Images(20)), loader()
     with Measured(first, second) as found:
         batches(first)
@@ -507,9 +501,7 @@ def test_no_file_is_left_if_making_an_iterator_is_broken_off(
 
 
 def test_a_loader_inside_a_forked_workers_dataset_does_not_remove_the_file_of_all_workers() -> None:
-    measured = loader(LoaderInside(16), num_workers=2)
-    with Measured(measured) as found:
-        batches(measured)
+    found = measured_run(loader(LoaderInside(16), num_workers=2))
     assert found.count("loader0.worker0", "batches_count") == found.count("loader0.worker1", "batches_count") == 2
 
 
@@ -554,8 +546,7 @@ def test_a_worker_without_its_memory_works_unmeasured(tmp_path: Path) -> None:
     without = batches(loader())
     with Measured(measured) as found:
         found.measurement._install_probe(measured)  # as if the file were gone when the workers come to open it
-        assert found.measurement._next is not None
-        found.measurement._next.table.remove_file()
+        known(found.measurement._next).table.remove_file()
         iterator_of = vars(DataLoader)["_get_iterator"].__closure__
         assert iterator_of
         own = torch_worker._worker_loop
@@ -578,8 +569,7 @@ def test_another_loop_in_torchs_place_is_left_there_and_said() -> None:
     measured = loader()
     torch_worker._worker_loop = theirs
     try:
-        with Measured(measured) as found:
-            batches(measured)
+        found = measured_run(measured)
     finally:
         torch_worker._worker_loop = own
     assert found.values == {}
@@ -593,8 +583,7 @@ def test_transforms_are_found_in_datasets_inside_datasets() -> None:
     nested = Images(8)
     nested.transform = Compose((Compose([negative]), Nap(0.0)))
     measured = loader(ConcatDataset([Subset(Images(8), range(4)), nested]), num_workers=0, batch_size=6)
-    with Measured(measured) as found:
-        batches(measured)
+    found = measured_run(measured)
     assert found.count("loader0.transform:negative", "calls_count") > 0
     assert found.count("loader0.transform:Compose > negative", "calls_count") > 0
     assert type(nested.transform.transforms) is tuple
@@ -623,9 +612,7 @@ def test_transforms_that_are_changed_in_place_stay_as_the_users_code_left_them(k
 def test_times_go_to_the_transform_and_not_to_its_place_in_the_list() -> None:
     dataset = Images(24)
     dataset.transform = ShuffledCompose([Nap(0.004), negative])
-    measured = loader(dataset, num_workers=0)
-    with Measured(measured) as found:
-        batches(measured)
+    found = measured_run(loader(dataset, num_workers=0))
     calls = found.count("loader0.transform:Nap", "calls_count")
     assert found.count("loader0.transform:negative", "calls_count") == calls >= 4
     assert found.count("loader0.transform:Nap", "sum_s") >= calls * 0.004
@@ -639,8 +626,7 @@ def test_a_slot_keeps_names_of_many_parts() -> None:
     memory[: slots.SLOT_BYTES] = writer.words.tobytes() + bytes(writer._names).ljust(
         slots.SLOT_BYTES - writer.words.nbytes, b"\0"
     )
-    found = slots.read_slot(memoryview(memory))
-    assert found is not None
+    found = known(slots.read_slot(memoryview(memory)))
     assert len(found.parts) == slots.MAX_PARTS
     assert found.parts[slots.REGION, "región 0"].calls == 1
     assert sum(part.calls for part in found.parts.values()) == 100
@@ -653,8 +639,7 @@ def test_long_names_of_parts_keep_their_ends_and_those_that_agree_add_up() -> No
     names = [f"{inside}Crop", f"{inside}Flip", f"a{inside}Flip", "é" * 40]
     for number, name in enumerate(names):
         writer.add_to_part(writer.part(slots.TRANSFORM, name), 5 + number)
-    found = slots.read_slot(memory)
-    assert found is not None
+    found = known(slots.read_slot(memory))
     assert sorted((part.name[-4:], part.calls, part.sum_ns, part.max_ns) for part in found.parts.values()) == [
         ("Crop", 1, 5, 5),
         ("Flip", 2, 13, 7),
@@ -668,8 +653,7 @@ def test_parts_that_a_reader_cannot_tell_apart_add_up() -> None:
     writer = slots.SlotWriter(memory)
     for number in range(slots.MAX_PARTS):
         writer.add_to_part(writer.part(slots.REGION, "others" if number == 3 else f"region {number}"), 5)
-    found = slots.read_slot(memory)
-    assert found is not None
+    found = known(slots.read_slot(memory))
     assert found.parts[slots.REGION, "others"].calls == 2
     assert sum(part.calls for part in found.parts.values()) == slots.MAX_PARTS
 
@@ -681,8 +665,7 @@ def test_the_search_for_transforms_counts_as_cost() -> None:
     probe.begin()  # 100 us
     probe.collate()
     probe.end(0, False)  # 100 us
-    found = slots.read_slot(memory)
-    assert found is not None
+    found = known(slots.read_slot(memory))
     assert found.counters[slots.OWN_NS] >= 200_000
 
 

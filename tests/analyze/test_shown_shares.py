@@ -8,6 +8,7 @@ import numpy as np
 from built_journals import MS, build, ints, journal
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from known import known
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.pipeline import report_of
@@ -16,7 +17,7 @@ from lightning_gpuprof.sinks import terminal
 
 _PERCENT = r"(?P<percent>[\d.]+) %"
 _TIMES = r"(?P<part>[\d.,]+) (?P<part_unit>ms|s) of (?:a step of |its |each )?(?P<whole>[\d.,]+) (?P<whole_unit>ms|s)"
-TOLD = (
+SHOWN = (
     re.compile(_PERCENT + r"(?: \(at least [\d.]+ %\))? of the step[^.;%]*?" + _TIMES),
     re.compile(_TIMES + r"[^.;%(]* \(" + _PERCENT + r"\)"),
     re.compile(_TIMES + r" step: " + _PERCENT),
@@ -24,9 +25,9 @@ TOLD = (
 _UNITS_MS = {"ms": 1.0, "s": 1e3}
 
 
-def told_shares(text: str) -> Iterator[tuple[float, float]]:
-    """Of each share in a text that stands beside its times: in percent as told, and as the times divide."""
-    for form in TOLD:
+def shown_shares(text: str) -> Iterator[tuple[float, float]]:
+    """Of each share in a text that stands beside its times: in percent as shown, and as the times divide."""
+    for form in SHOWN:
         for found in form.finditer(text):
             part, whole = (
                 float(found[name].replace(",", "")) * _UNITS_MS[found[f"{name}_unit"]] for name in ("part", "whole")
@@ -48,8 +49,7 @@ def mixture(seed: int, kinds: tuple[tuple[float, float, float], ...]) -> Metrics
         made.steps.charged[slot][:] = ints(np.array([kind[place] for kind in kinds]) * MS)[chosen]
     made.steps.period_ns[:] = sum(made.steps.charged.values())
     made.steps.start_ns[:] = made.steps.start_ns[0] + np.r_[0, np.cumsum(made.steps.period_ns)[:-1]]
-    assert made.footer is not None
-    made.footer.end_ns = int(made.steps.start_ns[-1] + made.steps.period_ns[-1])
+    known(made.footer).end_ns = int(made.steps.start_ns[-1] + made.steps.period_ns[-1])
     return build(made)
 
 
@@ -62,16 +62,16 @@ def test_a_share_beside_its_times_is_what_they_divide_to(
     seed: int, kinds: tuple[tuple[float, float, float], ...]
 ) -> None:
     for text in texts(mixture(seed, kinds)):
-        for told, divided in told_shares(text):
-            assert abs(told - divided) <= 0.5 + 0.02 * divided, text
+        for shown, divided in shown_shares(text):
+            assert abs(shown - divided) <= 0.5 + 0.02 * divided, text
 
 
 def test_short_steps_that_wait_and_long_ones_that_do_not() -> None:
     metrics = mixture(0, ((1.45, 0.7, 0.1), (6.0, 2.9, 0.1), (0.1, 8.5, 0.1)))
-    shares = [share for text in texts(metrics) for share in told_shares(text)]
+    shares = [share for text in texts(metrics) for share in shown_shares(text)]
     assert shares
-    for told, divided in shares:
-        assert abs(told - divided) <= 1
+    for shown, divided in shares:
+        assert abs(shown - divided) <= 1
 
 
 def printed(metrics: Metrics) -> str:
