@@ -4,6 +4,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -108,37 +109,25 @@ def _sum(series: Series, name: str) -> float | None:
     return sum(values) if values else None
 
 
+def _of_the_same_names(kind: type[msgspec.Struct], series: Series) -> dict[str, Any]:
+    """Each field from the samples' value of the same name: its level, or the mean where the field is a number."""
+    return {
+        field.name: level(series, field.name) if field.type == Level | None else _mean(series, field.name)
+        for field in msgspec.structs.fields(kind)
+    }
+
+
 def _process(series: Series, *, single: bool) -> ProcessUse | None:
     if not series:
         return None
-    cpu, delay, io = (level(series, name) for name in ("cpu_cpus", "run_delay_ratio", "io_wait_ratio"))
-    waiting = None
-    if single and cpu is not None and delay is not None:
-        waiting = max(0.0, 1.0 - cpu.mean - delay.mean - (io.mean if io is not None else 0.0))
-    return ProcessUse(
-        count=None if single else _mean(series, "count"),
-        cpu_cpus=cpu,
-        cpu_user_cpus=_mean(series, "cpu_user_cpus"),
-        cpu_system_cpus=_mean(series, "cpu_system_cpus"),
-        main_thread_cpus=_mean(series, "main_thread_cpus"),
-        run_delay_ratio=delay,
-        io_wait_ratio=io,
-        disk_sleep_ratio=_mean(series, "disk_sleep_ratio"),
-        waiting_ratio=waiting,
-        voluntary_switches_per_s=_mean(series, "voluntary_switches_per_s"),
-        involuntary_switches_per_s=_mean(series, "involuntary_switches_per_s"),
-        minor_faults_per_s=_mean(series, "minor_faults_per_s"),
-        major_faults_per_s=_mean(series, "major_faults_per_s"),
-        rss_bytes=level(series, "rss_bytes"),
-        shared_bytes=level(series, "shared_bytes"),
-        pss_bytes=level(series, "pss_bytes"),
-        uss_bytes=level(series, "uss_bytes"),
-        read_bytes_per_s=level(series, "read_bytes_per_s"),
-        write_bytes_per_s=level(series, "write_bytes_per_s"),
-        read_call_bytes_per_s=level(series, "read_call_bytes_per_s"),
-        write_call_bytes_per_s=level(series, "write_call_bytes_per_s"),
-        threads_count=max(_values(series, "threads_count"), default=None),
-    )
+    values = _of_the_same_names(ProcessUse, series)
+    values["threads_count"] = max(_values(series, "threads_count"), default=None)
+    found = ProcessUse(**values)
+    if not single or found.cpu_cpus is None or found.run_delay_ratio is None:
+        return found
+    io_wait = found.io_wait_ratio.mean if found.io_wait_ratio is not None else 0.0
+    waiting = max(0.0, 1.0 - found.cpu_cpus.mean - found.run_delay_ratio.mean - io_wait)
+    return msgspec.structs.replace(found, waiting_ratio=waiting)
 
 
 def _process_group(series: Series) -> ProcessUse | None:
@@ -164,30 +153,18 @@ def _machine(series: Series, journal: Journal) -> MachineUse | None:
     if not series:
         return None
     swap_in, swap_out = _values(series, "swap_in_bytes_per_s"), _values(series, "swap_out_bytes_per_s")
-    return MachineUse(
-        cpu_busy_ratio=level(series, "cpu_busy_ratio"),
-        cpu_others_cpus=level(series, "cpu_others_cpus"),
-        cpu_ranks_cpus=level(series, "cpu_ranks_cpus"),
-        cpu_steal_cpus=level(series, "cpu_steal_cpus"),
-        cpu_io_wait_ratio=_mean(series, "cpu_io_wait_ratio"),
-        load=level(series, "load"),
-        memory_total_bytes=_fact(journal, "host.memory_total_bytes"),
-        memory_available_bytes=level(series, "memory_available_bytes"),
-        memory_available_min_bytes=_min(series, "memory_available_bytes"),
-        swap_used_bytes=level(series, "swap_used_bytes"),
-        swap_in_bytes_per_s=level(series, "swap_in_bytes_per_s"),
-        swap_out_bytes_per_s=level(series, "swap_out_bytes_per_s"),
-        swapping_samples=(
+    own = {
+        "memory_total_bytes": _fact(journal, "host.memory_total_bytes"),
+        "memory_available_min_bytes": _min(series, "memory_available_bytes"),
+        "swapping_samples": (
             sum(a > 0 or b > 0 for a, b in zip(swap_in, swap_out, strict=True))
             if swap_in and len(swap_in) == len(swap_out)
             else None
         ),
-        network_received_bytes_per_s=level(series, "network_received_bytes_per_s"),
-        network_sent_bytes_per_s=level(series, "network_sent_bytes_per_s"),
-        shm_size_bytes=_fact(journal, "host.shm_size_bytes"),
-        shm_used_ratio=level(series, "shm_used_ratio"),
-        shm_free_min_bytes=_min(series, "shm_free_bytes"),
-    )
+        "shm_size_bytes": _fact(journal, "host.shm_size_bytes"),
+        "shm_free_min_bytes": _min(series, "shm_free_bytes"),
+    }
+    return MachineUse(**_of_the_same_names(MachineUse, series) | own)
 
 
 def _fact(journal: Journal, name: str) -> float | None:
