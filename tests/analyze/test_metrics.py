@@ -18,8 +18,12 @@ from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.phases import PHASES
 
 
-def test_parts_and_shares_are_those_that_were_built() -> None:
-    of = journal()
+@pytest.fixture
+def of() -> Journal:
+    return journal()
+
+
+def test_parts_and_shares_are_those_that_were_built(of: Journal) -> None:
     charge(of, 5, 50, 200 * MS)
     charge(of, 6, 60, 30 * MS)
     m = build(of)
@@ -44,8 +48,7 @@ def test_parts_and_shares_are_those_that_were_built() -> None:
     assert (m.validation.count, m.checkpoint.count) == (1, 1)
 
 
-def test_time_that_no_record_accounts_for_is_unexplained() -> None:
-    of = journal()
+def test_time_that_no_record_accounts_for_is_unexplained(of: Journal) -> None:
     of.segments.clear()
     assert build(of).wall.parts["unexplained"] == pytest.approx(0.1)
 
@@ -68,8 +71,7 @@ def test_a_slow_first_half_is_no_warm_up() -> None:
     assert known(m.steps.steady_from) <= 41
 
 
-def test_callbacks_are_named_without_their_arguments_and_without_ourselves() -> None:
-    of = journal()
+def test_callbacks_are_named_without_their_arguments_and_without_ourselves(of: Journal) -> None:
     charge(of, 4, 3, 7 * MS)
     m = build(of)
     assert [(c.name, c.hook) for c in m.callback_shares] == [("Slow", "on_train_batch_end")]
@@ -78,8 +80,7 @@ def test_callbacks_are_named_without_their_arguments_and_without_ourselves() -> 
     assert m.overhead["boundary_us_per_step"] == pytest.approx(70)
 
 
-def test_what_our_own_hooks_take_outside_the_steps_is_in_our_cost() -> None:
-    of = journal()
+def test_what_our_own_hooks_take_outside_the_steps_is_in_our_cost(of: Journal) -> None:
     of.slots = [*of.slots, Slot(id=9, action="a", phase="callbacks", callback="GpuProfiler", hook="on_train_start")]
     end = int(of.steps.start_ns[-1] + of.steps.period_ns[-1])
     of.segments = [
@@ -185,8 +186,9 @@ def test_an_epochs_start_is_separated_from_validation_in_its_gap() -> None:
 
 
 @pytest.mark.parametrize(("delay_ms", "blocked"), [(None, 0.3), (0, 0.3), (3, 0.0), (1, 0.2)])
-def test_blocked_is_wall_without_cpu_and_without_waiting_for_a_cpu(delay_ms: int | None, blocked: float) -> None:
-    of = journal()
+def test_blocked_is_wall_without_cpu_and_without_waiting_for_a_cpu(
+    delay_ms: int | None, blocked: float, of: Journal
+) -> None:
     sampled = range(0, 100, 4)
     of.cpu = CpuColumns(
         batch=ints(sampled),
@@ -200,8 +202,9 @@ def test_blocked_is_wall_without_cpu_and_without_waiting_for_a_cpu(delay_ms: int
 
 
 @pytest.mark.parametrize(("delay_ms", "own_ratio"), [(None, None), (0.4, None), (0.8, 0.22), (1.5, 0.15), (9.0, 0.1)])
-def test_logging_is_also_known_without_waiting_for_a_cpu(delay_ms: float | None, own_ratio: float | None) -> None:
-    of = journal()
+def test_logging_is_also_known_without_waiting_for_a_cpu(
+    delay_ms: float | None, own_ratio: float | None, of: Journal
+) -> None:
     of.slots = [*of.slots, Slot(id=9, action="log", phase="logging")]
     of.steps.charged.update({1: of.steps.charged[1] - 3 * MS, 9: ints(np.full(100, 3 * MS))})
     sampled = range(0, 100, 4)
@@ -226,8 +229,7 @@ def test_nothing_measured_is_none_and_not_zero() -> None:
     assert m.memory == Memory()
 
 
-def test_devices_are_summed_up_over_the_steps_only() -> None:
-    of = journal()
+def test_devices_are_summed_up_over_the_steps_only(of: Journal) -> None:
     of.conditions |= {"gpu0.name": "Card", "gpu0.uuid": "GPU-1"}
     for t_ms, used, power in ((10, 0.0, 50.0), (300, 0.5, None), (500, 0.7, None), (5000, 0.0, 50.0)):
         of.samples.append(
@@ -339,8 +341,7 @@ def test_a_share_of_nothing_is_none() -> None:
     assert (one.std, one.min, one.max) == (0.0, 3.0, 3.0)
 
 
-def test_a_run_too_short_for_samples_still_knows_the_cpus_of_its_process() -> None:
-    of = journal()
+def test_a_run_too_short_for_samples_still_knows_the_cpus_of_its_process(of: Journal) -> None:
     of.samples.append(Sample(source="host", subject="training", t_ns=10**12, values={"process_cpus": 1.7}))
     m = build(of)
     assert m.cpu.process_cpus == 1.7
@@ -372,8 +373,7 @@ def test_what_a_callback_does_in_a_step_that_holds_a_checkpoint_is_seen() -> Non
     assert found.checkpoint.total_s == pytest.approx(1.8)
 
 
-def test_phases_of_an_ordinary_step_sum_to_it_where_their_medians_do_not() -> None:
-    of = journal()
+def test_phases_of_an_ordinary_step_sum_to_it_where_their_medians_do_not(of: Journal) -> None:
     for step in range(20, 100):  # one phase or another is long, each in a third of the steps
         charge(of, 1 + step % 3, step, 6 * MS)
     m = build(of)

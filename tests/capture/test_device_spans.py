@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -36,12 +37,22 @@ class Steps:
             self.spans.edge(slot)
         self.spans.end_step()
 
+    def passed(self, batches: Iterable[int]) -> None:
+        """Steps that the device has done before the next begins."""
+        for batch in batches:
+            self.step(batch)
+            self.device.pass_events()
+
     def collected(self) -> DeviceBlock:
         return known(self.spans.collect())
 
 
-def test_spans_go_to_their_slots_and_sum_to_the_time_from_first_to_last_event() -> None:
-    steps = Steps()
+@pytest.fixture
+def steps() -> Steps:
+    return Steps()
+
+
+def test_spans_go_to_their_slots_and_sum_to_the_time_from_first_to_last_event(steps: Steps) -> None:
     steps.step(7, (1, 2, 3, 2, 1))
     steps.device.pass_events()
     steps.spans.read(1)
@@ -51,8 +62,7 @@ def test_spans_go_to_their_slots_and_sum_to_the_time_from_first_to_last_event() 
     assert sum(column[0] for column in block.charged.values()) == 5 * 10 * US
 
 
-def test_nothing_is_read_before_the_device_has_passed_the_last_event() -> None:
-    steps = Steps()
+def test_nothing_is_read_before_the_device_has_passed_the_last_event(steps: Steps) -> None:
     steps.step(0)
     steps.device.pass_events(3)  # of four
     steps.spans.read(1)
@@ -63,8 +73,7 @@ def test_nothing_is_read_before_the_device_has_passed_the_last_event() -> None:
     assert steps.collected().batch == [0]
 
 
-def test_an_earlier_event_on_a_slower_stream_is_waited_for_by_leaving_the_step_for_later() -> None:
-    steps = Steps()
+def test_an_earlier_event_on_a_slower_stream_is_waited_for_by_leaving_the_step_for_later(steps: Steps) -> None:
     steps.spans.begin_step(0, 1)
     steps.device.stream = 1
     steps.spans.edge(2)
@@ -79,14 +88,11 @@ def test_an_earlier_event_on_a_slower_stream_is_waited_for_by_leaving_the_step_f
     assert (block.batch, block.dropped_unusable) == ([], 1)
 
 
-def test_a_step_that_is_done_is_read_past_one_that_never_is() -> None:
-    steps = Steps()
+def test_a_step_that_is_done_is_read_past_one_that_never_is(steps: Steps) -> None:
     steps.device.stream = 1
     steps.step(0)  # on a stream that never gets on
     steps.device.stream = 0
-    for batch in range(1, 6):
-        steps.step(batch)
-        steps.device.pass_events()
+    steps.passed(range(1, 6))
     steps.spans.read(64)
     assert steps.collected().batch == [1, 2, 3, 4, 5]
     steps.device.pass_events(stream=1)
@@ -94,11 +100,8 @@ def test_a_step_that_is_done_is_read_past_one_that_never_is() -> None:
     assert steps.collected().batch == [0]
 
 
-def test_events_are_reused() -> None:
-    steps = Steps()
-    for batch in range(200):
-        steps.step(batch)
-        steps.device.pass_events()
+def test_events_are_reused(steps: Steps) -> None:
+    steps.passed(range(200))
     assert steps.device.calls["record"] == 800
     assert steps.device.calls["new_event"] == 4  # a step is read before the next is begun
 
@@ -111,16 +114,13 @@ def test_a_device_that_lags_behind_costs_bounded_memory_and_dropped_steps_are_co
     block = steps.collected()
     assert (block.batch, block.dropped_backlog) == ([], 92)
     steps.device.pass_events()
-    for batch in range(100, 110):
-        steps.step(batch)
-        steps.device.pass_events()
+    steps.passed(range(100, 110))
     after = steps.collected()
     assert after.batch[:8] == list(range(8))
     assert after.dropped_backlog == 0  # what was done is read before the next step needs room
 
 
-def test_a_backlog_is_caught_up_with_a_few_steps_at_a_time() -> None:
-    steps = Steps()
+def test_a_backlog_is_caught_up_with_a_few_steps_at_a_time(steps: Steps) -> None:
     for batch in range(20):
         steps.step(batch)
     steps.device.pass_events()
@@ -128,8 +128,7 @@ def test_a_backlog_is_caught_up_with_a_few_steps_at_a_time() -> None:
     assert len(steps.collected().batch) == 2
 
 
-def test_nothing_is_recorded_or_asked_while_a_graph_is_captured() -> None:
-    steps = Steps()
+def test_nothing_is_recorded_or_asked_while_a_graph_is_captured(steps: Steps) -> None:
     steps.step(0)
     steps.device.pass_events()
     steps.device.capturing = True
@@ -142,8 +141,7 @@ def test_nothing_is_recorded_or_asked_while_a_graph_is_captured() -> None:
     assert steps.collected().batch == [0]
 
 
-def test_a_capture_that_begins_within_a_step_drops_the_step_and_gives_its_events_back() -> None:
-    steps = Steps()
+def test_a_capture_that_begins_within_a_step_drops_the_step_and_gives_its_events_back(steps: Steps) -> None:
     for batch in range(10):
         steps.spans.begin_step(batch, 1)
         steps.spans.edge(2)
@@ -187,21 +185,18 @@ def test_steps_that_are_not_measured_ask_nothing_of_the_device() -> None:
     assert steps.device.calls == before
 
 
-def test_neighbouring_edges_of_one_slot_need_no_event() -> None:
-    steps = Steps()
+def test_neighbouring_edges_of_one_slot_need_no_event(steps: Steps) -> None:
     steps.step(0, (1, 2, 2, 2, 1))
     assert steps.device.calls["record"] == 4
 
 
-def test_a_step_with_a_validation_in_it_is_given_up() -> None:
-    steps = Steps()
+def test_a_step_with_a_validation_in_it_is_given_up(steps: Steps) -> None:
     steps.step(0, tuple(range(MAX_EDGES + 50)))
     assert steps.device.calls["record"] == MAX_EDGES
     assert steps.collected().dropped_unusable == 1
 
 
-def test_what_was_begun_and_is_no_step_leaves_nothing() -> None:
-    steps = Steps()
+def test_what_was_begun_and_is_no_step_leaves_nothing(steps: Steps) -> None:
     steps.spans.begin_step(0, 1)
     steps.spans.edge(2)
     steps.spans.cancel_step()
@@ -214,8 +209,7 @@ def test_what_was_begun_and_is_no_step_leaves_nothing() -> None:
     assert steps.device.calls["new_event"] == 4  # two of them again
 
 
-def test_a_step_that_begins_ends_the_one_before() -> None:
-    steps = Steps()
+def test_a_step_that_begins_ends_the_one_before(steps: Steps) -> None:
     steps.spans.begin_step(0, 1)
     steps.spans.begin_step(1, 1)
     steps.spans.end_step()
@@ -224,22 +218,18 @@ def test_a_step_that_begins_ends_the_one_before() -> None:
     assert steps.collected().batch == [0, 1]
 
 
-def test_a_failing_device_is_reported_once_and_left_alone_from_then_on() -> None:
-    for call in ("new_event", "record", "is_done", "elapsed_ns"):
-        steps = Steps()
-        steps.device.broken = call
-        for batch in range(5):
-            steps.step(batch)
-            steps.device.pass_events()
-        assert [str(error) for error in steps.failures] == [f"device lost in {call}"]
-        before = steps.device.calls.copy()
-        steps.step(5)
-        steps.spans.close()
-        assert steps.device.calls == before
+@pytest.mark.parametrize("call", ["new_event", "record", "is_done", "elapsed_ns"])
+def test_a_failing_device_is_reported_once_and_left_alone_from_then_on(steps: Steps, call: str) -> None:
+    steps.device.broken = call
+    steps.passed(range(5))
+    assert [str(error) for error in steps.failures] == [f"device lost in {call}"]
+    before = steps.device.calls.copy()
+    steps.step(5)
+    steps.spans.close()
+    assert steps.device.calls == before
 
 
-def test_closing_reads_what_is_done_and_counts_what_is_not() -> None:
-    steps = Steps()
+def test_closing_reads_what_is_done_and_counts_what_is_not(steps: Steps) -> None:
     for batch in range(6):
         steps.step(batch)
     steps.device.pass_events(12)
@@ -251,8 +241,7 @@ def test_closing_reads_what_is_done_and_counts_what_is_not() -> None:
     assert steps.device.calls == before
 
 
-def test_slots_that_only_some_steps_use_are_zero_in_the_others() -> None:
-    steps = Steps()
+def test_slots_that_only_some_steps_use_are_zero_in_the_others(steps: Steps) -> None:
     steps.step(0, (1, 2))
     steps.step(1, (1, 3))
     steps.device.pass_events()
@@ -333,9 +322,8 @@ def test_spans_of_real_work_are_found_in_their_slots_without_waiting() -> None:
     torch.cuda.synchronize()
     device_s = time.perf_counter() - begin
     spans.read(1)
-    block = spans.collect()
     assert failures == []
-    assert block is not None
+    block = known(spans.collect())
     work_s = block.charged[1][0] / 1e9
     assert block.charged[1][0] > 20 * block.charged.get(0, [0])[0]
     assert host_s < work_s <= device_s * 1.05
@@ -362,8 +350,7 @@ def test_a_graph_that_is_captured_stays_whole_and_its_step_is_dropped() -> None:
     graph.replay()
     torch.cuda.synchronize()
     spans.close()
-    block = spans.collect()
     assert failures == []
-    assert block is not None
+    block = known(spans.collect())
     assert (block.batch, block.dropped_capturing) == ([0], 1)
     assert float(values[0]) == 2.0

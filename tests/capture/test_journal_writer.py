@@ -62,6 +62,11 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
+@pytest.fixture
+def clock() -> StepClock:
+    return StepClock(now=Ticking(), start_ns=0)
+
+
 @pytest.mark.parametrize("beforehand", [False, True])
 def test_what_is_written_is_read_back(path: Path, beforehand: bool) -> None:
     write_journal(path, 2500, beforehand=beforehand)
@@ -91,8 +96,7 @@ def test_the_training_thread_never_writes(path: Path) -> None:
     assert shown_by == {"gpuprof-journal"}
 
 
-def test_all_that_was_queued_before_a_sync_is_in_the_file_after_it(path: Path) -> None:
-    clock = StepClock(now=Ticking(), start_ns=0)
+def test_all_that_was_queued_before_a_sync_is_in_the_file_after_it(path: Path, clock: StepClock) -> None:
     writer = writer_to(Disk(path), clock)
     for epoch in range(1, 4):
         run_steps(clock, 100)
@@ -116,8 +120,7 @@ def test_every_step_is_shown_once_and_in_order(path: Path) -> None:
     assert shown == list(range(1000))
 
 
-def test_who_fails_at_looking_at_steps_harms_only_himself(path: Path) -> None:
-    clock = StepClock(now=Ticking(), start_ns=0)
+def test_who_fails_at_looking_at_steps_harms_only_himself(path: Path, clock: StepClock) -> None:
     calls: list[int] = []
 
     def broken(steps: Sequence[ClosedStep]) -> None:
@@ -135,8 +138,9 @@ def test_who_fails_at_looking_at_steps_harms_only_himself(path: Path) -> None:
     assert ["planted" in notice.message for notice in journal.notices] == [True]
 
 
-def test_a_full_disk_keeps_what_is_there_is_reported_once_and_memory_stays_bounded(path: Path) -> None:
-    clock = StepClock(now=Ticking(), start_ns=0)
+def test_a_full_disk_keeps_what_is_there_is_reported_once_and_memory_stays_bounded(
+    path: Path, clock: StepClock
+) -> None:
     failures: list[OSError] = []
     shown: list[int] = []
     disk = Disk(path, room=6000)
@@ -154,8 +158,7 @@ def test_a_full_disk_keeps_what_is_there_is_reported_once_and_memory_stays_bound
     assert len(journal.steps) + writer.dropped_steps == 5000 == sum(shown)
 
 
-def test_a_disk_that_hangs_for_long_costs_only_the_oldest_steps(path: Path, hanging: Disk) -> None:
-    clock = StepClock(now=Ticking(), start_ns=0)
+def test_a_disk_that_hangs_for_long_costs_only_the_oldest_steps(path: Path, hanging: Disk, clock: StepClock) -> None:
     shown: list[int] = []
     writer = writer_to(hanging, clock, max_waiting_bytes=20_000, on_steps=lambda steps: shown.append(len(steps)))
     run_steps(clock, 100)
@@ -178,8 +181,7 @@ def test_a_disk_that_hangs_for_long_costs_only_the_oldest_steps(path: Path, hang
     assert [f"{writer.dropped_steps} steps" in notice.message for notice in journal.notices] == [True]
 
 
-def test_a_disk_that_hangs_at_the_end_is_reported_and_left_alone(path: Path, hanging: Disk) -> None:
-    clock = StepClock(now=Ticking(), start_ns=0)
+def test_a_disk_that_hangs_at_the_end_is_reported_and_left_alone(path: Path, hanging: Disk, clock: StepClock) -> None:
     failures: list[OSError] = []
     hanging.answers.clear()
     writer = writer_to(hanging, clock, on_failure=failures.append)
@@ -204,8 +206,7 @@ def test_a_file_that_somebody_closed_is_a_failure_like_others(path: Path) -> Non
     assert writer.dropped_steps == 10
 
 
-def test_what_others_post_is_bounded_too(path: Path, hanging: Disk) -> None:
-    clock = StepClock(now=Ticking(), start_ns=0)
+def test_what_others_post_is_bounded_too(path: Path, hanging: Disk, clock: StepClock) -> None:
     writer = writer_to(hanging, clock, max_waiting_bytes=10_000)
     writer.sync()
     hanging.answers.clear()
@@ -223,8 +224,7 @@ def test_what_others_post_is_bounded_too(path: Path, hanging: Disk) -> None:
     assert [notice.part for notice in journal.notices] == ["p", "journal"]
 
 
-def test_a_record_that_cannot_be_written_costs_only_itself(path: Path) -> None:
-    clock = StepClock(now=Ticking(), start_ns=0)
+def test_a_record_that_cannot_be_written_costs_only_itself(path: Path, clock: StepClock) -> None:
     writer = writer_to(Disk(path), clock)
     run_steps(clock, 3)
     writer.post(Notice(part="p", message="\udcff of a file name that is no text"))
@@ -236,8 +236,7 @@ def test_a_record_that_cannot_be_written_costs_only_itself(path: Path) -> None:
     assert "could not be written" in journal.notices[0].message
 
 
-def test_steps_that_cannot_be_are_reported_and_cost_only_themselves(path: Path) -> None:
-    clock = StepClock(now=Ticking(), start_ns=0)
+def test_steps_that_cannot_be_are_reported_and_cost_only_themselves(path: Path, clock: StepClock) -> None:
     writer = writer_to(Disk(path), clock)
     run_steps(clock, 30)
     clock.closed.append(ClosedStep(30, 0, 3, 0, 0, 0, [-3, 6], None, -1))

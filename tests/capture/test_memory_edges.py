@@ -60,8 +60,12 @@ class Loop:
         return [(r.batch, r.phase) for r in self.edges.readings]
 
 
-def test_first_steps_are_read_at_each_end_and_then_one_end_in_each_step_that_is_asked_for() -> None:
-    loop = Loop(FakeAllocator())
+@pytest.fixture
+def loop() -> Loop:
+    return Loop(FakeAllocator())
+
+
+def test_first_steps_are_read_at_each_end_and_then_one_end_in_each_step_that_is_asked_for(loop: Loop) -> None:
     for batch in range(FULL_STEPS):
         assert loop.edges.is_waiting
         loop.step(batch)
@@ -75,8 +79,7 @@ def test_first_steps_are_read_at_each_end_and_then_one_end_in_each_step_that_is_
     assert loop.actions == loop.plain
 
 
-def test_steps_that_nobody_asked_for_are_not_touched() -> None:
-    loop = Loop(FakeAllocator())
+def test_steps_that_nobody_asked_for_are_not_touched(loop: Loop) -> None:
     for batch in range(FULL_STEPS):
         loop.step(batch)
     calls, wrapped = loop.allocator.calls["read"], loop.wrapped
@@ -99,23 +102,20 @@ def test_an_allocator_that_fails_is_not_asked_again_and_training_goes_on() -> No
     assert allocator.calls["read"] == 7
 
 
-def test_a_phase_that_raises_is_not_read_and_the_error_passes() -> None:
-    loop = Loop(FakeAllocator())
+def test_a_phase_that_raises_is_not_read_and_the_error_passes(loop: Loop) -> None:
     loop.edges.begin_step(0)
     with pytest.raises(ValueError, match="theirs"), loop.actions[ENDINGS["forward"]]:
         raise ValueError("theirs")
     assert loop.read() == [(0, "step")]
 
 
-def test_an_action_that_is_not_timed_stays_as_it_is() -> None:
-    loop = Loop(FakeAllocator())
+def test_an_action_that_is_not_timed_stays_as_it_is(loop: Loop) -> None:
     loop.actions = dict.fromkeys(loop.actions, NULL_CONTEXT)
     loop.edges.begin_step(0)
     assert set(map(id, loop.actions.values())) == {id(NULL_CONTEXT)}
 
 
-def test_marks_are_times_of_ends_without_a_reading() -> None:
-    loop = Loop(FakeAllocator())
+def test_marks_are_times_of_ends_without_a_reading(loop: Loop) -> None:
     loop.edges.mark_step()
     with loop.actions[ENDINGS["forward"]]:
         pass
@@ -125,8 +125,7 @@ def test_marks_are_times_of_ends_without_a_reading() -> None:
     assert not loop.allocator.calls
 
 
-def test_whether_gradients_live_is_seen_at_the_edge() -> None:
-    loop = Loop(FakeAllocator())
+def test_whether_gradients_live_is_seen_at_the_edge(loop: Loop) -> None:
     parameter = torch.nn.Parameter(torch.ones(1))
     loop.edges.witness = weakref.ref(parameter)
     loop.edges.begin_step(0)

@@ -30,6 +30,11 @@ def make(backend: NotingNvtx, failures: list[Exception] | None = None) -> NvtxRa
     )
 
 
+@pytest.fixture
+def backend() -> NotingNvtx:
+    return NotingNvtx()
+
+
 @pytest.mark.parametrize(
     ("action", "region", "name"),
     [
@@ -57,8 +62,7 @@ def test_ranges_are_named_like_the_phases_of_the_reports(action: str, region: Re
     assert range_name(action, region, manual=False, overridden=frozenset()) == name
 
 
-def test_ranges_nest_as_the_actions_do_and_steps_follow_each_other() -> None:
-    backend = NotingNvtx()
+def test_ranges_nest_as_the_actions_do_and_steps_follow_each_other(backend: NotingNvtx) -> None:
     ranges = make(backend)
     optimizer = ranges.wrap("main", "[LightningModule]M.optimizer_step", nullcontext())
     forward = ranges.wrap("main", "[Strategy]S.training_step", nullcontext())
@@ -79,16 +83,14 @@ def test_ranges_nest_as_the_actions_do_and_steps_follow_each_other() -> None:
     assert backend.open == []
 
 
-def test_a_range_may_be_nested_in_itself() -> None:
-    backend = NotingNvtx()
+def test_a_range_may_be_nested_in_itself(backend: NotingNvtx) -> None:
     forward = make(backend).wrap("main", "[Strategy]S.training_step", nullcontext())
     with forward, forward:
         assert backend.open == ["forward", "forward"]
     assert backend.open == []
 
 
-def test_an_exception_passes_through_and_closes_the_range() -> None:
-    backend = NotingNvtx()
+def test_an_exception_passes_through_and_closes_the_range(backend: NotingNvtx) -> None:
     forward = make(backend).wrap("main", "[Strategy]S.training_step", nullcontext())
     with pytest.raises(ZeroDivisionError), forward:
         raise ZeroDivisionError
@@ -174,8 +176,9 @@ def fit(callback: GpuProfiler, folder: Path, model: pl.LightningModule | None = 
 
 
 @pytest.mark.parametrize("profiler", [None, "simple"])
-def test_steps_phases_and_validation_nest_as_lightning_runs_them(tmp_path: Path, profiler: str | None) -> None:
-    backend = NotingNvtx()
+def test_steps_phases_and_validation_nest_as_lightning_runs_them(
+    tmp_path: Path, profiler: str | None, backend: NotingNvtx
+) -> None:
     fit(ProfilerWithRanges(backend, nvtx=True, dirpath=str(tmp_path / "out")), tmp_path, profiler=profiler)
     assert backend.open == []
     last_epoch = [path for path in backend.paths if path.startswith("run_training_epoch/step 16")]
@@ -193,22 +196,20 @@ def test_steps_phases_and_validation_nest_as_lightning_runs_them(tmp_path: Path,
     assert any(path.endswith("validation/forward") for path in backend.paths)
 
 
-def test_an_exception_in_a_step_leaves_no_range_open(tmp_path: Path) -> None:
+def test_an_exception_in_a_step_leaves_no_range_open(tmp_path: Path, backend: NotingNvtx) -> None:
     class Failing(BoringModel):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             if batch_idx == 5:
                 raise ValueError("of the user")
             return super().training_step(batch, batch_idx)
 
-    backend = NotingNvtx()
     with pytest.raises(ValueError, match="of the user"):
         fit(ProfilerWithRanges(backend, nvtx=True, dirpath=str(tmp_path / "out")), tmp_path, Failing())
     assert backend.open == []
     assert "step 5/optimizer/forward" in backend.paths
 
 
-def test_without_a_tool_there_are_no_ranges_unless_asked_for(tmp_path: Path) -> None:
-    backend = NotingNvtx()
+def test_without_a_tool_there_are_no_ranges_unless_asked_for(tmp_path: Path, backend: NotingNvtx) -> None:
     fit(ProfilerWithRanges(backend, dirpath=str(tmp_path / "out")), tmp_path)
     assert backend.paths == []
 

@@ -1,9 +1,10 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
-from lightning_gpuprof.capture.recorder import Reading, Recorder, SourceUnavailableError, next_due_ns
+from lightning_gpuprof.capture.recorder import Reading, Recorder, Sampler, SourceUnavailableError, next_due_ns
 from lightning_gpuprof.model.journal import Notice, Sample
 
 PATIENCE_S = 30.0
@@ -45,6 +46,16 @@ class Sink:
     @property
     def notices(self) -> list[Notice]:
         return [each for each in self.readings if isinstance(each, Notice)]
+
+
+@contextmanager
+def recording(*samplers: Sampler) -> Iterator[Sink]:
+    """Where the readings of the samplers go until the end of the context."""
+    sink = Sink()
+    recorder = Recorder(samplers, sink)
+    recorder.start()
+    yield sink
+    recorder.stop(PATIENCE_S)
 
 
 class Counting:
@@ -116,11 +127,9 @@ class Hanging(Counting):
 
 
 def test_a_sampler_is_opened_sampled_and_closed_in_one_thread_of_its_own() -> None:
-    sink, sampler = Sink(), Counting()
-    recorder = Recorder([sampler], sink)
-    recorder.start()
-    sink.wait_for_samples("counting", 5)
-    recorder.stop(PATIENCE_S)
+    sampler = Counting()
+    with recording(sampler) as sink:
+        sink.wait_for_samples("counting", 5)
     assert sampler.calls[0] == "open"
     assert sampler.calls[-1] == "close"
     assert set(sampler.calls[1:-1]) == {"sample"}
@@ -130,11 +139,8 @@ def test_a_sampler_is_opened_sampled_and_closed_in_one_thread_of_its_own() -> No
 
 
 def test_what_close_hands_over_reaches_the_sink() -> None:
-    sink = Sink()
-    recorder = Recorder([Counting(interval_s=3600)], sink)
-    recorder.start()
-    sink.wait_for_samples("counting", 1)
-    recorder.stop(PATIENCE_S)
+    with recording(Counting(interval_s=3600)) as sink:
+        sink.wait_for_samples("counting", 1)
     assert len(sink.samples("counting: last")) == 1
 
 
@@ -170,13 +176,10 @@ def test_samples_carry_the_clock_that_was_passed_in() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Counting) else "",
 )
 def test_a_failing_sampler_is_switched_off_with_one_notice_and_others_go_on(broken: Counting, message: str) -> None:
-    sink = Sink()
-    recorder = Recorder([broken, Counting("healthy")], sink)
-    recorder.start()
-    sink.wait_for(lambda: bool(sink.notices))
-    calls = list(broken.calls)
-    sink.wait_for_samples("healthy", len(sink.samples("healthy")) + 5)
-    recorder.stop(PATIENCE_S)
+    with recording(broken, Counting("healthy")) as sink:
+        sink.wait_for(lambda: bool(sink.notices))
+        calls = list(broken.calls)
+        sink.wait_for_samples("healthy", len(sink.samples("healthy")) + 5)
     assert sink.notices == [Notice(part="broken", message=message)]
     assert broken.calls == calls
     assert calls[-1] == "close"
@@ -187,11 +190,8 @@ def test_a_failure_to_close_is_reported_once() -> None:
         def close(self) -> Sequence[Reading]:
             raise ValueError("cannot close")
 
-    sink = Sink()
-    recorder = Recorder([FailsOnlyToClose()], sink)
-    recorder.start()
-    sink.wait_for_samples("counting", 1)
-    recorder.stop(PATIENCE_S)
+    with recording(FailsOnlyToClose()) as sink:
+        sink.wait_for_samples("counting", 1)
     assert sink.notices == [Notice(part="counting", message="could not be closed: ValueError: cannot close")]
 
 
@@ -314,11 +314,9 @@ def test_a_sampler_may_vary_its_interval() -> None:
             self.interval_s = 0.001 if self.calls.count("sample") < 3 else 3600
             return readings
 
-    sink, sampler = Sink(), Varying(interval_s=3600)
-    recorder = Recorder([sampler], sink)
-    recorder.start()
-    sink.wait_for_samples("counting", 3)
-    recorder.stop(PATIENCE_S)
+    sampler = Varying(interval_s=3600)
+    with recording(sampler) as sink:
+        sink.wait_for_samples("counting", 3)
     assert sampler.calls.count("sample") == 3
 
 

@@ -49,8 +49,12 @@ class Run:
             self.step(period_ms, flags=flags, slot=slot)
 
 
-def test_a_slowdown_that_goes_on_is_reported_soon_with_both_periods() -> None:
-    run = Run()
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+def test_a_slowdown_that_goes_on_is_reported_soon_with_both_periods(run: Run) -> None:
     run.steps(200, 50)
     run.steps(20, 120)
     ((batch, slowdown),) = run.reported
@@ -86,16 +90,14 @@ def test_how_often_a_slowdown_is_reported(flush: int, stretches: Sequence[tuple[
     assert len(run.reported) == reports
 
 
-def test_a_run_that_is_uneven_from_the_start_has_a_wide_band() -> None:
-    run = Run()
+def test_a_run_that_is_uneven_from_the_start_has_a_wide_band(run: Run) -> None:
     for _ in range(1000):
         run.step(run.random.choice([10, 20, 30, 40]))
     assert run.reported == []
 
 
 @pytest.mark.parametrize(("flags", "slot"), [(PROFILED, 0), (DISTURBED, 0), (FIRST_OF_EPOCH, 0), (0, 1), (0, 2)])
-def test_unusual_steps_count_for_nothing(flags: int, slot: int) -> None:
-    run = Run()
+def test_unusual_steps_count_for_nothing(flags: int, slot: int, run: Run) -> None:
     run.steps(200, 50)
     run.steps(100, 500, flags=flags, slot=slot)
     run.steps(100, 50)
@@ -103,8 +105,7 @@ def test_unusual_steps_count_for_nothing(flags: int, slot: int) -> None:
 
 
 @pytest.mark.parametrize("flags", [DISTURBED, 0])
-def test_steps_beside_an_analysis_count_where_there_are_too_few_others(flags: int) -> None:
-    run = Run()
+def test_steps_beside_an_analysis_count_where_there_are_too_few_others(flags: int, run: Run) -> None:
     run.steps(20, 50)
     run.steps(60, 55, flags=DISTURBED)
     assert run.slow_steps.had_band
@@ -112,8 +113,7 @@ def test_steps_beside_an_analysis_count_where_there_are_too_few_others(flags: in
     assert len(run.reported) == 1
 
 
-def test_that_an_analysis_slows_the_run_is_no_slowdown() -> None:
-    run = Run()
+def test_that_an_analysis_slows_the_run_is_no_slowdown(run: Run) -> None:
     run.steps(40, 50)
     run.steps(100, 200, flags=DISTURBED)
     run.steps(20, 50)
@@ -122,8 +122,7 @@ def test_that_an_analysis_slows_the_run_is_no_slowdown() -> None:
     assert run.reported == []
 
 
-def test_too_few_steps_never_make_a_band() -> None:
-    run = Run()
+def test_too_few_steps_never_make_a_band(run: Run) -> None:
     run.steps(30, 50)
     run.steps(20, 50, flags=DISTURBED)
     run.steps(500, 50, flags=PROFILED)

@@ -58,8 +58,12 @@ class Part:
         return call
 
 
-def test_a_step_ends_for_all_before_the_next_one_begins() -> None:
-    parts = Parts()
+@pytest.fixture
+def parts() -> Parts:
+    return Parts()
+
+
+def test_a_step_ends_for_all_before_the_next_one_begins(parts: Parts) -> None:
     boundary = parts.boundary("ranges", "device", "memory", "scalars")
     assert boundary.at_boundary(1, 50, 0) == 0
     assert parts.calls == [
@@ -74,15 +78,13 @@ def test_a_step_ends_for_all_before_the_next_one_begins() -> None:
 
 
 @pytest.mark.parametrize(("batch", "tracing"), [(7, False), (8, True)])
-def test_device_spans_leave_out_the_first_step_and_traced_ones(batch: int, tracing: bool) -> None:
-    parts = Parts()
+def test_device_spans_leave_out_the_first_step_and_traced_ones(batch: int, tracing: bool, parts: Parts) -> None:
     parts.tracing = tracing
     parts.boundary("device", first_batch=7).at_boundary(batch, 0, 0)
     assert parts.calls == ["device.end_step", "windows"]
 
 
-def test_the_clock_calls_again_only_when_somebody_is_due() -> None:
-    parts = Parts()
+def test_the_clock_calls_again_only_when_somebody_is_due(parts: Parts) -> None:
     assert parts.boundary().at_boundary(1, 0, 0) == 200
     assert parts.boundary("scalars").at_boundary(1, 0, 0) == 50
     assert parts.boundary("memory").at_boundary(1, 0, 0) == 200
@@ -91,14 +93,12 @@ def test_the_clock_calls_again_only_when_somebody_is_due() -> None:
 
 
 @pytest.mark.parametrize(("names", "at"), [([], 200), (["scalars"], 50), (["memory"], 0), (["ranges"], 0)])
-def test_the_first_call_is_when_the_first_part_is_due(names: list[str], at: int) -> None:
-    parts = Parts()
+def test_the_first_call_is_when_the_first_part_is_due(names: list[str], at: int, parts: Parts) -> None:
     parts.boundary(*names).listen(200)
     assert parts.woken_at == at
 
 
-def test_scalars_that_fail_are_reported_once_and_not_asked_again() -> None:
-    parts = Parts()
+def test_scalars_that_fail_are_reported_once_and_not_asked_again(parts: Parts) -> None:
     parts.fails = "scalars.log_if_due"
     boundary = parts.boundary("scalars")
     with pytest.warns(RuntimeWarning, match="scalars: switched off after RuntimeError: planted"):
@@ -108,16 +108,14 @@ def test_scalars_that_fail_are_reported_once_and_not_asked_again() -> None:
     assert parts.calls == ["windows", "scalars.log_if_due", "report of scalars", "windows"]
 
 
-def test_memory_that_cannot_be_closed_is_tried_twice_and_the_device_is_closed() -> None:
-    parts = Parts()
+def test_memory_that_cannot_be_closed_is_tried_twice_and_the_device_is_closed(parts: Parts) -> None:
     parts.fails = "memory.close"
     with pytest.warns(RuntimeWarning, match="memory: closing"):
         parts.boundary("memory", "device").close()
     assert parts.calls == ["memory.close", "report of memory: closing", "memory.close", "device.close"]
 
 
-def test_without_parts_nothing_happens() -> None:
-    parts = Parts()
+def test_without_parts_nothing_happens(parts: Parts) -> None:
     boundary = parts.boundary()
     boundary.end_step()
     boundary.steps_end()

@@ -15,8 +15,7 @@ def version(machine: FakeMachine) -> str:
     return Groups.find(machine.roots.cgroup, machine.proc).version
 
 
-def test_version_2_limits_and_events(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_version_2_limits_and_events(machine: FakeMachine) -> None:
     folder = machine.v2()
     machine.put(f"{folder}/cpu.max", "150000 100000\n")
     stat = "usage_usec 9\nnr_periods 100\nnr_throttled 25\nthrottled_usec 4000000\n"
@@ -34,8 +33,7 @@ def test_version_2_limits_and_events(tmp_path: Path) -> None:
     assert counters == {"memory_high_count": 3, "memory_max_count": 2, "oom_kill_count": 1}
 
 
-def test_the_group_whose_limit_binds_is_read(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_the_group_whose_limit_binds_is_read(machine: FakeMachine) -> None:
     folder = machine.v2("/pod/app")
     machine.put(f"{folder}/cpu.max", "max 100000\n")
     machine.put(f"{folder}/cpu.stat", "nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")
@@ -51,8 +49,7 @@ def test_the_group_whose_limit_binds_is_read(tmp_path: Path) -> None:
     assert group.memory()[0]["memory_used_bytes"] == 4000
 
 
-def test_version_1_limits_and_events(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_version_1_limits_and_events(machine: FakeMachine) -> None:
     machine.put(f"proc/{OWN}/cgroup", "4:memory:/app\n3:cpu,cpuacct:/app\n0::/\n")
     cpu, memory = "sys/fs/cgroup/cpu,cpuacct/app", "sys/fs/cgroup/memory/app"
     machine.put(f"{cpu}/cgroup.procs", "")
@@ -75,8 +72,7 @@ def test_version_1_limits_and_events(tmp_path: Path) -> None:
     assert version(machine) == "hybrid"
 
 
-def test_no_limit_is_none_and_its_own_group_is_read(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_no_limit_is_none_and_its_own_group_is_read(machine: FakeMachine) -> None:
     folder = machine.v2()
     machine.put(f"{folder}/cpu.max", "max 100000\n")
     machine.put(f"{folder}/memory.max", "max\n")
@@ -89,8 +85,7 @@ def test_no_limit_is_none_and_its_own_group_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", ["9223372036854771712", "-1", "no number", ""])
-def test_what_is_no_limit_in_version_1_is_none(tmp_path: Path, limit: str) -> None:
-    machine = FakeMachine(tmp_path)
+def test_what_is_no_limit_in_version_1_is_none(machine: FakeMachine, limit: str) -> None:
     machine.put("sys/fs/cgroup/memory/memory.limit_in_bytes", limit)
     assert group_of(machine).memory_limit_bytes is None
 

@@ -49,8 +49,12 @@ class World:
         return self.children.sample(round(second * SECOND), ended_s)
 
 
-def test_workers_are_told_by_the_name_they_take_and_each_has_a_row(tmp_path: Path) -> None:
-    world = World(tmp_path)
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_workers_are_told_by_the_name_they_take_and_each_has_a_row(world: World) -> None:
     world.have(11, 12, rss_bytes=4096, shared_bytes=0)
     world.machine.process(13, FakeProcess(name="ffmpeg", rss_bytes=8192))
     world.machine.children(OWN, 11, 12, 13)
@@ -66,8 +70,7 @@ def test_workers_are_told_by_the_name_they_take_and_each_has_a_row(tmp_path: Pat
     assert world.children.used_s == pytest.approx(1.75)
 
 
-def test_shares_of_several_are_means(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_shares_of_several_are_means(world: World) -> None:
     world.have(11, 12)
     world.sample(0)
     world.machine.processes[11].delay_s, world.machine.processes[12].state = 0.5, "D"
@@ -78,8 +81,7 @@ def test_shares_of_several_are_means(tmp_path: Path) -> None:
     assert found["worker1"]["disk_sleep_ratio"] == 1
 
 
-def test_the_workers_of_the_next_epoch_take_the_places_of_those_that_ended(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_the_workers_of_the_next_epoch_take_the_places_of_those_that_ended(world: World) -> None:
     world.have(11, 12)
     world.sample(0)
     world.machine.end(11)
@@ -88,28 +90,24 @@ def test_the_workers_of_the_next_epoch_take_the_places_of_those_that_ended(tmp_p
     assert {pid: child.number for pid, child in world.children._children.items()} == {12: 1, 13: 0}
 
 
-def test_without_children_the_workers_use_nothing(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_without_children_the_workers_use_nothing(world: World) -> None:
     world.sample(0)
     assert world.sample(1)["workers"] == {"count": 0, "cpu_cpus": 0, "rss_bytes": 0}
 
 
-def test_a_child_that_is_new_counts_with_all_it_used_if_it_is_young(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_child_that_is_new_counts_with_all_it_used_if_it_is_young(world: World) -> None:
     world.sample(0)
     world.have(11, user_s=0.5, started_s=NOW_S - 1)
     assert world.sample(2)["workers"]["cpu_cpus"] == 0.25
 
 
-def test_a_child_that_is_seen_late_counts_with_its_mean(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_child_that_is_seen_late_counts_with_its_mean(world: World) -> None:
     world.sample(0)
     world.have(11, user_s=50.0, started_s=NOW_S - 100)
     assert world.sample(2)["workers"]["cpu_cpus"] == 0.5
 
 
-def test_a_worker_that_vanishes_between_search_and_reading_is_no_error(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_worker_that_vanishes_between_search_and_reading_is_no_error(world: World) -> None:
     world.have(11, 12)
     world.sample(0)
     (world.machine.proc / "12" / "stat").unlink()
@@ -117,8 +115,7 @@ def test_a_worker_that_vanishes_between_search_and_reading_is_no_error(tmp_path:
     assert (found["workers"]["count"], "worker1" in found, world.children.problem) == (1, False, "")
 
 
-def test_a_zombie_is_no_worker_any_more(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_zombie_is_no_worker_any_more(world: World) -> None:
     world.have(11)
     world.sample(0)
     world.machine.processes[11].state = "Z"
@@ -127,8 +124,7 @@ def test_a_zombie_is_no_worker_any_more(tmp_path: Path) -> None:
     assert world.children.problem == ""
 
 
-def test_what_a_worker_used_after_its_last_sample_is_counted_once_it_was_waited_for(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_what_a_worker_used_after_its_last_sample_is_counted_once_it_was_waited_for(world: World) -> None:
     world.have(11, 12)
     world.sample(0, ended_s=5.0)
     world.use(11, 0.5)
@@ -143,8 +139,7 @@ def test_what_a_worker_used_after_its_last_sample_is_counted_once_it_was_waited_
     assert world.children.used_s == pytest.approx(1.5)
 
 
-def test_workers_between_whose_start_and_end_no_sample_falls_are_no_other_programs(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_workers_between_whose_start_and_end_no_sample_falls_are_no_other_programs(world: World) -> None:
     world.have(11)
     world.sample(0)
     world.machine.end(11)
@@ -153,8 +148,7 @@ def test_workers_between_whose_start_and_end_no_sample_falls_are_no_other_progra
     assert world.children.used_s == pytest.approx(0.75)
 
 
-def test_what_a_worker_s_own_children_used_counts_once(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_what_a_worker_s_own_children_used_counts_once(world: World) -> None:
     world.have(11)
     world.have(12, name="ffmpeg")
     world.machine.children(OWN, 11)
@@ -170,8 +164,7 @@ def test_what_a_worker_s_own_children_used_counts_once(tmp_path: Path) -> None:
     assert world.children.used_s == pytest.approx(0.75)
 
 
-def test_python_s_and_our_own_helpers_are_no_workers_and_no_children(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_python_s_and_our_own_helpers_are_no_workers_and_no_children(world: World) -> None:
     tracker = b"python\0-c\0from multiprocessing.resource_tracker import main;main(5)\0"
     for pid, command in ((11, f"python\0-m\0{JOB_MODULE}\0".encode()), (12, tracker), (13, b"python\0train.py\0")):
         world.machine.process(pid, FakeProcess(command=command))
@@ -198,8 +191,7 @@ def test_where_torch_names_none_daemons_are_workers(tmp_path: Path) -> None:
     assert (found["workers"]["count"], found["children"]["count"]) == (1, 1)
 
 
-def test_one_that_may_not_be_read_takes_the_sums_and_says_why(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_one_that_may_not_be_read_takes_the_sums_and_says_why(world: World) -> None:
     world.have(11, 12)
     world.sample(0)
     world.machine.put("proc/12/stat", "hidden")
@@ -209,8 +201,7 @@ def test_one_that_may_not_be_read_takes_the_sums_and_says_why(tmp_path: Path) ->
     assert world.children.problem == "ValueError: stat has too few fields"
 
 
-def test_children_that_cannot_be_found_are_absent_and_said(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_children_that_cannot_be_found_are_absent_and_said(machine: FakeMachine) -> None:
 
     def not_permitted() -> Collection[int]:
         raise PermissionError("/proc")
@@ -235,8 +226,7 @@ def test_the_search_takes_at_most_a_thousandth_of_a_core(tmp_path: Path) -> None
     assert looks == math.ceil(1000 * 0.001 / cost_s)
 
 
-def test_after_a_minute_a_worker_s_row_is_in_each_tenth_sample(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_after_a_minute_a_worker_s_row_is_in_each_tenth_sample(world: World) -> None:
     world.have(11)
     rows = ["worker0" in world.sample(second) for second in range(100)]
     assert all(rows[:60])

@@ -172,8 +172,12 @@ class Collector:
         return [reading for reading in self.sampler.sample(t_ns) if isinstance(reading, Sample)]
 
 
-def test_a_sample_sums_the_pauses_by_generation() -> None:
-    collector = Collector()
+@pytest.fixture
+def collector() -> Collector:
+    return Collector()
+
+
+def test_a_sample_sums_the_pauses_by_generation(collector: Collector) -> None:
     for start in range(3):
         collector.pause(start, 1_000_000, 0)
     collector.pause(10, 4_000_000, 2)
@@ -191,8 +195,7 @@ def test_a_sample_sums_the_pauses_by_generation() -> None:
     }
 
 
-def test_long_pauses_are_reported_one_by_one_at_their_start_the_longest_of_many() -> None:
-    collector = Collector()
+def test_long_pauses_are_reported_one_by_one_at_their_start_the_longest_of_many(collector: Collector) -> None:
     for number in range(10):
         collector.pause(number * 10**8, (5 + number) * 10**6, 2)
     _, *long = collector.sample(10**9)
@@ -201,8 +204,7 @@ def test_long_pauses_are_reported_one_by_one_at_their_start_the_longest_of_many(
     ]
 
 
-def test_collections_that_were_not_noted_are_counted() -> None:
-    collector = Collector()
+def test_collections_that_were_not_noted_are_counted(collector: Collector) -> None:
     collector.pause(0, 10, 0)
     collector.count += 50
     (sample,) = collector.sample(10**9)
@@ -214,7 +216,6 @@ def test_an_interval_without_collections_is_a_measured_nothing() -> None:
     assert sample.values == {"pause_ratio": 0, "longest_s": 0}
 
 
-def test_the_end_takes_the_callbacks_out() -> None:
-    collector = Collector()
+def test_the_end_takes_the_callbacks_out(collector: Collector) -> None:
     assert collector.sampler.close() == ()
     assert collector.callbacks == []

@@ -62,17 +62,15 @@ def test_facts_are_reported_once(tmp_path: Path) -> None:
     assert not [each for each in sampler.sample(SECOND) if isinstance(each, Conditions)]
 
 
-def test_pages_are_counted_from_the_second_sample_on(tmp_path: Path) -> None:
+def test_pages_are_counted_from_the_second_sample_on(machine: FakeMachine) -> None:
     """It takes milliseconds, which a run of a few steps does not have."""
-    machine = FakeMachine(tmp_path)
     (machine.proc / str(OWN) / "smaps_rollup").write_text("0-1 ---p 0 00:00 0 [rollup]\nPss: 30 kB\n")
     sampler = sampler_of(machine)
     read = [values(sampler.sample(second * SECOND))["process"] for second in range(3)]
     assert ["pss_bytes" in process for process in read] == [False, True, False]
 
 
-def test_others_are_what_is_busy_without_us_and_our_children(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_others_are_what_is_busy_without_us_and_our_children(machine: FakeMachine) -> None:
     machine.children(OWN, 11)
     machine.process(11, FakeProcess(name=WORKER_NAME))
     sampler = sampler_of(machine)
@@ -90,8 +88,7 @@ def test_others_are_what_is_busy_without_us_and_our_children(tmp_path: Path) -> 
     assert found["host"]["cpu_busy_ratio"] == 0.75  # (2.5 + 0.5) of 4.0
 
 
-def test_what_ended_workers_used_is_no_work_of_others(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_what_ended_workers_used_is_no_work_of_others(machine: FakeMachine) -> None:
     sampler = sampler_of(machine)
     sampler.sample(0)
     machine.processes[OWN].ended_children_s = 0.75
@@ -100,8 +97,7 @@ def test_what_ended_workers_used_is_no_work_of_others(tmp_path: Path) -> None:
     assert values(sampler.sample(SECOND))["host"]["cpu_others_cpus"] == 0.25
 
 
-def test_only_cpus_that_we_may_use_count(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_only_cpus_that_we_may_use_count(machine: FakeMachine) -> None:
     sampler = sampler_of(machine, cpus=lambda: {10**6, 1})
     sampler.sample(0)
     machine.cpus(1.0, 0.25, idle_s=0.75)
@@ -109,8 +105,7 @@ def test_only_cpus_that_we_may_use_count(tmp_path: Path) -> None:
     assert found["host"]["cpu_others_cpus"] == 0.25
 
 
-def test_rates_of_the_machine(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_rates_of_the_machine(machine: FakeMachine) -> None:
     sampler = sampler_of(machine)
     sampler.sample(0)
     machine.network(2000, 4000)
@@ -124,8 +119,7 @@ def test_rates_of_the_machine(tmp_path: Path) -> None:
     assert found["pressure_cpu_some_ratio"] == 1
 
 
-def test_the_control_group_s_counts_are_those_since_the_sample_before(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_the_control_group_s_counts_are_those_since_the_sample_before(machine: FakeMachine) -> None:
     folder = machine.v2()
     machine.put(f"{folder}/cpu.max", "50000 100000")
     machine.put(f"{folder}/memory.max", "1000")
@@ -149,8 +143,7 @@ def test_the_control_group_s_counts_are_those_since_the_sample_before(tmp_path: 
     assert (found["pressure_memory_some_ratio"], found["pressure_memory_full_ratio"]) == (0.3, 0.1)
 
 
-def test_what_is_absent_from_the_machine_is_told_in_one_notice(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_what_is_absent_from_the_machine_is_told_in_one_notice(machine: FakeMachine) -> None:
     for file in (machine.proc / "pressure").iterdir():
         file.unlink()
     (machine.proc / str(OWN) / "schedstat").unlink()
@@ -163,8 +156,7 @@ def test_what_is_absent_from_the_machine_is_told_in_one_notice(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["stat", "meminfo", "loadavg"])
-def test_a_file_that_goes_away_takes_only_its_own_values_and_is_reported_once(tmp_path: Path, name: str) -> None:
-    machine = FakeMachine(tmp_path)
+def test_a_file_that_goes_away_takes_only_its_own_values_and_is_reported_once(machine: FakeMachine, name: str) -> None:
     sampler = sampler_of(machine)
     before = values(sampler.sample(0))
     (machine.proc / name).unlink()
@@ -173,15 +165,13 @@ def test_a_file_that_goes_away_takes_only_its_own_values_and_is_reported_once(tm
     assert values(readings)["process"].keys() >= before["process"].keys()
 
 
-def test_a_process_table_that_hides_us_is_a_source_that_is_not_there(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_a_process_table_that_hides_us_is_a_source_that_is_not_there(machine: FakeMachine) -> None:
     (machine.proc / str(OWN) / "stat").unlink()
     with pytest.raises(SourceUnavailableError, match="cannot be read"):
         sampler_of(machine)
 
 
-def test_a_costly_file_is_read_limited_and_its_rate_is_of_the_whole_time(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_a_costly_file_is_read_limited_and_its_rate_is_of_the_whole_time(machine: FakeMachine) -> None:
     clock_s = 0.0
 
     def costly() -> float:

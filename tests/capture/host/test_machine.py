@@ -10,8 +10,7 @@ def text(machine: FakeMachine, name: str) -> bytes:
     return (machine.proc / name).read_bytes()
 
 
-def test_cpu_time_is_that_of_the_cpus_that_we_may_use(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_cpu_time_is_that_of_the_cpus_that_we_may_use(machine: FakeMachine) -> None:
     machine.cpus(1.0, 2.0, 4.0, idle_s=10, io_wait_s=3, steal_s=0.5)
     whole = files.cpu_times(text(machine, "stat"))
     assert (whole.busy_s, whole.idle_s, whole.io_wait_s, whole.steal_s, whole.cpus) == (7.0, 39.0, 9.0, 1.5, 3)
@@ -41,8 +40,7 @@ def test_swap_traffic_is_in_bytes() -> None:
     assert files.paging(b"nr_free_pages 1\n") == {}
 
 
-def test_the_loopback_is_no_network(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_the_loopback_is_no_network(machine: FakeMachine) -> None:
     machine.network(700, 300)
     assert files.network(text(machine, f"{OWN}/net/dev")) == {
         "network_received_bytes_per_s": 700,
@@ -51,8 +49,7 @@ def test_the_loopback_is_no_network(tmp_path: Path) -> None:
     assert files.network(b"a\nb\n    lo: 1 1 0 0 0 0 0 0 1 1\n") == {}
 
 
-def test_pressure_is_stalled_time_without_the_machine_s_full_cpu(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_pressure_is_stalled_time_without_the_machine_s_full_cpu(machine: FakeMachine) -> None:
     machine.pressure("cpu", 500_000, 7)
     machine.pressure("memory", 2_000_000, 1_000_000)
     assert files.pressure(str(machine.proc)) == {

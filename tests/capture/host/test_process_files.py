@@ -10,8 +10,7 @@ from fake_machine import OWN, FakeMachine, FakeProcess
 from lightning_gpuprof.capture.host.process_files import RunDelay, has_io_wait_times, proportional_bytes, read_process
 
 
-def test_a_process_is_read_whole(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_a_process_is_read_whole(machine: FakeMachine) -> None:
     machine.process(
         7,
         FakeProcess(
@@ -58,8 +57,7 @@ def test_a_process_is_read_whole(tmp_path: Path) -> None:
     }
 
 
-def test_waiting_for_disks_is_absent_where_the_kernel_does_not_keep_it(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_waiting_for_disks_is_absent_where_the_kernel_does_not_keep_it(machine: FakeMachine) -> None:
     assert "io_wait_ratio" not in read_process(f"{machine.proc}/{OWN}").counters
     assert not has_io_wait_times(str(machine.proc))
     machine.put("proc/sys/kernel/task_delayacct", "1\n")
@@ -67,8 +65,7 @@ def test_waiting_for_disks_is_absent_where_the_kernel_does_not_keep_it(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["io", "statm", "status", "schedstat"])
-def test_a_file_that_may_not_be_read_takes_only_its_own_values(tmp_path: Path, name: str) -> None:
-    machine = FakeMachine(tmp_path)
+def test_a_file_that_may_not_be_read_takes_only_its_own_values(machine: FakeMachine, name: str) -> None:
     folder = machine.proc / str(OWN)
     whole = read_process(str(folder))
     (folder / name).unlink()
@@ -80,14 +77,12 @@ def test_a_file_that_may_not_be_read_takes_only_its_own_values(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("state", "ZXx")
-def test_one_that_nobody_has_waited_for_has_ended(tmp_path: Path, state: str) -> None:
-    machine = FakeMachine(tmp_path)
+def test_one_that_nobody_has_waited_for_has_ended(machine: FakeMachine, state: str) -> None:
     machine.process(7, FakeProcess(state=state))
     assert read_process(f"{machine.proc}/7").ended
 
 
-def test_what_is_no_stat_raises(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_what_is_no_stat_raises(machine: FakeMachine) -> None:
     machine.put("proc/7/stat", "7 (python) S 1 2\n")
     with pytest.raises(ValueError, match="too few fields"):
         read_process(f"{machine.proc}/7")
@@ -95,8 +90,7 @@ def test_what_is_no_stat_raises(tmp_path: Path) -> None:
         read_process(f"{machine.proc}/8")
 
 
-def test_shared_pages_are_divided(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_shared_pages_are_divided(machine: FakeMachine) -> None:
     machine.put(
         "proc/7/smaps_rollup", "0-1 ---p 0 00:00 0 [rollup]\nPss: 30 kB\nPrivate_Clean: 4 kB\nPrivate_Dirty: 6 kB\n"
     )

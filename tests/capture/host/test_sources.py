@@ -9,8 +9,7 @@ from lightning_gpuprof.capture.host.sampler import thread_settings
 from lightning_gpuprof.capture.host.sources import examine
 
 
-def test_a_whole_machine_lacks_nothing(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_a_whole_machine_lacks_nothing(machine: FakeMachine) -> None:
     machine.put("sys/devices/system/node/online", "0-1")
     machine.put(f"{machine.v2()}/cpu.max", "50000 100000")
     found = examine(machine.roots, {})
@@ -26,8 +25,7 @@ def test_a_whole_machine_lacks_nothing(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_absent_is_none_and_named(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_what_is_absent_is_none_and_named(machine: FakeMachine) -> None:
     for name in ("schedstat", "io"):
         (machine.proc / str(OWN) / name).unlink()
     for file in (machine.proc / "pressure").iterdir():
@@ -71,8 +69,7 @@ def test_containers_are_recognised(
     ("options", "hidden"),
     [("rw", ""), ("rw,hidepid=0", ""), ("rw,hidepid=2", "2"), ("rw,hidepid=invisible", "invisible")],
 )
-def test_hidepid_is_that_of_the_mount_on_proc(tmp_path: Path, options: str, hidden: str) -> None:
-    machine = FakeMachine(tmp_path)
+def test_hidepid_is_that_of_the_mount_on_proc(machine: FakeMachine, options: str, hidden: str) -> None:
     lines = ["21 1 0:5 / /proc rw - proc proc rw,hidepid=1", f"22 1 0:5 / /proc rw,relatime - proc proc {options}"]
     machine.put(f"proc/{OWN}/mountinfo", "\n".join([*lines, "23 1 0:6 / /mnt/proc rw - proc proc rw,hidepid=4"]))
     assert examine(machine.roots, {}).hidepid == hidden
@@ -92,8 +89,7 @@ def test_our_number_is_that_of_the_mounted_process_table(tmp_path: Path) -> None
 # The process tree ---------------------------------------------------------------------------------------------------
 
 
-def test_descendants_of_all_threads_and_of_children_are_found(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_descendants_of_all_threads_and_of_children_are_found(machine: FakeMachine) -> None:
     machine.put("proc/10/task/10/children", "20 21 ")
     machine.put("proc/10/task/11/children", "22 ")
     machine.put("proc/20/task/20/children", "")
@@ -105,8 +101,7 @@ def test_descendants_of_all_threads_and_of_children_are_found(tmp_path: Path) ->
     assert descendants(10, machine.proc, without=[21]) == {20, 22}  # another rank, with its workers
 
 
-def test_a_table_that_changes_while_it_is_read_ends(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_a_table_that_changes_while_it_is_read_ends(machine: FakeMachine) -> None:
     machine.put("proc/10/task/10/children", "20 ")
     machine.put("proc/20/task/20/children", "10 ")  # numbers were given anew
     assert descendants(10, machine.proc) == {10, 20}

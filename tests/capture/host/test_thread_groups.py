@@ -1,5 +1,4 @@
 import threading
-from pathlib import Path
 
 import pytest
 from fake_machine import OWN, FakeMachine, FakeProcess
@@ -25,8 +24,7 @@ def test_threads_are_separated(thread: int, name: str, python_name: str | None, 
     assert thread_kind(thread, OWN, name, python_name) == kind
 
 
-def test_cpu_time_of_a_kind_is_the_sum_over_its_threads_and_waiting_the_mean(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_cpu_time_of_a_kind_is_the_sum_over_its_threads_and_waiting_the_mean(machine: FakeMachine) -> None:
     groups = ThreadGroups(str(machine.proc), OWN, lambda: {OWN: "MainThread"})
 
     def threads(*used_s: float) -> None:
@@ -41,8 +39,7 @@ def test_cpu_time_of_a_kind_is_the_sum_over_its_threads_and_waiting_the_mean(tmp
     assert found["thread.native"] == {"threads_count": 2, "cpu_cpus": 2.0, "run_delay_ratio": 0.5}
 
 
-def test_a_thread_that_ends_meanwhile_is_left_out(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path)
+def test_a_thread_that_ends_meanwhile_is_left_out(machine: FakeMachine) -> None:
     (machine.proc / str(OWN) / "task" / "77").mkdir()
     assert ThreadGroups(str(machine.proc), OWN, dict).sample(0).keys() == {"thread.main"}
 
