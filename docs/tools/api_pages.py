@@ -135,7 +135,7 @@ PAGES: tuple[Page, ...] = (
         "More helpers are in `lightning_gpuprof/rules/base.py`, the parts of `Metrics` in `lightning_gpuprof/model/`.",
         names=(
             *_all("lightning_gpuprof.rules.base", *_RARE_HELPERS),
-            *_all("lightning_gpuprof.model.missing"),
+            *_all("lightning_gpuprof.model.missing", "or_unmeasured"),
             *_all("lightning_gpuprof.model.signals"),
             *_all("lightning_gpuprof.rules.examples"),
             ("lightning_gpuprof.model.finding", "Finding"),
