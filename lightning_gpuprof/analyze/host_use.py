@@ -14,7 +14,8 @@ from lightning_gpuprof.analyze.during_steps import StepTime
 from lightning_gpuprof.analyze.gc_use import gc_use
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.signals import values_of
-from lightning_gpuprof.analyze.trend import Floats, trend
+from lightning_gpuprof.analyze.statistics import Floats
+from lightning_gpuprof.analyze.trend import trend
 from lightning_gpuprof.analyze.windows_cost import stretches
 from lightning_gpuprof.model.host import (
     GroupUse,

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze.journal import Ints, Journal
-from lightning_gpuprof.analyze.trend import Floats, trend
+from lightning_gpuprof.analyze.statistics import Floats
+from lightning_gpuprof.analyze.trend import trend
 from lightning_gpuprof.model.journal import Sample
 from lightning_gpuprof.model.memory import (
     HOLDERS,

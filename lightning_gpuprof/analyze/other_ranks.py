@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.journal import Sample
 from lightning_gpuprof.model.rank_summary import RankSummary
 
 _CLOCKS_APART_NS = 60_000_000_000
 """Machines of one name count from their own starts, which are further apart than the calendar is set right."""
-
-_Floats = NDArray[np.float64]
 
 
 def attribute_cpu_to_ranks(own: Journal, others: Sequence[RankSummary]) -> Journal:
@@ -46,7 +45,7 @@ def _others_cpus(sample: Sample) -> float | None:
     return sample.values.get("cpu_others_cpus")
 
 
-def _used_by(own: Journal, other: RankSummary, t_ns: NDArray[np.int64]) -> _Floats | None:
+def _used_by(own: Journal, other: RankSummary, t_ns: NDArray[np.int64]) -> Floats | None:
     """CPUs of this rank that another one used at each time; None where it has none of them, or nothing is known."""
     ours, theirs = _cpus(own.conditions.get("host.cpu_set")), _cpus(other.cpu_set)
     if not _side_by_side(own, other) or not ours & theirs or not other.cpu_t_s:

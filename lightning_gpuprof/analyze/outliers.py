@@ -3,16 +3,14 @@
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.metrics import Outliers
 from lightning_gpuprof.model.phases import PHASES, Phase
-
-Floats = npt.NDArray[np.float64]
 
 MIN_STEPS = 50
 MIN_OF_A_KIND = 3

@@ -6,10 +6,10 @@ from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, RankShare, RankTimes, RareRanks
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import counted, numbered
@@ -46,7 +46,6 @@ _HOST_RATIO = 1.5
 _LEAST_LOST_RATIO = 0.05
 """Of the step: late ranks that cost less leave the question whether most ranks are late. Heuristic."""
 
-_Floats = npt.NDArray[np.float64]
 _Table = tuple[Ints, Ints, dict[Phase, Ints]]
 """Batches, step times and times of the phases."""
 
@@ -133,22 +132,22 @@ class _Beside(NamedTuple):
     """Shape (ranks, steps)."""
     own_by_phase_ns: dict[Phase, Ints]
     """Likewise; phases without time are left out."""
-    excess_ms: _Floats
+    excess_ms: Floats
     """Shape (ranks,): median of a rank's own time beyond the median of the others."""
     period_ns: Ints
     """Shape (steps,): the median of the ranks."""
     periods_ns: Ints
     """Shape (ranks, steps)."""
-    periods_ms: _Floats
+    periods_ms: Floats
     """Shape (ranks,): median."""
-    medians_ms: dict[Phase, _Floats]
+    medians_ms: dict[Phase, Floats]
     """Likewise; phases without time are left out."""
 
 
 def _beside(tables: Sequence[_Table], rows: Sequence[Ints], own_phases: tuple[Phase, ...]) -> _Beside:
     periods_ns = np.stack([period[row] for (_, period, _), row in zip(tables, rows, strict=True)])
     own_ns = np.zeros_like(periods_ns)
-    medians_ms: dict[Phase, _Floats] = {}
+    medians_ms: dict[Phase, Floats] = {}
     own_by_phase_ns: dict[Phase, Ints] = {}
     for phase in PHASES:
         times_ns = np.zeros_like(periods_ns)
@@ -217,7 +216,7 @@ def _grouped(left_out: Mapping[int, str]) -> tuple[str, ...]:
     return tuple(f"{numbered('rank', of)}: {why}" for why, of in ranks.items())
 
 
-def _median_of_others(values: Ints) -> _Floats:
+def _median_of_others(values: Ints) -> Floats:
     """Of each column the median of the other rows: shape (ranks, steps) to the same."""
     ranks = len(values)
     ordered = np.sort(values, axis=0)
@@ -229,7 +228,7 @@ def _median_of_others(values: Ints) -> _Floats:
         return found
 
     lower, upper = (ranks - 2) // 2, (ranks - 1) // 2
-    medians: _Floats = (without_own(lower) + without_own(upper)) / 2
+    medians: Floats = (without_own(lower) + without_own(upper)) / 2
     return medians
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuprof.analyze import statistics
+from lightning_gpuprof.analyze.statistics import Floats
 
-Floats = npt.NDArray[np.float64]
 Levels = npt.NDArray[np.float64]
 """Logarithms of the medians of blocks, shape (m,)."""
 

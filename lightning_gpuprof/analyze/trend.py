@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuprof.analyze.statistics import Floats
+
 MAX_SAMPLES = 400
 """Of more, so many are taken evenly: all pairs are compared."""
 
 MIN_SAMPLES = 10
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from lightning_gpuprof.analyze.statistics import Floats
 
 MIN_VALUES = 4
 """In fewer no correlation between neighbours can be found: they are taken to be independent."""

@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze.comparison import too_few
-from lightning_gpuprof.analyze.comparison.dependence import Floats
 from lightning_gpuprof.analyze.comparison.resampling import Drawn
 from lightning_gpuprof.analyze.comparison.uncertainty import NORMAL_95, Draws
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.comparison import Judgement, Outcome
 from lightning_gpuprof.model.report import Report
 

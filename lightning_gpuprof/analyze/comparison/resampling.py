@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lightning_gpuprof.analyze.comparison.dependence import Floats, dependence
+from lightning_gpuprof.analyze.comparison.dependence import dependence
+from lightning_gpuprof.analyze.statistics import Floats
 
 ROUNDS = 4000
 """Enough for the tails of a 95 % interval that is divided among thirteen phases."""

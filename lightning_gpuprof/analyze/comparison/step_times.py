@@ -3,14 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from lightning_gpuprof.analyze import compilation, steady
 from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.phases import Phase
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
