@@ -92,8 +92,8 @@ def _run(options: Namespace) -> int:
     for number, (name, file) in enumerate(_named(files).items(), 1):
         with _progress("reading", name, number, len(files)):
             linked = outputs.read(file)
-        if options.html is not None and len(files) > 1:
-            outputs.check_rank(name, linked)
+        if options.html is not None and len(files) > 1 and linked.trace.about.rank is None:
+            raise ArgumentError("--html", name, outputs.PAGE_OF, f"This trace names no rank. {outputs.EACH_ALONE}")
         if options.operators:
             results[name] = op_analyse(linked, options.operators)
             continue

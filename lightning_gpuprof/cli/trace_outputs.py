@@ -33,27 +33,13 @@ from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-_PAGE_OF = "get one trace, or several ranks of one job"
-_EACH_ALONE = "Call gpuprof trace once for each."
+PAGE_OF = "get one trace, or several ranks of one job"
+EACH_ALONE = "Call gpuprof trace once for each."
 
 
 def read(path: Path) -> LinkedTrace:
     """A trace with its joins."""
     return LinkedTrace(Trace.read(path))
-
-
-def check_rank(name: str, linked: LinkedTrace) -> None:
-    """See that one of several traces that are to have a page together is a rank's.
-
-    Args:
-        name: Name of the file.
-        linked: The trace.
-
-    Raises:
-        ArgumentError: It names none.
-    """
-    if linked.trace.about.rank is None:
-        raise ArgumentError("--html", name, _PAGE_OF, f"This trace names no rank. {_EACH_ALONE}")
 
 
 def analysis(linked: LinkedTrace, ceilings: MeasuredCeilings | None) -> TraceAnalysis:
@@ -193,7 +179,7 @@ class Ranks:
 
         if self.compared is None:
             known = ", ".join(str(linked.trace.about.rank) for _, linked in self._traces)
-            raise ArgumentError("--html", str(target), _PAGE_OF, f"The traces name these ranks: {known}. {_EACH_ALONE}")
+            raise ArgumentError("--html", str(target), PAGE_OF, f"The traces name these ranks: {known}. {EACH_ALONE}")
         diagnoses = {name: diagnosis(linked, self._analyses[name]) for name, linked in self._traces}
         write_whole(target, render_ranks_html(self.compared, self._analyses, diagnoses).encode())
 

@@ -44,21 +44,13 @@ class StepFigure(msgspec.Struct, kw_only=True, frozen=True):
     marks: list[MarkRow] = []
 
 
-def step_figure(report: Report, limit: int = MAX_POINTS) -> StepFigure | None:
-    """Curves of the step time.
-
-    Args:
-        report: The report; only series of known phases are used.
-        limit: Most steps that come back; of more, the longest of each stretch and of the whole stay.
-
-    Returns:
-        The figure, or None if the report has no curves of one length.
-    """
+def step_figure(report: Report) -> StepFigure | None:
+    """Curves of the step time; None if the report has none of one length."""
     batch = report.series.get("batch", [])
     period = report.series.get("period_ms", [])
     if not batch or len(period) != len(batch):
         return None
-    chosen = _thinned(period, limit)
+    chosen = _thinned(period, MAX_POINTS)
     curves = []
     for phase in PHASES:
         values = report.series.get(f"{phase}_ms", [])

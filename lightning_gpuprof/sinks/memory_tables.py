@@ -8,6 +8,7 @@ from lightning_gpuprof.model.memory import (
     MEMORY_PHASES,
     DeviceMemory,
     Growth,
+    Held,
     HeldPieces,
     Memory,
     MemoryHistory,
@@ -83,14 +84,17 @@ def _device_line(device: DeviceMemory, memory: Memory) -> str:
 
 def _held_by_kind(memory: Memory) -> list[tuple[str, int]]:
     rows = [row for row in memory.held if row.device != "cpu"] if memory.devices else list(memory.held)
-    if not rows:
-        return []
-    return [
-        ("parameters", sum(row.parameters_bytes for row in rows)),
-        ("gradients", sum(row.gradients_bytes or 0 for row in rows)),
-        ("buffers", sum(row.buffers_bytes for row in rows)),
-        ("optimizer state", sum(row.optimizer_state_bytes for row in rows)),
-    ]
+    return [(kind[0][0], sum(count for _, count in kind)) for kind in zip(*map(_kinds, rows), strict=True)]
+
+
+def _kinds(row: Held) -> tuple[tuple[str, int], ...]:
+    """What is held, and how many bytes of it."""
+    return (
+        ("parameters", row.parameters_bytes),
+        ("gradients", row.gradients_bytes or 0),
+        ("buffers", row.buffers_bytes),
+        ("optimizer state", row.optimizer_state_bytes),
+    )
 
 
 def _leaks(memory: Memory) -> list[Growth]:
@@ -131,12 +135,7 @@ def _end_rows(end: OutOfMemory) -> list[tuple[str, int, int | None]]:
     named = [
         (f"{kind} ({plain.name(row.dtype)}, {plain.name(row.device)})", count)
         for row in end.held
-        for kind, count in (
-            ("parameters", row.parameters_bytes),
-            ("gradients", row.gradients_bytes or 0),
-            ("buffers", row.buffers_bytes),
-            ("optimizer state", row.optimizer_state_bytes),
-        )
+        for kind, count in _kinds(row)
         if count
     ]
     if end.other_bytes is not None:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,12 +63,8 @@ def _package_asset(name: str) -> Asset:
     return _asset(kind, files("lightning_gpuprof.tensorboard_plugin").joinpath("static", name).read_bytes())
 
 
-def _lazy_asset(name: str) -> Callable[[], Asset]:
-    return lambda: _package_asset(name)
-
-
 def catalogue() -> Mapping[str, Callable[[], Asset]]:
     """All files by the name under which they are served; each is read when it is asked for first."""
     own = (entry.name for entry in files("lightning_gpuprof.tensorboard_plugin").joinpath("static").iterdir())
-    found = {name: _lazy_asset(name) for name in own if name.endswith((".js", ".css"))}
+    found = {name: partial(_package_asset, name) for name in own if name.endswith((".js", ".css"))}
     return {**found, "plotly.js": plotly, "figures.js": figures, "report.css": _report_style}

@@ -81,11 +81,7 @@ def analyse(
         "operators": operators,
         "step_trace": step_trace,
         "timeline": timeline,
-        "roofline": partial(
-            roofline,
-            measured_flops_per_s=None if ceilings is None else ceilings.flops_per_s,
-            measured_bytes_per_s=None if ceilings is None else ceilings.bytes_per_s,
-        ),
+        "roofline": partial(roofline, measured=ceilings),
         "attribution": attribution,
         "sync_points": sync_points,
     }

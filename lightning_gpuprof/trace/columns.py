@@ -130,7 +130,7 @@ class ColumnBuilder:
         self.call_stacks = 0
         """Operators that say something of their call stack, though it may be empty."""
         self._threads_of_process: dict[Loose, _ThreadsOfProcess] = {}
-        self._frames = frames
+        self.frames = frames
         self._parts: dict[Kind, list[_Part]] = {kind: [] for kind in get_args(Kind)}
 
     def add(self, events: Sequence[AnyEvent]) -> None:
@@ -145,7 +145,7 @@ class ColumnBuilder:
         timeless = 0
         for category, chosen in of_category.items():
             kind = KIND_OF_CATEGORY.get(category.lower())
-            if kind is not None and (self._frames or kind != "python_function"):
+            if kind is not None and (self.frames or kind != "python_function"):
                 starts_us = [event.ts for event in chosen]
                 if None in starts_us or isinstance(starts_us[0], Decimal):  # which may be "not a number"
                     chosen = [event for event in chosen if is_moment(event.ts)]

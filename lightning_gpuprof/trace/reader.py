@@ -205,15 +205,18 @@ class Trace:
         Raises:
             TraceError: The file is missing, a folder, empty, cut off, broken, or not a Kineto trace.
         """
-        trace = _read_file(_File(source), frames, block_bytes, processes)
+        trace = _read_file(_File(source, frames, block_bytes, processes))
         trim_heap()
         return trace
 
 
 class _File:
-    """Something that can be read from its begin more than once."""
+    """Something that can be read from its begin more than once, and how it is to be read: see :meth:`Trace.read`."""
 
-    def __init__(self, source: str | os.PathLike[str] | BinaryIO) -> None:
+    def __init__(
+        self, source: str | os.PathLike[str] | BinaryIO, frames: bool, block_bytes: int, processes: int | None
+    ) -> None:
+        self.frames, self.block_bytes, self.processes = frames, block_bytes, processes
         self._stream: BinaryIO | None = None
         """The open file, if one was given."""
         if isinstance(source, (str, os.PathLike)):
@@ -235,9 +238,9 @@ class _File:
         return open_json_of(self._stream)
 
 
-def _read_file(file: _File, frames: bool, block_bytes: int, processes: int | None) -> Trace:
+def _read_file(file: _File) -> Trace:
     try:
-        return _read(file, frames, block_bytes, processes)
+        return _read(file)
     except FileNotFoundError:
         raise TraceError(f"{file.name}: there is no such file. {_ACCEPTED_FILES}") from None
     except IsADirectoryError:
@@ -260,11 +263,11 @@ def _read_file(file: _File, frames: bool, block_bytes: int, processes: int | Non
         raise TraceError(f"{file.name}: a time in the trace does not fit 64-bit nanoseconds. {_AGAIN}") from None
 
 
-def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) -> Trace:
+def _read(file: _File) -> Trace:
     with file.open() as stream:
         _refuse_other_formats(file, stream.read(_BEGIN_BYTES))
     try:
-        return _read_pieces(file, frames, block_bytes, processes)
+        return _read_pieces(file)
     except (*_NOT_JSON, TooLargeError):
         pass  # cut in the wrong place, or wrong in itself: the ways below find out
     with file.open() as stream:
@@ -275,14 +278,14 @@ def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) ->
         )
     size = len(text)
     try:
-        return _built(text, size, "whole", frames)
+        return _built(file, text, size, "whole")
     except _NOT_JSON as error:
         if "truncated" in str(error) and not isinstance(error, msgspec.ValidationError):
             raise _readable_error(file, text, error) from None  # valid up to its end: there is nothing to repair
     encoding = encoding_of(text)
     text = repaired(text)
     try:
-        return replace(_built(text, size, "repaired", frames), encoding=encoding)
+        return replace(_built(file, text, size, "repaired"), encoding=encoding)
     except _NOT_JSON:
         pass
     try:
@@ -291,23 +294,23 @@ def _read(file: _File, frames: bool, block_bytes: int, processes: int | None) ->
         raise _readable_error(file, text, error) from None
     if unreadable and not document.events:
         raise TraceError(f"{file.name}: holds a list of other things than trace events. {_ACCEPTED_FILES}")
-    builder = ColumnBuilder(frames=frames)
+    builder = ColumnBuilder(frames=file.frames)
     builder.add(document.events)
-    return replace(_trace(builder, document, size, "one by one", frames, unreadable), encoding=encoding)
+    return replace(_trace(builder, document, size, "one by one", unreadable), encoding=encoding)
 
 
-def _read_pieces(file: _File, frames: bool, block_bytes: int, processes: int | None) -> Trace:
+def _read_pieces(file: _File) -> Trace:
     half: PartialRead | None = None
     if not file.is_open:
         size = size_of_json(file.path)
-        if (processes or min(usable_cpus(), 2) * (size >= TWO_FROM_BYTES)) > 1:
-            half = read_in_two(file.path, size, frames=frames, block_bytes=block_bytes)
+        if (file.processes or min(usable_cpus(), 2) * (size >= TWO_FROM_BYTES)) > 1:
+            half = read_in_two(file.path, size, frames=file.frames, block_bytes=file.block_bytes)
     if half is None:
         with file.open() as stream:
-            pieces = Pieces(stream, block_bytes=block_bytes)
-            builder, document = add_all(pieces, frames=frames)
+            pieces = Pieces(stream, block_bytes=file.block_bytes)
+            builder, document = add_all(pieces, frames=file.frames)
         half = PartialRead(builder, document, pieces.bytes_read)
-    return _trace(half.builder, half.document or Document(events=[]), half.bytes_json, "stream", frames)
+    return _trace(half.builder, half.document or Document(events=[]), half.bytes_json, "stream")
 
 
 def usable_cpus() -> int:
@@ -315,9 +318,9 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _built(text: bytes, size: int, how: How, frames: bool) -> Trace:
-    builder = ColumnBuilder(frames=frames)
-    return _trace(builder, add(builder, EventDecoder(frames=frames), text), size, how, frames)
+def _built(file: _File, text: bytes, size: int, how: How) -> Trace:
+    builder = ColumnBuilder(frames=file.frames)
+    return _trace(builder, add(builder, EventDecoder(frames=file.frames), text), size, how)
 
 
 _VALUES = {
@@ -347,9 +350,7 @@ def _about(document: AnyDocument) -> About:
     )
 
 
-def _trace(
-    builder: ColumnBuilder, document: AnyDocument, bytes_json: int, how: How, frames: bool, unreadable: int = 0
-) -> Trace:
+def _trace(builder: ColumnBuilder, document: AnyDocument, bytes_json: int, how: How, unreadable: int = 0) -> Trace:
     kinds: tuple[Kind, ...] = ("kernel", "memcpy", "memset")
     parts = [builder.table(kind, DeviceSpans) for kind in kinds]
     kernels, copies = len(parts[0]), len(parts[0]) + len(parts[1])
@@ -384,7 +385,7 @@ def _trace(
         unreadable=unreadable,
         timeless=builder.timeless,
         backwards=builder.backwards,
-        with_frames=frames,
+        with_frames=builder.frames,
     )
 
 

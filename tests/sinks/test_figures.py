@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import sample_report
 
+from lightning_gpuprof.sinks import figures
 from lightning_gpuprof.sinks.curve_figure import curve_figure
 from lightning_gpuprof.sinks.figures import spread_figure, step_figure
 from lightning_gpuprof.sinks.rank_tables import heat_figure
@@ -22,9 +23,10 @@ def test_phases_of_the_figure_sum_to_its_period() -> None:
         assert math.isclose(sum(curve.ms[i] or 0.0 for curve in figure.phases), period, rel_tol=0.01)
 
 
-def test_a_thinned_figure_keeps_the_longest_steps() -> None:
+def test_a_thinned_figure_keeps_the_longest_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MAX_POINTS", 100)
     report = sample_report.full_report(steps=5000)
-    figure = step_figure(report, limit=100)
+    figure = step_figure(report)
     assert figure is not None
     assert len(figure.batch) <= 100
     assert len(figure.batch) == len(figure.period_ms) == len(figure.phases[0].ms)

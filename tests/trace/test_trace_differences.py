@@ -8,6 +8,7 @@ from recorded_traces import recorded_trace
 from tiny_traces import Json, linked_trace, span, training_step
 
 from lightning_gpuprof.model.trace.differences import Change, Differences
+from lightning_gpuprof.trace.analyses.comparison import differences
 from lightning_gpuprof.trace.analyses.comparison.differences import differences_of
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -67,10 +68,11 @@ def test_what_appeared_and_vanished_is_named_and_its_class_stays() -> None:
     sums_fit(found)
 
 
-def test_rows_come_by_absolute_change_and_those_left_out_are_counted() -> None:
+def test_rows_come_by_absolute_change_and_those_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differences, "MAX_ROWS", 2)
     before = linked_trace(steps(3, [("a", 10), ("b", 20), ("c", 5)]))
     after = linked_trace(steps(3, [("a", 11), ("b", 10), ("c", 9)]))
-    found = differences_of(before, after, kernels=2)
+    found = differences_of(before, after)
     assert [one.name for one in found.kernels] == ["b", "c"]
     assert found.kernels_left_out == 1
     assert [one.status for one in found.kernels] == ["faster", "slower"]
@@ -175,10 +177,11 @@ def test_empty_traces_differ_in_nothing() -> None:
     assert found.before.period_us == 0.0
 
 
-def test_a_real_trace_does_not_differ_from_itself(shared: Path) -> None:
+def test_a_real_trace_does_not_differ_from_itself(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differences, "MAX_ROWS", 10**6)
     for file in sorted((shared / "traces").glob("*.json.gz")):
         trace = recorded_trace(file.name)
-        found = differences_of(trace, trace, kernels=10**6, operators=10**6)
+        found = differences_of(trace, trace)
         assert found.period_change_us == 0
         assert {one.status for one in (*found.kernels, *found.kernel_classes, *found.phases)} <= {"same"}, file.name
         assert all(one.host.change_us == 0 for one in found.operators)

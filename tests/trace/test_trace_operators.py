@@ -10,6 +10,10 @@ from lightning_gpuprof.trace.analyses.operators.operators import operators, type
 from lightning_gpuprof.trace.tables import Inputs
 
 
+def operators_of(*events: Json) -> Operators:
+    return operators(linked_trace(list(events)))
+
+
 def detail(found: Operators, name: str, phase: str | None = None) -> OperatorDetail:
     (row,) = (row for row in found.operators if row.operator == name and phase in (None, row.phase))
     return row
@@ -50,19 +54,15 @@ def test_a_call_inside_one_of_the_same_operator_adds_nothing_to_the_totals() -> 
 
 
 def test_ranges_among_the_operators_are_looked_through() -> None:
-    found = operators(
-        linked_trace(
-            [
-                op("ProfilerStep#3", 0, 100),
-                op("mine::outer", 10, 40),
-                op("Optimizer.step#SGD.step", 15, 30),
-                op("aten::add_", 20, 10),
-                *launch(22, 1, 5),
-                *launch(40, 2, 7),
-                op("enumerate(DataLoader)#_Iter.__next__", 60, 20),
-                *launch(70, 3, 9),
-            ]
-        )
+    found = operators_of(
+        op("ProfilerStep#3", 0, 100),
+        op("mine::outer", 10, 40),
+        op("Optimizer.step#SGD.step", 15, 30),
+        op("aten::add_", 20, 10),
+        *launch(22, 1, 5),
+        *launch(40, 2, 7),
+        op("enumerate(DataLoader)#_Iter.__next__", 60, 20),
+        *launch(70, 3, 9),
     )
     assert {row.operator: (row.host_total_us, row.host_self_us) for row in found.operators} == {
         "mine::outer": (40, 30),
@@ -89,29 +89,25 @@ def test_the_type_is_the_name_without_its_namespace(name: str, short: str) -> No
 
 
 def test_autograd_s_thread_and_nodes_are_backward_and_ranges_name_the_rest() -> None:
-    found = operators(
-        linked_trace(
-            [
-                span("user_annotation", "ProfilerStep#1", 0, 300),
-                span("user_annotation", "## forward ##", 10, 40),
-                op("aten::mul", 12, 10),
-                op("aten::mul", 60, 10),
-                op(
-                    "autograd::engine::evaluate_function: MulBackward0",
-                    80,
-                    30,
-                    tid=AUTOGRAD,
-                    Sequence_number=4,
-                    Fwd_thread_id=1,
-                ),
-                op("aten::mul", 85, 10, tid=AUTOGRAD),
-                op("aten::copy_", 120, 10, tid=AUTOGRAD),
-                span("user_annotation", "Optimizer.step#SGD.step", 150, 40),
-                op("aten::mul", 160, 10),
-                span("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 200, 40),
-                op("aten::stack", 210, 10),
-            ]
-        )
+    found = operators_of(
+        span("user_annotation", "ProfilerStep#1", 0, 300),
+        span("user_annotation", "## forward ##", 10, 40),
+        op("aten::mul", 12, 10),
+        op("aten::mul", 60, 10),
+        op(
+            "autograd::engine::evaluate_function: MulBackward0",
+            80,
+            30,
+            tid=AUTOGRAD,
+            Sequence_number=4,
+            Fwd_thread_id=1,
+        ),
+        op("aten::mul", 85, 10, tid=AUTOGRAD),
+        op("aten::copy_", 120, 10, tid=AUTOGRAD),
+        span("user_annotation", "Optimizer.step#SGD.step", 150, 40),
+        op("aten::mul", 160, 10),
+        span("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 200, 40),
+        op("aten::stack", 210, 10),
     )
     phases = {(row.operator, row.phase) for row in found.operators}
     assert phases == {
@@ -126,16 +122,12 @@ def test_autograd_s_thread_and_nodes_are_backward_and_ranges_name_the_rest() -> 
 
 
 def test_an_operator_whose_backward_ran_is_forward_also_outside_of_the_named_range() -> None:
-    found = operators(
-        linked_trace(
-            [
-                span("user_annotation", "DistributedDataParallel.forward", 0, 10),
-                op("aten::cross_entropy_loss", 20, 20, Sequence_number=9),
-                op("aten::log_softmax", 25, 5),
-                op("aten::item", 50, 5, Sequence_number=10),
-                op("NllLossBackward0", 80, 30, tid=AUTOGRAD, Sequence_number=9, Fwd_thread_id=1),
-            ]
-        )
+    found = operators_of(
+        span("user_annotation", "DistributedDataParallel.forward", 0, 10),
+        op("aten::cross_entropy_loss", 20, 20, Sequence_number=9),
+        op("aten::log_softmax", 25, 5),
+        op("aten::item", 50, 5, Sequence_number=10),
+        op("NllLossBackward0", 80, 30, tid=AUTOGRAD, Sequence_number=9, Fwd_thread_id=1),
     )
     assert detail(found, "aten::cross_entropy_loss").phase == "forward"
     assert detail(found, "aten::log_softmax").phase == "forward"
@@ -143,21 +135,15 @@ def test_an_operator_whose_backward_ran_is_forward_also_outside_of_the_named_ran
 
 
 def test_without_a_named_forward_operators_before_the_backward_of_a_step_are_forward() -> None:
-    found = operators(
-        linked_trace(
-            [
-                span("user_annotation", "ProfilerStep#1", 0, 100),
-                op("aten::first", 10, 5),
-                op("AddBackward0", 20, 20, tid=AUTOGRAD),
-                op("aten::after", 50, 5),
-                span("user_annotation", "ProfilerStep#2", 100, 100),
-                op("aten::second", 110, 5),
-                *[
-                    op("aten::to", 130, 10),
-                    *launch(132, 1, 3, cat="gpu_memcpy", name="Memcpy HtoD (Pageable -> Device)"),
-                ],
-            ]
-        )
+    found = operators_of(
+        span("user_annotation", "ProfilerStep#1", 0, 100),
+        op("aten::first", 10, 5),
+        op("AddBackward0", 20, 20, tid=AUTOGRAD),
+        op("aten::after", 50, 5),
+        span("user_annotation", "ProfilerStep#2", 100, 100),
+        op("aten::second", 110, 5),
+        op("aten::to", 130, 10),
+        *launch(132, 1, 3, cat="gpu_memcpy", name="Memcpy HtoD (Pageable -> Device)"),
     )
     assert {row.operator: row.phase for row in found.operators} == {
         "aten::first": "forward",
@@ -169,14 +155,10 @@ def test_without_a_named_forward_operators_before_the_backward_of_a_step_are_for
 
 
 def test_backward_on_the_thread_that_called_it_is_told_by_autograd_s_nodes() -> None:
-    found = operators(
-        linked_trace(
-            [
-                op("aten::mm", 0, 10),
-                op("autograd::engine::evaluate_function: MmBackward0", 20, 20),
-                op("aten::mm", 25, 10),
-            ]
-        )
+    found = operators_of(
+        op("aten::mm", 0, 10),
+        op("autograd::engine::evaluate_function: MmBackward0", 20, 20),
+        op("aten::mm", 25, 10),
     )
     assert {row.phase for row in found.operators if row.operator == "aten::mm"} == {"forward", "backward"}
 

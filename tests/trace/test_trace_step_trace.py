@@ -14,8 +14,8 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 MAIN, AUTOGRAD = 1, 2
 
 
-def steps(events: list[Json]) -> StepTrace:
-    return step_trace(linked_trace(events))
+def steps(*events: Json) -> StepTrace:
+    return step_trace(linked_trace(list(events)))
 
 
 def step(number: int, ts: float, dur: float) -> Json:
@@ -35,13 +35,11 @@ FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 def test_the_innermost_range_that_names_a_phase_counts_and_the_rest_is_other() -> None:
     (row,) = steps(
-        [
-            step(1, 0, 100),
-            named(FETCH, 0, 20),
-            named("[pl][profile][Strategy]SingleDeviceStrategy.optimizer_step", 30, 60),
-            named("[pl][profile][Strategy]SingleDeviceStrategy.training_step", 35, 15),
-            named("[pl][profile][Strategy]SingleDeviceStrategy.backward", 55, 25),
-        ]
+        step(1, 0, 100),
+        named(FETCH, 0, 20),
+        named("[pl][profile][Strategy]SingleDeviceStrategy.optimizer_step", 30, 60),
+        named("[pl][profile][Strategy]SingleDeviceStrategy.training_step", 35, 15),
+        named("[pl][profile][Strategy]SingleDeviceStrategy.backward", 55, 25),
     ).steps
     assert row.phases_us == {"data_wait": 20, "forward": 15, "backward": 25, "optimizer": 20}
     assert (row.total_us, row.other_us) == (100, 20)
@@ -49,14 +47,12 @@ def test_the_innermost_range_that_names_a_phase_counts_and_the_rest_is_other() -
 
 def test_autograd_on_its_thread_is_backward_while_the_training_thread_waits() -> None:
     (row,) = steps(
-        [
-            step(1, 0, 100),
-            op("aten::mm", 10, 10),
-            # the main thread is silent from 20 to 70; autograd works there, with a pause
-            op("MmBackward0", 30, 5, AUTOGRAD),
-            op("AccumulateGradBackward0", 50, 10, AUTOGRAD),
-            named("Optimizer.step#SGD.step", 70, 20),
-        ]
+        step(1, 0, 100),
+        op("aten::mm", 10, 10),
+        # the main thread is silent from 20 to 70; autograd works there, with a pause
+        op("MmBackward0", 30, 5, AUTOGRAD),
+        op("AccumulateGradBackward0", 50, 10, AUTOGRAD),
+        named("Optimizer.step#SGD.step", 70, 20),
     ).steps
     assert row.phases_us == {"forward": 10, "backward": 30, "optimizer": 20}
     assert row.other_us == 40
@@ -64,34 +60,30 @@ def test_autograd_on_its_thread_is_backward_while_the_training_thread_waits() ->
 
 def test_backward_inside_the_optimizer_s_closure_is_backward() -> None:
     (row,) = steps(
-        [
-            step(1, 0, 100),
-            named("Optimizer.step#LBFGS.step", 0, 100),
-            op("aten::mm", 10, 10),
-            op("MmBackward0", 30, 40, AUTOGRAD),
-            op("aten::add_", 80, 10),
-        ]
+        step(1, 0, 100),
+        named("Optimizer.step#LBFGS.step", 0, 100),
+        op("aten::mm", 10, 10),
+        op("MmBackward0", 30, 40, AUTOGRAD),
+        op("aten::add_", 80, 10),
     ).steps
     assert row.phases_us == {"backward": 40, "optimizer": 60}
 
 
 def test_autograd_beside_operators_of_the_training_thread_is_not_a_wait() -> None:
     (row,) = steps(
-        [step(1, 0, 100), named("## forward ##", 0, 50), op("aten::mm", 0, 50), op("MmBackward0", 10, 20, AUTOGRAD)]
+        step(1, 0, 100), named("## forward ##", 0, 50), op("aten::mm", 0, 50), op("MmBackward0", 10, 20, AUTOGRAD)
     ).steps
     assert row.phases_us == {"forward": 50}
 
 
 def test_forward_goes_from_the_first_to_the_last_forward_operator_where_nothing_is_named() -> None:
     (row,) = steps(
-        [
-            step(1, 0, 200),
-            named(FETCH, 0, 20),
-            op("aten::conv2d", 30, 10),
-            op("aten::relu", 60, 10),
-            op("ReluBackward0", 100, 50, AUTOGRAD),
-            op("aten::item", 170, 10),
-        ]
+        step(1, 0, 200),
+        named(FETCH, 0, 20),
+        op("aten::conv2d", 30, 10),
+        op("aten::relu", 60, 10),
+        op("ReluBackward0", 100, 50, AUTOGRAD),
+        op("aten::item", 170, 10),
     ).steps
     assert row.phases_us == {"data_wait": 20, "forward": 40, "backward": 50}
     assert row.other_us == 90
@@ -100,20 +92,18 @@ def test_forward_goes_from_the_first_to_the_last_forward_operator_where_nothing_
 def test_operators_that_only_upload_are_h2d() -> None:
     copy = span("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 40, 5, pid=0, tid=7, device=0, stream=7, correlation=4)
     (row,) = steps(
-        [
-            step(1, 0, 100),
-            op("aten::to", 20, 30),
-            op("aten::copy_", 25, 20),
-            span("cuda_runtime", "cudaMemcpyAsync", 30, 5, correlation=4),
-            copy,
-            op("aten::mm", 60, 10),
-        ]
+        step(1, 0, 100),
+        op("aten::to", 20, 30),
+        op("aten::copy_", 25, 20),
+        span("cuda_runtime", "cudaMemcpyAsync", 30, 5, correlation=4),
+        copy,
+        op("aten::mm", 60, 10),
     ).steps
     assert row.phases_us == {"h2d": 30, "forward": 10}
 
 
 def test_a_phase_of_one_step_is_zero_in_the_others_and_absent_if_it_is_nowhere() -> None:
-    found = steps([step(1, 0, 10), step(2, 10, 10), named("## forward ##", 2, 5)])
+    found = steps(step(1, 0, 10), step(2, 10, 10), named("## forward ##", 2, 5))
     assert [row.phases_us for row in found.steps] == [{"forward": 5}, {"forward": 0}]
     assert found.mean is not None
     assert found.mean.phases_us == {"forward": 2.5}
@@ -121,7 +111,7 @@ def test_a_phase_of_one_step_is_zero_in_the_others_and_absent_if_it_is_nowhere()
 
 
 def test_device_times_are_unions_inside_the_step() -> None:
-    (row,) = steps(training_step()).steps
+    (row,) = steps(*training_step()).steps
     (device,) = row.devices
     # kernels [5, 10), [50, 70), [60, 80), a copy [90, 95)
     assert (device.busy_us, device.idle_us) == (40, 60)
@@ -135,7 +125,7 @@ def test_communication_is_exposed_where_nothing_computes() -> None:
     def work(name: str, ts: float, dur: float, stream: int) -> Json:
         return span("kernel", name, ts, dur, pid=0, tid=stream, device=0, stream=stream)
 
-    (row,) = steps([step(1, 0, 100), work("gemm", 10, 30, 7), work("ncclDevKernel_AllReduce", 30, 40, 9)]).steps
+    (row,) = steps(step(1, 0, 100), work("gemm", 10, 30, 7), work("ncclDevKernel_AllReduce", 30, 40, 9)).steps
     (device,) = row.devices
     assert (device.communication_us, device.exposed_communication_us) == (40, 30)
     assert (device.compute_us, device.kernel_us) == (30, 60)
@@ -143,12 +133,12 @@ def test_communication_is_exposed_where_nothing_computes() -> None:
 
 def test_work_across_a_step_s_end_counts_in_both_as_far_as_it_is_in_them() -> None:
     events = [step(1, 0, 50), step(2, 50, 50), span("kernel", "k", 40, 30, pid=0, tid=7, device=0, stream=7)]
-    first, second = steps(events).steps
+    first, second = steps(*events).steps
     assert (first.devices[0].busy_us, second.devices[0].busy_us) == (10, 20)
 
 
 def test_without_steps_the_whole_window_is_the_one_row() -> None:
-    found = steps([op("aten::mm", 10, 10), span("kernel", "k", 40, 30, pid=0, tid=7, device=0, stream=7)])
+    found = steps(op("aten::mm", 10, 10), span("kernel", "k", 40, 30, pid=0, tid=7, device=0, stream=7))
     (row,) = found.steps
     assert (row.name, row.total_us, row.phases_us) == ("whole window", 60, {"forward": 10})
     assert (found.mean, found.has_steps) == (None, False)
@@ -157,7 +147,7 @@ def test_without_steps_the_whole_window_is_the_one_row() -> None:
 
 @pytest.mark.parametrize("events", [[], [{"ph": "M", "name": "process_name", "pid": 0, "args": {}}]])
 def test_a_trace_that_holds_nothing_has_no_rows(events: list[Json]) -> None:
-    assert steps(events) == StepTrace()
+    assert steps(*events) == StepTrace()
 
 
 def test_the_slow_way_to_the_phases_finds_the_same() -> None:
@@ -170,7 +160,7 @@ def test_the_slow_way_to_the_phases_finds_the_same() -> None:
         if around:
             innermost = min(around, key=lambda number: ranges[number][2])
             expected[phases[innermost]] += 1
-    (row,) = steps([step(1, 0, 100), *(named(*one) for one in ranges)]).steps
+    (row,) = steps(step(1, 0, 100), *(named(*one) for one in ranges)).steps
     assert row.phases_us == expected
     assert row.other_us == 100 - sum(expected.values())
 

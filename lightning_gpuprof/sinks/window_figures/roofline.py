@@ -36,20 +36,16 @@ _SMALLEST, _LARGEST = 7.0, 34.0
 """Diameters of markers in pixels; the area stands for the device time."""
 
 
-def roofline_figure(roofline: Roofline, limit: int = MAX_MARKERS) -> dict[str, Json] | None:
+def roofline_figure(roofline: Roofline) -> dict[str, Json] | None:
     """A figure for Plotly: intensity across, FLOP/s up, both logarithmic.
 
     Each operator with one shape of inputs is a marker whose area is its device time. Ceilings are lines: the slope is
     the memory's bandwidth, the flat part the peak of a type. Operators without FLOPs, as copies, have no place in it.
 
-    Args:
-        roofline: The roofline.
-        limit: Most markers, of operators with the most device time.
-
     Returns:
         ``{"data": […], "layout": {…}}``, or None if no operator has an intensity.
     """
-    rows = [row for row in roofline.rows if row.flops_per_byte and row.flops_per_s][:limit]
+    rows = [row for row in roofline.rows if row.flops_per_byte and row.flops_per_s][:MAX_MARKERS]
     if not rows:
         return None
     left = _DECADE ** math.floor(math.log10(min(row.flops_per_byte or 1.0 for row in rows)) - 0.1)

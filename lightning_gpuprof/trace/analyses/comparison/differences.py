@@ -21,13 +21,12 @@ SAME_RATIO = 0.02
 _NOTHING = Total()
 
 
+MAX_ROWS = 30
+"""Kernels, and operators, that are listed one by one."""
+
+
 def differences_of(
-    before: LinkedTrace,
-    after: LinkedTrace,
-    *,
-    names: tuple[str, str] = ("before", "after"),
-    kernels: int = 30,
-    operators: int = 30,
+    before: LinkedTrace, after: LinkedTrace, *, names: tuple[str, str] = ("before", "after")
 ) -> Differences:
     """Compare two traces.
 
@@ -37,8 +36,6 @@ def differences_of(
         before: The trace to compare with.
         after: The trace to judge.
         names: What to call the two, e.g. their files.
-        kernels: Most rows of :attr:`Differences.kernels`.
-        operators: Most rows of :attr:`Differences.operators`.
     """
     unit: Unit = "step" if len(before.steps) and len(after.steps) else "window"
     old, new = PerStep(linked=before, unit=unit), PerStep(linked=after, unit=unit)
@@ -55,10 +52,10 @@ def differences_of(
         phases=_phases(old, new),
         kernel_classes=_changes(old.kernel_classes(), new.kernel_classes(), old, new),
         kernel_total=_change("all", _sum(old.kernels), _sum(new.kernels), old, new),
-        kernels=of_kernels[:kernels],
-        kernels_left_out=max(len(of_kernels) - kernels, 0),
-        operators=tuple(_beyond(one, ratio) for one in of_operators[:operators]),
-        operators_left_out=max(len(of_operators) - operators, 0),
+        kernels=of_kernels[:MAX_ROWS],
+        kernels_left_out=max(len(of_kernels) - MAX_ROWS, 0),
+        operators=tuple(_beyond(one, ratio) for one in of_operators[:MAX_ROWS]),
+        operators_left_out=max(len(of_operators) - MAX_ROWS, 0),
         caveats=(*_caveats(old, new, names), *([_host_side(ratio, names[1])] if ratio else [])),
         host_factor=ratio,
     )

@@ -1,12 +1,9 @@
 """The most that a trace's device can do, with rates measured on it."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
 
-from lightning_gpuprof.errors import ArgumentError
-from lightning_gpuprof.model.trace.kernels import KernelDtype
+from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
 from lightning_gpuprof.trace.reader import Trace
 
@@ -46,29 +43,14 @@ class Ceilings:
         return max(filter(None, (self.measured_bytes_per_s, self.peak_bytes_per_s)), default=None)
 
 
-def ceilings_of(
-    trace: Trace, device: int | None, measured_flops_per_s: Mapping[str, float], measured_bytes_per_s: float | None
-) -> Ceilings:
+def ceilings_of(trace: Trace, device: int | None, measured: MeasuredCeilings | None) -> Ceilings:
     """The ceilings of a device.
 
     Args:
         trace: The trace.
         device: Index into :attr:`Trace.devices`; None if there is no device.
-        measured_flops_per_s: By type (``bf16``, ``tf32`` …), e.g. of large matrix products on this device.
-        measured_bytes_per_s: E.g. of a large copy on this device, reads and writes together.
-
-    Raises:
-        ArgumentError: A measured rate is no positive number, or of an unknown type.
+        measured: On a device of the same kind; None if nobody did.
     """
-    for dtype, rate in measured_flops_per_s.items():
-        if dtype not in get_args(KernelDtype):
-            raise ArgumentError(
-                "measured_flops_per_s", dtype, "have types as keys", f"Types: {', '.join(get_args(KernelDtype))}."
-            )
-        if not (math.isfinite(rate) and rate > 0):
-            raise ArgumentError(f"measured_flops_per_s[{dtype!r}]", rate, "be above 0")
-    if measured_bytes_per_s is not None and not (math.isfinite(measured_bytes_per_s) and measured_bytes_per_s > 0):
-        raise ArgumentError("measured_bytes_per_s", measured_bytes_per_s, "be above 0")
     name = None if device is None else trace.product_of(device)
     peaks = peaks_of(name) if name else None
     return Ceilings(
@@ -76,6 +58,6 @@ def ceilings_of(
         peak_source=peaks.source if peaks else None,
         peak_flops_per_s={str(dtype): rate for dtype, rate in peaks.flops_per_s.items()} if peaks else {},
         peak_bytes_per_s=peaks.bytes_per_s if peaks else None,
-        measured_flops_per_s=dict(measured_flops_per_s),
-        measured_bytes_per_s=measured_bytes_per_s,
+        measured_flops_per_s={} if measured is None else measured.flops_per_s,
+        measured_bytes_per_s=None if measured is None else measured.bytes_per_s,
     )

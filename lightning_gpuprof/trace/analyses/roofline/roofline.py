@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lightning_gpuprof.model.trace.roofline import Ceiling, Rate, Resource, Roofline, RooflineRow
+from lightning_gpuprof.model.trace.roofline import Ceiling, MeasuredCeilings, Rate, Resource, Roofline, RooflineRow
 from lightning_gpuprof.trace.analyses.devices.device_ceilings import Ceilings, ceilings_of
 from lightning_gpuprof.trace.analyses.roofline.work_groups import WorkGroups, work_groups
 from lightning_gpuprof.trace.distinct import distinct
@@ -17,32 +17,20 @@ MARGIN = 1.05
 MAX_ROWS = 1000
 
 
-def roofline(
-    linked: LinkedTrace,
-    *,
-    measured_flops_per_s: Mapping[str, float] | None = None,
-    measured_bytes_per_s: float | None = None,
-    most_rows: int = MAX_ROWS,
-) -> Roofline:
+def roofline(linked: LinkedTrace, *, measured: MeasuredCeilings | None = None) -> Roofline:
     """Hold the operators of a window against the device's roofline.
 
     Args:
         linked: The trace; it must have been recorded with shapes.
-        measured_flops_per_s: By type of operands (``fp64``, ``tf32``, ``fp32``, ``bf16``, ``fp16``, ``fp8``, ``int8``)
-            what the device was measured to do at most; stands in for the data sheet's peak, but not in the MFU.
-        measured_bytes_per_s: The same of the device's memory.
-        most_rows: Most rows that come back.
+        measured: What the device was measured to do at most; stands in for the data sheet's peaks, but not in the MFU.
 
     Returns:
         The roofline; without rows, and with the reason, if the window has no shapes, no device work, or no operator
         whose work is known.
-
-    Raises:
-        ArgumentError: A measured rate is no positive number, or of an unknown type.
     """
     groups = work_groups(linked) if len(linked.work) else None
     device = _device(linked, groups)
-    ceilings = ceilings_of(linked.trace, device, measured_flops_per_s or {}, measured_bytes_per_s)
+    ceilings = ceilings_of(linked.trace, device, measured)
     if groups is None:
         return Roofline(reason=_reason(linked), device=ceilings.device)
     rows = [_row(groups, number, ceilings) for number in range(len(groups.operators))]
@@ -66,8 +54,8 @@ def roofline(
         ceilings=_ceilings(groups, ceilings),
         bytes_per_s=ceilings.bytes_per_s,
         bytes_measured=ceilings.measured_bytes_per_s is not None,
-        rows=tuple(rows[at] for at in order[:most_rows]),
-        rows_left_out=max(len(rows) - most_rows, 0),
+        rows=tuple(rows[at] for at in order[:MAX_ROWS]),
+        rows_left_out=max(len(rows) - MAX_ROWS, 0),
         flops_by_dtype=window_flops,
         busy=_rate(window_flops, busy_ns / 1e9, busy_ns / 1e9, ceilings),
         matrix_us=groups.matrix_ns / 1000,
