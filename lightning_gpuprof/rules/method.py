@@ -9,7 +9,7 @@ from lightning_gpuprof.model.numbers import amount, counted, factor, listed
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import Metrics, Phase, millis, percent
-from lightning_gpuprof.rules.causes import MIN_NAMED_RATIO
+from lightning_gpuprof.rules.cause import MIN_NAMED_RATIO
 from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.method_checklist import (
     COMPARE,

@@ -6,15 +6,9 @@ from lightning_gpuprof.model.finding import Verdict, VerdictKind
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.signals import device_step
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, millis, percent, possible
-from lightning_gpuprof.rules.causes import (
-    HOST_RATIO,
-    MIN_NAMED_RATIO,
-    STARVED,
-    Cause,
-    causes_of,
-    outside_steps,
-    starved_words,
-)
+from lightning_gpuprof.rules.cause import MIN_NAMED_RATIO, Cause
+from lightning_gpuprof.rules.causes import causes_of, outside_steps
+from lightning_gpuprof.rules.host_causes import HOST_RATIO, STARVED, starved_words
 
 MIXED_RATIO = 0.10
 """Two causes that are closer than this are named together. The method."""
@@ -49,7 +43,7 @@ def decide(metrics: Metrics) -> Verdict:
         return Verdict(kind="not-enough-data", summary=f"Not enough data for a verdict: {missing.why}.")
     step = device_step(metrics)
     unseen = step is None and metrics.is_cpu_only is False
-    causes = _merged(causes_of(metrics, period_ms, step))
+    causes = _merged(causes_of(metrics, step))
     compute = next(cause for cause in causes if cause.kind in _DEVICE_KINDS)
     passing = [cause for cause in causes if cause.passes and cause is not compute]
     if len(passing) >= 2 and passing[0].ratio - passing[1].ratio < MIXED_RATIO:

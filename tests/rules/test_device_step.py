@@ -108,6 +108,9 @@ def test_staging_by_the_host_and_copies_of_the_device_add_up() -> None:
     facts = window(causes={"host_work": 0.08}, uploads=0.09)
     verdict = decide(on_gpu(facts, times_ms=staged))
     assert verdict.kind == "transfer-bound", verdict.summary
+    assert "costs 15 % of the step: in 9.0 % of the step" in verdict.summary
+    beside = decide(on_gpu(facts, times_ms=staged, validation=(1, 5.0)))
+    assert "costs 15 % of the step: in 9.0 % of the step" in beside.summary
 
 
 def test_callbacks_while_the_device_works_are_free() -> None:

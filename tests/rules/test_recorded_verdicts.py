@@ -11,8 +11,9 @@ from traced_runs import traced_run
 from trusted import assert_can_be_trusted
 
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.rules.causes import COMMUNICATION_RATIO, HOST_RATIO
+from lightning_gpuprof.rules.device_causes import COMMUNICATION_RATIO
 from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.host_causes import HOST_RATIO
 from lightning_gpuprof.trace.analysis import analyse, first_rows
 from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.reader import Trace

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.rules.causes import HOST_RATIO
+from lightning_gpuprof.rules.host_causes import HOST_RATIO
 from lightning_gpuprof.rules.verdict import decide
 
 SHORT: dict[Phase, float] = {

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lightning_gpuprof.rules.causes import HOST_RATIO
+from lightning_gpuprof.rules.host_causes import HOST_RATIO
 from truths.case import Case
 from truths.running import RunOutcome
 
