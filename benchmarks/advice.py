@@ -7,10 +7,10 @@ Run it from anywhere, with nothing else running; an hour::
     python benchmarks/advice.py --resume                 # what is left, if the profiler is still the same
     python benchmarks/advice.py --only anomaly "num_workers 0"
 
-Each setting: whole runs as it is, twice with the change and as it is again, and a trial of the same fit. Each truth
-case with advice that can be applied: a whole run as it is, and one with the advice. Each search of loader settings: a
-whole run with every setting, and ``gpuprof try --input``. Each run has a fresh process, because the second fit of a
-process finds other caches and another heap than the first.
+Each setting: a run as it is and one with the change, in slices of time so that a slow moment of the machine meets both,
+and a trial of the same fit. Each truth case with advice that can be applied: a whole run as it is, and one with the
+advice. Each search of loader settings: a whole run with every setting, and ``gpuprof try --input``. Each run has a
+fresh process, because the second fit of a process finds other caches and another heap than the first.
 """
 
 import argparse
@@ -196,7 +196,7 @@ def judged(results: Results) -> Table:
         ("achieved within the 90 % interval", "expected", "covered_by_90", "85 to 95 %"),
         ("|tried - achieved|, median", "tried", "tried_off_median", "<= 2 %"),
         ("|tried - achieved|, 90 % quantile", "tried", "tried_off_p90", ""),
-        ("one of two equal runs, from their mean", "tried", "unsure_median", ""),
+        ("standard error of what was achieved", "tried", "unsure_median", ""),
         ('without effect, called "no gain"', "without_effect", "called_no_gain", ">= 95 %"),
     )
     for what, of, name, goal in goals:

@@ -11,6 +11,8 @@ WORTH = 1.0 / (1.0 - MIN_GAIN_RATIO)
 """Speed-up from which a change is worth making: the least gain of which rules speak."""
 LEAST_ROUNDS = 3
 """Pairs below which nothing is decided. Heuristic: the interval of two is 3 times as wide."""
+LEAST_S = 2.0
+"""Measured seconds of an arm below which nothing is decided. Heuristic: a few short blocks agree by accident."""
 LEAST_PAIRS = 2
 """The same for whole processes, whose blocks are longer, and of which each costs the program's start."""
 SURE_RATIO = 0.01
@@ -31,13 +33,13 @@ class Paired:
     """Of the 90 % interval."""
     upper: float
     rounds: int
-    least: int = LEAST_ROUNDS
-    """Rounds below which nothing is decided."""
+    is_enough: bool
+    """Whether there are rounds and seconds enough to decide anything."""
 
     @property
     def outcome(self) -> Outcome:
         """What the interval says; undecided while it has room for both."""
-        if self.rounds < self.least:
+        if not self.is_enough:
             return "undecided"
         if self.lower > 1.0 and self.speedup >= WORTH:
             return "faster"
@@ -70,16 +72,20 @@ def paired(blocks: Iterable[Block], arm: str) -> Paired | None:
     """
     blocks = tuple(blocks)
     ratios = _log_ratios(blocks, arm)
-    least = LEAST_PAIRS if all(block.process for block in blocks if block.arm == arm) else LEAST_ROUNDS
     if not ratios:
         return None
     n, mean = len(ratios), math.fsum(ratios) / len(ratios)
     if n < 2:
-        return Paired(speedup=math.exp(mean), lower=0.0, upper=math.inf, rounds=n, least=least)
+        return Paired(speedup=math.exp(mean), lower=0.0, upper=math.inf, rounds=n, is_enough=False)
     deviation = math.sqrt(math.fsum((ratio - mean) ** 2 for ratio in ratios) / (n - 1))
     half = (_T_90[n - 2] if n - 2 < len(_T_90) else _NORMAL_90) * deviation / math.sqrt(n)
     lower, upper = math.exp(mean - half), math.exp(mean + half)
-    return Paired(speedup=math.exp(mean), lower=lower, upper=upper, rounds=n, least=least)
+    own = [block for block in blocks if block.arm == arm]
+    if all(block.process for block in own):
+        is_enough = n >= LEAST_PAIRS
+    else:
+        is_enough = n >= LEAST_ROUNDS and math.fsum(block.seconds for block in own) >= LEAST_S
+    return Paired(speedup=math.exp(mean), lower=lower, upper=upper, rounds=n, is_enough=is_enough)
 
 
 def mean_step_ms(blocks: Iterable[Block], arm: str) -> float | None:

@@ -11,13 +11,16 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import AROUND, BASE, INPUT, Added, Arm, Block, Plan, Skipped
 from lightning_gpuprof.trial.arms import title
 from lightning_gpuprof.trial.at_start import variables
-from lightning_gpuprof.trial.judging import LEAST_ROUNDS, Paired, faster_arms, paired
+from lightning_gpuprof.trial.judging import Paired, faster_arms, paired
 
-BLOCK_S = (0.4, 3.0)
-"""Least and most seconds of measured steps in a block. Heuristic: less is noise, more is drift."""
+BLOCK_S = (0.1, 3.0)
+"""Least and most seconds of measured steps in a block. Heuristic: other programs slow a machine down for tenths of a
+second, which both arms of a pair have to meet. Of 20 s of equal steps on a shared machine, held against each other in
+pairs of blocks, the standard error is 1.2 % with blocks of 0.1 s, 2.2 % with 0.4 s and 4.0 % with 0.8 s."""
+BLOCK_STEPS = 4, 16
+"""Least steps of a block, and those that are enough."""
 WANTED_ROUNDS = 12
-"""Rounds that the time should be enough for. Heuristic: in simulated trials of 45 s with the noise of 42 recorded ones,
-a change without effect is called so in 97 %, after 14 s in the mean; with 6 rounds in 92 %, after 23 s."""
+"""Rounds that the time should be enough for where steps are long."""
 LAST_SHARE = 0.3
 """Of the time, kept for what is worth it at once."""
 CEILINGS = (Arm(name=INPUT, ceiling="input"), Arm(name=AROUND, ceiling="around the model"))
@@ -62,10 +65,11 @@ class Schedule:
 
     def block_s(self, step_s: float) -> float:
         """Measured seconds of the next blocks, where a step of the base takes ``step_s``."""
+        least, enough = (steps * step_s for steps in BLOCK_STEPS)
         if self.plan.alone is not None:
-            return max(self.plan.seconds, 4 * step_s)
+            return max(self.plan.seconds, least)
         per_block = self.plan.seconds * (1 - self._kept_ratio) / (WANTED_ROUNDS * max(2, len(self._open) + 1))
-        return max(BLOCK_S[0], 4 * step_s, min(BLOCK_S[1], 0.7 * per_block))
+        return max(BLOCK_S[0], least, min(BLOCK_S[1], 0.7 * per_block, enough))
 
     def next(self, elapsed_s: float) -> Arm | None:
         """The arm that runs now, so long after the first step; None: all is decided, or the time is over."""
@@ -109,12 +113,12 @@ class Schedule:
 
     def _is_over(self, name: str, found: Paired) -> bool:
         """Whether an arm is decided. With a ceiling nothing is: the time is better spent on changes."""
-        return found.rounds >= LEAST_ROUNDS if self.arms[name].ceiling else found.is_decided
+        return found.is_enough if self.arms[name].ceiling else found.is_decided
 
     def _drop_slow_loaders(self) -> None:
         """In a search only the best counts: what is surely slower than another one leaves."""
         found = {name: paired(self.blocks, name) for name in self.arms if _is_loader(self.arms[name])}
-        sure = {name: one for name, one in found.items() if one is not None and one.rounds >= LEAST_ROUNDS}
+        sure = {name: one for name, one in found.items() if one is not None and one.is_enough}
         best = max((one.lower for one in sure.values()), default=0.0)
         self._open = [name for name in self._open if name not in sure or sure[name].upper >= best]
 

@@ -131,7 +131,7 @@ def switched(arm: Arm, trainer: Any) -> Switched:
 
 def _call_switches(change: Change, trainer: Any) -> list[Switch]:
     if change.call == "Trainer":
-        return [_trainer_switch(trainer, name, value) for name, value in change.arguments.items()]
+        return [one for name, value in change.arguments.items() for one in _trainer_switches(trainer, name, value)]
     if change.call.startswith("torch.optim."):
         other = sorted(set(change.arguments) - {"fused", "foreach"})
         if other:
@@ -157,6 +157,12 @@ def _call_switches(change: Change, trainer: Any) -> list[Switch]:
     return found
 
 
+def _trainer_switches(trainer: Any, name: str, value: Any) -> tuple[Switch, ...]:
+    if name == "enable_progress_bar" and not value:
+        return _without_bar(trainer)
+    return (_trainer_switch(trainer, name, value),)
+
+
 def _trainer_switch(trainer: Any, name: str, value: Any) -> Switch:
     if name in ("log_every_n_steps", "logger") and any(type(one).__name__ == "DummyLogger" for one in trainer.loggers):
         raise TrialError(_LOGGER_DOES_NOT_RUN)
@@ -168,8 +174,6 @@ def _trainer_switch(trainer: Any, name: str, value: Any) -> Switch:
         return _setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, value)
     if name == "precision":
         return _attribute(trainer.strategy, "_precision_plugin", _precision(trainer, str(value)))
-    if name == "enable_progress_bar" and not value:
-        return _without(trainer, lambda one: one is trainer.progress_bar_callback)
     if name == "logger" and not value:
         return _attribute(trainer, "loggers", [])
     if name in ("limit_val_batches", "val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps"):
@@ -199,13 +203,22 @@ def _without(trainer: Any, chosen: Callable[[Any], bool]) -> Switch:
     return _attribute(trainer, "callbacks", [one for one in trainer.callbacks if not chosen(one)])
 
 
+def _without_bar(trainer: Any) -> tuple[Switch, ...]:
+    """No progress bar: nothing of it in a step, and the thread that draws Rich's, which needs it, draws nothing."""
+    bar = trainer.progress_bar_callback
+    if bar is None:
+        return ()
+    hooks = (_attribute(bar, name, do_nothing) for name in ("on_train_batch_start", "on_train_batch_end"))
+    live = getattr(getattr(bar, "progress", None), "live", None)
+    return (*hooks, *(() if live is None else (_attribute(live, "refresh", do_nothing),)))
+
+
 def _nothing_around(trainer: Any) -> tuple[Switch, ...]:
-    """No callbacks, no loggers, and ``self.log`` does nothing; a progress bar's own thread still asks for the bar."""
+    """No callbacks, no progress bar, no loggers, and ``self.log`` does nothing."""
     module, bar = trainer.lightning_module, trainer.progress_bar_callback
-    hooks = [name for name in ("on_train_batch_start", "on_train_batch_end") if bar is not None]
     return (
         _attribute(trainer, "callbacks", [] if bar is None else [bar]),
-        *(_attribute(bar, name, do_nothing) for name in hooks),
+        *_without_bar(trainer),
         _attribute(trainer, "loggers", []),
         _attribute(module, "log", do_nothing),
         _attribute(module, "log_dict", do_nothing),

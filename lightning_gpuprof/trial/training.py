@@ -19,12 +19,10 @@ from lightning_gpuprof.errors import TrialError, TrialOver
 from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, Skipped, Started, Trying
 from lightning_gpuprof.trial.at_start import needs_process, runtime_part
 from lightning_gpuprof.trial.harmless import LeftOut, do_nothing, keep_learning_rates
-from lightning_gpuprof.trial.schedule import Schedule
+from lightning_gpuprof.trial.schedule import BLOCK_S, BLOCK_STEPS, Schedule
 from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed, has_already, mean_samples
 from lightning_gpuprof.trial.switches import Switched, switched
 
-LEAST_STEPS = 4
-"""Of a block."""
 WARM_UP_STEPS = 5
 WARM_UP_S = 1.0
 MOST_WARM_UP_STEPS = 50
@@ -106,7 +104,7 @@ class InterleavedTrial:
         self._sources: dict[str, Source] = {BASE: LoaderSource(self._combined, iterator)}
         self._settings: dict[str, Switched] = {BASE: settings}
         self._first: tuple[Any, int, int] | None = None
-        self._begin = self._start = clock()
+        self._begin = self._start = self._ended = clock()
         self._arm = Arm(name=BASE)
         self._undo = ExitStack()
         """Takes back what that arm has changed."""
@@ -233,15 +231,18 @@ class InterleavedTrial:
         source = self._sources[self._arm.name]
         if self._trainer.world_size == 1 and self._left_out < MOST_SETTLING_STEPS and not source.is_steady():
             return
-        self._used.add(self._arm.name)
         self._synchronize()
+        if self._arm.name in self._used:  # a change that takes long to settle has longer blocks
+            unmeasured_s = min(BLOCK_S[1], self._clock() - self._ended)
+            self._to_measure = max(self._to_measure, self._whole_steps(unmeasured_s))
+        self._used.add(self._arm.name)
         source.begin_block()
         self._compiled = _compiled()
         self._measured, self._start = 0, self._clock()
 
     def _is_long(self) -> bool:
         """Whether a slow arm has had its time; several ranks count steps only, to be in the same one."""
-        if self._trainer.world_size > 1 or self._measured < LEAST_STEPS:
+        if self._trainer.world_size > 1 or self._measured < BLOCK_STEPS[0]:
             return False
         whole = math.lcm(self._trainer.accumulate_grad_batches, self._sources[self._arm.name].burst)
         return (
@@ -267,6 +268,7 @@ class InterleavedTrial:
         self._write(block)
         if self._arm.name == BASE:
             self._step_s = seconds / self._measured
+        self._ended = self._clock()
         source.rest()
         self._undo.close()
         self._switch()
@@ -321,13 +323,16 @@ class InterleavedTrial:
             self._undo.close()
             raise
         self._left_out, self._measured, self._measured_anew = -1, -1, 0  # the step that begins is left out as well
-        block_s = self._schedule.block_s(self._step_s)
-        wanted = self._agreed(max(LEAST_STEPS, math.ceil(block_s / max(self._step_s, 1e-6))))
+        self._to_measure = self._whole_steps(self._schedule.block_s(self._step_s))
+
+    def _whole_steps(self, seconds: float) -> int:
+        """Steps of a block of so many seconds: as many logged ones in each, and whole turns of the arm's workers."""
+        wanted = self._agreed(max(BLOCK_STEPS[0], math.ceil(seconds / max(self._step_s, 1e-6))))
         every, accumulated = self._trainer.log_every_n_steps, self._trainer.accumulate_grad_batches
         if every and wanted >= every / 2:
-            wanted = math.ceil(wanted / every) * every  # as many logged steps in each block
-        whole = math.lcm(accumulated, self._sources[arm.name].burst)
-        self._to_measure = math.ceil(wanted / whole) * whole
+            wanted = math.ceil(wanted / every) * every
+        whole = math.lcm(accumulated, self._sources[self._arm.name].burst)
+        return math.ceil(wanted / whole) * whole
 
     def _source(self, arm: Arm, settings: Switched) -> Source:
         if arm.ceiling == "input":

@@ -16,7 +16,7 @@ from lightning_gpuprof.cli.try_ import SECONDS
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.trial import AROUND, BASE, INPUT, Added, Arm, Block, Plan, Skipped
-from lightning_gpuprof.trial.judging import LEAST_ROUNDS, paired
+from lightning_gpuprof.trial.judging import LEAST_ROUNDS, LEAST_S, paired
 from lightning_gpuprof.trial.schedule import BLOCK_S, WANTED_ROUNDS, Schedule
 from lightning_gpuprof.trial.training import SETTLING_STEPS
 
@@ -184,9 +184,8 @@ def test_the_search_finds_the_best_workers_and_then_how_far_they_prefetch(seed: 
     plan = Plan(arms=tuple(loader(num_workers=n) for n in counts), seconds=60, loader=True, seed=seed)
     schedule, added, _ = played(plan, step_s, noise=0.01)
     assert [one.arm.name for one in added] == [f"num_workers=2, prefetch_factor={depth}" for depth in (4, 8)]
-    blocks = {arm: sum(block.arm == arm for block in schedule.blocks) for arm in schedule.arms}
-    assert blocks["num_workers=8"] <= LEAST_ROUNDS + 1, "a slow one is dropped"
-    assert blocks["num_workers=8"] <= blocks["num_workers=2"]
+    measured_s = {arm: sum(block.seconds for block in schedule.blocks if block.arm == arm) for arm in schedule.arms}
+    assert measured_s["num_workers=8"] < 1.5 * LEAST_S, "a slow one is dropped"
 
 
 def test_a_search_in_which_no_workers_help_goes_no_finer() -> None:
@@ -221,7 +220,7 @@ def simulated(fit: Mapping[str, Any], speedup: float, seed: int) -> tuple[str, f
         seconds = steps * step_s / (speedup if arm.changes else 1.0)
         stretches, taken_s = max(1, round(seconds / fit["block_s"])), 0.0
         for _ in range(stretches):
-            at = generator.randrange(len(noise)) if generator.random() < 0.25 else (at + 1) % len(noise)
+            at = generator.randrange(len(noise)) if generator.random() < 0.05 else (at + 1) % len(noise)
             taken_s += seconds / stretches * math.exp(noise[at] / 1e3)
         schedule.ended(Block(arm=arm.name, round=schedule.round, steps=steps, seconds=taken_s))
         elapsed_s += taken_s + SETTLING_STEPS * step_s
@@ -237,6 +236,6 @@ def simulated(fit: Mapping[str, Any], speedup: float, seed: int) -> tuple[str, f
 def test_with_the_noise_of_real_fits_a_change_is_called_what_it_is(
     speedup: float, outcomes: tuple[str, ...], least_ratio: float
 ) -> None:
-    found = [simulated(fit, speedup, seed) for fit in FITS for seed in range(5)]
+    found = [simulated(fit, speedup, seed) for fit in FITS for seed in range(10)]
     assert sum(one in outcomes for one, _ in found) >= least_ratio * len(found)
     assert max(seconds for _, seconds in found) <= 1.2 * SECONDS

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor, TQDMProgressBar
+from lightning.pytorch.callbacks import LambdaCallback, LearningRateMonitor, RichProgressBar, TQDMProgressBar
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import CSVLogger
 
@@ -122,6 +124,35 @@ def test_nothing_around_the_model_is_silent_and_comes_back(trainer: Trainer) -> 
         assert [type(one).__name__ for one in trainer.callbacks] == ["TQDMProgressBar"]
         trainer.lightning_module.log("loss", 1.0)  # outside a step, Lightning would raise
     assert state(trainer) == before
+
+
+def test_without_a_progress_bar_no_thread_draws_one(tmp_path: Path) -> None:
+    screen = io.StringIO()
+    bar = RichProgressBar(console_kwargs={"file": screen, "force_terminal": True})
+    grown: dict[str, bool] = {}
+
+    def grows(seconds: float) -> bool:
+        before, end_s = screen.tell(), time.monotonic() + seconds
+        while screen.tell() == before and time.monotonic() < end_s:
+            bar.refresh()  # as after each batch
+            time.sleep(0.01)
+        return screen.tell() > before
+
+    def in_a_fit(trainer: Trainer, *_: object) -> None:
+        [arm] = asked(["enable_progress_bar=False"])
+        with ExitStack() as undo:
+            for switch in switched(arm, trainer).switches:
+                undo.callback(switch())
+            grown["without"] = grows(0.5)
+        grown["with"] = grows(20.0)
+
+    fit = Trainer(
+        **{"max_steps": 1, "accelerator": "cpu", "logger": False, "enable_checkpointing": False},
+        **{"default_root_dir": tmp_path, "enable_model_summary": False, "limit_val_batches": 0},
+        callbacks=[bar, LambdaCallback(on_train_batch_start=in_a_fit)],
+    )
+    fit.fit(Model())
+    assert grown == {"without": False, "with": True}
 
 
 def test_the_optimizer_goes_on_with_its_moments(trainer: Trainer) -> None:

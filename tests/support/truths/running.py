@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import random
 import re
 import signal
 import tempfile
@@ -22,6 +23,7 @@ from lightning_gpuprof.pipeline import load_report
 
 TIMEOUT_S = 180
 _POLL_S = 0.02
+_WARM_UP_S = 2.5
 
 Result = TypeVar("Result")
 
@@ -249,6 +251,75 @@ def outcome_of(
     """
     folder.mkdir()
     return read_outcome(in_own_process(lambda: fit(folder, seed, change)))
+
+
+def in_slices(
+    runs: Sequence[Callable[[Path], Any]], folder: Path, *, slice_s: float, seconds: float, seed: int
+) -> list[list[float]]:
+    """Run two fits in processes of their own, one of which is stopped at any time: a slow moment meets both.
+
+    Two whole runs of equal fits differ by up to a fifth on a machine that others use, too; slices of a tenth of a
+    second in turn differ by one or two hundredths after ten seconds.
+
+    Args:
+        runs: Each trains with the profiler below the folder that it is given, for longer than all slices take.
+        folder: For their files; made here.
+        slice_s: Seconds in which one of them runs; several steps long.
+        seconds: For all slices.
+        seed: Of the order.
+
+    Returns:
+        For each run the mean step of its slices in ms, in pairs of neighbours.
+
+    Raises:
+        RuntimeError: A run ended before that, or a slice was too short for a step.
+    """
+    folders = [folder / str(number) for number in range(len(runs))]
+    context = multiprocessing.get_context("fork")
+    processes = []
+    for run, own in zip(runs, folders, strict=True):
+        own.mkdir(parents=True)
+        processes.append(context.Process(target=_alone_in_group, args=(run, own)))
+    slices: list[tuple[int, int, int]] = []
+    order = random.Random(seed)
+    try:
+        for process in processes:
+            process.start()
+            time.sleep(_WARM_UP_S)
+            os.killpg(process.pid or 0, signal.SIGSTOP)
+        end_s = time.perf_counter() + seconds
+        while time.perf_counter() < end_s:
+            for number in order.sample(range(len(runs)), len(runs)):
+                begin_ns = time.perf_counter_ns()
+                os.killpg(processes[number].pid or 0, signal.SIGCONT)
+                time.sleep(slice_s)
+                os.killpg(processes[number].pid or 0, signal.SIGSTOP)
+                slices.append((number, begin_ns, time.perf_counter_ns()))
+        for process in processes:  # the journal is behind by a second
+            os.killpg(process.pid or 0, signal.SIGCONT)
+            time.sleep(_WARM_UP_S)
+            if process.exitcode is not None:
+                raise RuntimeError("a run was shorter than its slices")
+            os.killpg(process.pid or 0, signal.SIGSTOP)
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid or 0, signal.SIGKILL)
+            process.join()
+    found: list[list[float]] = [[] for _ in runs]
+    steps = [read_journal(next(own.rglob("rank0.jsonl"))).steps for own in folders]
+    for number, begin_ns, end_ns in slices:
+        starts, periods = steps[number].start_ns, steps[number].period_ns
+        whole = (starts > begin_ns) & (starts + periods < end_ns)
+        if not whole.any():
+            raise RuntimeError(f"a slice of {slice_s:g} s holds no whole step")
+        found[number].append(float(periods[whole].mean()) / 1e6)
+    return found
+
+
+def _alone_in_group(do: Callable[[Path], Any], folder: Path) -> None:
+    os.setpgrp()
+    do(folder)
 
 
 def _send_result(do: Callable[[], Any], sender: Any) -> None:

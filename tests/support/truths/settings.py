@@ -4,11 +4,12 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 
 from lightning_gpuprof.analyze.journal import read_journal
@@ -28,11 +29,17 @@ from truths.faults_of_data import rare_slow_items, slow_batch, slow_items, worke
 from truths.faults_of_loops import csv_logger, many_values, trainer
 from truths.fits import Fit
 from truths.models import Kind
-from truths.running import Job, RunOutcome, in_own_process, outcome_of
+from truths.running import Job, RunOutcome, in_own_process, in_slices, outcome_of
 from truths.setup import Fault, Setup
 
 TRIAL_S = 30.0
 """Of a trial: less than a user's, so that all changes take an hour."""
+SLICES_S = 20.0
+"""Of all slices of the two runs."""
+SLICE_S = 0.1, 1.0
+"""Of a slice, and of one with workers: what they sleep goes on while they are stopped, and is a hundredth of it."""
+ENDLESS = 50_000
+"""Steps that no slices use up."""
 LIMIT_S = 600.0
 """Of two runs and a trial, or of a run with each setting of a search and a trial."""
 
@@ -62,7 +69,7 @@ class Measured:
     before_ms: float
     after_ms: float
     unsure: float
-    """How far each of the two runs before the change is from their mean: what is less off is not known to be off."""
+    """Standard error of the ratio of both, 0.01 for 1 %: what is less off is not known to be off."""
     expected: Expected | None
     """What the first run's report expects of the change; None: no finding of it has this change."""
     base_ms: float | None
@@ -75,7 +82,7 @@ class Measured:
 
     @property
     def achieved(self) -> float:
-        """Speed-up by whole runs, two without the change and two with it."""
+        """Speed-up of a run with the change over one without it, in slices of time."""
         return self.before_ms / self.after_ms
 
     @property
@@ -299,12 +306,11 @@ def jobs(settings: Sequence[Setting], repetition: int = 0) -> list[Job]:
 
 
 def measure(setting: Setting, seed: int, folder: Path) -> Measured:
-    """Run a fit as it is, twice with the change and as it is again, then try the change; each in a fresh process."""
-    longer, change = setting.fit.longer(setting.change.arguments.get("num_workers")), _with(setting.change)
-    before = outcome_of(setting.fit, folder / "before", seed)
-    after = [_mean_ms(outcome_of(longer, folder / name, seed, change)) for name in ("after", "after 2")]
-    again_ms = _mean_ms(outcome_of(setting.fit, folder / "before 2", seed))  # a machine that drifts favours neither
-    before_ms = _mean_ms(before)
+    """Run a fit, run it as it is and with the change in slices of time, then try the change; all in fresh processes."""
+    told = outcome_of(setting.fit, folder / "report", seed)
+    pairs = _achieved(setting, seed, folder / "slices", slice_s=10 * _mean_ms(told) / 1e3)
+    ratios = np.log([after / before for before, after in pairs])
+    before_ms = float(np.mean([before for before, _ in pairs]))
     plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=TRIAL_S, seed=seed)
     trial = result(plan, tried(plan, setting.fit, folder / "trial", seed))
     row = next((one for one in trial.tried if not one.arm.ceiling), None)
@@ -312,16 +318,30 @@ def measure(setting: Setting, seed: int, folder: Path) -> Measured:
     return Measured(
         name=setting.name,
         no_gain=setting.no_gain,
-        before_ms=(before_ms + again_ms) / 2,
-        after_ms=sum(after) / 2,
-        unsure=abs(before_ms - again_ms) / (before_ms + again_ms),
-        expected=_expected(folder / "before", before, setting.change),
+        before_ms=before_ms,
+        after_ms=before_ms * float(np.exp(ratios.mean())),
+        unsure=float(ratios.std(ddof=1) / np.sqrt(len(ratios))),
+        expected=_expected(folder / "report", told, setting.change),
         base_ms=base,
         tried_ms=None if row is None else row.step_ms,
         lower_ms=None if row is None or base is None or row.speedup_upper is None else base / row.speedup_upper,
         upper_ms=None if row is None or base is None or not row.speedup_lower else base / row.speedup_lower,
         outcome="not tried" if row is None else row.outcome,
     )
+
+
+def _achieved(setting: Setting, seed: int, folder: Path, *, slice_s: float) -> list[tuple[float, float]]:
+    """Mean steps in ms without the change and with it, in neighbouring slices."""
+    endless, change = replace(setting.fit, steps=ENDLESS), _with(setting.change)
+    slice_s = max(SLICE_S[setting.change.call == "DataLoader"], slice_s)
+    before, after = in_slices(
+        [lambda own: endless.run(own, seed), lambda own: endless.run(own, seed, change)],
+        folder,
+        slice_s=slice_s,
+        seconds=SLICES_S,
+        seed=seed,
+    )
+    return list(zip(before, after, strict=True))
 
 
 def tried(plan: Plan, fit: Fit, folder: Path, seed: int) -> list[Event]:
