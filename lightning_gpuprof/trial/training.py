@@ -327,7 +327,7 @@ class InterleavedTrial:
 
     def _whole_steps(self, seconds: float) -> int:
         """Steps of a block of so many seconds: as many logged ones in each, and whole turns of the arm's workers."""
-        wanted = self._agreed(max(BLOCK_STEPS[0], math.ceil(seconds / max(self._step_s, 1e-6))))
+        wanted: int = self._agreed(max(BLOCK_STEPS[0], math.ceil(seconds / max(self._step_s, 1e-6))))
         every, accumulated = self._trainer.log_every_n_steps, self._trainer.accumulate_grad_batches
         if every and wanted >= every / 2:
             wanted = math.ceil(wanted / every) * every
