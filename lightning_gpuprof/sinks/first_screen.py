@@ -284,7 +284,7 @@ def reliability(report: Report) -> Reliability:
     if not_made := _not_made(report):
         why, rules = max(wording.by_reason(report.not_evaluated), key=lambda group: len(group[1]))
         most = f"{numbers.counted(len(rules), 'check')} could not be made: {why}."
-        holds = "what was found holds; " if report.findings else ""
+        holds = "the findings hold; " if report.findings else ""
         return Reliability(kind="conditional", words=f"{holds}{not_made} ({known})", details=(most, *caveats))
     return Reliability(kind="ok", words=f"reliable ({known})", details=caveats)
 
@@ -419,7 +419,8 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
     if reliability(report).kind == "conditional":
         why = _not_made(report)
         return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"
-    return f"Healthy: no fix would gain more than {100 * MIN_GAIN_RATIO:.0f} %.{hints}"
+    most = f"o fix would gain more than {100 * MIN_GAIN_RATIO:.0f} %."
+    return f"N{most}{hints}" if hints else f"Healthy: n{most}"
 
 
 def _hints(report: Report) -> str:

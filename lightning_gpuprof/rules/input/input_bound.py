@@ -151,7 +151,7 @@ def _for_a_cpu(delay_ratio: float) -> str:
 
 def _advice(metrics: Metrics, state: Loading | None, change: Change | None, *, wait_ms: float) -> str:
     if state is None:
-        return f"Prefetch batches in a thread or process of the loader, or make them cheaper: {CHEAPER}."
+        return f"Prefetch batches in a background thread or process, or make them cheaper: {CHEAPER}."
     if change is not None:
         return f"Load batches beside the step: {change.added[0]}. {why_workers(state, change)}"
     if state.num_workers and (state.made_in_time or state.certain_ratio < MIN_WAIT_RATIO):

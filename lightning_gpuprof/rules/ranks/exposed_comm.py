@@ -40,7 +40,7 @@ _MANY_IN_A_STEP = 100
 
 class ExposedComm(BaseRule):
     id = "exposed-comm"
-    title = "Communication between ranks is not hidden"
+    title = "Communication between ranks does not overlap with computation"
 
     least_ratio: float = threshold(0.10, source="torch-tb-profiler and MindInsight: communication above 10 %")
 
@@ -110,7 +110,7 @@ class ExposedComm(BaseRule):
         return self.finding(
             severity=exposed.severity,
             subject=sized(largest) if largest is not None else "collectives",
-            summary=f"Communication that no computation hides takes {exposed}. {split}{of_it}",
+            summary=f"Communication that does not overlap with computation takes {exposed}. {split}{of_it}",
             advice=transfer if mostly_transfer else (late, None),
             evidence=(
                 self.evidence("least_ratio", min(1.0, exposed.ratio), "exposed communication, share of the step"),
