@@ -12,7 +12,8 @@ WORTH = 1.0 / (1.0 - MIN_GAIN_RATIO)
 LEAST_ROUNDS = 3
 """Pairs below which nothing is decided. Heuristic: the interval of two is 3 times as wide."""
 LEAST_S = 2.0
-"""Measured seconds of an arm below which nothing is decided. Heuristic: a few short blocks agree by accident."""
+"""Measured seconds of an arm and the base below which nothing is decided. Heuristic: a few short blocks agree by
+accident."""
 LEAST_PAIRS = 2
 """The same for whole processes, whose blocks are longer, and of which each costs the program's start."""
 SURE_RATIO = 0.01
@@ -80,11 +81,12 @@ def paired(blocks: Iterable[Block], arm: str) -> Paired | None:
     deviation = math.sqrt(math.fsum((ratio - mean) ** 2 for ratio in ratios) / (n - 1))
     half = (_T_90[n - 2] if n - 2 < len(_T_90) else _NORMAL_90) * deviation / math.sqrt(n)
     lower, upper = math.exp(mean - half), math.exp(mean + half)
-    own = [block for block in blocks if block.arm == arm]
-    if all(block.process for block in own):
+    own = {block.round: block for block in blocks if block.arm == arm}
+    if all(block.process for block in own.values()):
         is_enough = n >= LEAST_PAIRS
     else:
-        is_enough = n >= LEAST_ROUNDS and math.fsum(block.seconds for block in own) >= LEAST_S
+        both_s = math.fsum(block.seconds for block in blocks if block.arm in (BASE, arm) and block.round in own)
+        is_enough = n >= LEAST_ROUNDS and both_s >= LEAST_S
     return Paired(speedup=math.exp(mean), lower=lower, upper=upper, rounds=n, is_enough=is_enough)
 
 

@@ -19,7 +19,7 @@ from lightning_gpuprof.errors import TrialError, TrialOver
 from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, Skipped, Started, Trying
 from lightning_gpuprof.trial.at_start import needs_process, runtime_part
 from lightning_gpuprof.trial.harmless import LeftOut, do_nothing, keep_learning_rates
-from lightning_gpuprof.trial.schedule import BLOCK_S, BLOCK_STEPS, Schedule
+from lightning_gpuprof.trial.schedule import BLOCK_STEPS, Schedule
 from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed, has_already, mean_samples
 from lightning_gpuprof.trial.switches import Switched, switched
 
@@ -31,6 +31,8 @@ SETTLING_STEPS = 2
 FIRST_SETTLING_STEPS = 4
 """The first time an arm runs: caches, cuDNN's choice, compilation."""
 MOST_SETTLING_STEPS = 200
+LONGEST_SETTLING_S = 1.0
+"""Up to which a block is as long as what was left out before it."""
 LONGEST_BLOCK = 2.5
 """Times what was wanted, at which the block of a slow arm ends."""
 MOST_ANEW = 3
@@ -233,7 +235,7 @@ class InterleavedTrial:
             return
         self._synchronize()
         if self._arm.name in self._used:  # a change that takes long to settle has longer blocks
-            unmeasured_s = min(BLOCK_S[1], self._clock() - self._ended)
+            unmeasured_s = min(LONGEST_SETTLING_S, self._clock() - self._ended)
             self._to_measure = max(self._to_measure, self._whole_steps(unmeasured_s))
         self._used.add(self._arm.name)
         source.begin_block()
@@ -268,8 +270,8 @@ class InterleavedTrial:
         self._write(block)
         if self._arm.name == BASE:
             self._step_s = seconds / self._measured
-        self._ended = self._clock()
         source.rest()
+        self._ended = self._clock()
         self._undo.close()
         self._switch()
 

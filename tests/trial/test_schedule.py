@@ -185,7 +185,7 @@ def test_the_search_finds_the_best_workers_and_then_how_far_they_prefetch(seed: 
     schedule, added, _ = played(plan, step_s, noise=0.01)
     assert [one.arm.name for one in added] == [f"num_workers=2, prefetch_factor={depth}" for depth in (4, 8)]
     measured_s = {arm: sum(block.seconds for block in schedule.blocks if block.arm == arm) for arm in schedule.arms}
-    assert measured_s["num_workers=8"] < 1.5 * LEAST_S, "a slow one is dropped"
+    assert measured_s["num_workers=8"] < LEAST_S, "a slow one is dropped"
 
 
 def test_a_search_in_which_no_workers_help_goes_no_finer() -> None:
