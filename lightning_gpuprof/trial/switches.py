@@ -204,13 +204,10 @@ def _without(trainer: Any, chosen: Callable[[Any], bool]) -> Switch:
 
 
 def _without_bar(trainer: Any) -> tuple[Switch, ...]:
-    """No progress bar: nothing of it in a step, and the thread that draws Rich's, which needs it, draws nothing."""
+    """No progress bar: it stays, since the thread that draws Rich's asks for it, but nothing is drawn after a batch."""
     bar = trainer.progress_bar_callback
-    if bar is None:
-        return ()
-    hooks = (_attribute(bar, name, do_nothing) for name in ("on_train_batch_start", "on_train_batch_end"))
-    live = getattr(getattr(bar, "progress", None), "live", None)
-    return (*hooks, *(() if live is None else (_attribute(live, "refresh", do_nothing),)))
+    hooks = () if bar is None else ("on_train_batch_start", "on_train_batch_end")
+    return tuple(_attribute(bar, name, do_nothing) for name in hooks)
 
 
 def _nothing_around(trainer: Any) -> tuple[Switch, ...]:

@@ -126,15 +126,15 @@ def test_nothing_around_the_model_is_silent_and_comes_back(trainer: Trainer) -> 
     assert state(trainer) == before
 
 
-def test_without_a_progress_bar_no_thread_draws_one(tmp_path: Path) -> None:
+def test_without_a_progress_bar_nothing_is_drawn_after_a_batch(tmp_path: Path) -> None:
     screen = io.StringIO()
     bar = RichProgressBar(console_kwargs={"file": screen, "force_terminal": True})
     grown: dict[str, bool] = {}
 
-    def grows(seconds: float) -> bool:
+    def grows(trainer: Trainer, seconds: float) -> bool:
         before, end_s = screen.tell(), time.monotonic() + seconds
         while screen.tell() == before and time.monotonic() < end_s:
-            bar.refresh()  # as after each batch
+            bar.on_train_batch_end(trainer, trainer.lightning_module, None, None, 0)
             time.sleep(0.01)
         return screen.tell() > before
 
@@ -143,8 +143,8 @@ def test_without_a_progress_bar_no_thread_draws_one(tmp_path: Path) -> None:
         with ExitStack() as undo:
             for switch in switched(arm, trainer).switches:
                 undo.callback(switch())
-            grown["without"] = grows(0.5)
-        grown["with"] = grows(20.0)
+            grown["without"] = grows(trainer, 0.5)
+        grown["with"] = grows(trainer, 20.0)
 
     fit = Trainer(
         **{"max_steps": 1, "accelerator": "cpu", "logger": False, "enable_checkpointing": False},
