@@ -86,20 +86,32 @@ class _Forwarded:
 class _ExceptionHookEnd:
     """Around an ``on_exception``: if it fails, Lightning calls nothing any more, and this is the end of the stage."""
 
-    def __init__(self, context: Context, on_end: Callable[[BaseException | None], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        on_end: Callable[[BaseException | None], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
         self._context = context
         self._on_end = on_end
+        self._on_failure = on_failure
         self._error: BaseException | None = None
 
-    def __enter__(self) -> object:
-        self._error = sys.exc_info()[1]  # what it is called for
-        return self._context.__enter__()
+    def __enter__(self) -> None:
+        try:
+            self._error = sys.exc_info()[1]  # what it is called for
+            self._context.__enter__()
+        except Exception as error:
+            self._on_failure(error)
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
-        self._context.__exit__(None, None, None)
-        error, self._error = self._error, None
-        if kind is not None and error is not None:
-            self._on_end(error)
+        try:
+            self._context.__exit__(None, None, None)
+            error, self._error = self._error, None
+            if kind is not None and error is not None:
+                self._on_end(error)
+        except Exception as failure:
+            self._on_failure(failure)
 
 
 def _same(inner: InnerProfiler) -> InnerProfiler:
@@ -347,7 +359,7 @@ class ProfilerTap:
             return NULL_CONTEXT if then < 0 else clock.mark(then, cpu=cpu)
         slot = clock.slot(action, how.phase, region, callback=how.callback, hook=how.hook)
         context = clock.context(slot, then=then, counts=how.counts, cpu=cpu)
-        return _ExceptionHookEnd(context, self._on_end) if how.hook == "on_exception" else context
+        return _ExceptionHookEnd(context, self._on_end, self._on_failure) if how.hook == "on_exception" else context
 
     def _slot_after(self, phase: Phase, region: Region) -> int:
         return self._clock.loop_slot if phase == "loop" else self._clock.slot(f"after {phase}", phase, region)
