@@ -13,7 +13,10 @@ from docstrings import table
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("diagnosis", "benchmarks", "compare")))
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("diagnosis", "benchmarks", "compare", "host", "input-pipeline")),
+)
 
 _BLOCK = re.compile(r"<!-- measured: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -132,6 +135,16 @@ def truth() -> str:
     return table(
         ("", "real fits on the CPU", "computed and recorded GPU runs"),
         [(name, _share(real[key]), _share(computed[key])) for key, name in names.items()],
+    )
+
+
+def planted() -> str:
+    """How many fits the truth is planted in."""
+    results = _results("truth")
+    fits = len(results["runs"]) // results["repetitions"]
+    return (
+        f"`truth.py` plants faults of known place and size in {fits} fits of four models on the CPU, each "
+        f"{results['repetitions']} times."
     )
 
 
@@ -320,6 +333,24 @@ def rest() -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+def sampling() -> str:
+    """What sampling takes."""
+    cores = _results("samplers")["result"]["added_background_ratio"]
+    median, low, high = (f"{100 * cores[name]:.2f}" for name in ("median", "low", "high"))
+    return f"Sampling at the default intervals takes {median} % of a core (95 %: {low} to {high})."
+
+
+def probe() -> str:
+    """What measuring the items of a DataLoader takes, where it can be measured best: in the main process."""
+
+    def row(one: dict[str, Any]) -> tuple[str, str, str]:
+        median, low, high = (f"{100 * one['share'][name]:+.1f} %" for name in ("median", "low", "high"))
+        return one["case"]["name"].replace(" us", " µs"), f"{one['item_us']:,.0f} µs", f"{median} ({low} to {high})"
+
+    cases = [one for one in _results("input_probe")["results"] if one["case"]["workers"] == 0]
+    return table(("items made in the main process", "each takes", "longer, if measured (95 %)"), map(row, cases))
+
+
 def versions() -> str:
     """Pairs of Lightning and torch, and which of the checks fail with each."""
     rows = []
@@ -333,5 +364,8 @@ def versions() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     one.__name__: one
-    for one in (step_cost, profilers, windows, truth, load, alarms, limits, dose, advice, tried, traces, rest, versions)
+    for one in (
+        *(step_cost, profilers, windows, planted, truth, load, alarms, limits, dose, advice, tried, traces, rest),
+        *(sampling, probe, versions),
+    )
 }

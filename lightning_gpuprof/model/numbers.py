@@ -327,7 +327,7 @@ def mhz(value: float) -> str:
 
 def decimal_size(value: float) -> str:
     """Bytes for people in decimal units, as rates of links have them: ``38.5 MB``."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= 0.9995 * factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value:.0f} B"

@@ -51,9 +51,8 @@ def _limited_hardware(step: DeviceStep) -> Iterable[Cause]:
         kind="hardware-limited",
         ratio=loss.ratio * step.computing_ratio,
         passes=1.0 - loss.ratio < CLOCK_RATIO and step.computing_ratio >= COMPUTE_RATIO,
-        words=f"{loss.device} runs at {loss.clock_mhz:,.0f} of {loss.most_mhz:,.0f} "
-        f"MHz in {percent(loss.held_ratio)} of the samples in which it works; the driver's reason: "
-        f"{THROTTLE_WORDS[loss.reason]}",
+        words=f"in {percent(loss.held_ratio)} of the busy samples {loss.device} runs at {loss.clock_mhz:,.0f} MHz "
+        f"instead of {loss.most_mhz:,.0f}; reason given by the driver: {THROTTLE_WORDS[loss.reason]}",
     )
 
 
@@ -66,18 +65,15 @@ def _communication(metrics: Metrics, step: DeviceStep) -> Iterable[Cause]:
     waiting_ratio = step.above_fastest_ratio or 0.0
     slow = ""
     if waiting_ratio >= WAITING_RATIO:
-        slow = f"; {percent(waiting_ratio)} of the collectives' time is above the fastest of their size: a wait, not "
-        slow += "transfer"
+        slow = f"; {percent(waiting_ratio)} of the time in collectives is waiting for other ranks, not transfer"
     if late := late_ranks(metrics, ratio):
-        slow += f"; it waits for {late}"
+        slow += f"; the GPU waits for {late}"
     yield Cause(
         kind="comm-bound",
         ratio=ratio,
         passes=ratio >= COMMUNICATION_RATIO,
-        words=f"in {percent(step.exposed_communication_ratio)} of the step the device communicates or waits for other "
-        "ranks while nothing computes"
-        + (f", and in {percent(calls)} the host sets that up" if calls >= 0.01 else "")
-        + slow,
+        words=f"communication that does not overlap with computation takes {percent(step.exposed_communication_ratio)} "
+        "of the step" + (f", and preparing it on the host takes {percent(calls)}" if calls >= 0.01 else "") + slow,
     )
 
 
@@ -90,8 +86,8 @@ def _starved_device(step: DeviceStep, period_ms: float) -> Iterable[Cause]:
         kind="sync-bound",
         ratio=synced,
         passes=synced >= SYNC_RATIO and synced * period_ms >= MIN_COST_MS,
-        words=f"the device has no work in {percent(step.idle_ratio)} of the step, and in {percent(synced)} because "
-        f"the host had waited for it before it launched more{_sync_site(step)}",
+        words=f"in {percent(synced)} of the step the GPU idles because the host waited for it before launching "
+        f"more{_sync_site(step)}; in all it idles in {percent(step.idle_ratio)}",
     )
     allocator = step.causes.get("allocator", 0.0)
     memory = f"; {percent(allocator)} of that is allocating and freeing memory" if allocator >= ALLOCATOR_RATIO else ""
@@ -99,8 +95,8 @@ def _starved_device(step: DeviceStep, period_ms: float) -> Iterable[Cause]:
         kind="host-bound",
         ratio=late,
         passes=late >= HOST_RATIO and late * period_ms >= MIN_COST_MS,
-        words=f"the device has no work in {percent(step.idle_ratio)} of the step by {step.source}, and in "
-        f"{percent(late)} only because the host does not launch it in time{memory}",
+        words=f"in {percent(late)} of the step the GPU idles because the host launches its kernels too late{memory}; "
+        f"in all it idles in {percent(step.idle_ratio)} ({step.source})",
     )
 
 
@@ -110,7 +106,7 @@ def _sync_site(step: DeviceStep) -> str:
         return ""
     site = found.sites[0]
     by = f", called by {in_words(site.line.frame)}" if site.line is not None else ""
-    return f", most in {site.operation}{by}"
+    return f", mostly in {site.operation}{by}"
 
 
 def _device_compute(metrics: Metrics, step: DeviceStep) -> Cause:
@@ -122,6 +118,6 @@ def _device_compute(metrics: Metrics, step: DeviceStep) -> Cause:
         kind=kind,
         ratio=computing,
         passes=computing >= COMPUTE_RATIO,
-        words=f"the device works in {percent(1.0 - step.idle_ratio)} of the step by {step.source} and computes in "
+        words=f"the GPU is busy in {percent(1.0 - step.idle_ratio)} of the step ({step.source}); it computes in "
         f"{percent(step.computing_ratio)}" + (f"; {why}" if why else ""),
     )

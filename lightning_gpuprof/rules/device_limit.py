@@ -53,17 +53,17 @@ def _by_counters(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str] 
         tensor = device.values.get("tensor_active_ratio")
         tensor_ratio = min(1.0, tensor.mean / busy_ratio) if tensor is not None and possible(tensor.mean) else 0.0
         if memory_ratio >= MEMORY_RATIO and memory_ratio >= tensor_ratio:
-            return "memory-bound", f"while it works, its memory is active {percent(memory_ratio)} of the time"
+            return "memory-bound", f"while busy, its memory is active {percent(memory_ratio)} of the time"
         if active_ratio < SM_ACTIVE_RATIO:
             return (
                 "latency-bound",
-                f"while it works, {percent(active_ratio)} of its multiprocessors do and its memory is active "
+                f"while busy, {percent(active_ratio)} of its multiprocessors are active, and its memory "
                 f"{percent(memory_ratio)} of the time",
             )
         return (
             "compute-bound",
-            f"while it works, {percent(active_ratio)} of its multiprocessors do, tensor cores {percent(tensor_ratio)} "
-            f"and memory {percent(memory_ratio)} of the time",
+            f"while busy, {percent(active_ratio)} of its multiprocessors are active, tensor cores "
+            f"{percent(tensor_ratio)} and memory {percent(memory_ratio)} of the time",
         )
     return None
 
@@ -77,7 +77,7 @@ def _by_geometry(window: WindowFacts | None) -> tuple[VerdictKind, str] | None:
         return None
     return (
         "latency-bound",
-        f"by their launch geometry its kernels have work for {percent(efficiency)} of the multiprocessors (est.)",
+        f"its kernels fill {percent(efficiency)} of the multiprocessors (estimated from their launches)",
     )
 
 
@@ -93,10 +93,9 @@ def _by_roofline(window: WindowFacts | None) -> tuple[VerdictKind, str] | None:
             if row.bound == bound and row.ceiling_ratio is not None and row.ceiling_ratio >= AT_ROOF_RATIO
         )
         if at_roof_us >= AT_ROOF_RATIO * total_us:
-            what = "memory's" if bound == "memory" else "arithmetic's"
             words = (
-                f"{percent(at_roof_us / total_us)} of its kernels' time is in operators at {percent(AT_ROOF_RATIO)} of "
-                f"the {what} roofline or above"
+                f"operators that reach {percent(AT_ROOF_RATIO)} of the {bound} roofline take "
+                f"{percent(at_roof_us / total_us)} of its kernel time"
             )
             return ("memory-bound", words) if kind == "memory-bound" else ("compute-bound", words)
     return None

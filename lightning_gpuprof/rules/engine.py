@@ -124,7 +124,7 @@ def _with_expected(finding: Finding, alone: Finding, metrics: Metrics) -> Findin
         return finding
     if worthwhile(found.whole_ms - found.step_ms, found.whole_ms):
         return msgspec.structs.replace(finding, expected=found)
-    note = f" But the step is expected to take {millis(found.step_ms)} then: nothing is gained."
+    note = f" With the fix, the step is expected to take {millis(found.step_ms)}, so nothing is gained."
     return msgspec.structs.replace(finding, gain=None, severity="info", summary=finding.summary + note)
 
 

@@ -142,7 +142,7 @@ def _at_the_pace(finding: Finding, pace: Pace, *, faster: bool, metrics: Metrics
     if gain is None or not finding.claim.is_paced or gain.saved_ms_per_step <= pace.room_ms:
         return finding
     if faster:
-        note = f" {pace.words}: what goes beyond that is gained only if batches come faster, too."
+        note = f" {pace.words}: to gain more than that, make batches faster as well."
         return replace(finding, summary=finding.summary + note)
     held = gain.within(pace.room_ms)
     left_ratio = 0.0 if held is None else held.lower_ms / pace.period_ms
@@ -150,7 +150,7 @@ def _at_the_pace(finding: Finding, pace: Pace, *, faster: bool, metrics: Metrics
         finding,
         gain=held,
         severity=max(finding.severity, severity(left_ratio, metrics.steps.steady_count), key=SEVERITIES.index),
-        summary=f"{finding.summary} {pace.words}, so no step gets shorter than that: it would wait for them instead.",
+        summary=f"{finding.summary} {pace.words}, so no step gets shorter than that: it would wait for them.",
     )
 
 
@@ -175,7 +175,7 @@ def _within_budgets(findings: list[Finding], metrics: Metrics, pace: Pace | None
         if claim.resource == "clocks" and times is not None and busy_ms > 0:
             rooms_ms += [left_ms["busy"], gain.saved_ms_per_step * left_ms["busy"] / busy_ms]
         gain = gain.within(min(rooms_ms))
-        note = "" if gain is not None else " The time is counted under other findings already."
+        note = "" if gain is not None else " This time is already counted under other findings."
         held[n] = replace(finding, gain=gain, summary=finding.summary + note)
         saved_ms = 0.0 if gain is None else gain.saved_ms_per_step
         taken_ms[phases] = taken_ms.get(phases, 0.0) + saved_ms

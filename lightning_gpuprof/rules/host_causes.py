@@ -80,11 +80,11 @@ def around_the_model(metrics: Metrics, most: Mapping[Phase, float], *, uploads: 
         metrics,
         "sync",
         limit=SYNC_RATIO,
-        words="each step takes {time} of its {period} to synchronise the ranks before the batch ({share})",
+        words="synchronising the ranks before the batch takes {time} of each {period} step ({share})",
         most=most["sync"],
     )
     late = late_ranks(metrics, sync.ratio)
-    yield replace(sync, words=f"{sync.words}; it waits for {late}") if late else sync
+    yield replace(sync, words=f"{sync.words}; this rank waits for {late}") if late else sync
     yield _transfer(metrics, most, uploads=uploads)
     yield _loop(metrics, most)
 
@@ -98,13 +98,13 @@ def _transfer(metrics: Metrics, most: Mapping[Phase, float], *, uploads: float) 
         metrics,
         "h2d",
         limit=TRANSFER_RATIO - uploads,
-        words="each step takes {time} of its {period} to move the batch to the device ({share})"
+        words="moving the batch to the device takes {time} of each {period} step ({share})"
         + _of_it_idle(metrics, "h2d", most),
         most=most["h2d"],
     )
     if uploads <= 0:
         return host
-    device = f"in {percent(uploads)} of the step the device copies the batch and computes nothing"
+    device = f"in {percent(uploads)} of the step the GPU copies the batch without computing"
     both = f"moving the batch to the device costs {percent(host.ratio + uploads)} of the step: {device}"
     return Cause(
         kind="transfer-bound",
@@ -133,7 +133,7 @@ def _of_it_idle(metrics: Metrics, phase: Phase, most: Mapping[Phase, float]) -> 
     share = usable_share(metrics, phase)
     if share is None or most[phase] >= 0.95 * share.median_ratio:
         return ""
-    return f"; it costs {percent(most[phase])}, as the device works in the rest"
+    return f"; only {percent(most[phase])} costs time, because the GPU is busy during the rest"
 
 
 def _loop(metrics: Metrics, most: Mapping[Phase, float]) -> Cause:
@@ -147,15 +147,15 @@ def _loop(metrics: Metrics, most: Mapping[Phase, float]) -> Cause:
     names: dict[Phase, str] = {"callbacks": "callbacks", "logging": "logging", "loop": "Lightning's loop"}
     costly = next(iter(metrics.callback_shares), None)
     if costly is not None and max(costly.share.median_ms, costly.share.total_ratio * period_ms) >= 0.5 * total_ms:
-        names["callbacks"] = f"callbacks, most in {costly.class_name}.{costly.hook}"
+        names["callbacks"] = f"callbacks, mostly {costly.class_name}.{costly.hook}"
     largest = sorted(times_ms.items(), key=lambda item: -item[1])
     named = [f"{names[p]} ({millis(ms)})" for p, ms in largest if ms >= 0.1 * total_ms]
     return Cause(
         kind="loop-bound",
         ratio=min(1.0, sum(min(max(s.median_ratio, ordinary[p]), most[p]) for p, s in shares.items())),
         passes=sum(min(ordinary[p], most[p]) for p in shares) - LOOP_FIXED_MS / period_ms >= LOOP_RATIO,
-        words=f"each {millis(period_ms)} step spends {millis(total_ms)} "
-        f"({percent(min(1.0, total_ms / period_ms))}) around the model: {listed(named or ['nothing'])}",
+        words=f"work outside the model takes {millis(total_ms)} of each {millis(period_ms)} step "
+        f"({percent(min(1.0, total_ms / period_ms))}): {listed(named or ['nothing'])}",
     )
 
 
@@ -171,14 +171,14 @@ def _blocked_host(metrics: Metrics) -> tuple[list[Cause], float]:
     certain = found.total_certain_ratio
     blocked_ms = sum(b.blocked.median_ms for b in found.phases)
     worst = found.worst
-    site = f", mostly in {in_words(worst.sites[0][0])}" if worst.sites else ""
+    site = f", in {in_words(worst.sites[0][0])}" if worst.sites else ""
     return [
         Cause(
             kind="host-bound",
             ratio=certain,
             passes=certain >= HOST_RATIO and blocked_ms >= MIN_COST_MS,
             words=f"in each {millis(period_ms)} step the main thread waits {millis(blocked_ms)} "
-            f"({percent(min(1.0, blocked_ms / period_ms))}) without computing, most in {worst.phase}{site}",
+            f"({percent(min(1.0, blocked_ms / period_ms))}) without computing, mostly in {worst.phase}{site}",
         )
     ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
 
@@ -269,5 +269,4 @@ def _host_compute(metrics: Metrics, *, blocked_ratio: float, foreign_ratio: floa
 def _whose_work(metrics: Metrics) -> str:
     if metrics.is_cpu_only:
         return ""
-    device = metrics.condition("device.type") or "device"
-    return f"; whether the host or the {device} sets the pace in it was not measured"
+    return "; whether the host or the device limits it was not measured"

@@ -316,7 +316,7 @@ def _verification(metrics: Metrics, baseline: Level) -> Level:
     why = "too few steps to tell a change from noise" if half_ratio is None else "" if compared else baseline.why
     return Level(
         name="verification",
-        answer="The run is held against its baseline at its end." if compared else answer,
+        answer="The run is compared with its baseline when it ends." if compared else answer,
         holds=not why,
         unfolded=True,
         why=why,

@@ -74,9 +74,9 @@ def decide(metrics: Metrics) -> Verdict:
     largest = listed([f"{cause.kind} {percent(cause.ratio)}" for cause in causes[:2]])
     return Verdict(
         kind="mixed",
-        summary=f"Mixed: no cause stands out in a step of {millis(period_ms)}; the largest are {largest} of the run"
+        summary=f"Mixed: no single cause stands out in a {millis(period_ms)} step; the largest are {largest} of the run"
         + others
-        + ("; whether the device worked meanwhile was not measured." if unseen else "."),
+        + ("; whether the device was busy at the same time was not measured." if unseen else "."),
         runner_up=_runner_up(causes, named=causes[:1]),
     )
 

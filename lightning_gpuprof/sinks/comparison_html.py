@@ -88,6 +88,6 @@ def _notes(comparison: Comparison) -> str:
 def _terms() -> str:
     items = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>\n" for word, meaning in _TERMS)
     return (
-        '<section id="terms">\n<details>\n<summary><h2>What the words mean</h2></summary>\n'
+        '<section id="terms">\n<details>\n<summary><h2>Glossary</h2></summary>\n'
         f"<dl>\n{items}</dl>\n</details>\n</section>\n"
     )

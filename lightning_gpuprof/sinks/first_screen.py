@@ -45,7 +45,7 @@ PHASE_WORDS: Mapping[str, str] = {
     "sync": "waiting for ranks",
     "epoch_gap": "between epochs",
     "sanity": "sanity check",
-    SLOW_STEPS: "excess of slow steps",
+    SLOW_STEPS: "extra time of slow steps",
 }
 """What people call a phase or a part of the wall time, where its own name does not say it."""
 
@@ -54,11 +54,13 @@ CAUSE_WORDS: Mapping[str, str] = {
     "late launches": "GPU waits for launches",
     "host at other work": "GPU waits for the host",
     "waits for tensors of the host": "copies of host tensors",
-    "waits of the code": "GPU idle after waits of the host",
+    "waits of the code": "GPU idle after host syncs",
     "waits of the gradient scaler": "gradient scaler waits for the GPU",
     "waits of the progress bar": "progress bar waits for the GPU",
     "communication": "waiting in collectives",
-    "clocks": "held-down clocks",
+    "clocks": "throttled clocks",
+    "memory kernels": "memory-bound kernels",
+    "waiting for the interpreter": "waiting for the GIL",
 }
 """What people call the part of a step that a finding claims, where its own name does not say it."""
 

@@ -39,7 +39,7 @@ def markdown(report: Report, folder: Path | None = None) -> str:
         f"**{escape(f'{screen.reliability.mark} {screen.reliability.words}')}** {escape(wording.steadiness(report))}",
         "\n".join(f"* {escape(caveat)}" for caveat in screen.reliability.details),
         f"**Verdict: {escape(report.verdict.kind)}.** {escape(plain.sentence(report.verdict.summary))}",
-        f"Runner-up: {escape(plain.sentence(report.verdict.runner_up))}" if report.verdict.runner_up else "",
+        f"Next largest cause: {escape(plain.sentence(report.verdict.runner_up))}" if report.verdict.runner_up else "",
         escape(wording.steps(report)),
         "## Findings",
         _findings(report),

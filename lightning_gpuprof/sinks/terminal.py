@@ -103,7 +103,7 @@ def _verdict(report: Report) -> list[RenderableType]:
     head = Text.assemble(("\nVerdict: ", "bold"), (report.verdict.kind, "bold magenta"))
     lines: list[RenderableType] = [head, indented(sentence_text(plain.sentence(report.verdict.summary)))]
     if report.verdict.runner_up:
-        lines.append(labelled("runner-up:", plain.sentence(report.verdict.runner_up)))
+        lines.append(labelled("next largest cause:", plain.sentence(report.verdict.runner_up)))
     return lines
 
 

@@ -21,12 +21,14 @@ _DRAWN: Mapping[str, Callable[[TraceAnalysis], str]] = {
     "Roofline": roofline_html,
 }
 """What stands above the tables of a chapter."""
+_OPEN = ("Timeline", "Idle time")
+"""Chapters whose figure is in sight; the others are folded, so that the page stays short."""
 _OPEN_ROWS = 25
 """Longer tables are closed at first: what follows them would be far away."""
 
 
 def render_trace_html(analysis: TraceAnalysis, *, name: str, diagnosis: TraceDiagnosis | None = None) -> str:
-    """The page: what to change, the summary, then by chapter figures and all tables.
+    """The page: what to change, the summary, why the GPU was idle, then by chapter and folded all tables.
 
     Args:
         analysis: Of a trace.
@@ -54,13 +56,17 @@ def render_trace_html(analysis: TraceAnalysis, *, name: str, diagnosis: TraceDia
 def _chapter(title: str, entries: Sequence[Entry], analysis: TraceAnalysis) -> str:
     draw = _DRAWN.get(title)
     drawn = draw(analysis) if draw is not None else ""
+    is_open = title in _OPEN
     parts = [
-        _folded(table, is_open=entry.shown and len(table.rows) <= _OPEN_ROWS)
+        _folded(table, is_open=entry.shown and not is_open and len(table.rows) <= _OPEN_ROWS)
         for entry in entries
         for table in entry.long_tables(analysis)
     ]
-    shown = "".join(parts) or '<p class="absent">The trace holds nothing for this.</p>\n'
-    return f'<section id="{_anchor(title)}">\n<h2>{escape(title)}</h2>\n{drawn}{shown}</section>\n'
+    shown = drawn + ("".join(parts) or '<p class="absent">The trace holds nothing for this.</p>\n')
+    head = f"<h2>{escape(title)}</h2>"
+    if not is_open:
+        head, shown = "", f'<details class="group">\n<summary>{head}</summary>\n{shown}</details>'
+    return f'<section id="{_anchor(title)}">\n{head}\n{shown}</section>\n'
 
 
 def _folded(table: Table, *, is_open: bool) -> str:

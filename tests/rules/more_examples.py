@@ -144,7 +144,9 @@ MORE: dict[str, tuple[Example, ...]] = {
             saves_ms=0,
         ),
         quiet("a slowdown in 4 of 60 samples", **_held(("hw_slowdown", 4 / 60, 900.0), busy=60)),
-        fires("in 6", "warning", "A protection of the board", **_held(("hw_slowdown", 6 / 60, 900.0), busy=60)),
+        fires(
+            "in 6", "warning", "A hardware protection of the board", **_held(("hw_slowdown", 6 / 60, 900.0), busy=60)
+        ),
     ),
     "power-throttle": (
         fires(
@@ -239,7 +241,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "a hundred broken packets a second",  # in 400 steps of 50 ms
             "warning",
-            "101 broken NVLink packets a second",
+            "101 NVLink packets with CRC errors per second",
             {"gpu": {"errors": {"nvlink_crc_count": 99.0 * 20}}, "run": {"trainer.world_size": 8}},
             {"gpu": {"errors": {"nvlink_crc_count": 101.0 * 20}}, "run": {"trainer.world_size": 8}},
             saves_ms=0,
@@ -354,21 +356,25 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "half of the making",
             "critical",
-            "51 % of the time for a batch waiting",
+            "wait 51 % of the time",
             _waits(cpu=0.48),
             _waits(cpu=0.47),
             saves_ms=10,
         ),  # of 99 %
         fires(
-            "19 % in a disk", "critical", "93 % of the time", lacks="waiting for a disk", **_waits(cpu=0.05, disk=0.19)
+            "19 % in a disk",
+            "critical",
+            "93 % of the time",
+            lacks="of the time for a disk",
+            **_waits(cpu=0.05, disk=0.19),
         ),
-        fires("20 % of them", "critical", "waiting for a disk", **_waits(cpu=0.05, disk=0.2)),
+        fires("20 % of them", "critical", "of the time for a disk", **_waits(cpu=0.05, disk=0.2)),
     ),
     "loader-cpu-bound": (
         *decides(
             "85 % of the making",
             "critical",
-            "84 % of the time for a batch computing",
+            "compute 84 % of the time",
             _loads(0.81),
             _loads(0.83),
             saves_ms=10,
@@ -379,7 +385,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "the CPUs bound a cheaper batch",
             "critical",
-            "24 % waiting for a CPU",
+            "wait for a CPU 24 %",
             **_loads(0.75, 0.24, items_ms=199.0),
             saves_ms=80.3,
         ),
@@ -395,14 +401,14 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "a list keeps tensors",
             "critical",
-            "main process: Memory ... from 524 MB to 1.6 GB so far. The 21.5 GB left last 0.56 h. ... Net or a",
+            "from 524 MB to 1.6 GB so far. At this rate, the 21.5 GB left last 33 min. ... Net or a",
             **_grows(1024.0),
         ),
         fires("a limit is nearer", "critical", "2.15 GB left", **_grows(100.0, left_gib=200.0, limit_gib=3.0)),
-        fires("it lasts an hour", "critical", "3.22 GB left last 0.85 h", **_grows(100.0, left_gib=3.0)),
+        fires("it lasts an hour", "critical", "3.22 GB left last 51 min", **_grows(100.0, left_gib=3.0)),
         fires("it lasts hours", "warning", "5.91 GB left last 1.6 h", **_grows(100.0, left_gib=5.5)),
-        fires("it lasts days", "info", "left last 2.8e+02 h", **_grows(100.0, left_gib=1000.0)),
-        fires("100 s foretell 6,000 s", "critical", "left last 0.14 h", **_grows(100.0, left_gib=0.5)),
+        fires("it lasts days", "info", "left last 12 days", **_grows(100.0, left_gib=1000.0)),
+        fires("100 s foretell 6,000 s", "critical", "left last 9 min", **_grows(100.0, left_gib=0.5)),
         fires("100 s do not foretell more", "info", "left last 2 h", **_grows(100.0, left_gib=7.0)),
         looks_alike("pages that workers copy after a fork", **_grows(1024.0, of="workers")),
         looks_alike("pages of files", **_grows(1024.0, of="process")),
@@ -416,7 +422,7 @@ MORE: dict[str, tuple[Example, ...]] = {
             saves_ms=0,
         ),
         looks_alike("it may be chance", **_grows(1024.0, p_value=0.005)),
-        fires("a dataset that is cached may do so", "warning", "left last 0.85 h", **_grows(100.0, 2, left_gib=3.0)),
+        fires("a dataset that is cached may do so", "warning", "left last 51 min", **_grows(100.0, 2, left_gib=3.0)),
         fires("its end is far", "info", "left last 1.1 h", **_grows(100.0, 2, left_gib=4.0)),
         *decides("64 MiB", "info", "from 524 MB to 592 MB", _grows(63.0), _grows(65.0), saves_ms=0),
         quiet("3 % of 2,000 MiB", **_grows(65.0, first_mib=2000.0)),

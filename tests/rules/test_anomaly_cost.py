@@ -57,7 +57,7 @@ def test_with_cold_caches_it_takes_more_at_most() -> None:
 @pytest.mark.parametrize(("most_us", "gained_ms"), [(15.0, 4.8 + 0.75), (100.0, 4.8 + 1.0)])
 def test_checks_for_nan_count_as_far_as_backward_takes_as_long(most_us: float, gained_ms: float) -> None:
     finding = found(checks=50, check_us=10.0, check_most_us=most_us)
-    assert "at least 5.30 ms of each 8.00 ms step for a stack per operation and its checks for NaN" in finding.summary
+    assert "at least 5.30 ms of each 8.00 ms step to record a stack per operation and check for NaN" in finding.summary
     assert finding.gain.saved_ms_per_step == pytest.approx(gained_ms)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * (4.8 + 0.5))
 

@@ -29,7 +29,7 @@ def verdict_of(*windows: WindowFacts, devices: tuple[Device, ...] = ()) -> Verdi
 def test_a_device_at_work_is_compute_bound() -> None:
     verdict = verdict_of(window(causes={"launch": 0.04, "back_to_back": 0.02}))
     assert verdict.kind == "compute-bound"
-    assert "the device works in 94 % of the step by trace windows" in verdict.summary
+    assert "the GPU is busy in 94 % of the step (trace windows)" in verdict.summary
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_wait_for_the_batch_costs_what_the_device_waits() -> None:
 def test_a_wait_for_other_ranks_is_told_from_transfer() -> None:
     late = verdict_of(window(exposed_communication=0.4, above_fastest=0.6))
     assert late.kind == "comm-bound"
-    assert "60 % of the collectives' time is above the fastest" in late.summary
-    assert "fastest" not in verdict_of(window(exposed_communication=0.4, above_fastest=0.1)).summary
+    assert "60 % of the time in collectives is waiting for other ranks, not transfer" in late.summary
+    assert "transfer" not in verdict_of(window(exposed_communication=0.4, above_fastest=0.1)).summary
 
 
 def test_copies_that_nothing_covers_are_transfer() -> None:
@@ -99,7 +99,7 @@ def test_a_copy_that_does_not_block_the_host_is_transfer() -> None:
     pinned: dict[Phase, float] = {"h2d": 0.2}
     verdict = decide(on_gpu(window(uploads=0.3), times_ms=pinned))
     assert verdict.kind == "transfer-bound", verdict.summary
-    assert "in 30 % of the step the device copies the batch and computes nothing" in verdict.summary
+    assert "in 30 % of the step the GPU copies the batch without computing" in verdict.summary
     assert decide(on_gpu(window(uploads=0.08), times_ms=pinned)).kind == "compute-bound"
 
 
@@ -151,7 +151,7 @@ def test_held_clocks_limit_a_device_that_sets_the_pace() -> None:
     hot = gpu(clock_mhz=1200.0, reasons={"sw_thermal": 0.6})
     verdict = verdict_of(window(), devices=(hot,))
     assert verdict.kind == "hardware-limited"
-    assert "gpu0 runs at 1,200 of 1,980 MHz" in verdict.summary
+    assert "gpu0 runs at 1,200 MHz instead of 1,980" in verdict.summary
     assert "too hot" in verdict.summary
     assert verdict_of(window(causes={"launch": 0.6}), devices=(hot,)).kind == "host-bound"
 
@@ -206,7 +206,7 @@ def test_work_from_before_the_window_is_held_against_its_own_time() -> None:
 def test_verdict_engine_and_rules_have_one_answer_to_how_idle_the_device_is(unmatched: int, idle: float) -> None:
     metrics = on_gpu(window(causes={"host_sync": idle}, unmatched=unmatched, inflation=1.2))
     summary = decide(metrics).summary
-    assert f"has no work in {percent(idle)} of the step" in summary or f"works in {percent(1 - idle)}" in summary
+    assert f"in all it idles in {percent(idle)}" in summary or f"busy in {percent(1 - idle)} of the step" in summary
     answers = (
         device_idle_ratio(metrics),
         step_idle_ratio(metrics),
@@ -233,7 +233,7 @@ def test_one_report_never_says_two_idle_shares(unmatched_ratio: float) -> None:
     (queue_full,) = [finding for finding in said.findings if finding.rule == "queue-full"]
     (idle,) = [evidence.value for evidence in queue_full.evidence if evidence.name == "GPU idle, share of the step"]
     assert isinstance(idle, float)
-    assert f"works in {percent(1.0 - idle)} of the step" in said.verdict.summary
+    assert f"is busy in {percent(1.0 - idle)} of the step" in said.verdict.summary
 
 
 def test_the_shares_of_a_step_sum_to_one() -> None:

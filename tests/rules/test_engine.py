@@ -253,7 +253,7 @@ def test_a_finding_whose_time_is_used_up_is_information() -> None:
         ("whole", "critical", False),
         ("rest", "info", True),
     ]
-    assert found[1].summary.endswith("counted under other findings already.")
+    assert found[1].summary.endswith("already counted under other findings.")
 
 
 def test_what_is_critical_without_a_gain_comes_first() -> None:
@@ -360,7 +360,7 @@ def test_a_gain_that_is_cut_says_so() -> None:
         {},
     )
     assert [(f.rule, f.gain is not None) for f in found] == [("a", True), ("b", False)]
-    assert found[1].summary.endswith("The time is counted under other findings already.")
+    assert found[1].summary.endswith("This time is already counted under other findings.")
 
 
 def test_a_special_finding_without_a_gain_leaves_it_to_the_general_one() -> None:

@@ -112,6 +112,7 @@ def test_reports_of_examples_can_be_trusted_and_have_a_first_screen(runs: Runs) 
     def check_report(rule: Any, example: Example, metrics: Metrics) -> None:
         report = report_of(metrics)
         check(report)
+        assert not unwanted(report.verdict.summary, IN_FINDINGS)
         if example.outcome == "fires":
             assert_can_be_trusted(report.findings, report.combined, report.verdict, dict(metrics.run))
 

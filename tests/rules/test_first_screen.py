@@ -94,7 +94,7 @@ def test_what_is_outside_of_the_steps_is_on_the_scale_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("rule", "cause"),
     [
-        ("sync-points", "GPU idle after waits of the host"),
+        ("sync-points", "GPU idle after host syncs"),
         ("h2d-pageable", "copies of the batch"),
         ("launch-bound", "GPU waits for launches"),
         ("cpu-contention", "waiting for a CPU"),

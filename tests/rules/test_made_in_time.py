@@ -69,7 +69,8 @@ def test_a_wait_for_a_cpu_is_information_only(run_delay_ratio: float | None, sev
 
 
 @pytest.mark.parametrize(
-    ("run_delay_ratio", "advice"), [(0.0, "Send fewer bytes to the main process"), (0.7, "Leave the main thread a CPU")]
+    ("run_delay_ratio", "advice"),
+    [(0.0, "Send fewer bytes to the main process"), (0.7, "Leave a CPU for the main thread")],
 )
 def test_a_batch_that_is_made_in_time_need_not_be_cheaper(run_delay_ratio: float, advice: str) -> None:
     assert fired(InputBound(), waiting(make_ms=3.3, run_delay_ratio=run_delay_ratio)).advice.startswith(advice)

@@ -137,7 +137,7 @@ def test_a_run_that_is_held_against_another_need_not_be_a_baseline() -> None:
     found = of(firm(build(run={"gpuprof.baseline": True}), 0.3))
     assert not level(found, "baseline").holds
     assert level(found, "verification").holds
-    assert level(found, "verification").answer == "The run is held against its baseline at its end."
+    assert level(found, "verification").answer == "The run is compared with its baseline when it ends."
 
 
 def test_a_target_is_part_of_the_baseline() -> None:

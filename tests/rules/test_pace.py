@@ -126,7 +126,7 @@ def test_with_a_cure_for_the_workers_gains_stay_and_tell_what_they_need() -> Non
     wait, callback = (msgspec.structs.replace(f, gain=gain_of(f, behind)) for f in (WAIT, CALLBACK))
     assert held(behind, wait, callback) == {"callback-slow": 10.0, "input-bound": 3.0}
     told = next(f for f in settle([wait, callback], behind) if f.rule == "callback-slow")
-    assert told.summary.endswith("what goes beyond that is gained only if batches come faster, too.")
+    assert told.summary.endswith("to gain more than that, make batches faster as well.")
     assert told.severity == "critical"
 
 

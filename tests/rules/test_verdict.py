@@ -203,7 +203,7 @@ def test_time_in_backward_for_a_late_rank_is_no_work_of_the_model() -> None:
 def test_the_late_rank_is_named_wherever_the_others_wait_for_it(metrics: Metrics, kind: str) -> None:
     verdict = decide(with_ranks(metrics, excess_ms=20.0, late=1))
     assert verdict.kind == kind
-    assert "it waits for rank 1 (host node0), which takes longer in forward" in verdict.summary
+    assert "waits for rank 1 (host node0), which takes longer in forward" in verdict.summary
     assert "rank 1" not in decide(with_ranks(metrics, excess_ms=1.0, late=1)).summary
 
 
@@ -237,7 +237,7 @@ def test_waits_of_the_host_bound_nothing_where_no_device_was_seen(phase: Phase) 
     times_ms: dict[Phase, float] = {**SHORT, phase: 40.0}
     verdict = decide(build(times_ms=times_ms, run={"device.type": "cuda"}, blocked_known=False))
     assert verdict.kind == "mixed", verdict.summary
-    assert verdict.summary.endswith("whether the device worked meanwhile was not measured.")
+    assert verdict.summary.endswith("whether the device was busy at the same time was not measured.")
     assert decide(build(times_ms={**SHORT, "data_wait": 40.0}, run={"device.type": "cuda"})).kind == "input-bound"
 
 

@@ -25,6 +25,10 @@ IN_FINDINGS = {
     r"works": "runs, is busy; kernels",
     r"has nothing to do": "idles",
     r"we": "the run, you",
+    r"nothing covers": "does not overlap with computation",
+    r"has no work": "idles",
+    r"1 times": "once",
+    r"[\d.]+e[+-]\d+": "a number without exponent",
 }
 """Likewise, where words have a meaning elsewhere."""
 

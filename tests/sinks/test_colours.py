@@ -152,3 +152,19 @@ def test_every_phase_and_part_has_a_colour_in_the_style() -> None:
     for key in (*PHASES, *PARTS):
         assert re.search(rf"\.c-{key}\b[^{{]*{{ background: var\(--\w+\)", style), key
     assert set(variables(style)) >= set(PHASES)
+
+
+def test_one_colour_has_one_meaning() -> None:
+    light = packaged_text("report.css").replace("\n", " ")
+    light = re.sub(r"@media[^{]*{(?:[^{}]*{[^{}]*})*[^{}]*}", "", light)
+    names: dict[str, list[str]] = {}
+    for name, colour in re.findall(r"--(\w+): (#[0-9a-f]{6});", light):
+        names.setdefault(colour, []).append(name)
+    assert names["#bc892b"] == ["data_wait"]
+    assert [same for same in names.values() if len(same) > 1] == [["accent", "info"]]
+
+
+def test_a_wait_in_the_timeline_has_the_colour_of_its_phase() -> None:
+    style = packaged_text("report.css")
+    for idle, phase in {"data": "data_wait", "checkpoint": "checkpoint", "callbacks": "callbacks"}.items():
+        assert f"--idle_{idle}: var(--{phase});" in style

@@ -11,10 +11,14 @@ import msgspec
 import pytest
 import sample_report
 import window_samples
+from recorded_traces import recorded_analysis, recorded_trace
 
+from lightning_gpuprof.cli import trace_outputs
 from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.rules.discovery import installed
 from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.html import render_html
+from lightning_gpuprof.sinks.trace_html import render_trace_html
 
 pytestmark = pytest.mark.slow
 
@@ -77,9 +81,39 @@ def test_the_first_screen_is_one_view(sized) -> None:
     assert sized.locator(".first [data-copy]").count() >= 1
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)], ids=["laptop", "telephone"])
+def test_the_first_screen_is_one_view_with_the_longest_titles(browser, tmp_path: Path, width: int, height: int) -> None:
+    titles = sorted((rule.title for rule in installed().rules), key=len)
+    findings = tuple(msgspec.structs.replace(f, title=titles.pop()) for f in REPORT.findings)
+    (tmp_path / "report.html").write_text(render_html(msgspec.structs.replace(REPORT, findings=findings)))
+    opened = browser.new_page(viewport={"width": width, "height": height})
+    opened.goto((tmp_path / "report.html").as_uri())
+    box = opened.locator(".first").bounding_box()
+    assert findings[0].title in opened.locator(".first h1").inner_text().replace("\n", " ")
+    assert box["y"] + box["height"] <= height
+    opened.close()
+
+
 def test_the_page_is_short(sized) -> None:
     assert sized.evaluate("document.documentElement.scrollHeight") <= 5.5 * sized.viewport_size["height"]
     assert sized.evaluate("document.body.innerText.split(/\\s+/).length") <= 1500
+
+
+@pytest.mark.parametrize("name", ["h100_owlv2", "a100_8rank_rank3_callstack"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)], ids=["laptop", "telephone"])
+def test_the_page_of_a_trace_is_short(browser, tmp_path: Path, name: str, width: int, height: int) -> None:
+    linked = recorded_trace(f"{name}.json.gz")
+    analysis = recorded_analysis(f"{name}.json.gz")
+    text = render_trace_html(analysis, name=name, diagnosis=trace_outputs.diagnosis(linked, analysis))
+    (tmp_path / "trace.html").write_text(text)
+    opened = browser.new_page(viewport={"width": width, "height": height})
+    opened.goto((tmp_path / "trace.html").as_uri())
+    opened.wait_for_selector("html[data-drawn]", state="attached")
+    assert len(text.encode()) <= 400_000
+    assert opened.evaluate("document.documentElement.scrollHeight") <= 5.5 * height
+    assert opened.evaluate("document.body.innerText.split(/\\s+/).length") <= 1500
+    assert opened.evaluate("document.documentElement.scrollWidth") <= width
+    opened.close()
 
 
 def test_nothing_clips_or_breaks_inside_of_words(sized) -> None:

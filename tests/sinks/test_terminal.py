@@ -147,7 +147,7 @@ def test_sections_stand_in_the_order_of_the_method() -> None:
     order = [
         "Measurement valid with 2 caveats",
         "Verdict",
-        "runner-up",
+        "next largest cause",
         "Where every second went",
         "smaller",
         "unexplained",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 import sample_report
 import window_samples
 
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.trace.timeline import LaneSum, Timeline, TimelineLane
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.window_figures.timeline import timeline_figure
+from lightning_gpuprof.sinks.window_figures.timeline import moments, timeline_figure
 from lightning_gpuprof.sinks.window_tables.timeline import lane_name, step_name, timeline_table
 
 
@@ -100,3 +104,51 @@ def test_names_from_outside_choose_no_colour_and_are_short_and_visible() -> None
         assert text == plain.visible(text)
         assert len(text) < 200
     assert msgspec.json.encode(figure)
+
+
+@pytest.mark.parametrize(
+    ("claim", "where"),
+    [
+        (claims.FORWARD, (0.0, 4.0)),
+        (claims.PADDING, (4.0, 6.0)),
+        (claims.COMMUNICATION, (1.0, 1.0)),
+        (claims.BATCH_COPIES, (2.0, 2.0)),
+        (claims.COPIES_TO_HOST, (2.0, 2.0)),
+        (claims.MATRIX_KERNELS, (5.0, 3.0)),
+        (claims.LATE_LAUNCHES, (4.0, 1.0)),
+        (claims.NO_CPU, None),
+    ],
+    ids=lambda given: given.name if isinstance(given, Claim) else "",
+)
+def test_a_finding_shows_at_the_longest_part_of_what_it_explains(
+    claim: Claim, where: tuple[float, float] | None
+) -> None:
+    def lane(kind: Any, *parts: tuple[str, Any, float, float], device: str | None = None) -> TimelineLane:
+        names, kinds, starts, lengths = zip(*parts, strict=True)
+        places, ones = tuple(range(len(parts))), (1,) * len(parts)
+        return TimelineLane(
+            kind=kind, device=device, names=names, kinds=kinds, start_us=starts, length_us=lengths, time_us=lengths,
+            name=places, count=ones,
+        )  # fmt: skip
+
+    timeline = Timeline(
+        step="ProfilerStep#7",
+        steps=1,
+        duration_us=10.0,
+        lanes=(
+            lane("phases", ("forward", "phase", 0.0, 4.0), ("backward", "phase", 4.0, 6.0)),
+            lane(
+                "stream",
+                ("AllReduce", "communication", 1.0, 1.0),
+                ("Memcpy HtoD", "copy", 2.0, 2.0),
+                ("gemm", "compute", 5.0, 3.0),
+                device="0",
+            ),
+            lane("idle", ("launch", "idle", 4.0, 1.0), device="0"),
+        ),
+    )
+    window = window_samples.window(msgspec.structs.replace(window_samples.analysis(), timeline=timeline))
+    report = sample_report.full_report()
+    finding = msgspec.structs.replace(report.findings[0], explains=claim)
+    shown = moments(msgspec.structs.replace(report, findings=(finding,)), window)
+    assert [(one.start_us, one.length_us) for one in shown] == ([] if where is None else [where])

@@ -45,7 +45,7 @@ _ADVICE: dict[Severity, str] = {
 
 class EccXid(GpuRule):
     id = "ecc-xid"
-    title = "GPU memory had errors"
+    title = "GPU memory reported errors"
 
     least_errors: int = threshold(1, source="the rule catalogue: any")
 

@@ -38,7 +38,7 @@ _WAITS = {"data_wait": 100.0}
 
 class GpuUtilLow(GpuRule):
     id = "gpu-util-low"
-    title = "The GPU is idle for much of the time"
+    title = "The GPU is idle much of the time"
 
     low_ratio: float = threshold(0.70, source="the method: below it a GPU is not the bottleneck (TensorBoard: 50 %)")
     named_ratio: float = threshold(0.10, source="heuristic: shares of the time that are named")
@@ -66,7 +66,7 @@ class GpuUtilLow(GpuRule):
             subject=name,
             summary=f"{name} is busy {percent(found.mean)} of the time (at most {percent(upper)}). "
             + (f"Likely causes: {listed(causes)}." if causes else unknown),
-            advice="Fix the named causes: a higher utilization follows." if causes else look,
+            advice="Fix these causes first: utilization rises with them." if causes else look,
             evidence=(
                 self.evidence("low_ratio", upper, "utilization"),
                 Evidence(name="distinct samples", value=distinct, limit=MIN_SAMPLES),

@@ -38,7 +38,7 @@ def _set(reason: str) -> dict[str, object]:
 
 class LowClocks(ClockRule):
     id = "low-clocks"
-    title = "The GPU clock is set low"
+    title = "The GPU clock is set below its maximum"
 
     low_ratio: float = threshold(0.80, source="heuristic: SM clock over the highest one")
     unnamed_low_ratio: float = threshold(0.70, source="heuristic: healthy workstations stay at 0.8 of their boost")

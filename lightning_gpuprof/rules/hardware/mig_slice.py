@@ -30,7 +30,7 @@ _SLICE = {"uuid": "MIG-1", "facts": {"mig": True, "memory_total_bytes": 2**34}, 
 
 class MigSlice(GpuRule):
     id = "mig-slice"
-    title = "The run trains on a slice of a GPU"
+    title = "The run trains on a MIG slice of a GPU"
 
     least_slices: int = threshold(1, source="the rule catalogue: any")
 

@@ -31,7 +31,7 @@ def _with(**risen: float) -> dict[str, dict[str, float]]:
 
 class NvlinkDown(GpuRule):
     id = "nvlink-down"
-    title = "NVLinks of a GPU fail"
+    title = "A GPU's NVLinks have errors"
 
     least_recoveries: int = threshold(1, source="DCGM health checks: 1 NVLink error")
     least_crc_per_s: float = threshold(100.0, source="DCGM health checks: CRC errors matter from 100 a second")
@@ -39,7 +39,7 @@ class NvlinkDown(GpuRule):
     examples = (
         fires("a link recovered twice", "warning", "2 NVLink rec", gpu=_with(nvlink_recovery_count=2), run=_RANKS),
         fires("one rank hardly uses it", "info", "1 NVLink recovery", gpu=_with(nvlink_recovery_count=1)),
-        fires("102 broken packets a second", "warning", "broken", gpu=_with(nvlink_crc_count=2040), run=_RANKS),
+        fires("102 broken packets a second", "warning", "CRC errors", gpu=_with(nvlink_crc_count=2040), run=_RANKS),
         quiet("the links are healthy", gpu=_with(), run=_RANKS),
         looks_alike("the memory had errors", gpu=_with(ecc_uncorrected_count=5), run=_RANKS),
         not_evaluated("there are no counters", "no NVLink errors were counted", gpu={}, run=_RANKS),
@@ -60,16 +60,16 @@ class NvlinkDown(GpuRule):
             return None
         many = f"{recoveries:,.0f} NVLink {'recovery' if recoveries == 1 else 'recoveries'}"
         if recoveries < self.least_recoveries:
-            many = f"{crc_per_s:,.0f} broken NVLink packets a second"
+            many = f"{crc_per_s:,.0f} NVLink packets with CRC errors per second"
         return self.finding(
             severity="warning" if metrics.is_distributed else "info",
             subject=device.title,
-            summary=f"{many} on {device.title} during this run.",
+            summary=f"{device.title} had {many} during this run.",
             advice=f"Have the links of {device.place} checked, and train on another node until then: "
             f"nvidia-smi nvlink -e -i {device.place}",
             evidence=(
                 self.evidence("least_recoveries", recoveries, "NVLink recoveries"),
-                self.evidence("least_crc_per_s", crc_per_s, "broken NVLink packets", "/s"),
+                self.evidence("least_crc_per_s", crc_per_s, "NVLink packets with CRC errors", "/s"),
             ),
             confidence=0.9,
         )

@@ -13,7 +13,7 @@ busy in 20 samples. The cost is the time of copies to the device in a trace wind
 - Virtual machines may show a link that is not the real one; GPUs on NVLink-C2C use PCIe little.
 
 ## What to do
-Have the seat of the card, slot, riser and the firmware's lanes checked. Until then move fewer bytes.
+Have the card reseated, its riser checked, and the lanes of its slot in the BIOS. Until then move fewer bytes.
 """
 
 from lightning_gpuprof.model.finding import Evidence, Finding
@@ -65,7 +65,7 @@ class PcieDegraded(GpuRule):
             subject=device.title,
             summary=f"The PCIe link of {device.title} reached generation {link}, {percent(speed)} of the bandwidth of "
             f"{best} that GPU and slot support. {words} {millis(copies_ms)} of each {millis(cost.step_ms)} step.",
-            advice=f"Have slot, riser and seat of {device.place} checked, and its lanes in the firmware. {effect}",
+            advice=f"Have {device.place} reseated, its riser checked, and the lanes of its slot in the BIOS. {effect}",
             evidence=(
                 Evidence(name="PCIe generation", value=link.generation, limit=best.generation, source=_MOST),
                 Evidence(name="PCIe lanes", value=link.lanes, limit=best.lanes, source=_MOST),

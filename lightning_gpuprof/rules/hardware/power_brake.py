@@ -1,4 +1,4 @@
-"""The power supply makes the GPU use less, or a protection of the board halves its clocks.
+"""The power supply or a hardware protection of the board slows down the GPU.
 
 ## What it means
 The server's power supply can assert a signal that at least halves the GPU's clocks (`hw_power_brake`): a supply has
@@ -28,7 +28,7 @@ def _held(*reasons: str) -> dict[str, object]:
 
 class PowerBrake(ClockRule):
     id = "power-brake"
-    title = "The power supply or a protection slows down the GPU"
+    title = "A hardware power brake slows down the GPU"
     specialises = ("low-clocks", "power-throttle", "thermal-throttle")
 
     least_samples: int = threshold(2, source="heuristic: one look may be an accident")
@@ -36,7 +36,9 @@ class PowerBrake(ClockRule):
 
     examples = (
         fires("the brake in 30 of 40 samples", "critical", "SM clock 900 MHz instead", gpu=_held("hw_power_brake")),
-        fires("a slowdown without a reason", "critical", "A protection of the board", gpu=_held("hw_slowdown")),
+        fires(
+            "a slowdown without a reason", "critical", "A hardware protection of the board", gpu=_held("hw_slowdown")
+        ),
         quiet("the clock is free", gpu={}),
         looks_alike("the slowdown is for heat", gpu=_held("hw_slowdown", "hw_thermal")),
         looks_alike("it works at its power limit", gpu=_held("sw_power_cap")),
@@ -48,11 +50,11 @@ class PowerBrake(ClockRule):
         metrics.require_steady()
         brake, slowdown = clocks.held.get("hw_power_brake"), clocks.unnamed_slowdown
         if brake is not None and brake.ratio * clocks.samples >= self.least_samples - 0.5:
-            held, who = brake, "The power supply"
+            held, who = brake, "The power brake"
             limit = self.least_samples / clocks.samples
             judged = self.evidence("least_samples", held.ratio, "busy samples", "ratio", limit=limit)
         elif slowdown is not None and slowdown.lower_ratio >= self.least_slowdown_ratio:
-            held, who = slowdown, "A protection of the board"
+            held, who = slowdown, "A hardware protection of the board"
             judged = self.evidence("least_slowdown_ratio", held.ratio, "busy samples")
         else:
             return None
@@ -62,8 +64,8 @@ class PowerBrake(ClockRule):
             severity="critical" if held_severity(metrics, held, cost) == "critical" else "warning",
             summary=f"{who} slowed {gpu.device.title} down in {percent(held.ratio)} of {clocks.samples:,} busy samples"
             f"{slow_words(clocks, held)}",
-            advice=f"Have the administrator check the power of {gpu.device.place}: supplies, cables, the limit of the "
-            "rack. Train on another node until then.",
+            advice=f"Have the administrator check the power of {gpu.device.place}: supplies, cables, the power limit "
+            "of the rack. Train on another node until then.",
             evidence=(judged, *self.clock_facts(gpu, clocks, held)),
             cost=cost,
         )

@@ -65,7 +65,7 @@ class PowerThrottle(ClockRule):
         idle = tensor is not None and tensor < self.dense_ratio
         fault = (lowered or idle) and slow is not None and slow < self.low_clock_ratio
         share, at = f"in {percent(held.ratio)} of {clocks.samples:,} busy samples", device.place
-        summary = f"{device.title} worked at its power limit{'' if limit is None else f' of {limit:,.0f} W'} {share}"
+        summary = f"{device.title} ran at its power limit{'' if limit is None else f' of {limit:,.0f} W'} {share}"
         advice = _FIND.format(at=at, active=percent(tensor or 0.0)) if idle else _BUILT_SO
         if lowered:
             was = f"The power limit of {device.title} is {limit:,.0f} W instead of {default:,.0f} W"

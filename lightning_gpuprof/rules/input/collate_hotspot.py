@@ -20,7 +20,7 @@ pad with `torch.nn.utils.rnn.pad_sequence`; sort by length, so that there is les
 """
 
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.rules.base import Finding, Metrics, millis, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, decimal_size, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, pace_words
 
@@ -89,19 +89,15 @@ def _batch_bytes(metrics: Metrics) -> float | None:
     return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) and found > 0 else None
 
 
-def _amount(size_bytes: float) -> str:
-    return f"{size_bytes / 1e6:.3g} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.3g} kB"
-
-
 def _fix(metrics: Metrics, name: str, collate_ms: float) -> str:
     moved = _batch_bytes(metrics)
     if moved is not None and collate_ms > 0 and moved / collate_ms >= _COPY_BYTES_PER_MS:
         return (
             "Make samples smaller (uint8 instead of float32, normalised on the device), or crop before collating: "
-            f"{name} mostly copies, {_amount(moved)} at {moved / collate_ms / 1e6:.2g} GB/s."
+            f"{name} mostly copies, {decimal_size(moved)} at {moved / collate_ms / 1e6:.2g} GB/s."
         )
     if name == _DEFAULT_COLLATE:
-        amount = "" if moved is None else f" for {_amount(moved)}"
+        amount = "" if moved is None else f" for {decimal_size(moved)}"
         return (
             "Return one tensor of a fixed shape per field from the dataset, so that collating is one torch.stack each: "
             f"default_collate walks through lists and dictionaries, {millis(collate_ms)}{amount}."

@@ -45,7 +45,7 @@ _STREAM = {**_where((_FIRST_FETCH, 2.9, "")), "run": {"loader.sampler": STREAM_S
 
 class EpochBoundaryIdle(BaseRule):
     id = "epoch-boundary-idle"
-    title = "Time passes between epochs without a step"
+    title = "Time is lost between epochs"
 
     least_ratio: float = threshold(0.02, source="catalogue: 2 % of the run")
     least_boundaries: int = threshold(2, source="catalogue: one can be an accident")
@@ -61,7 +61,7 @@ class EpochBoundaryIdle(BaseRule):
             **_GAPS,
         ),
         fires("the module has the hook", "warning", "`if self.current_epoch % n: return`", **_where(_NET)),
-        fires("the dataset is iterable", "warning", "give its first batch sooner: it takes 1.00 s", **_STREAM),
+        fires("the dataset is iterable", "warning", "return its first batch sooner: it takes 1.00 s", **_STREAM),
         fires("loaders are made as well", "warning", "end 100 %", lacks="setup_data", **_where(_SET_UP, _PLOTS)),
         fires("the hooks are not known", "warning", "Look at what happens", gaps_s=(1.0, 1.0, 1.0)),
         fires("the gaps are 3.2 % of the run", "info", "Look at what", gaps_s=(0.23, 0.23, 0.23)),
@@ -124,5 +124,5 @@ def _advice(metrics: Metrics, gaps: EpochGaps) -> str:
         )
     if row.name == _FIRST_FETCH and iterable:
         when = f"{seconds(gaps.each_s)} at the start of each epoch"
-        return f"Let the dataset give its first batch sooner: it takes {when}. Or {also}."
+        return f"Make the dataset return its first batch sooner: it takes {when}. Or {also}."
     return f"Look at {row.name} between the epochs ({seconds(gaps.each_s)} each time), or {also}."

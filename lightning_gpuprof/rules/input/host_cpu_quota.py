@@ -83,7 +83,7 @@ class HostCpuQuota(BaseRule):
         return self.finding(
             subject="control group",
             summary=f"The quota of {quota} was used up in {percent(group.throttled_ratio)} of "
-            f"{group.periods_count:,.0f} intervals, which held this run back by {cpus(group.throttled_cpus)}.",
+            f"{group.periods_count:,.0f} intervals. That cost this run {cpus(group.throttled_cpus)}.",
             advice=_fit(metrics, group.quota_cpus, group.throttled_cpus),
             evidence=(
                 self.evidence("least_ratio", group.throttled_ratio, "intervals in which the quota was used up"),

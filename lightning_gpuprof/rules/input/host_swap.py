@@ -42,7 +42,12 @@ class HostSwap(BaseRule):
     most_shm_ratio: float = threshold(0.90, source="catalogue")
 
     examples = (
-        fires("memory comes from swap", "warning", "in 24 of 60 samples, 4 MB/s ... 0.2 GB at the least", swapping={}),
+        fires(
+            "memory comes from swap",
+            "warning",
+            "in 24 of 60 samples, 4 MB/s ... 0.2 GB of memory was free",
+            swapping={},
+        ),
         fires("2 workers queue 4", "warning", "num_workers=1, prefetch_factor=1). Now ... 4 batches", swapping={}),
         fires("its group stood still", "warning", "memory 20 % of the time", saves_ms=10.0, swapping=_STALLED),
         fires("a tenth of the samples", "warning", "6 of 60 samples", swapping={"count": 6}),
@@ -87,16 +92,16 @@ class HostSwap(BaseRule):
         if faults < self.least_faults_per_s and not stalled:
             return None
         change, least = _fewer_batches(metrics), machine.memory_available_min_bytes
-        free = "not measured" if least is None else f"{least / 1e9:.3g} GB at the least"
+        free = "" if least is None else f" At the lowest point, {least / 1e9:.3g} GB of memory was free."
         return self.finding(
             severity="warning",
             subject="swap",
             summary=(
-                f"Memory came back from swap in {swapping} of {samples} samples, {read / 1e6:.3g} MB/s on average. "
+                f"Memory was read back from swap in {swapping} of {samples} samples, {read / 1e6:.3g} MB/s on average. "
                 f"This run had {faults:,.0f} major faults per second"
-                + (f" and stood still for memory {percent(full)} of the time." if full is not None else ".")
+                + (f" and was stalled on memory {percent(full)} of the time." if full is not None else ".")
             ),
-            advice=f"{_less_memory(metrics, change)} Free memory was {free}.",
+            advice=f"{_less_memory(metrics, change)}{free}",
             change=change,
             evidence=(
                 self.evidence("least_samples", swapping, "samples with swap traffic"),
@@ -117,7 +122,7 @@ class HostSwap(BaseRule):
             subject="/dev/shm",
             summary=f"/dev/shm{size} was {percent(used_ratio)} full: {counted(workers, 'worker')} use it.",
             advice=(
-                f"Make it larger (docker run --shm-size; Kubernetes: an emptyDir of medium Memory), or call "
+                f"Make it larger (docker run --shm-size; Kubernetes: an emptyDir with medium: Memory), or call "
                 f'torch.multiprocessing.set_sharing_strategy("file_system") before the loaders are made. '
                 f"{_less_memory(metrics, change)}"
             ),
@@ -142,11 +147,11 @@ def _fewer_batches(metrics: Metrics) -> Change | None:
 
 def _less_memory(metrics: Metrics, change: Change | None) -> str:
     if change is None:
-        return "Hold less in memory: smaller batches, or a dataset that is memory-mapped or read in pieces."
+        return "Keep less in memory: use smaller batches, or a dataset that is memory-mapped or read in pieces."
     workers, prefetch = (int(value or 0) for value in change.before.values())
     use = metrics.host.workers
     own = "" if use is None or use.uss_bytes is None else f" The workers hold {use.uss_bytes.mean / 1e6:,.0f} MB."
     return (
-        f"Hold fewer batches and processes in memory: {change.added[0]}. Now {counted(workers, 'worker')} queue "
+        f"Keep fewer batches and processes in memory: {change.added[0]}. Now {counted(workers, 'worker')} queue "
         f"{workers * prefetch} batches.{own}"
     )

@@ -70,14 +70,16 @@ class InputBound(BaseRule):
         fires("batches take 50 of 99 ms", "critical", "50.0 ms of each 99.2 ms step", **_SLOW),
         fires("only 19 steps are steady", "warning", "50.0 ms", **_SLOW, steady=19),
         fires("the loader is not torch's", "critical", "Prefetch", **{**_SLOW, "loader": _STREAM}, saves_ms=50.0),
-        fires("workers use all CPUs", "critical", "More than 2 workers would ... 2 CPUs are usable, 0.0 free", **_FULL),
+        fires(
+            "workers use all CPUs", "critical", "More than 2 workers would ... 2 CPUs are usable, none free", **_FULL
+        ),
         fires(
             "two ranks have a CPU each",
             "critical",
-            "With num_workers=0 ... 1 CPU is usable by each rank, 0.0 free; with more CPUs: DataLoader(..., num",
+            "With num_workers=0 ... 1 CPU is usable by each rank, none free. With more CPUs: DataLoader(..., num",
             **_ONE_CPU,
         ),
-        fires("the dataset uses the model", "critical", "their copies do not learn", **_OF_MODEL),
+        fires("the dataset uses the model", "critical", "is never updated", **_OF_MODEL),
         fires("workers cost it", "info", "fewer, larger", times_ms=_RECEIPT),
         fires(
             "the batch has few tensors", "info", "Raise batch_size: rec", times_ms=_RECEIPT, run={"batch.tensors": 2}
@@ -144,8 +146,8 @@ class InputBound(BaseRule):
 
 def _for_a_cpu(delay_ratio: float) -> str:
     return (
-        "Leave the main thread a CPU, with fewer torch threads, workers or other programs: batches are made in time, "
-        f"but in {percent(delay_ratio)} of the step it waits for a CPU."
+        "Leave a CPU for the main thread: use fewer torch threads or workers, or stop other programs. Batches are "
+        f"ready in time, but the main thread waits for a CPU in {percent(delay_ratio)} of the step."
     )
 
 
@@ -153,7 +155,7 @@ def _advice(metrics: Metrics, state: Loading | None, change: Change | None, *, w
     if state is None:
         return f"Prefetch batches in a background thread or process, or make them cheaper: {CHEAPER}."
     if change is not None:
-        return f"Load batches beside the step: {change.added[0]}. {why_workers(state, change)}"
+        return f"Load batches in worker processes: {change.added[0]}. {why_workers(state, change)}"
     if state.num_workers and (state.made_in_time or state.certain_ratio < MIN_WAIT_RATIO):
         return _cheaper_receipt(metrics, state, wait_ms)
     if state.num_workers == 0 and wait_ms < SINGLE_GUARD_MS:
@@ -161,16 +163,20 @@ def _advice(metrics: Metrics, state: Loading | None, change: Change | None, *, w
     if state.has_model:
         return (
             "Make the batch cheaper: run the model on several samples at a time, under torch.inference_mode(). Workers "
-            f"cannot help: {state.dataset} uses the model that is trained, and their copies do not learn."
+            f"cannot help: {state.dataset} uses the model being trained, and a worker's copy of it is never updated."
         )
-    free = "" if state.free_cpus is None else f", {state.free_cpus:.1f} free"
+    free = (
+        "" if state.free_cpus is None else f", {f'{state.free_cpus:.1f}' if state.free_cpus >= 0.05 else 'none'} free"
+    )
     are = "is" if state.usable_cpus == 1 else "are"
     usable = f"{cpus(state.usable_cpus)} {are} usable{' by each rank' if metrics.is_distributed else ''}{free}"
     cheaper = f"Make the batch cheaper than {millis(state.batch_ms)}{_cpu_share(state)}: {CHEAPER}."
     if state.num_workers:
         return f"{cheaper} More than {counted(state.num_workers, 'worker')} would not help: {usable}."
     with_cpus = loader_change(metrics, state.recommended_workers).added[0]
-    return f"{cheaper} With num_workers=0 the step waits for all of it, but {usable}; with more CPUs: {with_cpus}."
+    return (
+        f"{cheaper} With num_workers=0 the step waits for the whole batch, but {usable}. With more CPUs: {with_cpus}."
+    )
 
 
 def _cheaper_receipt(metrics: Metrics, state: Loading, wait_ms: float) -> str:
@@ -182,7 +188,7 @@ def _cheaper_receipt(metrics: Metrics, state: Loading, wait_ms: float) -> str:
         what = "Raise batch_size"
     what += ", or return fewer, larger tensors from collate_fn" if fewer else ""
     workers = counted(state.num_workers, "worker")
-    return f"{what}: receiving a batch from {workers} can cost these {millis(wait_ms)}."
+    return f"{what}: receiving a batch from {workers} can take the {millis(wait_ms)} of the wait."
 
 
 def _whole_batches(state: Loading) -> str:

@@ -47,7 +47,7 @@ _GPU = {**_JITTER, "run": {"device.type": "cuda"}}
 
 class InputJitter(BaseRule):
     id = "input-jitter"
-    title = "Single slow samples hold up steps"
+    title = "A few slow samples hold up whole steps"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.05, source="catalogue: the excess is 5 % of the time")
@@ -59,7 +59,13 @@ class InputJitter(BaseRule):
         fires(
             "one takes 200 ms", "critical", "200 ms, the mean 1.00 ms ... =12). Why 12: 24 ... in_order=False", **_ANY
         ),
-        fires("the queue is long", "critical", "Make slow samples like the others", **_JITTER, prefetch_factor=30),
+        fires(
+            "the queue is long",
+            "critical",
+            "Make slow samples (large files, long sequences) as cheap",
+            **_JITTER,
+            prefetch_factor=30,
+        ),
         fires("the excess is at least 5 %", "info", "at least 5", **{**_JITTER, "burst": (0.3, 0.061)}),
         fires("samples differ by a factor of 5", "critical", "mean 4.00 ms", **{**_JITTER, "samples_ms": (4.0, 21.0)}),
         fires("others use the CPUs", "info", "The slowest sample took 200 ms", **_JITTER, others_cpus=1.5),
@@ -147,12 +153,12 @@ def _queued(state: Loading) -> bool:
 def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> Advice:
     now = 2 if metrics.loader is None else metrics.loader.queued_per_worker
     wanted = min(MAX_PREFETCH, round_number(math.ceil((slowest_ms / state.compute_ms + 1) / state.num_workers)))
-    alike = "make slow samples like the others (large files, long sequences)"
+    alike = "make slow samples (large files, long sequences) as cheap as the others"
     in_order = metrics.condition("loader.in_order") is True
     order = " If the order of batches does not matter: DataLoader(..., in_order=False)." if in_order else ""
     if wanted <= now:
-        hides = f"prefetch_factor={now} should hide a batch of {millis(slowest_ms)}"
+        hides = f"prefetch_factor={now} should already hide a batch that takes {millis(slowest_ms)}"
         return f"{alike[0].upper()}{alike[1:]}: {hides}.{order}", None
     change = setting("DataLoader", prefetch_factor=(now, wanted))
-    why = f"Why {wanted}: {wanted * state.num_workers} batches hide one of {millis(slowest_ms)}."
+    why = f"Why {wanted}: {wanted * state.num_workers} queued batches hide one that takes {millis(slowest_ms)}."
     return f"Queue more batches: {change.added[0]}. {why} Or {alike}.{order}", change

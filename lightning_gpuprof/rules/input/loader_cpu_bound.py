@@ -39,7 +39,7 @@ _QUEUED = {**_HOST, "worker_cpus": 0.7, "each_worker": {"cpu": 0.35, "delay": 0.
 
 class LoaderCpuBound(StarvingRule):
     id = "loader-cpu-bound"
-    title = "Making batches needs more CPUs than there are"
+    title = "Making batches needs more CPUs than the run has"
     specialises = ("input-bound", "step-outliers")
 
     least_cpu_ratio: float = threshold(0.85, source="catalogue, after SageMaker Debugger: CPU above 90 %")
@@ -47,7 +47,7 @@ class LoaderCpuBound(StarvingRule):
 
     examples = (
         fires("two compute", "critical", "96 % ... Blur 39 %, Crop 34 %. ... 38.4 ms ... take 3.8 CPUs", **_COMPUTING),
-        fires("others use CPUs", "info", "61 % waiting for a CPU ... 1.3 CPUs of 2", **_QUEUED, others_cpus=1.3),
+        fires("others use CPUs", "info", "wait for a CPU 61 % ... 1.3 CPUs of 2", **_QUEUED, others_cpus=1.3),
         fires("batches come in bursts", "critical", "come in bursts", **_BUSY, burst=0.4),
         quiet("more workers fit on the CPUs", **{**_BUSY, "usable_cpus": 8.0}),
         quiet("the wait may be what a fetch costs", **_BUSY, items_ms=26.0),
@@ -68,8 +68,8 @@ class LoaderCpuBound(StarvingRule):
         crowded = state.is_crowded
         cpu_ms = time.cpu_ratio * found.make_ms
         need = cpu_ms / state.compute_ms
-        queued = "" if time.queued_ratio < _NAMED_PART_RATIO else f" and {percent(time.queued_ratio)} waiting for a CPU"
-        spend = "spends" if state.num_workers == 1 else "spend"
+        compute, wait = ("computes", "waits") if state.num_workers == 1 else ("compute", "wait")
+        queued = "" if time.queued_ratio < _NAMED_PART_RATIO else f" and {wait} for a CPU {percent(time.queued_ratio)}"
         free = (
             f"First free the CPUs: other processes use {cpus(others)} of {state.usable_cpus:.3g}. " if crowded else ""
         )
@@ -85,8 +85,8 @@ class LoaderCpuBound(StarvingRule):
             cost,
             level="info" if crowded and need < state.usable_cpus else None,
             subject=found.dataset,
-            summary=f"{counted(state.num_workers, 'worker')} {spend} {percent(time.cpu_ratio)} of the time for a "
-            f"batch computing{queued}.",
+            summary=f"While making a batch, {counted(state.num_workers, 'worker')} {compute} "
+            f"{percent(time.cpu_ratio)} of the time{queued}.",
             advice=f"{free}Make the batch cheaper: {CHEAPER}. {_where(metrics, found)}A batch costs {millis(cpu_ms)} "
             f"of CPU time: {why}",
             evidence=(

@@ -40,7 +40,7 @@ def _waits(**worker: float) -> dict[str, object]:
 
 class LoaderIoBound(StarvingRule):
     id = "loader-io-bound"
-    title = "The DataLoader workers wait, but not for a CPU"
+    title = "DataLoader workers mostly wait instead of computing"
     specialises = ("input-bound", "step-outliers")
 
     least_waiting_ratio: float = threshold(0.50, source="catalogue: worker CPU below 50 %")
@@ -68,7 +68,7 @@ class LoaderIoBound(StarvingRule):
         disk = time.disk_ratio is not None and time.disk_ratio >= self.least_disk_ratio
         workers = found.state.num_workers
         waits, in_disk = "workers wait for no CPU, share of making batches", "samples of a worker in state D"
-        spend = "spends" if workers == 1 else "spend"
+        wait = "waits" if workers == 1 else "wait"
         plan = found.state.better_plan if found.state.cpu_bound is False else None
         change = None if plan is None else loader_change(metrics, plan.num_workers)
         until = "" if change is None else f" Until then, let more workers wait at the same time: {change.added[0]}."
@@ -77,8 +77,8 @@ class LoaderIoBound(StarvingRule):
             found,
             cost,
             subject=found.dataset,
-            summary=f"{counted(workers, 'worker')} {spend} {percent(time.waiting_ratio)} of the time for a batch "
-            f"waiting {_for_what(time, disk=disk)}.",
+            summary=f"While making a batch, {counted(workers, 'worker')} {wait} {percent(time.waiting_ratio)} of the "
+            f"time {_for_what(time, disk=disk)}.",
             advice=f"{_advice(found.state.dataset or 'DataLoader', time, disk=disk)}{until}",
             evidence=(
                 self.evidence("least_waiting_ratio", time.waiting_ratio, waits),
@@ -111,7 +111,7 @@ def _advice(name: str, time: WorkerTime, *, disk: bool) -> str:
         )
     if read is not None and read < _LITTLE_READING_BYTES_PER_S:
         return (
-            f"Look for sleeps, locks, network requests or subprocesses in {name}: a worker reads only "
+            f"Look for sleeps, locks, network requests or subprocesses in {name}: it hardly reads, a worker only "
             f"{read / 1e3:.3g} kB/s."
         )
     return (

@@ -50,7 +50,7 @@ class PaddingWaste(BaseRule):
         quiet("a tenth of it is padding", padding={**_TO_512, "real_ratio": 0.85, "to_longest_ratio": 0.9}),
         quiet("rows of one batch differ a little", padding={**_MIXED, "real_ratio": 0.7}),
         looks_alike("the model hardly computes", padding=_TO_512, times_ms={"data_wait": 2e3}),
-        not_evaluated("one batch was looked at", "looked at: 1, 5 are", padding={**_TO_512, "looks": 1}),
+        not_evaluated("one batch was looked at", "1 of the 5 batches needed", padding={**_TO_512, "looks": 1}),
         not_evaluated("no batch was looked at", "no batch was looked at", padding=None),
     )
 
@@ -64,10 +64,10 @@ class PaddingWaste(BaseRule):
         cost = metrics.cost(saved_ms, 0.5 * saved_ms)
         if (mixed and within < self.least_mixed_ratio) or not cost.is_worth():
             return None
-        rows = f"all rows have {found.width}" if found.fixed else f"rows have up to {found.width}"
+        rows = f"all rows have {found.width} positions" if found.fixed else f"rows have up to {found.width} positions"
         return self.finding(
             subject=found.name,
-            summary=f"{percent(within)} of the tokens in {found.name} are padding: {rows} positions."
+            summary=f"{percent(within)} of the tokens in {found.name} are padding: {rows}."
             + ("" if mixed else f" {percent(beyond)} lie beyond the longest row of each batch."),
             advice=_MIX if mixed else f"Pad each batch to its longest row, not to {found.width}{_HOW}",
             change=None if mixed else Change(add=(_PAD,)),
@@ -76,7 +76,7 @@ class PaddingWaste(BaseRule):
                     "least_mixed_ratio" if mixed else "least_ratio", ratio, "padding that the fix takes away"
                 ),
                 self.evidence("least_looks", found.looks, "batches that were looked at"),
-                self.fact("tokens that are no padding", found.real_ratio, "ratio"),
+                self.fact("tokens that are not padding", found.real_ratio, "ratio"),
             ),
             cost=cost,
             explains=claims.PADDING if metrics.is_cpu_only else claims.PADDING_ON_DEVICE,
@@ -96,7 +96,7 @@ class PaddingWaste(BaseRule):
         if not most.name:
             raise NotApplicable("the batches have no rows of tokens")
         if most.looks < self.least_looks:
-            raise MissingSignal(f"batches that were looked at: {most.looks}, {self.least_looks} are needed")
+            raise MissingSignal(f"{most.looks} of the {self.least_looks} batches needed were looked at")
         return most
 
 

@@ -22,7 +22,7 @@ more memory: the page cache counts towards the container's limit.
 """
 
 from lightning_gpuprof.model.loading import Starving
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, measured, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, decimal_size, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part
 
@@ -82,7 +82,7 @@ class PageCacheMiss(StarvingRule):
             found,
             cost,
             subject=found.dataset,
-            summary=(f"Each later epoch reads {_amount(epoch_bytes)} from disk: {percent(miss)} of its data."),
+            summary=(f"Each later epoch reads {decimal_size(epoch_bytes)} from disk: {percent(miss)} of its data."),
             advice=_advice(found.dataset, epoch_bytes, free),
             evidence=(
                 self.evidence("least_miss_ratio", miss, "read from disk in later epochs, share of all reads"),
@@ -96,18 +96,14 @@ class PageCacheMiss(StarvingRule):
         )
 
 
-def _amount(size_bytes: float) -> str:
-    return f"{size_bytes / 1e9:.3g} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.3g} MB"
-
-
 def _advice(name: str, epoch_bytes: float, free: float | None) -> str:
-    why = "" if free is None else f" Only {_amount(free)} of memory can cache files."
+    why = "" if free is None else f" Only {decimal_size(free)} of memory can cache files."
     if free is not None and epoch_bytes <= free:
         why = (
-            f" It would fit into the {_amount(free)} of memory that can cache files: look for what evicts it "
+            f" It would fit into the {decimal_size(free)} of memory that can cache files: look for what evicts it "
             "(O_DIRECT, posix_fadvise, files written anew, other processes)."
         )
     return (
-        f"Let {name} read less than {_amount(epoch_bytes)} per epoch: store samples smaller (uint8, resized, "
+        f"Make {name} read less than {decimal_size(epoch_bytes)} per epoch: store samples smaller (uint8, resized, "
         f"compressed), keep a part in memory, or use large files that are read in order.{why}"
     )

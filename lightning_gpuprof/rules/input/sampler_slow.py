@@ -31,7 +31,7 @@ _ITEMS, _GPU = {**_ORDER, "items_ms": 9.0}, {"run": {"device.type": "cuda"}}
 
 class SamplerSlow(BaseRule):
     id = "sampler-slow"
-    title = "The sampler takes long to choose the samples"
+    title = "The sampler is slow to choose the samples"
     specialises = ("input-bound",)
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %")

@@ -97,7 +97,7 @@ class SmallBatchLoader(BaseRule):
             severity="warning" if level == "critical" else level,
             subject=state.dataset or "DataLoader",
             summary=f"Fetching a single sample takes {millis(state.wait.median_ms)} of each {millis(state.period_ms)} "
-            f"step: {at_least(state.wait)}. The fetch itself costs {millis(price_ms)}, whatever it brings.",
+            f"step: {at_least(state.wait)}. Each fetch costs {millis(price_ms)}, however many samples it returns.",
             advice=_advice(metrics, price_ms=price_ms),
             evidence=(
                 self.fact("batch_size", 1),
@@ -113,10 +113,10 @@ class SmallBatchLoader(BaseRule):
 
 def _advice(metrics: Metrics, *, price_ms: float) -> Advice:
     accumulated = metrics.positive("trainer.accumulate_grad_batches") or 1
-    size, rest = _PROPOSED, "Adapt the learning rate to it."
+    size, rest = _PROPOSED, "Adjust the learning rate to it."
     if accumulated > 1:
         size = accumulated
-        rest = f"With accumulate_grad_batches=1 instead of {accumulated} the optimizer sees the same."
+        rest = f"With accumulate_grad_batches=1 instead of {accumulated} the optimizer sees the same batch."
     change = setting("DataLoader", batch_size=(1, size))
     shared = f"{size} samples then share the cost, {millis(price_ms / size)} each."
     return f"Fetch several samples at a time: {change.added[0]}. {shared} {rest}", change

@@ -93,7 +93,7 @@ def pace_words(found: Starving, *, without: float = 0.0) -> str:
     one = "the main process makes" if not state.num_workers else f"{makers(state)} {_verb(state)}"
     if not state.num_workers:
         return f"{one} a batch in {millis(left_ms)} before each step of {millis(state.compute_ms)}"
-    return f"{one} a batch every {millis(left_ms / state.num_workers)}, the step needs {millis(state.compute_ms)}"
+    return f"{one} a batch every {millis(left_ms / state.num_workers)}; the step takes {millis(state.compute_ms)}"
 
 
 def _verb(state: Loading) -> str:

@@ -48,7 +48,7 @@ _IDLE = _idle_workers(16, 440e6)
 
 class TooManyWorkers(BaseRule):
     id = "too-many-workers"
-    title = "There are more DataLoader workers than of use"
+    title = "There are more DataLoader workers than needed"
 
     most_workers_ratio: float = threshold(2.0, source="SageMaker Debugger: dataloader cores above 200 %")
     least_queued_ratio: float = threshold(0.30, source="heuristic: a third of the time without a CPU")
@@ -59,8 +59,8 @@ class TooManyWorkers(BaseRule):
 
     examples = (
         fires("16 compute on 2 CPUs", "warning", "main thread 30 % ... num_workers=1). That frees 750 MB", **_DELAYED),
-        fires("the main thread has its CPU", "info", "16 workers take turns on 2 CPUs", run_delay_ms=0.9, **_TURNS),
-        fires("5 workers compute on 2 CPUs", "info", "take turns", **{**_TURNS, "workers": 5}),
+        fires("the main thread has its CPU", "info", "16 workers share 2 CPUs", run_delay_ms=0.9, **_TURNS),
+        fires("5 workers compute on 2 CPUs", "info", "share 2 CPUs", **{**_TURNS, "workers": 5}),
         fires("16 are idle", "warning", "idle 96 % ... 7.0 GB; 2 are ... frees 6.2 GB", **_IDLE, memory_bytes=61e9),
         fires("the machine has 63 GB", "info", "frees 6.2 GB", **_IDLE, memory_bytes=63e9),
         fires("2 of 4 workers are enough", "info", "frees 1.0 GB", **_idle_workers(4, 510e6)),
@@ -133,7 +133,7 @@ class TooManyWorkers(BaseRule):
         return self.finding(
             severity="warning" if delay is not None and delay >= WARNING_RATIO else "info",
             subject=state.dataset or "DataLoader",
-            summary=f"{counted(state.num_workers, 'worker')} take turns on {cpus(state.usable_cpus)}: each waits for "
+            summary=f"{counted(state.num_workers, 'worker')} share {cpus(state.usable_cpus)}: each waits for "
             f"a CPU {percent(queued_ratio)} of the time{training}.",
             advice=f"Use fewer workers: {change.added[0]}.{_freed(metrics, state.num_workers - wanted)} "
             "Compare two runs: the gain cannot be bounded in advance.",

@@ -126,6 +126,6 @@ def _fix(metrics: Metrics, found: Starving, name: str) -> str:
     batch = "the whole batch" if size is None else f"the whole batch of {size}"
     where = ", on the GPU" if found.state.on_gpu else ""
     return (
-        f"Do {name} once before the run; if it is random, apply it to {batch} in "
+        f"Apply {name} once before the run; if it is random, apply it to {batch} in "
         f"LightningModule.on_after_batch_transfer{where}."
     )

@@ -62,7 +62,9 @@ class AttentionUnfused(KernelRule):
     examples = (
         fires("scores take 16 of 50 ms", "critical", "22.0 ms of each 50.0 ms step", saves_ms=16, **_run(*_PIECES)),
         fires("the backward pass has them", "critical", "Use fused", saves_ms=24, **_run(*_PIECES, _BACKWARD)),
-        fires("fused backends are disabled", "critical", "Only math is allowed", **_run(*_PIECES), run=_MATH),
+        fires(
+            "fused backends are disabled", "critical", "Now only math attention is enabled", **_run(*_PIECES), run=_MATH
+        ),
         fires("attention takes 5.01 of 50 ms", "info", "10 %", **_run(_row("_softmax", _SCORES, 2.01), _QK)),
         quiet("attention takes 4.99 of 50 ms", **_run(_row("_softmax", _SCORES, 1.99), _QK)),
         quiet("attention is fused", **_run(_FUSED)),
@@ -93,17 +95,19 @@ class AttentionUnfused(KernelRule):
             add=("F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)",),
         )
         advice = (
-            f'Use fused attention: {change.add[0]}; in Hugging Face models attn_implementation="sdpa". If it is '
-            "called already, need_weights=True, output_attentions=True or fp64 made it fall back."
+            f'Use fused attention: {change.add[0]}; in Hugging Face models attn_implementation="sdpa". If the '
+            "code calls it already, need_weights=True, output_attentions=True or fp64 makes it fall back."
         )
         if isinstance(backends, str) and not any(name in backends for name in _FUSED_BACKENDS):
             change = Change(add=tuple(f"torch.backends.cuda.enable_{name}_sdp(True)" for name in _FUSED_BACKENDS[:2]))
-            advice = f"Enable the fused backends: {'; '.join(change.add)}. Only {backends or 'none'} is allowed now."
+            advice = (
+                f"Enable the fused backends: {'; '.join(change.add)}. Now only {backends or 'no'} attention is enabled."
+            )
         return self.of_kernels(
             run,
             subject=f"attention with scores of {scores}",
             summary=f"Attention without a fused kernel takes {whole}. Softmax and "
-            f"pointwise kernels on the {scores} scores take {millis(pieces.ms)} of it.",
+            f"pointwise kernels on the {scores} scores take {millis(pieces.ms)} of that.",
             advice=advice,
             time=whole,
             evidence=(

@@ -24,7 +24,7 @@ _COUNT, _ALL = "model.conv_bias_before_norm", "model.convolutions"
 
 class ConvBiasBeforeBn(BaseRule):
     id = "conv-bias-before-bn"
-    title = "Convolutions have a bias without effect"
+    title = "Convolutions have a bias that BatchNorm cancels"
 
     least_count: int = threshold(1, source="PyTorch tuning guide")
 
@@ -45,8 +45,9 @@ class ConvBiasBeforeBn(BaseRule):
         whole = f" of {convolutions}" if isinstance(convolutions, int) and convolutions >= count else ""
         return self.finding(
             subject=str(metrics.condition("model.class") or "the model"),
-            summary=f"{counted(count, 'convolution')}{whole} right before a BatchNorm have a bias without effect.",
-            advice="Leave the bias out: nn.Conv2d(..., bias=False). The BatchNorm subtracts it again.",
+            summary=f"{counted(count, 'convolution')}{whole} right before a BatchNorm have a bias, which it subtracts "
+            "again.",
+            advice="Leave the bias out: nn.Conv2d(..., bias=False). It has no effect there.",
             evidence=(self.evidence("least_count", count, "convolutions with a bias before a BatchNorm"),),
             confidence=0.9,
             change=Change(call="nn.Conv2d", arguments={"bias": False}, before={"bias": True}),

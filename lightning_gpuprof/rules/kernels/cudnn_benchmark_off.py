@@ -31,7 +31,7 @@ def _run(ms: float, occurrences: int = 20) -> dict[str, object]:
 
 class CudnnBenchmarkOff(KernelRule):
     id = "cudnn-benchmark-off"
-    title = "cuDNN does not time its convolution algorithms"
+    title = "cuDNN does not benchmark its convolution algorithms"
     certainty = 0.5
     what = "convolutions, share of the step"
 
@@ -67,11 +67,11 @@ class CudnnBenchmarkOff(KernelRule):
         if not all(equal):
             return None
         varies = metrics.condition(_DROP) is False
-        also = " Set drop_last=True in the DataLoader, too: cuDNN times each new shape again." if varies else ""
+        also = " Set drop_last=True in the DataLoader, too: cuDNN benchmarks each new shape again." if varies else ""
         return self.of_kernels(
             run,
             subject="convolutions",
-            summary=f"Convolutions take {time}, and cuDNN does not time which of its algorithms is the fastest.",
+            summary=f"Convolutions take {time}, and cuDNN does not benchmark its algorithms to find the fastest.",
             advice=f"Turn cudnn.benchmark on: Trainer(..., benchmark=True). The traced steps have equal shapes.{also}",
             time=time,
             evidence=(self.fact("cudnn.benchmark", "False"),),

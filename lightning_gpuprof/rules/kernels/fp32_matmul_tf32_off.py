@@ -92,8 +92,8 @@ class Fp32MatmulTf32Off(KernelRule):
             run,
             subject=what,
             summary=f"{what} in fp32 without TF32 take {time}.{longest}",
-            advice=f"Allow TF32 before trainer.fit: {unset}{'; '.join(change.add)}. Now {state}; TF32 multiplies up to "
-            f"{found.peak_ratio:.3g} times as fast here.",
+            advice=f"Allow TF32 before trainer.fit: {unset}{'; '.join(change.add)}. Now {state}; TF32 products are "
+            f"up to {found.peak_ratio:.3g} times as fast here.",
             time=time,
             evidence=(
                 self.fact("peak of TF32 over fp32", found.peak_ratio),

@@ -58,7 +58,7 @@ class Precision16OnAmpere(BaseRule):
             summary="The gradient scaler of float16 checks all gradients and waits for the GPU in each optimizer step.",
             advice=(
                 f'Use bfloat16: Trainer(precision="{change.arguments["precision"]}"). It needs no scaler and is as '
-                f"fast on a GPU of compute capability {capability}. Some models need the digits of float16."
+                f"fast on a GPU of compute capability {capability}. Some models need the finer precision of float16."
             ),
             evidence=(self.evidence("least_capability", capability, "compute capability"),),
             confidence=0.8,

@@ -85,10 +85,10 @@ class TcMisaligned(KernelRule):
             run,
             subject=f"{row.operator} {row.input_shape}",
             summary=f"Matrix products with a size of {worst.size} take {spent}. They "
-            f"reach {percent(reached)} of the roofline, aligned products reach {percent(peers)}.",
-            advice=f"Pad {worst.size} to {padded}, a multiple of {self.best_multiple}: in the layer for a vocabulary "
-            f"or a feature size, with drop_last=True for a batch. {row.dtype} needs multiples of {worst.multiple}. It "
-            f"is in {row.operator} of {row.input_shape}.",
+            f"reach {percent(reached)} of the roofline; aligned products reach {percent(peers)}.",
+            advice=f"Pad {worst.size} to {padded}, a multiple of {self.best_multiple}: a vocabulary or feature size in "
+            f"the layer, a batch size by drop_last=True. {row.dtype} needs multiples of {worst.multiple}. The size is "
+            f"in {row.operator} of {row.input_shape}.",
             time=spent,
             evidence=(
                 Evidence(name="size", value=worst.size, limit=float(worst.multiple), source="NVIDIA: 16 bytes"),

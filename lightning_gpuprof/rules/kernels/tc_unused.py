@@ -100,7 +100,7 @@ class TcUnused(KernelRule):
         return self.of_kernels(
             run,
             subject=found.names[0] if found.names else "fp32 products",
-            summary=f"fp32 products on CUDA cores take {time}.{longest}",
+            summary=f"Matrix products in fp32 on CUDA cores take {time}.{longest}",
             advice=advice,
             time=time,
             evidence=(

@@ -104,7 +104,7 @@ def _optimizer(metrics: Metrics, step: ExplainedStep) -> Advice | None:
     way = "foreach" if fused is False else "fused"
     launches = f"launches {launched:,.0f} kernels per step."
     if fused is None:
-        return f"Make the optimizer with {way}=True, if it has that: it {launches}", None
+        return f"Create the optimizer with {way}=True if it supports that: it {launches}", None
     change = Change(call=f"torch.optim.{name}", arguments={way: True})
     return f"Update all parameters at once: {change.added[0]}. {name} {launches}", change
 
@@ -115,5 +115,5 @@ def _batch(metrics: Metrics, step: ExplainedStep) -> Advice | None:
     if not size or room < 2:
         return None
     change = setting("DataLoader", batch_size=(size, size * min(room, 8)))
-    text = f"Or give each launch more to do: {change.added[0]} instead of {size}. A step needs the same launches."
-    return text, change
+    same = "The number of launches per step stays the same."
+    return f"Or give each launch more to do: {change.added[0]} instead of {size}. {same}", change

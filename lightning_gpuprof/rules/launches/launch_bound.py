@@ -72,7 +72,7 @@ class LaunchBound(LaunchRule):
             late,
             subject="launches",
             summary=f"The GPU waits {late} for the next launch. A step has {step.kernels_per_step:,.0f} kernels of "
-            f"{step.mean_kernel_us:.1f} us on average, one every {step.us_per_kernel:.1f} us.",
+            f"{step.mean_kernel_us:.1f} µs on average, one every {step.us_per_kernel:.1f} µs.",
             advice=fewer_launches(metrics, step),
             evidence=(
                 self.evidence("least_ratio", late.ratio, "waiting for launches, share of the step"),

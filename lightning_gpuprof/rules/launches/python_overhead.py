@@ -134,7 +134,7 @@ class PythonOverhead(LaunchRule):
 
 def _advice(metrics: Metrics, place: str) -> Advice:
     where = f" in {in_words(place)}" if place else ""
-    loops = f"loops over layers, time steps or samples{where} by operators on whole tensors"
+    loops = f"loops over layers, time steps or samples{where} with operators on whole tensors"
     if compiled(metrics):
         return f"Replace {loops}, or move them into the compiled part.", None
     line, how = compile_line(metrics)

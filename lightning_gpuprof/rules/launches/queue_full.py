@@ -33,7 +33,7 @@ class QueueFull(BaseRule):
 
     examples = (
         fires("500 kernels of 100 us run", "info", "The GPU sets the pace", step=_FULL, period_ms=50.2),
-        fires("the GPU idles 9.1 %", "info", "Nothing to gain on the host", step=_FULL, period_ms=55.0),
+        fires("the GPU idles 9.1 %", "info", "Do not optimise the host", step=_FULL, period_ms=55.0),
         quiet("the GPU idles 10.7 %", step=_FULL, period_ms=56.0),
         quiet("the queue has room", step={**_FULL, "kernels": 100}, period_ms=10.1),
         looks_alike("launches come late", step={**_FULL, "kernel_us": 3.0}),
@@ -54,7 +54,7 @@ class QueueFull(BaseRule):
             subject="launches",
             summary=f"The host is up to {longest:,} kernels ahead of the GPU and waits {millis(held_ms)} per traced "
             "step in launches. The GPU sets the pace.",
-            advice="Nothing to gain on the host: its time in launches is waiting for the GPU. Look at the kernels: "
+            advice="Do not optimise the host: its launches only wait for the GPU. Look at the kernels: "
             f"the GPU idles only {percent(step.idle_ratio)} of the step.",
             evidence=(
                 self.evidence("least_queue", float(longest), "longest queue"),

@@ -55,9 +55,9 @@ class SlowLaunchApi(LaunchRule):
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
 
     examples = (
-        fires("a launch takes 60 us", "critical", "takes 60.0 us", saves_ms=5, step=_calls(60)),
+        fires("a launch takes 60 us", "critical", "takes 60.0 µs", saves_ms=5, step=_calls(60)),
         fires("launches wait for kernels", "critical", "Unset CUDA_LAUNCH", step=_calls(45, kernel_us=40, op_us=90)),
-        fires("a launch takes 20 us", "critical", "usually takes 10 us", step=_calls(20), run={_BLOCKING: None}),
+        fires("a launch takes 20 us", "critical", "usually takes 10 µs", step=_calls(20), run={_BLOCKING: None}),
         quiet("a launch takes 19 us", step=_calls(19)),
         looks_alike("only the operators are slow", step=_calls(8, op_us=60)),
         looks_alike("the GPU is busy", step=_calls(60, kernel_us=100)),
@@ -86,13 +86,13 @@ class SlowLaunchApi(LaunchRule):
             step,
             saved,
             subject=call.name,
-            summary=f"{call.name} takes {call.median_us:.1f} us (median of {call.count / step.steps:,.0f} calls per "
+            summary=f"{call.name} takes {call.median_us:.1f} µs (median of {call.count / step.steps:,.0f} calls per "
             f"step){', at least as long as a kernel' if blocking else ''}. The GPU waits {late} for the next launch.",
             advice=(
                 "Unset CUDA_LAUNCH_BLOCKING: each launch waits until its kernel is done."
                 if blocking
                 else "Give the main thread a CPU of its own, and look for debuggers or tools that intercept CUDA. "
-                f"A launch usually takes {self.usual_us:.0f} us."
+                f"A launch usually takes {self.usual_us:.0f} µs."
             ),
             evidence=(
                 self.evidence("least_median_us", call.median_us, "median launch call", "us"),

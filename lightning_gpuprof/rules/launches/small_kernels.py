@@ -73,7 +73,7 @@ class SmallKernels(LaunchRule):
             idle,
             subject=_name(rows[0]) if rows else "small kernels",
             summary=f"{small.count / step.steps:,.0f} of {step.kernels_per_step:,.0f} kernels per step are shorter "
-            f"than {small.limit_us:.0f} us. The GPU idles {idle} right before them{most}.",
+            f"than {small.limit_us:.0f} µs. The GPU idles {idle} right before them{most}.",
             advice=fewer_launches(metrics, step),
             evidence=(
                 self.evidence("least_ratio", idle.ratio, "idle before small kernels, share of the step"),

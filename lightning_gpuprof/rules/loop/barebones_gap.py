@@ -29,7 +29,7 @@ _NO_OTHERS = dict.fromkeys(("data_wait", "h2d", "backward", "optimizer", "zero_g
 
 class BarebonesGap(BaseRule):
     id = "barebones-gap"
-    title = "Lightning's loop is a large part of such short steps"
+    title = "Lightning's loop takes a large part of these short steps"
 
     least_ratio: float = threshold(0.10, source="catalogue")
     most_period_ms: float = threshold(20.0, source="catalogue: longer steps hide it")
@@ -55,7 +55,7 @@ class BarebonesGap(BaseRule):
             severity="info",
             subject="Lightning's loop",
             summary=f"Lightning's own loop takes {cost}, whatever the batch size.",
-            advice=f"{larger}, if the training allows it: {_TIMES} times as many samples share the loop's time. "
+            advice=f"{larger} if the training allows it, so that {_TIMES} times as many samples share the loop's time. "
             "Trainer(barebones=True) shows what is left without logging, callbacks and progress bar.",
             change=change,
             evidence=(

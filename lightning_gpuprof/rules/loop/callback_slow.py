@@ -140,7 +140,7 @@ def _rarer(metrics: Metrics, slowest: CallbackCost, every: int) -> Advice:
         count = "self.global_step" if loop == "train" else "batch_idx"
     line = f"if {count} % {every}: return"
     text = (
-        f"Run it every {every} batches: begin {where} with `{line}`. Why {every}: that leaves "
+        f"Run it every {every} batches: begin {where} with `{line}`. Why {every}: it then takes "
         f"{percent(slowest.ratio / every)} of the step. Or move its work to on_{loop}_epoch_end, or to a thread."
     )
     return text, Change(add=(f"{line}  # at the start of {where}",))

@@ -93,7 +93,7 @@ class LoggingOverhead(PhaseRule):
         if change is not None:
             then = most_every(metrics, now * rarer)
             part = written * (1.0 - now / then)
-            why = f"that leaves {percent(ratio * (1.0 - part))} of the step"
+            why = f"logging then takes {percent(ratio * (1.0 - part))} of the step"
             advice = f"Log less often: {change.added[0]}. Why {then}: {why}."
         else:
             then = most_every(metrics, now if now > 1 else LOG_EVERY)

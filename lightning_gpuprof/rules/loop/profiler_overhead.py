@@ -58,7 +58,7 @@ class ProfilerOverhead(BaseRule):
         parts, advice = [], []
         if step >= self.least_step_ratio:
             parts.append(f"timing takes {percent(step)} of the step")
-            advice.append("leave GpuProfiler(enabled=False) in runs that are not measured, or make longer steps")
+            advice.append("set GpuProfiler(enabled=False) in runs that you do not measure, or make steps longer")
         if background_ratio >= self.least_background_ratio:
             parts.append(f"sampling takes {percent(background_ratio)} of a CPU")
             sample = "sample less often: GpuProfiler(host=HostConfig(interval_s=5), nvml=NvmlConfig(interval_s=5))"

@@ -49,10 +49,10 @@ class ActivationsDominate(ShortMemoryRule):
         smaller, change = smaller_batch(metrics)
         return self.finding(
             subject=memory.name,
-            summary=f"Activations hold {gib(held)} ({percent(ratio)}) of the peak of "
-            f"{gib(memory.allocated_peak_bytes)} on {memory.name}, which is {percent(use.ratio)} full.",
-            advice=f"To free memory, halve the batch: {smaller}. Or recompute large activations, about a third more "
-            "compute: torch.utils.checkpoint",
+            summary=f"Activations hold {gib(held)}, {percent(ratio)} of the peak. {memory.name} is "
+            f"{percent(use.ratio)} full.",
+            advice=f"To free memory, halve the batch: {smaller}. Or recompute large activations with "
+            "torch.utils.checkpoint, which takes about a third more compute.",
             change=change,
             evidence=(self.evidence("least_ratio", ratio, "activations, share of the peak"), self.fullness(use)),
             confidence=0.8,

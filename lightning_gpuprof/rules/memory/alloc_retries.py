@@ -55,11 +55,11 @@ class AllocRetries(AllocatorCallsRule):
             memory,
             "warning" if count / steps >= self.warning_per_step else "info",
             subject=memory.name,
-            summary=f"{counted(count, 'allocation')} in {counted(steps, 'steady step')} first had to free the cached "
-            f"memory.{full}",
+            summary=f"{counted(count, 'allocation')} in {counted(steps, 'steady step')} failed until torch freed its "
+            f"cached memory.{full}",
             advice=f"Before the start, set {setting}. If that is not enough: {smaller}"
             if setting
-            else f"Need less memory (segments grow already): {smaller}",
+            else f"Use less memory (expandable segments are already on): {smaller}",
             change=grow or fewer,
             evidence=(self.evidence("least_count", count, "retries"),),
             confidence=0.9,

@@ -28,7 +28,7 @@ _NEW = {"device_allocs_steady_count": 190}
 
 class CudamallocSteady(AllocatorCallsRule):
     id = "cudamalloc-steady"
-    title = "Steady steps still allocate memory from the GPU"
+    title = "Steady steps still call cudaMalloc"
     specialises = ("gpu-gaps",)
 
     least_per_step: float = threshold(0.1, source="the rule catalogue: one in ten steps")
@@ -55,8 +55,8 @@ class CudamallocSteady(AllocatorCallsRule):
             memory,
             "info",
             subject=memory.name,
-            summary=f"{counted(steps, 'steady step')} took {counted(taken, 'new segment')} from {memory.name} "
-            f"({taken / steps:.2g} a step) and returned {returned:,}.",
+            summary=f"In {counted(steps, 'steady step')} torch took {counted(taken, 'new segment')} from {memory.name} "
+            f"({taken / steps:.2g} per step) and returned {returned:,}.",
             advice=f"Before the start, set {setting}. Or {alike}" if setting else f"M{alike[1:]}",
             change=change,
             evidence=(self.evidence("least_per_step", taken / steps, "cudaMalloc per step"),),

@@ -60,11 +60,11 @@ class Fragmentation(BaseRule):
         return self.finding(
             severity="warning" if retries else "info",
             subject=memory.name,
-            summary=f"{gib(pieces)} of the reserved {gib(pieces / ratio)} ({percent(ratio)}) were free but in pieces. "
+            summary=f"{gib(pieces)} of the reserved {gib(pieces / ratio)} ({percent(ratio)}) were free but fragmented. "
             f"{percent(reserved)} of {memory.name} was reserved.{tried}",
             advice=f"Before the start, set {setting}"
             if setting
-            else "Use fewer different sizes, for example pad to a few lengths (segments grow already).",
+            else "Use fewer different sizes, for example pad to a few lengths (expandable segments are already on).",
             change=change,
             evidence=(
                 self.evidence("pieces_ratio", ratio, "free pieces, share of reserved memory"),

@@ -65,7 +65,7 @@ class GradsLiveInForward(ShortMemoryRule):
         return self.finding(
             subject=str(metrics.condition("model.class") or "the model"),
             summary=f"Gradients of the previous step hold {gib(gradients)} ({percent(ratio)} of the peak) during "
-            f"forward, where {memory.name} has its peak.",
+            f"forward, when the memory of {memory.name} peaks.",
             advice=f"Free up to {gib(gradients)} by clearing them at the end of the step: in on_train_batch_end, "
             "optimizer.zero_grad(set_to_none=True)",
             change=Change(add=_CLEAR),

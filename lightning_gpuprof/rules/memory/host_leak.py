@@ -69,7 +69,11 @@ class HostLeak(BaseRule):
         hours = None if left is None else left / slope / _HOUR_S
         per_step = step is not None and possible(step)
         rate = f"{decimal_size(step or 0.0)} per step" if per_step else f"{decimal_size(slope)} per second"
-        full = "" if left is None or hours is None else f" The {decimal_size(left)} left last {hours:.2g} h."
+        full = (
+            ""
+            if left is None or hours is None
+            else f" At this rate, the {decimal_size(left)} left last {_for_how_long(hours)}."
+        )
         return self.finding(
             severity=self._severity(metrics, worst, hours),
             subject=owner,
@@ -108,6 +112,12 @@ class HostLeak(BaseRule):
         if len(metrics.epoch_starts) < _EPOCHS:  # a cache on purpose grows, too
             return "warning" if soon else "info"
         return "critical" if soon else "warning"
+
+
+def _for_how_long(hours: float) -> str:
+    if hours >= 48:
+        return f"{hours / 24:,.0f} days"
+    return f"{hours:.2g} h" if hours >= 1 else f"{60 * hours:.0f} min"
 
 
 def _advice(metrics: Metrics, row: MemoryGrowth) -> str:

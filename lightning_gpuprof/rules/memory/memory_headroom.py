@@ -32,7 +32,7 @@ _IDLE = {"values": {"memory_used_bytes": None, "sm_active_ratio": 0.2}}
 
 class MemoryHeadroom(BaseRule):
     id = "memory-headroom"
-    title = "GPU memory is mostly free and the GPU has little to do"
+    title = "GPU memory is mostly free and the GPU is underused"
 
     needed_ratio: float = threshold(0.50, source="the rule catalogue: half of the GPU's memory")
     idle_ratio: float = threshold(0.30, source="the rule catalogue: work in less than 70 % of the step")

@@ -60,8 +60,8 @@ class MemoryLeak(BaseRule):
         if growth is None or growth.steps < self.least_steps or growth.samples < self.least_samples:
             read, steps = (0, 0) if growth is None else (growth.samples, growth.steps)
             raise MissingSignal(
-                f"the allocator was read {read} times over {steps} steps after warm-up ({self.least_samples} over "
-                f"{self.least_steps} are needed)"
+                f"the allocator was read {read} times over {steps} steps after warm-up ({self.least_samples} "
+                f"reads over {self.least_steps} steps are needed)"
             )
         if not (possible(growth.first_bytes) and possible(growth.last_bytes) and possible(growth.p_value)):
             raise MissingSignal("the growth is an impossible number")

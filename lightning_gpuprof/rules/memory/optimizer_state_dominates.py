@@ -49,8 +49,8 @@ class OptimizerStateDominates(ShortMemoryRule):
         less = "keep it in 8 bits (bitsandbytes) or factored (Adafactor)"
         return self.finding(
             subject=name,
-            summary=f"The state of {name} holds {gib(state)} ({percent(ratio)}) of the peak of {gib(peak)} on "
-            f"{use.memory.name}, which is {percent(use.ratio)} full.",
+            summary=f"The state of {name} holds {gib(state)}, {percent(ratio)} of the peak. {use.memory.name} is "
+            f"{percent(use.ratio)} full.",
             advice=f"To free memory, {less}{f', or {shard}' if shard else ''}.",
             change=change,
             evidence=(self.evidence("least_ratio", ratio, "optimizer state, share of the peak"), self.fullness(use)),

@@ -57,8 +57,8 @@ class UnevenPeakPhase(ShortMemoryRule):
         name = str(metrics.condition("model.optimizer") or "the optimizer")
         return self.finding(
             subject=name,
-            summary=f"The update of {name} needs {gib(temporary)} of temporary memory, which makes the peak of "
-            f"{gib(peak)} on {memory.name}. It is {percent(use.ratio)} full.",
+            summary=f"The update of {name} needs {gib(temporary)} of temporary memory, which causes the peak of "
+            f"{gib(peak)}. {memory.name} is {percent(use.ratio)} full.",
             advice=_advice(metrics, name),
             evidence=(
                 self.evidence("least_ratio", temporary / peak, "temporary memory, share of the peak"),

@@ -98,8 +98,8 @@ class CommSlowLink(BaseRule):
         return self.finding(
             subject=fastest.kind,
             summary=(
-                f"The fastest {fastest.kind} of {size:.3g} MiB reaches {best:.3g} GB/s; NVLink carries {nvlink:g}. "
-                f"Large collectives that nothing covers take {exposed}."
+                f"The fastest {fastest.kind} of {size:.3g} MiB reaches {best:.3g} GB/s; NVLink carries {nvlink:g} "
+                f"GB/s. Large collectives that do not overlap with computation take {exposed}."
             ),
             advice=(
                 "Unset NCCL_P2P_DISABLE: with it, NCCL cannot use NVLink."

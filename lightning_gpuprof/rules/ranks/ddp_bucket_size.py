@@ -103,18 +103,19 @@ class DdpBucketSize(BaseRule):
             f"each step makes {counted(round(buckets), 'all-reduce')} for {model_bytes / MIB:.3g} MiB of parameters"
             if many
             else f"one all-reduce holds {largest_bytes / MIB:.3g} of {model_bytes / MIB:.3g} MiB and starts only after "
-            "the backward"
+            "the backward pass"
         )
         change = setting("DDPStrategy", bucket_cap_mb=(cap_mb, _DEFAULT_MB))
         return self.finding(
             severity=exposed.severity,
             subject="DDPStrategy",
             summary=(
-                f"With gradient buckets of {cap_mb:g} MB, {why}. Communication that nothing covers takes {exposed}."
+                f"With gradient buckets of {cap_mb:g} MB, {why}. Communication that does not overlap with computation "
+                f"takes {exposed}."
             ),
             advice=(
                 f"Use the default bucket size: {change.added[0]}. That makes about {wanted} reductions per step, most "
-                "of them during the backward."
+                "of them during the backward pass."
             ),
             change=change,
             evidence=(

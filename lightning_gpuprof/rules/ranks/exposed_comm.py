@@ -72,7 +72,7 @@ class ExposedComm(BaseRule):
         fires(
             "a step has 400",
             "critical",
-            "join the 400 all-reduces",
+            "bucket the 400 all-reduces",
             collectives=({"ms": 0.1, "mb": None, "count": 2000},),
         ),
         fires("10.04 % of the step", "warning", "10 %", collectives=({"ms": 2.51},)),
@@ -133,15 +133,15 @@ def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, lar
     change: Change | None = None
     if largest is not None and largest.kind == "all_reduce" and window.per_step(largest) > _MANY_IN_A_STEP:
         ways.append(
-            f"join the {window.per_step(largest):.0f} all-reduces of a step ({millis(largest.mean_us / 1e3)} each), as "
-            "DDP's buckets do"
+            f"bucket the {window.per_step(largest):.0f} all-reduces of a step ({millis(largest.mean_us / 1e3)} each), "
+            "as DDP does"
         )
     wide = largest is not None and largest.dtype in _WIDE and largest.kind == "all_reduce"
     if strategy == "DDPStrategy" and wide and metrics.condition("trainer.comm_hook") in (None, "none", ""):
         change = _BF16
-        ways.append(f"send bf16 instead of fp32 gradients, half of the bytes: {change.added[0]}")
+        ways.append(f"send bf16 instead of fp32 gradients (half the bytes): {change.added[0]}")
     if accumulate == 1:
-        ways.append("reduce in one of four steps: Trainer(..., accumulate_grad_batches=4)")
+        ways.append("reduce gradients in one step of four: Trainer(..., accumulate_grad_batches=4)")
     if isinstance(batch, int):
         ways.append(f"raise batch_size above {batch} per rank: more computation for the same bytes")
     if not ways:

@@ -51,7 +51,7 @@ class FrameworkDdpSync(BaseRule):
             step=_CHECKED,
             run=_RANKS,
         ),
-        fires("a CPU waits in it", "info", "with the wait for late ranks", times_ms={"sync": 20.0}, run=_ON_CPU),
+        fires("a CPU waits in it", "info", "including the wait for late ranks", times_ms={"sync": 20.0}, run=_ON_CPU),
         quiet("it is short", times_ms={"sync": 0.5}, run=_ON_CPU),
         quiet("steps are without it", step={}, run=_RANKS),
         quiet("long kernels follow at once", step={"rank_check": True, "fetch_us": 0.0}, run=_RANKS),
@@ -105,7 +105,7 @@ class FrameworkDdpSync(BaseRule):
             subject=SUBJECT,
             summary=(
                 f"{_lightning(metrics)} asks all ranks before each batch whether to stop, which takes "
-                f"{cost}, with the wait for late ranks."
+                f"{cost}, including the wait for late ranks."
             ),
             advice=_advice(metrics, change),
             change=change,

@@ -52,14 +52,14 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
 
 _LOOK: dict[Phase, str] = {
-    "data_wait": "storage and CPUs of its host, num_workers, a shard with larger samples",
-    "h2d": "the size of its batches, and the link of its GPU",
-    "forward": "work in training_step on this rank only, and larger samples than on other ranks",
-    "backward": "backward hooks and autograd functions on this rank only, larger samples, and the clock of its CPU",
+    "data_wait": "slower storage or CPUs of its host, another num_workers, or a shard with larger samples",
+    "h2d": "larger batches, or a slower link of its GPU",
+    "forward": "work in training_step on this rank only, or larger samples than on other ranks",
+    "backward": "backward hooks or autograd functions on this rank only, larger samples, or a lower clock of its CPU",
     "optimizer": "work on this rank only, such as behind `if self.trainer.is_global_zero`",
     "zero_grad": "work on this rank only while gradients are cleared",
     "callbacks": "callbacks that work on this rank only",
-    "logging": "what is logged on this rank only: self.log(..., rank_zero_only=True), loggers of rank 0",
+    "logging": "values that are logged on this rank only: self.log(..., rank_zero_only=True), or loggers of rank 0",
 }
 _ON_IT_ONLY = "work that the other ranks do not do"
 ALL_RATIO = 0.995
@@ -102,7 +102,7 @@ class StragglerRank(RankRule):
         fires(
             "other programs take the CPU of rank 1",
             "critical",
-            "it has no CPU to run on ... See what else runs on the CPUs of rank 1",
+            "It waits for a CPU ... See what else runs on the CPUs of rank 1",
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "run_delay_ms": (11.0, 0.3)},
         ),
@@ -178,7 +178,8 @@ class StragglerRank(RankRule):
                 f"than any other in {percent(rare.steps_ratio)} of {counted(rare.steps, 'step')}, most of it "
                 f"{_spent(rare.phase)}. The others wait for {'it' if one else 'them'} in {lost} of the steps' time."
             ),
-            advice=f"Look at {_place(rare.phase)} on {name} in these steps: {_LOOK.get(rare.phase, _ON_IT_ONLY)}.",
+            advice=f"Find what takes longer in {_place(rare.phase)} on {name} in these steps: "
+            f"{_LOOK.get(rare.phase, _ON_IT_ONLY)}.",
             evidence=(
                 self.evidence("least_ratio", rare.lost_ratio, f"lost to {name}, share of the steps' time"),
                 self.evidence("least_alone_ratio", rare.of_all_ratio, "share of all that ranks are late alone"),
@@ -227,8 +228,8 @@ def _without_a_cpu(late: LateRanks) -> str:
     if late.run_delay_ms is None or not late.is_starved:
         return ""
     own_ms, others_ms = late.run_delay_ms
-    has = "it has" if len(late.ranks) == 1 else "they have"
-    return f" In {millis(own_ms)} of each step {has} no CPU to run on, the others in {millis(others_ms)}."
+    wait = "It waits" if len(late.ranks) == 1 else "They wait"
+    return f" {wait} for a CPU {millis(own_ms)} in each step, the others {millis(others_ms)}."
 
 
 def _spent(phase: Phase) -> str:
@@ -246,7 +247,7 @@ def _advice(times: RankTimes) -> str:
         return (
             f"Most ranks take longer, so find what {quick} {'does' if quick.startswith('rank ') else 'do'} less in "
             f"{_place(late.phase)}: its share of the data, work that is skipped there, faster hardware. No gain is "
-            "given, as the others may need that time."
+            "given, because the others may need that time."
         )
     if late.is_starved:
         return (
@@ -255,6 +256,6 @@ def _advice(times: RankTimes) -> str:
         )
     look = _LOOK.get(late.phase, _ON_IT_ONLY)
     return (
-        f"Look at {_place(late.phase)} on {numbered('rank', late.ranks)}: {look}. "
+        f"Find what takes longer in {_place(late.phase)} on {numbered('rank', late.ranks)}: {look}. "
         f"Its report: gpuprof report RUN --rank {late.ranks[0]}."
     )

@@ -46,7 +46,7 @@ class _Setting(NamedTuple):
 
 
 _DETAIL = "TORCH_DISTRIBUTED_DEBUG=DETAIL"
-_STACKS = "a stack per operation, checks for NaN"
+_STACKS = "records a stack per operation, checks for NaN"
 _TRACING = "a Python tracing function (debugger, coverage)"
 _ADVANCED = "Trainer(profiler=AdvancedProfiler)"
 _SANITIZER = "env.COMPUTE_SANITIZER_PROCESS_TREE"
@@ -54,17 +54,17 @@ _SETTINGS = (
     _Setting("flags.detect_anomaly", _STACKS, "detect_anomaly", "no torch.autograd.set_detect_anomaly(True)"),
     _Setting("trainer.detect_anomaly", _STACKS, "detect_anomaly", "Trainer(detect_anomaly=False)"),
     _Setting("env.CUDA_LAUNCH_BLOCKING", "the host waits for each kernel", "", ""),
-    _Setting("env.PYTORCH_NO_CUDA_MEMORY_CACHING", "each tensor is a cudaMalloc", "", ""),
+    _Setting("env.PYTORCH_NO_CUDA_MEMORY_CACHING", "each tensor needs a cudaMalloc", "", ""),
     _Setting(_SANITIZER, "each kernel is instrumented", "the compute sanitizer", "run without it"),
     _Setting("env.TORCH_DISTRIBUTED_DEBUG", "every collective is checked on all ranks", _DETAIL, ""),
     _Setting("env.NCCL_DEBUG", "NCCL writes a log", "", ""),
-    _Setting("env.TORCH_COMPILE_DEBUG", "each compilation writes its graphs", "", ""),
-    _Setting("env.PYTHONMALLOC", "every allocation of Python is checked", "PYTHONMALLOC=debug", ""),
-    _Setting("flags.python_debugger", "each line of Python calls it", _TRACING, "run without debugger and coverage"),
+    _Setting("env.TORCH_COMPILE_DEBUG", "each compilation writes its graphs to disk", "", ""),
+    _Setting("env.PYTHONMALLOC", "every Python allocation is checked", "PYTHONMALLOC=debug", ""),
+    _Setting("flags.python_debugger", "called for each line of Python", _TRACING, "run without debugger and coverage"),
     _Setting(
         "flags.compile_disabled", "torch.compile does nothing", "TORCHDYNAMO_DISABLE", "unset TORCHDYNAMO_DISABLE"
     ),
-    _Setting("trainer.profiler", "cProfile runs at every call of a function", _ADVANCED, "Trainer(profiler=None)"),
+    _Setting("trainer.profiler", "cProfile runs at every function call", _ADVANCED, "Trainer(profiler=None)"),
 )
 """Facts of the run that mean debugging; an environment variable is called so and unset where nothing else is said."""
 
@@ -116,7 +116,7 @@ class DebugApisOn(BaseRule):
             gained_ms = min(period_ms, min(stacks[1], idle_ms) + checks[1])
             cost = (
                 f"Anomaly detection takes at least {millis(min(period_ms, stacks[0] + checks[0]))} of each "
-                f"{millis(period_ms)} step for a stack per operation{' and its checks for NaN' if checks[1] else ''}."
+                f"{millis(period_ms)} step to record a stack per operation{' and check for NaN' if checks[1] else ''}."
             )
             saved = metrics.cost(gained_ms, certain_ms)
             if idle_ms < stacks[0] or most_ratio is None:

@@ -77,7 +77,7 @@ def _advice(metrics: Metrics, limit: object) -> Advice:
     rarer = f"To clip half as often: {change.added[0]}"
     if not limit:
         call = "torch.nn.utils.clip_grad_norm_(self.parameters(), limit)"
-        why = "which handles all tensors together and reads no value"
+        why = "which handles all tensors together and does not wait for the device"
         return f"In configure_gradient_clipping use {call}, {why}. {rarer}", change
     log = f"Log the norm that clip_grad_norm_ returns: if it stays below {limit}, leave gradient_clip_val out."
     return f"{log} {rarer}", change

@@ -100,7 +100,7 @@ def _summary(facts: CompileFacts, its: Sequence[Recompile], function: str, ratio
     if its:
         batches = [r.batch for r in its if r.batch is not None]
         where = f", in batches {batches[0]} to {batches[-1]}" if len(batches) > 1 else ""
-        text += f": {len(its)} times {function}{where}"
+        text += f": {function} {counted(len(its), 'time')}{where}"
     verbs = ("was", "runs") if facts.limit_hits == 1 else ("were", "run")
     given_up = f" {counted(facts.limit_hits, 'function')} {verbs[0]} given up and {verbs[1]} uncompiled."
     return f"{text}.{given_up if facts.limit_hits else ''}"

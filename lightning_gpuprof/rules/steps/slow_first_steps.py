@@ -27,7 +27,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 
 class SlowFirstSteps(BaseRule):
     id = "slow-first-steps"
-    title = "The first steps take long"
+    title = "The first steps are slow"
 
     least_ratio: float = threshold(0.02, source="catalogue: of the run")
     least_s: float = threshold(5.0, source="heuristic: below it no run is short enough to care")

@@ -120,7 +120,9 @@ class StepOutliers(BaseRule):
                 f"{seconds(outliers.total_ms / 1e3)} ({percent(ratio)}): {where}."
             )
             + "".join(words for holds, words in notes if holds),
-            advice=f"First look for other processes on the CPUs. If there are none: {advice}" if doubtful else advice,
+            advice=f"First look for other processes on the CPUs. If there are none: {advice[0].lower()}{advice[1:]}"
+            if doubtful
+            else advice,
             evidence=(
                 self.evidence("least_ratio", ratio, "excess of the outliers, share of the time"),
                 self.evidence("least_count", outliers.count, "outliers"),

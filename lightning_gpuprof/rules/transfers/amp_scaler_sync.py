@@ -68,8 +68,8 @@ class AmpScalerSync(WaitRule):
         change, optimizer = self.change(metrics, found), metrics.condition("model.optimizer")
         if change is None:
             return (
-                "Take an optimizer that reads the scaler's value on the GPU, Adam, AdamW, SGD or Adagrad with "
-                f"fused=True; {optimizer} does not."
+                "Use an optimizer that reads the scaler's value on the GPU: Adam, AdamW, SGD or Adagrad with "
+                f"fused=True. {optimizer} does not."
             )
         if change.call == "Trainer":
             capability = metrics.condition("device.capability")

@@ -53,14 +53,14 @@ class BatchOfObjects(PhaseRule):
         objects = metrics.condition("batch.objects")
         return self.finding(
             subject="batch",
-            summary=f"Going through the objects of the batch takes {found}. On a CPU nothing has to be moved.",
+            summary=f"Visiting each object of the batch takes {found}, although on a CPU there is nothing to move.",
             advice=(
-                "Return a few tensors from collate_fn in place of lists and tuples of numbers: Lightning visits each "
-                "object of a batch."
+                "Return a few tensors from collate_fn instead of lists and tuples of numbers: Lightning visits each "
+                "object of a batch to move it."
             ),
             evidence=(
-                self.evidence("least_ratio", found.ratio, "going through the batch, share of the step"),
-                self.fact("going through the batch, per step", found.ms, "ms"),
+                self.evidence("least_ratio", found.ratio, "visiting the batch, share of the step"),
+                self.fact("visiting the batch, per step", found.ms, "ms"),
                 self.evidence("least_objects", objects, "objects in the first batch")
                 if isinstance(objects, int)
                 else self.fact("objects in the first batch", None),

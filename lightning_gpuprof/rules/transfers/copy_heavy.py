@@ -39,7 +39,7 @@ def _copied(
 
 class CopyHeavy(StepRule):
     id = "copy-heavy"
-    title = "The GPU copies tensors only to change their layout"
+    title = "Copies within the GPU take a large part of the step"
     explains = claims.MEMORY_KERNELS
     certainty = 0.5
 

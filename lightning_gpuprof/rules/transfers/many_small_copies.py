@@ -63,7 +63,7 @@ class ManySmallCopies(StepRule):
         cost = metrics.cost(cost_ms, step.lower_ms(cost_ms))
         if not cost.is_worth(self.least_ratio):
             return None
-        average = f"They have {decimal_size(found.total_bytes / found.count)} on average."
+        average = f"They are {decimal_size(found.total_bytes / found.count)} on average."
         return self.of_step(
             step,
             cost,

@@ -56,7 +56,7 @@ class ProgressBarSync(WaitRule):
     def advice(self, metrics: Metrics, found: HostWaits) -> str:
         rate, left = self.change(metrics, found).added[0], percent(found.ratio / self._every(found))
         return (
-            f"Draw the progress bar less often: {rate}, or log without prog_bar=True. That leaves {left} of the step."
+            f"Draw the progress bar less often: {rate}, or log without prog_bar=True. It then costs {left} of the step."
         )
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change:

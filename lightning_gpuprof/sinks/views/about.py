@@ -42,7 +42,7 @@ def conditions(report: Report) -> str:
 
 
 def terms(_: Report) -> str:
-    """What the words mean."""
+    """Glossary."""
     phases = ((f"{phase} (phase)", PHASE_TERMS[phase]) for phase in PHASES)
     parts = ((f"{part} (part of the wall time)", tables.PART_TERMS[part]) for part in PARTS)
     entries = (*_GLOSSARY, *phases, *parts)

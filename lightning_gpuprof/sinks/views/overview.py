@@ -39,7 +39,7 @@ def _verdict(report: Report) -> str:
     """What bounds the run."""
     runner_up = ""
     if report.verdict.runner_up:
-        runner_up = f"<p>Runner-up: {bdi(plain.sentence(report.verdict.runner_up))}</p>\n"
+        runner_up = f"<p>Next largest cause: {bdi(plain.sentence(report.verdict.runner_up))}</p>\n"
     return (
         f'<div class="verdict">\n<h3>Verdict: <strong>{escape(report.verdict.kind)}</strong></h3>\n'
         f'<p class="lead">{bdi(plain.sentence(report.verdict.summary))}</p>\n{runner_up}</div>\n'

@@ -8,7 +8,7 @@ import msgspec
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trace.idle import IdleCause
-from lightning_gpuprof.model.trace.timeline import Timeline, TimelineLane
+from lightning_gpuprof.model.trace.timeline import PartKind, Timeline, TimelineLane
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.first_screen import title_of
@@ -63,6 +63,13 @@ _CAUSES_OF: Mapping[str, tuple[IdleCause, ...]] = {
 }
 """By the name of what a finding claims, the causes of idle time that are the same."""
 
+_WORK_OF: Mapping[str, PartKind] = {
+    "communication": "communication",
+    "copies of the batch": "copy",
+    "copies to the host": "copy",
+}
+"""Likewise, the kind of a device's work."""
+
 
 def moments(report: Report, window: WindowFacts) -> list[Moment]:
     """Where the findings of a run show in a window's step: the longest part of what each explains.
@@ -84,16 +91,14 @@ def moments(report: Report, window: WindowFacts) -> list[Moment]:
 
 
 def _longest(timeline: Timeline, claim: Claim) -> tuple[float, float] | None:
-    causes = _CAUSES_OF.get(claim.name, ())
-    wanted: set[tuple[str, str]] = {("idle", cause) for cause in causes}
-    if claim.phase is not None:
-        wanted.add(("phase", claim.phase))
-    any_kernel = claim.resource in ("device busy", "clocks")
+    wanted: set[tuple[str, str]] = {("idle", cause) for cause in _CAUSES_OF.get(claim.name, ())}
+    wanted |= {("phase", phase) for phase in claim.phases}
+    work = "compute" if claim.resource in ("device busy", "clocks") else _WORK_OF.get(claim.name)
     parts = [
         (lane.start_us[n], lane.length_us[n])
         for lane in timeline.lanes
         for n, name in enumerate(lane.name)
-        if (lane.kinds[name], lane.names[name]) in wanted or (any_kernel and lane.kinds[name] == "compute")
+        if (lane.kinds[name], lane.names[name]) in wanted or lane.kinds[name] == work
     ]
     return max(parts, key=lambda part: part[1], default=None)
 
