@@ -84,7 +84,7 @@ def compare(
     outcome = _outcome(training, wall)
     if metrics:
         outcome = _outcome_of(metrics, training, wall, (*totals, *phases, *memory))
-    predicted = max((f.gain.speedup_max for f in before.findings if f.gain is not None), default=None)
+    predicted = max((most for f in before.findings if (most := f.most_speedup) is not None), default=None)
     findings = finding_changes(before, after, phases, comparable=not unequal)
     came = expectation(before, after, findings, training, wall)
     above = _exceeds_promise(before.combined, training, wall, came)

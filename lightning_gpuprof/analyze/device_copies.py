@@ -52,13 +52,14 @@ def device_copies(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> Devi
                 median_bytes=math.inf if median is None else float(median),
             )
         )
-    rate, source = _of_link(metrics)
+    rate, source, most = _of_link(metrics)
     found = DeviceCopies(
         kinds=tuple(kinds),
         all_ms=device.copy_us / 1e3 / steps,
         all_exposed_ms=device.exposed_copy_us / 1e3 / steps,
         pinned_bytes_per_s=rate,
         pinned_source=source,
+        pinned_most_bytes_per_s=most,
         within=_within(metrics, analysis, steps),
         place_to_host=_place_to_host(analysis),
     )
@@ -68,7 +69,12 @@ def device_copies(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> Devi
         return found
     if pinned.total_bytes < LEAST_BYTES or pinned.bytes_per_s is None:
         return found
-    return replace(found, pinned_bytes_per_s=pinned.bytes_per_s, pinned_source="pinned copies of the same window")
+    return replace(
+        found,
+        pinned_bytes_per_s=pinned.bytes_per_s,
+        pinned_source="pinned copies of the same window",
+        pinned_most_bytes_per_s=max(pinned.bytes_per_s, most),
+    )
 
 
 def _within(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> CopiesWithin | Unmeasured:
@@ -94,11 +100,13 @@ def _place_to_host(analysis: TraceAnalysis) -> str:
     return longest.line.frame if longest.line is not None else longest.phase or ""
 
 
-def _of_link(metrics: Metrics) -> tuple[float, str]:
+def _of_link(metrics: Metrics) -> tuple[float, str, float]:
+    """What pinned copies reach over the link, where that is from, and what the link carries at most."""
     facts = metrics.devices[0].facts if len(metrics.devices) == 1 else None
     if facts is not None and facts.pcie_generation_max and facts.pcie_width_max:
         generation, lanes = facts.pcie_generation_max, facts.pcie_width_max
         lane = _LANE_BYTES_PER_S.get(int(generation)) if possible(generation) else None
         if lane is not None and possible(lanes):
-            return _REACHED_RATIO * lane * lanes, f"three quarters of PCI Express {generation:.0f} x{lanes:.0f}"
-    return PINNED_BYTES_PER_S, "what PCI Express 3.0 x16 reaches"
+            most = lane * lanes
+            return _REACHED_RATIO * most, f"three quarters of PCI Express {generation:.0f} x{lanes:.0f}", most
+    return PINNED_BYTES_PER_S, "what PCI Express 3.0 x16 reaches", math.inf

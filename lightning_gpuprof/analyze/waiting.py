@@ -8,7 +8,7 @@ others are taken off here, or lower what may be said.
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, measured, or_unmeasured
+from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured, or_unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import machine_busy_ratio
@@ -32,8 +32,8 @@ def waiting(metrics: Metrics) -> Waiting:
     With several ranks, waiting for slower ones is kept apart; all of ``backward`` where that is not separated.
 
     Raises:
-        MissingSignal: CPU time of the main thread was not measured, or in too few steps; or waiting for the device
-            cannot be separated from it.
+        NotApplicable: On a GPU: waiting for the device cannot be separated from it.
+        MissingSignal: CPU time of the main thread was not measured, or in too few steps; or the device is not known.
     """
     period_ms = metrics.step_ms
     if metrics.blocked is None:
@@ -42,7 +42,7 @@ def waiting(metrics: Metrics) -> Waiting:
     if cpu_only is None:
         raise MissingSignal("the device of the run is not known, so waiting for it cannot be separated")
     if not cpu_only:
-        raise MissingSignal("on a GPU, waiting for the device cannot be separated from other waiting")
+        raise NotApplicable("on a GPU, waiting for the device cannot be separated from other waiting")
     separated = any(b.for_ranks for b in metrics.blocked)
     waits = {b: b.for_ranks or _may_wait(b, metrics, separated) for b in metrics.blocked if usable(b.blocked)}
     found = tuple(b for b, for_ranks in waits.items() if not for_ranks)

@@ -21,6 +21,7 @@ from types import FrameType
 from lightning_gpuprof.capture.host.process_files import run_delay_ns
 from lightning_gpuprof.capture.other_threads import OtherThreads
 from lightning_gpuprof.model.journal import CALLS, CallSites
+from lightning_gpuprof.model.shown_code import shown_code
 
 _MAX_CODE, _MAX_CODE_CHARACTERS = 30, 200
 """Lines of code in a record, and of each of them."""
@@ -119,7 +120,9 @@ class UserCode:
         return f"{path}:{line} {function}" if path else None
 
     def code_at(self, place: str, since_s: float) -> str:
-        """What is written in a line that was named here; empty if the file was changed since, or cannot be read.
+        """What is written in a line that was named here, without what may be secret.
+
+        Empty if the file was changed since, or cannot be read.
 
         Args:
             place: ``path:line function``.
@@ -132,7 +135,7 @@ class UserCode:
         except OSError:
             return ""
         line = "" if changed else linecache.getline(file, int(rest.partition(" ")[0]))
-        return line.strip()[:_MAX_CODE_CHARACTERS]
+        return shown_code(line.strip())[:_MAX_CODE_CHARACTERS]
 
     def _show(self, filename: str) -> str:
         if filename.startswith("<"):

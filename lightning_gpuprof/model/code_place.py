@@ -38,7 +38,9 @@ def parts(place: str) -> CodePlace | None:
 
 
 def in_words(place: str) -> str:
-    """``take (costs.py:38)``; of code outside of functions ``costs.py:38``, and what is no line as it is.
+    """``take() (costs.py:38)``; of code outside of functions ``costs.py:38``, and what is no line as it is.
+
+    The brackets say that a name is code, whatever word the user has chosen for it.
 
     Args:
         place: A line as samples or traces name it, a hook, a phase or an operator.
@@ -46,5 +48,7 @@ def in_words(place: str) -> str:
     found = _PLACE.fullmatch(place)
     if found is None:
         return place
-    line = f"{found['file']}:{found['sampled'] or found['traced']}"
-    return line if found["function"] == "<module>" else f"{found['function']} ({line})"
+    line, function = f"{found['file']}:{found['sampled'] or found['traced']}", found["function"]
+    if function == "<module>":
+        return line
+    return f"{function if function.endswith('>') else f'{function}()'} ({line})"

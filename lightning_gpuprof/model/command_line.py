@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 MAX_TEXT = 400
 """Characters of them; the rest is cut."""
-_HIDDEN = "***"
+HIDDEN = "***"
+"""Stands for what may be secret."""
 _OPTION = re.compile(r"(-[A-Za-z]|--[A-Za-z][\w.-]*)(=|\Z)")
-_SECRET_NAME = re.compile(r"token|secret|pass|pwd|key|cred|auth|pin\b", re.IGNORECASE)
-"""Options of which not even a number is shown."""
+SECRET_NAME = re.compile(r"token|secret|pass|pwd|key|cred|auth|pin\b", re.IGNORECASE)
+"""Names of options, and of variables, of which not even a number is shown."""
 _HARMLESS = re.compile(
     r"[-+]?[\d.]{1,10}(e[-+]?\d{1,3})?|true|false|none|null"
     r"|fit|validate|test|predict|train"
@@ -33,9 +34,9 @@ def shown_words(words: Sequence[str]) -> list[str]:
     for word in words:
         option = found[0] if (found := _OPTION.match(word)) else ""
         has_value = option.endswith("=")
-        is_secret = _SECRET_NAME.search(option if has_value else before)
+        is_secret = SECRET_NAME.search(option if has_value else before)
         is_harmless = option == word or _HARMLESS.fullmatch(word, len(option))
-        shown.append(word if is_harmless and not is_secret else f"{option if has_value else ''}{_HIDDEN}")
+        shown.append(word if is_harmless and not is_secret else f"{option if has_value else ''}{HIDDEN}")
         before = option if option == word else ""
     return shown
 

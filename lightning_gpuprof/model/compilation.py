@@ -2,6 +2,7 @@
 
 import msgspec
 
+from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.journal import Value
 
 
@@ -88,7 +89,7 @@ class CompileFacts(msgspec.Struct, kw_only=True, frozen=True):
         """
         by_function: dict[str, list[Recompile]] = {}
         for recompile in [one for one in self.recompiles if one.steady] or self.recompiles:
-            name = f"{recompile.function} ({recompile.file}:{recompile.line})"
+            name = in_words(f"{recompile.file}:{recompile.line} {recompile.function}")
             if "_dynamo/" in recompile.file and isinstance(modules, str) and modules:
                 name = modules
             by_function.setdefault(name, []).append(recompile)

@@ -206,7 +206,7 @@ FACTS: tuple[Fact, ...] = (
         False,
         {
             "loader.built_at": "file and line in which the data module or the model calls `DataLoader` for training",
-            "loader.built_by": "that call as it is written there",
+            "loader.built_by": "that call as it is written there; `***` for strings that may be secret",
         },
     ),
     *_facts(
@@ -385,6 +385,7 @@ HEADER: tuple[Fact, ...] = (
             "gpuprof.target": "what the run was to reach, as given",
             "gpuprof.price_per_gpu_hour": "as given",
             "gpuprof.baseline": "the run was compared with an earlier one at its end",
+            "gpuprof.untraced": "no trace window was asked for: `windows=[]`",
         },
     ),
 )

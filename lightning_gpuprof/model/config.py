@@ -14,6 +14,7 @@ SINKS = "lightning_gpuprof.sinks"
 """Group of entry points under which other packages name sinks; the name is the kind of report."""
 
 THRESHOLDS = "gpuprof.threshold."
+UNTRACED = "gpuprof.untraced"
 """Begin of the names of conditions that hold thresholds: ``gpuprof.threshold.input-bound.least_ratio``."""
 
 OWN_KINDS: tuple[ReportKind, ...] = ("terminal", "tensorboard", "html", "json")
@@ -246,6 +247,7 @@ class Options:
             "gpuprof.target": self.target,
             "gpuprof.price_per_gpu_hour": self.price_per_gpu_hour,
             "gpuprof.baseline": True if self.baseline is not None else None,
+            UNTRACED: True if self.windows == () else None,
             **{
                 f"{THRESHOLDS}{rule}.{name}": value
                 for rule, values in self.thresholds.items()

@@ -76,6 +76,8 @@ class DeviceCopies:
     """What copies of pinned memory to the device reach: those of the window, else of the link, else the least."""
     pinned_source: str
     """Where that is from."""
+    pinned_most_bytes_per_s: float
+    """What they can reach at most: the rate of the link; infinite where it is not known."""
     within: CopiesWithin | Unmeasured = NOT_COMPUTED
     """Those within the device, with what of copies from and to the host is no kernel."""
     place_to_host: str

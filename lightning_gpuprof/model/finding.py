@@ -169,6 +169,19 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     """What the change is expected to bring by itself; None: not predicted."""
 
     @property
+    def most_saved_ms(self) -> float:
+        """What a step gets shorter by at most: the gain, or more where the rest of the step speeds up as well."""
+        bound_ms = 0.0 if self.gain is None else self.gain.saved_ms_per_step
+        return bound_ms if self.expected is None else max(bound_ms, self.expected.whole_ms - self.expected.lower_ms)
+
+    @property
+    def most_speedup(self) -> float | None:
+        """The upper bound that people are shown, never below what is expected; None: no gain is known."""
+        if self.gain is None or self.expected is None:
+            return None if self.gain is None else self.gain.speedup_max
+        return max(self.gain.speedup_max, self.expected.speedup_range[1])
+
+    @property
     def claim(self) -> Claim:
         """What it explains; a part of the step of its own where it does not say."""
         return self.explains or Claim(resource="step", name=f"rule {self.rule}")

@@ -205,7 +205,8 @@ class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_d
     """slot id -> how often our own thread asked for the interpreter, and how often of these it waited for a fifth
     of the switch interval (1 ms) or longer, as it does while another thread runs Python."""
     code: dict[str, str] = {}
-    """``file:line function`` -> what is written in that line, of the places seen most."""
+    """``file:line function`` -> what is written in that line, of the places seen most; ``***`` for strings that may be
+    secret."""
 
 
 class Standstill(msgspec.Struct, tag="standstill", tag_field="k", kw_only=True):

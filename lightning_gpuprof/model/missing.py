@@ -26,9 +26,11 @@ class NotApplicable(MissingSignal):
 
 @dataclass(frozen=True, kw_only=True)
 class Unmeasured:
-    """What a run could have, but was not measured."""
+    """What was not measured."""
 
     why: str
+    is_possible: bool = True
+    """Whether the run could have it; else rules that need it do not apply."""
 
 
 NOT_COMPUTED = Unmeasured(why="it was not computed")
@@ -38,10 +40,11 @@ def measured(value: _Measured | Unmeasured) -> _Measured:
     """A value that was measured.
 
     Raises:
+        NotApplicable: It cannot be in this run.
         MissingSignal: It was not.
     """
     if isinstance(value, Unmeasured):
-        raise MissingSignal(value.why)
+        raise (MissingSignal if value.is_possible else NotApplicable)(value.why)
     return value
 
 
@@ -53,7 +56,7 @@ def or_unmeasured(compute: Callable[_Arguments, _Measured]) -> Callable[_Argumen
         try:
             return compute(*args, **kwargs)
         except MissingSignal as missing:
-            return Unmeasured(why=missing.why)
+            return Unmeasured(why=missing.why, is_possible=not isinstance(missing, NotApplicable))
 
     return computed
 

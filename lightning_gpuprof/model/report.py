@@ -195,7 +195,8 @@ class LineRow(msgspec.Struct, kw_only=True, frozen=True):
     looks: int
     """How often it was seen there."""
     code: str = ""
-    """What is written in the line; empty: not known, as where the file was changed after the start."""
+    """What is written in the line, ``***`` for strings that may be secret; empty: not known, as where the file was
+    changed after the start."""
 
 
 class StackRow(msgspec.Struct, kw_only=True, frozen=True):

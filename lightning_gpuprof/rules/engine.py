@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from lightning_gpuprof.model.config import UNTRACED
 from lightning_gpuprof.model.finding import (
     MIN_GAIN_RATIO,
     Checks,
@@ -68,7 +69,10 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
         except NotApplicable as reason:
             not_applicable.append(NotEvaluated(rule=rule.id, why=reason.why))
         except MissingSignal as missing:
-            not_evaluated.append(NotEvaluated(rule=rule.id, why=missing.why))
+            if unasked := _unasked(missing, metrics):
+                not_applicable.append(NotEvaluated(rule=rule.id, why=unasked))
+            else:
+                not_evaluated.append(NotEvaluated(rule=rule.id, why=missing.why))
         except Exception as error:  # one rule's mistake must not cost the report
             not_evaluated.append(NotEvaluated(rule=rule.id, why=f"failed: {describe(error)}"))
     specialises = {rule.id: tuple(getattr(rule, "specialises", ())) for rule in rules}
@@ -83,6 +87,12 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
         verdict=decide(metrics),
         checks=Checks(passed=tuple(passed), not_applicable=tuple(not_applicable)),
     )
+
+
+def _unasked(missing: MissingSignal, metrics: Metrics) -> str:
+    """Why nobody wanted a signal that is missing; empty if it was wanted."""
+    is_traced = metrics.windows or metrics.condition(UNTRACED) is not True or "no trace window" not in missing.why
+    return "" if is_traced else "no trace window was asked for: windows=[]"
 
 
 def settle(

@@ -130,7 +130,7 @@ def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> L
         )
     half_ratio = half_width(metrics)
     sure = "" if half_ratio is None else f" ± {percent(half_ratio)}"
-    speed = f"{amount(steps.samples_per_s)} samples/s, " if steps.samples_per_s is not None else ""
+    rate = "" if steps.samples_per_s is None else f", or {amount(steps.samples_per_s)} samples/s"
     lines = [
         f"step time: mean {millis(period.mean)}, standard deviation {millis(period.std)}, p95 {millis(period.p95)}, "
         f"p99 {millis(period.p99)}, from {millis(period.min)} to {millis(period.max)}",
@@ -148,7 +148,7 @@ def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> L
         why = f"the run has {len(steps.speed_levels)} speed levels"
     return Level(
         name="baseline",
-        answer=f"{speed}{millis(period.median)} a step{sure} (median of steady steps).",
+        answer=f"Median step {millis(period.median)}{sure}; mean step {millis(period.mean)}{rate}.",
         holds=not why,
         unfolded=True,
         why=why,
@@ -279,9 +279,9 @@ def _actions(diagnosis: Diagnosis) -> Level:
     valued = [finding for finding in diagnosis.findings if finding.gain is not None]
     first = next(iter(diagnosis.findings), None)
     lines = [
-        f"{finding.rule}: up to {factor(finding.gain.speedup_max)}"
+        f"{finding.rule}: up to {factor(most)}"
         for finding in valued[:TOP_FINDINGS]
-        if finding.gain is not None
+        if (most := finding.most_speedup) is not None
     ]
     combined = diagnosis.combined
     if combined is not None and len(valued) > 1:

@@ -4,14 +4,14 @@ The slowest thing in plain words, today's step and the step after the fix, the c
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim, Resource
-from lightning_gpuprof.model.finding import Expected, Finding, NotEvaluated, Severity, speedup
+from lightning_gpuprof.model.finding import Expected, Finding, Gain, NotEvaluated, Severity, speedup
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, WORKING_PHASES, Part
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
@@ -102,11 +102,13 @@ class Segment:
     label: str
     ms: float
     """Not below 0."""
+    is_outside: bool = False
+    """Whether it is no time of a step, but what the run does outside of them, spread over all steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepBar:
-    """The time of a step in segments that sum to ``ms``."""
+    """The time of a step in segments that sum to ``ms``, those outside of it last."""
 
     ms: float
     segments: tuple[Segment, ...]
@@ -185,6 +187,8 @@ class FirstScreen:
     """Of the first finding; None where there is nothing to change."""
     scale: Scale
     """``step``: the bars are the median step; ``run``: the run's time per step, as the fix is outside of it."""
+    bar_name: str
+    """What the bars are: ``median step``, or ``mean run time per step``, and of which rank where there are several."""
     today: StepBar | None
     """None: no step was steady."""
     after: StepBar | None
@@ -225,13 +229,12 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     scale: Scale = "run" if claim is not None and claim.resource in _BESIDE_THE_STEP else "step"
     today = _run_bar(report, claim) if scale == "run" else _step_bar(report, claim)
     likely = None if gained is None or today is None else gained.expected
-    saved_ms = None if gain is None or today is None else min(gain.saved_ms_per_step, today.ms)
-    if likely is not None and today is not None:
-        saved_ms = min(today.ms, likely.whole_ms - likely.step_ms)
+    saved_ms = None if gained is None or today is None else _saved_ms(gained, today.ms, scale)
     after = None if saved_ms is None or today is None else _after(today, claim, saved_ms)
     times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
-    wall_after_s = None if saved_ms is None else _wall_after_s(report, saved_ms, scale)
-    words = Likely() if likely is None or today is None else _likely(likely, today.ms)
+    mean_ms = None if gained is None or saved_ms is None else likely_saved_ms(gained)
+    wall_after_s = None if mean_ms is None else _wall_after_s(report, mean_ms, scale)
+    words = Likely() if likely is None or today is None else _likely(likely, today.ms, scale)
     could, most = "", times if times is not None else _speedup(gained)
     if most is not None:
         whole = _run_of_steps(report.wall.total_s, wall_after_s, most) if scale == "step" else ""
@@ -243,12 +246,13 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         sentence=_sentence(report, first),
         severity=None if first is None else first.severity,
         scale=scale,
+        bar_name=f"{'median step' if scale == 'step' else 'mean run time per step'}{_of_rank(report.run)}",
         today=today,
         after=after,
         likely=words,
         cause="" if today is None or after is None or claim is None else _cause(today, claim),
         saved_ms=saved_ms,
-        claimed_ms=None if gain is None else gain.saved_ms_per_step,
+        claimed_ms=None if gain is None or today is None else _claimed_ms(gain, today.ms, scale),
         speedup=times,
         wall_s=report.wall.total_s,
         wall_after_s=wall_after_s,
@@ -256,7 +260,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         proof="" if first is None else proof(folder),
         outside=_outside_steps(report),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
-        opportunities=_opportunities(report.findings, gained, times),
+        opportunities=_opportunities(report.findings, gained, saved_ms, times),
         checks=CheckList(
             found=len({finding.rule for finding in report.findings}),
             passed=report.checks.passed,
@@ -370,6 +374,12 @@ def _ranks(rank: Value, world_size: Value) -> str:
     return f"rank {rank} of {world_size}" if rank else f"{world_size} ranks"
 
 
+def _of_rank(run: Mapping[str, Value]) -> str:
+    """`` of rank 0`` where there are several."""
+    rank = run.get("rank", 0)
+    return f" of rank {rank}" if _ranks(rank, run.get("world_size")) and isinstance(rank, int) else ""
+
+
 def _text(run: Mapping[str, Value], key: str) -> str:
     value = run.get(key)
     return "" if value is None else plain.name(str(value), 60)
@@ -401,9 +411,30 @@ def _speedup(finding: Finding | None) -> float | None:
     return finding.expected.speedup
 
 
-def _likely(expected: Expected, today_ms: float) -> Likely:
-    beside_ms = today_ms - expected.whole_ms
-    ends = (numbers.significant(max(0.0, beside_ms + end)) for end in (expected.lower_ms, expected.upper_ms))
+def _saved_ms(finding: Finding, today_ms: float, scale: Scale) -> float:
+    """What is saved of a bar, as expected or else at most; 0 without a gain."""
+    if (expected := finding.expected) is not None:
+        return min(today_ms, _of_bar(expected.whole_ms - expected.step_ms, expected.whole_ms, today_ms, scale))
+    return 0.0 if finding.gain is None else _claimed_ms(finding.gain, today_ms, scale)
+
+
+def _claimed_ms(gain: Gain, today_ms: float, scale: Scale) -> float:
+    whole_ms = gain.whole_ms if gain.speedup_max > 1 else today_ms
+    return min(today_ms, _of_bar(gain.saved_ms_per_step, whole_ms, today_ms, scale))
+
+
+def _of_bar(ms: float, whole_ms: float, today_ms: float, scale: Scale) -> float:
+    """Time of a step on the scale of the bar: of the mean step the same share of the median one.
+
+    What is beside ordinary steps is as long in the time of the run.
+    """
+    return ms * today_ms / whole_ms if scale == "step" and whole_ms > 0 else ms
+
+
+def _likely(expected: Expected, today_ms: float, scale: Scale) -> Likely:
+    ends_ms = expected.lower_ms, expected.upper_ms
+    saved = (_of_bar(expected.whole_ms - end, expected.whole_ms, today_ms, scale) for end in ends_ms)
+    ends = (numbers.significant(max(0.0, today_ms - ms)) for ms in saved)
     return Likely(label="fixed, about", before="about ", behind=f" ({' to '.join(ends)})", sure="about")
 
 
@@ -507,23 +538,30 @@ def _run_bar(report: Report, claim: Claim | None) -> StepBar | None:
         times[SLOW_STEPS] = max(0.0, steps_ms - period.median)
     for part in _OUTSIDE:
         times[part] = times.get(part, 0.0) + max(0.0, parts.get(part, 0.0)) * 1e3 / count
-    return _bar(whole_ms / count, times, _touched(claim)[0] if claim is not None and _touched(claim) else None)
+    always = _touched(claim)[0] if claim is not None and _touched(claim) else None
+    return _bar(whole_ms / count, times, always, _OUTSIDE)
 
 
-def _bar(whole_ms: float, times: Mapping[str, float], always: str | None) -> StepBar:
+def _bar(
+    whole_ms: float, times: Mapping[str, float], always: str | None, outside: Collection[str] = frozenset()
+) -> StepBar:
     """Segments that sum to the whole: small ones and what no time explains are one, medians that exceed it shrink."""
     total_ms = sum(times.values())
     factor = min(1.0, whole_ms / total_ms) if total_ms > 0 else 1.0
     order: dict[str, int] = {phase: n for n, phase in enumerate(PHASES)}
     shown = [
-        Segment(key=key, label=_label(key), ms=ms * factor)
+        Segment(key=key, label=_segment_label(key, outside), ms=ms * factor, is_outside=key in outside)
         for key, ms in sorted(times.items(), key=lambda item: order.get(item[0], len(order)))
         if ms > 0 and (key == always or ms * factor >= _MIN_SHOWN_RATIO * whole_ms)
     ]
     rest_ms = whole_ms - sum(segment.ms for segment in shown)
     if rest_ms > 1e-9 * whole_ms:
         shown.append(Segment(key=OTHER, label="other", ms=rest_ms))
-    return StepBar(ms=whole_ms, segments=tuple(shown))
+    return StepBar(ms=whole_ms, segments=tuple(sorted(shown, key=lambda segment: segment.is_outside)))
+
+
+def _segment_label(key: str, outside: Collection[str]) -> str:
+    return f"{_label(key)} outside steps" if key in outside and key not in PHASE_WORDS else _label(key)
 
 
 def _label(key: str) -> str:
@@ -575,9 +613,9 @@ def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
 
 
 def _opportunities(
-    findings: Sequence[Finding], first: Finding | None, speedup_of_first: float | None
+    findings: Sequence[Finding], first: Finding | None, saved_ms: float | None, times: float | None
 ) -> tuple[Opportunity, ...]:
-    """All findings; the one in the headline has the same speed-up here."""
+    """All findings; the one in the headline saves as much of the bar, by as many times, as is said there."""
     with_gain: dict[Claim, int] = {}
     for number, finding in enumerate(findings, 1):
         if finding.gain is not None and finding.explains is not None:
@@ -588,8 +626,8 @@ def _opportunities(
             title=title_of(finding),
             severity=finding.severity,
             subject=plain.name(finding.subject),
-            saved_ms=likely_saved_ms(finding),
-            speedup=speedup_of_first if finding is first and speedup_of_first is not None else _speedup(finding),
+            saved_ms=saved_ms if finding is first and saved_ms is not None else likely_saved_ms(finding),
+            speedup=times if finding is first and times is not None else _speedup(finding),
             is_bound=finding.expected is None,
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
             sentence=_short(finding.summary) if finding.gain is None and finding.severity == "info" else "",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.command_line import HIDDEN
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.report import LineRow
@@ -58,9 +59,9 @@ class Fix:
 
     @property
     def copied(self) -> str:
-        """What a button copies: of a call with an ellipsis the arguments; empty where it is a pattern."""
-        lines = (_ELIDED.sub(r"\1", line) for line in (*self.inside, *self.added))
-        return "" if self.is_pattern else "\n".join(lines)
+        """What a button copies: of a call with an ellipsis the arguments; empty for a pattern or with hidden text."""
+        copied = "\n".join(_ELIDED.sub(r"\1", line) for line in (*self.inside, *self.added))
+        return "" if self.is_pattern or HIDDEN in copied else copied
 
     @property
     def diff(self) -> tuple[tuple[str, str], ...]:

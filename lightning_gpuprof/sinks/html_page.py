@@ -26,6 +26,14 @@ _FIGURE = re.compile(
 )
 _WHOLE = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=\d)\.0(?=[,\]}])')
 """Strings, and what whole numbers do not need: a sixth of the numbers of a timeline."""
+_CODE = re.compile(
+    r"(`[^`]+`|(?<![\w./`])(?:"
+    r"[\w./-]*\w\.py(?::\d+)?"
+    r"|[A-Za-z_][\w.]*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+    r"|(?:[A-Za-z]\w*\.)*[A-Za-z]\w*_\w*(?:=[\w.]*\w)?"
+    r"|[A-Za-z]\w+(?:\.[A-Za-z]\w+)+))"
+)
+"""In a sentence: ``train.py:42``, ``need()``, ``num_workers=2``, ``torch.compile``."""
 LARGE_FROM = 5
 """Rows that can be sorted; with fewer there is nothing to look for."""
 _LARGE = "<table data-large>"
@@ -115,6 +123,12 @@ def script_json(value: object) -> str:
 def bdi(data: str) -> str:
     """Data inside running text: escaped, and without influence on the direction of what follows."""
     return f"<bdi>{escape(data)}</bdi>"
+
+
+def prose(text: str) -> str:
+    """A sentence as :func:`bdi` has it, with code marked as such: names, calls, files, and what is in backquotes."""
+    parts = (escape(one.strip("`") if n % 2 else one) for n, one in enumerate(_CODE.split(text)))
+    return f"<bdi>{''.join(f'<code>{one}</code>' if n % 2 else one for n, one in enumerate(parts))}</bdi>"
 
 
 def term(text: str, term: str) -> str:

@@ -152,7 +152,7 @@ def _measured(report: Report) -> Iterator[tuple[str, float]]:
         yield "step_time_p95_ms", period.p95
     if report.steps.samples_per_s is not None:
         yield "samples_per_s", report.steps.samples_per_s
-    gains = [finding.gain.speedup_max for finding in report.findings if finding.gain is not None]
+    gains = [most for finding in report.findings if (most := finding.most_speedup) is not None]
     if gains:
         yield "speedup_max_ratio", max(gains)
     cost = report.overhead.get("share_of_step_ratio")

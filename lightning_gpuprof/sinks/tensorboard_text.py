@@ -68,7 +68,8 @@ def _change(screen: FirstScreen) -> list[str]:
     change.append("\n".join(code))
     if screen.today is not None and screen.after is not None:
         today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
-        change.append(f"**Gain:** {today} → {screen.likely.before}{after} ms per step{screen.likely.behind}")
+        gain = f"{today} → {screen.likely.before}{after} ms{screen.likely.behind}"
+        change.append(f"**Gain:** {screen.bar_name} {gain}")
     return [*change, f"**Prove:**\n\n    {plain.visible(screen.proof)}"]
 
 

@@ -101,7 +101,7 @@ class _Screen:
                 screen, 0 if "others" in left_out else 1 if "second" in left_out else MAX_OTHERS
             )
         elif screen.today is not None:
-            parts.append(_line(_one_line(screen.today, width)))
+            parts.append(_line(_one_line(screen.bar_name, screen.today, width)))
         if screen.severity is None:
             hints = _hints(screen, 0 if "others" in left_out else MAX_OTHERS)
             parts += [*([] if hints else [Text("")]), *_answer(screen, width), *hints]
@@ -147,9 +147,8 @@ def _notes(screen: FirstScreen, report: Report, width: int) -> list[RenderableTy
 def _bars(screen: FirstScreen) -> list[RenderableType]:
     if screen.today is None:
         return []
-    what = "median step" if screen.scale == "step" else "per step of the run"
     return [
-        Text.assemble("  ", (f"{numbers.significant(screen.today.ms)} ms", "bold"), f"  {what}"),
+        Text.assemble("  ", (f"{numbers.significant(screen.today.ms)} ms", "bold"), f"  {screen.bar_name}"),
         _Segments(screen.today),
         *_cause(screen),
     ]
@@ -191,9 +190,9 @@ def _rows(bar: StepBar) -> list[tuple[str, str, float]]:
     return [*rows, (first_screen.OTHER, "other", rest)] if rest > 0.005 * bar.ms else rows
 
 
-def _one_line(bar: StepBar, width: int) -> str:
+def _one_line(name: str, bar: StepBar, width: int) -> str:
     """The step and as many of its parts as there is room for."""
-    line = f"median step {numbers.significant(bar.ms)} ms"
+    line = f"{name} {numbers.significant(bar.ms)} ms"
     rows = _rows(bar) if bar.ms > 0 else []
     for mark, (_, label, ms) in zip((":", *"," * MAX_SEGMENTS), rows, strict=False):
         part = f"{mark} {label} {numbers.percent(ms / bar.ms)}"
@@ -255,7 +254,7 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
             code = [(fix.where, "dim"), (fix.code, "")]
         lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code]
     if screen.today is not None and screen.after is not None:
-        what = "a step" if screen.scale == "step" else "per step of the run"
+        what = "a step" if screen.scale == "step" else "of the run per step"
         today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
         gain = f"{today} -> {screen.likely.before}{after} ms {what}{screen.likely.behind}"
         if screen.wall_after_s is not None:

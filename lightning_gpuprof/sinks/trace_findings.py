@@ -10,7 +10,7 @@ from lightning_gpuprof.model.finding import Finding, NotEvaluated, Severity
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.sinks import plain, wording
-from lightning_gpuprof.sinks.html_page import bdi
+from lightning_gpuprof.sinks.html_page import bdi, prose
 from lightning_gpuprof.sinks.terminal_text import indented, labelled, sentence_text
 
 QUIET = "No finding from this trace."
@@ -82,11 +82,12 @@ def card(finding: Finding) -> str:
         if finding.gain is not None
         else ""
     )
+    title = plain.name(finding.title or finding.rule)
     return (
         f'<article class="finding {finding.severity}">\n'
-        f'<h3><span class="severity">{finding.severity}</span> {bdi(plain.name(finding.title or finding.rule))}</h3>\n'
-        f"<p>{bdi(plain.sentence(finding.summary))}</p>\n"
-        f'<p class="next"><span>Fix</span> {bdi(plain.sentence(finding.advice))}</p>\n{code}{gain}</article>\n'
+        f'<h3><span class="severity">{finding.severity}</span> {prose(title)}</h3>\n'
+        f"<p>{prose(plain.sentence(finding.summary))}</p>\n"
+        f'<p class="next"><span>Fix</span> {prose(plain.sentence(finding.advice))}</p>\n{code}{gain}</article>\n'
     )
 
 

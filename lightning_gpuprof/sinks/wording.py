@@ -132,7 +132,8 @@ def steps(report: Report) -> str:
     if facts.samples_per_s is not None:
         interval = numbers.interval(facts.samples_per_s_interval)
         parts.append(
-            f"{numbers.significant(facts.samples_per_s)} samples/s on average"
+            f"{numbers.significant(facts.samples_per_s)} samples/s"
+            + (f" at the mean step of {numbers.significant(facts.period_ms.mean)} ms" if facts.period_ms else "")
             + (f" (95 % interval {interval})" if interval else "")
         )
     return " · ".join(parts)

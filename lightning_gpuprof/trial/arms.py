@@ -93,7 +93,7 @@ def advised(findings: Sequence[Finding]) -> tuple[tuple[Arm, ...], tuple[NotTrie
     arms: dict[str, Arm] = {}
     left: list[NotTried] = []
     for finding in findings:
-        promised = None if finding.gain is None else finding.gain.speedup_max
+        promised = finding.most_speedup
         change = finding.change
         if change is None:
             left.append(

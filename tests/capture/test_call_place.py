@@ -49,7 +49,7 @@ class Elsewhere:
 def test_the_call_is_found_in_the_method_itself() -> None:
     place = known(first_call(InTheMethod, "train_dataloader", "DataLoader"))
     assert place.file.endswith(HERE)
-    assert place.text == "DataLoader(data, batch_size=len('(2)'))"
+    assert place.text == "DataLoader(data, batch_size=len('***'))", "what may be secret is hidden"
     assert "batch_size=len" in Path(__file__).read_text(encoding="utf-8").splitlines()[place.line - 1]
     assert first_call(Derived, "train_dataloader", "DataLoader") == place
 

@@ -299,11 +299,11 @@ def test_what_is_written_in_a_line_is_noted_once_and_not_of_a_file_that_changed(
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
     sampler = CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path))
     file, place = tmp_path / "train.py", "train.py:2 training_step"
-    file.write_text("def training_step(wait):\n    return wait()\n")
+    file.write_text("def training_step(wait):\n    return wait(), 'password=hunter2'  # hunter2\n")
     os.utime(file, (1, 1))
     sampler.sample(0)
     (record,) = sampler.close()
-    assert record.code == {place: "return wait()"}
+    assert record.code == {place: "return wait(), '***'"}
     sampler.sample(SECOND)
     (again,) = sampler.close()
     assert again.code == {}

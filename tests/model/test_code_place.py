@@ -8,11 +8,11 @@ from lightning_gpuprof.model.code_place import in_words
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("costs.py:38 take", "take (costs.py:38)"),
-        ("models/net.py(12): training_step", "training_step (models/net.py:12)"),
+        ("costs.py:38 take", "take() (costs.py:38)"),
+        ("models/net.py(12): training_step", "training_step() (models/net.py:12)"),
         ("my run (2)/net.py(12): <lambda>", "<lambda> (my run (2)/net.py:12)"),
-        ("C:/work/net.py:7 forward", "forward (C:/work/net.py:7)"),
-        ("<ipython-input-3-ab>:5 training_step", "training_step (<ipython-input-3-ab>:5)"),
+        ("C:/work/net.py:7 forward", "forward() (C:/work/net.py:7)"),
+        ("<ipython-input-3-ab>:5 training_step", "training_step() (<ipython-input-3-ab>:5)"),
         ("train.py(3): <module>", "train.py:3"),
     ],
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
-from lightning_gpuprof.sinks.first_screen import SLOW_STEPS, FirstScreen, first_screen
+from lightning_gpuprof.sinks.first_screen import SLOW_STEPS, FirstScreen, first_screen, likely_saved_ms
+from lightning_gpuprof.sinks.views import overview
 
 
 def check(report: Report) -> FirstScreen:
@@ -46,6 +49,7 @@ def check(report: Report) -> FirstScreen:
             assert of_the_bar.saved_ms == pytest.approx(screen.saved_ms), "the list says what the bar says"
         assert screen.wall_after_s is not None
         assert 0 <= screen.wall_after_s <= screen.wall_s
+    check_bounds(report, screen)
     for finding in report.findings:
         if (expected := finding.expected) is not None:
             assert 0 <= expected.lower_ms <= expected.step_ms <= expected.upper_ms
@@ -55,3 +59,35 @@ def check(report: Report) -> FirstScreen:
         if finding.gain is not None and finding.gain.speedup_max < 1 / (1 - CRITICAL_RATIO) - 1e-9:
             assert finding.severity != "critical"
     return screen
+
+
+def check_bounds(report: Report, screen: FirstScreen) -> None:
+    """Nowhere is an upper bound below what a change is expected to bring."""
+    gained = [finding for finding in report.findings if finding.gain is not None]
+    tile = re.search(r"≤ ([\d,.]+)x", re.sub(r"<.*?>", "", overview.tiles(report)))
+    shown = [one for one in screen.opportunities if one.speedup is not None]
+    for one, finding in zip(shown, gained, strict=True):
+        assert one.speedup is not None
+        assert finding.most_speedup is not None
+        assert tile is not None
+        if screen.scale == "step":
+            assert one.speedup <= finding.most_speedup * 1.001, "as on the page, so in the list"
+        if finding.expected is not None:
+            assert finding.expected.speedup_range[1] <= finding.most_speedup
+        assert finding.most_speedup <= float(tile[1].replace(",", "")) * 1.01
+        if finding.expected is not None and finding.rule in (said := bounds_of_the_method(report)):
+            assert finding.expected.speedup_range[1] <= said[finding.rule] * 1.01
+    if (combined := report.combined) is not None:
+        for finding in gained:
+            most_ms = likely_saved_ms(finding) or 0.0
+            assert combined.saved_run_ms_per_step >= min(most_ms, 0.99 * combined.run_ms_per_step) * 0.999
+            if finding.claim.is_in_step:
+                assert combined.saved_ms_per_step >= min(most_ms, 0.99 * combined.period_ms) * 0.999
+
+
+def bounds_of_the_method(report: Report) -> dict[str, float]:
+    """What the method says that each of the first findings gains at most."""
+    levels = () if report.method is None else report.method.levels
+    lines = [line for level in levels if level.name == "actions" for line in level.lines]
+    found = (re.match(r"([\w-]+): up to ([\d.]+)x", line) for line in lines)
+    return {one[1]: float(one[2]) for one in found if one is not None}

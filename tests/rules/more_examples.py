@@ -432,7 +432,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "two lines break",
             "info",
-            "net.py:31 forward: ... in forward (net.py:31) and forward (net.py:40): 3 graph breaks",
+            "net.py:31 forward: ... in forward() (net.py:31) and forward() (net.py:40): 3 graph breaks",
             compiled={
                 "breaks": [{"reason": "Unsupported Tensor.item() call", "count": 2}, {"reason": "print", "line": 40}]
             },
@@ -444,7 +444,7 @@ MORE: dict[str, tuple[Example, ...]] = {
                 ("Data-dependent branching", "Replace the branch on a tensor's value by torch.where"),
                 ("Call to `torch._dynamo.graph_break()`", "Remove the call of torch._dynamo.graph_break()"),
                 ("Skip calling `torch.compiler.disable()`d function", "Call what is marked torch.compiler.disable"),
-                ("something new", "Move what breaks it out of the compiled code in forward (net.py:31)"),
+                ("something new", "Move what breaks it out of the compiled code in forward() (net.py:31)"),
             )
         ),
         fires("no line is known", "info", "torch.compile: ... 1 graph break", **_breaks("print", line=None, file="")),

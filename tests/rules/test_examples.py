@@ -29,7 +29,13 @@ RULES = cast(list[BaseRule], list(discover(entry_points=()).rules))
 ALWAYS_JUDGED = {"graph-breaks"}
 """Without a compiled model there is nothing to judge, and of one all is known."""
 
-IMPOSSIBLE = ("the model runs on the CPU", "a single rank hardly uses the links")
+IMPOSSIBLE = (
+    "the model runs on the CPU",
+    "a single rank hardly uses the links",
+    "the dataset has no list of transforms",
+    "epoch starts after the first",
+    "on a GPU, waiting for the device cannot be separated",
+)
 """Why a rule has nothing to judge in a run; every other reason is a signal that is missing."""
 
 
@@ -106,6 +112,19 @@ def test_a_rule_speaks_the_field_s_english(runs: Runs) -> None:
 
     assert not unwanted(runs.rule.title, IN_FINDINGS)
     runs.each(check_words)
+
+
+def test_a_function_is_named_as_code(runs: Runs) -> None:
+    """``need() (train.py:42)``: a user may call a function by any word."""
+
+    def check_names(rule: Any, example: Example, metrics: Metrics) -> None:
+        found = None
+        with suppress(MissingSignal):
+            found = rule.check(metrics)
+        for text in () if found is None else (found.title, found.summary, found.advice):
+            assert not re.findall(r"\b[a-z_]\w* \([^()]*\.py:\d+\)", text), text
+
+    runs.each(check_names)
 
 
 def test_reports_of_examples_can_be_trusted_and_have_a_first_screen(runs: Runs) -> None:

@@ -86,9 +86,52 @@ def test_what_is_outside_of_the_steps_is_on_the_scale_of_the_run() -> None:
     assert screen.after is not None
     assert ms(screen.today, "validation") > ms(screen.after, "validation")
     assert ms(screen.today, "forward") == ms(screen.after, "forward")
+    assert screen.bar_name == "mean run time per step"
     stalls = first_screen(report_of(RUNS["stalls"]))
     assert stalls.today is not None
     assert ms(stalls.today, SLOW_STEPS) > 0
+
+
+def test_what_is_outside_of_the_steps_is_drawn_and_named_as_such() -> None:
+    screen = first_screen(report_of(build(checkpoint=(20, 6.0), validation=(4, 9.0))))
+    assert screen.scale == "run"
+    assert screen.today is not None
+    sides = [segment.is_outside for segment in screen.today.segments]
+    assert sides == sorted(sides), "after the parts of a step"
+    outside = {segment.key: segment.label for segment in screen.today.segments if segment.is_outside}
+    assert outside == {"validation": "validation outside steps", "checkpoint": "checkpoint outside steps"}
+    html = render(screen)
+    assert html.count('class="c-checkpoint outside"') == 2
+    assert 'class="c-forward"' in html
+    assert "<li>Mean run time per step:</li>" in html
+
+
+def test_no_part_of_a_step_is_drawn_as_outside_of_it() -> None:
+    screen = first_screen(report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)))
+    assert screen.today is not None
+    assert not any(segment.is_outside for segment in screen.today.segments)
+    assert "outside" not in render(screen).partition("<ul")[0]
+    assert screen.bar_name == "median step"
+    assert "<li>Median step:</li>" in render(screen)
+
+
+@pytest.mark.parametrize(("rank", "name"), [(None, "rank 0"), (0, "rank 0"), (3, "rank 3")])
+def test_the_bar_of_a_run_of_several_ranks_says_whose_it_is(rank: int | None, name: str) -> None:
+    ranks = {"world_size": 8} | ({} if rank is None else {"rank": rank})
+    screen = first_screen(report_of(build(run=ranks, times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)))
+    assert screen.bar_name == f"median step of {name}"
+    assert f"<li>Median step of {name}:</li>" in render(screen)
+
+
+def test_a_gain_of_the_mean_step_is_the_same_share_of_the_median_one() -> None:
+    """Steps that get slower: what the mean loses is not all taken from a median that never had it."""
+    example = next(known for known in RULES if known.id == "step-drift").examples[0]
+    report = report_of(example_run(**example.changes))
+    screen, (finding, *_) = first_screen(report), report.findings
+    assert screen.scale == "step"
+    assert finding.gain is not None
+    assert screen.speedup == pytest.approx(finding.gain.speedup_max)
+    assert f"up to {finding.gain.speedup_max:.1f}x" in screen.headline
 
 
 @pytest.mark.parametrize(
@@ -165,6 +208,26 @@ def test_nothing_is_reliable_beside_many_checks_that_could_not_be_made(run: dict
     assert ('class="first good"' in render(screen)) is (kind == "ok")
 
 
+def test_a_window_that_nobody_asked_for_is_not_missing() -> None:
+    gpu = {"device.type": "cuda"}
+    wanted, unwanted = (
+        first_screen(report_of(build(run=run))).checks for run in (gpu, {**gpu, "gpuprof.untraced": True})
+    )
+    untraced = {one.rule for one in wanted.not_made if "trace window" in one.why}
+    assert len(untraced) > 20
+    assert not [one for one in unwanted.not_made if "trace window" in one.why]
+    unasked = {one.rule: one.why for one in unwanted.not_applicable}
+    assert untraced == {rule for rule, why in unasked.items() if why == "no trace window was asked for: windows=[]"}
+    assert [one.rule for one in wanted.not_applicable] == [rule for rule in unasked if rule not in untraced]
+
+
+def test_a_run_on_a_cpu_lacks_no_signal_of_a_gpu() -> None:
+    screen = first_screen(report_of(build()))
+    assert {one.why for one in screen.checks.not_applicable} >= {"the model runs on the CPU"}
+    assert not screen.checks.misses_many
+    assert "GPU" not in " ".join(one.why for one in screen.checks.not_made)
+
+
 def test_the_change_is_shown_in_the_users_own_call() -> None:
     run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(data, batch_size=32)"}
     fix = first_screen(fixed(run)).fix
@@ -172,6 +235,14 @@ def test_the_change_is_shown_in_the_users_own_call() -> None:
     assert fix.where == "train.py:42"
     assert fix.removed == ("DataLoader(data, batch_size=32)",)
     assert fix.added == ("DataLoader(data, batch_size=32, num_workers=2, persistent_workers=True)",)
+
+
+def test_a_call_with_hidden_text_is_shown_but_not_copied() -> None:
+    run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(Files(token='***'))"}
+    fix = first_screen(fixed(run)).fix
+    assert fix is not None
+    assert fix.added == ("DataLoader(Files(token='***'), num_workers=2, persistent_workers=True)",)
+    assert fix.copied == ""
 
 
 def test_an_argument_that_is_set_elsewhere_is_shown_by_itself() -> None:

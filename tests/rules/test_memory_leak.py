@@ -28,7 +28,7 @@ def test_a_history_names_the_line() -> None:
     )
     metrics = on_gpu(growth=(grows(4 * MIB),))
     told = replace(metrics, memory=msgspec.structs.replace(metrics.memory, histories=(history,)))
-    assert "training_step (model.py:31) held most (1 GiB)" in fired(RULE, told).advice
+    assert "training_step() (model.py:31) held most (1 GiB)" in fired(RULE, told).advice
 
 
 def in_epochs(epochs: int | None, across_mib: float | None = None, mib: float = 4) -> Growth:

@@ -37,7 +37,7 @@ def test_a_run_that_ended_so_is_critical_and_what_held_the_memory_comes_first() 
     finding = fired(RULE, on_gpu(end=ended()))
     assert (finding.severity, finding.subject) == ("critical", "model.py:31 training_step")
     assert finding.summary == (
-        "Out of memory at batch 20, in forward, in training_step (model.py:31): 2 GiB were requested, 512 MiB were "
+        "Out of memory at batch 20, in forward, in training_step() (model.py:31): 2 GiB were requested, 512 MiB were "
         "free on the device and tensors held 130 GiB of the reserved 138 GiB."
     )
     assert finding.advice.startswith("Activations hold most (98 GiB): halve the batch")

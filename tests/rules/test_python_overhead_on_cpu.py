@@ -99,7 +99,7 @@ def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
     assert finding.severity == "critical"
     assert finding.subject == PLACE
     assert finding.explains == claims.PYTHON
-    assert "samples in training_step (train.py:41) with" in finding.advice
+    assert "samples in training_step() (train.py:41) with" in finding.advice
     assert "Python takes 10.0 ms of each 13.0 ms step" in finding.summary
     assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(10.0)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -14,8 +17,12 @@ from gpu_trace import GpuTrace, recorded_steps
 from late_steps import copies, training
 from metrics_builder import replace, share
 from trace_metrics import metrics_of
+from truths.gpu_runs import GpuRun, Program, Simulated
+from truths.gpu_steps import PAGEABLE_BYTES_PER_S, PINNED_BYTES_PER_S, Step, busy, update
 
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.pipeline import load_report
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose, settle
@@ -196,6 +203,35 @@ def test_a_hook_that_copies_to_a_device_and_pageable_memory_are_gained_once() ->
     found = {f.rule: f for f in diagnose(replace(run, transfer_hooks=(own,)), [HOOK, H2dPageable()]).findings}
     assert found.keys() == {"transfer-hook-slow", "h2d-pageable"}
     assert "the same time as transfer-hook-slow" in found["h2d-pageable"].summary
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pinned_batches_bring_no_more_than_the_finding_promises(seed: int, tmp_path: Path) -> None:
+    """The same training with pinned batches is computed: host, copies and kernels wait as on a GPU."""
+
+    def program(kind: str, bytes_per_s: float) -> Callable[[Random, bool], Program]:
+        def made(random: Random, faulty: bool) -> Program:
+            def upload(run: GpuRun) -> None:
+                run.copy(30 * MIB / bytes_per_s * 1e6, 30 * MIB, kind=kind)
+
+            forward, backward = busy(random, size=3072)
+            step = Step(forward=forward, backward=backward, update=update, upload=upload)
+            return Program(step=step, conditions={"loader.pin_memory": kind == PINNED})
+
+        return made
+
+    def report(name: str, kind: str, bytes_per_s: float) -> Report:
+        (tmp_path / name).mkdir()
+        return load_report(Simulated(program=program(kind, bytes_per_s))(tmp_path / name, seed).parent)
+
+    before = report("pageable", PAGEABLE, PAGEABLE_BYTES_PER_S)
+    after = report("pinned", PINNED, PINNED_BYTES_PER_S)
+    finding = next(one for one in before.findings if one.rule == "h2d-pageable")
+    assert before.steps.period_ms is not None
+    assert after.steps.period_ms is not None
+    achieved_ms = before.steps.period_ms.mean - after.steps.period_ms.mean  # a host that is ahead has short medians
+    assert finding.gain is not None
+    assert finding.gain.lower_ms <= achieved_ms <= finding.gain.saved_ms_per_step
 
 
 def test_it_and_other_idle_time_gain_no_more_than_the_device_idles() -> None:

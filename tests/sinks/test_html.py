@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from html import unescape as html_of
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES
 from lightning_gpuprof.sinks import host_tables, html, plain, tables
 from lightning_gpuprof.sinks.html import render_html
-from lightning_gpuprof.sinks.html_page import script_json
+from lightning_gpuprof.sinks.html_page import prose, script_json
 from lightning_gpuprof.sinks.views.catalogue import VIEWS
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -133,6 +134,27 @@ def test_hostile_names_are_shown_as_the_text_that_they_are(hostile: str) -> None
 
 def test_a_name_of_ten_kilobytes_is_cut(hostile: str) -> None:
     assert "n" * 1000 not in hostile
+
+
+@pytest.mark.parametrize(
+    ("sentence", "code"),
+    [
+        ("Move what waits in need() (train.py:42) out of forward.", ["need()", "train.py:42"]),
+        ("Load them: DataLoader(..., num_workers=2). Why 2: 2 CPUs.", ["DataLoader(..., num_workers=2)"]),
+        ("f(g(h(1), 2), 3) is", ["f(g(h(1), 2), 3)"]),
+        ("num_workers=2 is set, collate_fn is not (e.g. in b/net.py).", ["num_workers=2", "collate_fn", "b/net.py"]),
+        (
+            "begin Slow.on_end with `if step % 60: return`.",
+            ["Slow.on_end", "if step % 60: return"],
+        ),
+        ("1.5 ms of each 3.0 ms step, at 4.0 GB/s (16 %), in 12 of 20 steps.", []),
+        ("<b>(x)", []),
+    ],
+)
+def test_code_in_a_sentence_is_marked_as_code(sentence: str, code: list[str]) -> None:
+    shown = prose(sentence)
+    assert [html_of(one) for one in re.findall(r"<code>(.*?)</code>", shown)] == code
+    assert html_of(re.sub(r"</?(code|bdi)>", "", shown)) == sentence.replace("`", "")
 
 
 def test_json_for_a_script_escapes_what_would_end_it() -> None:

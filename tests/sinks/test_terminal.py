@@ -256,7 +256,7 @@ def test_on_a_narrow_terminal_bars_give_way_before_the_phases_names() -> None:
 def test_the_first_lines_say_how_sure_the_numbers_are_and_which_steps_are_left_out() -> None:
     text = " ".join(printed(sample_report.full_report()).split())
     assert "median step 27.2 ms (95 % interval 26.9 to 27.5, p95 31.6 ms)" in text
-    assert "samples/s on average (95 % interval 2,310 to 2,390)" in text
+    assert "samples/s at the mean step of 27.7 ms (95 % interval 2,310 to 2,390)" in text
     assert "Left out: 5 traced, 12 warm-up, 3 first of an epoch." in text
 
 

@@ -211,6 +211,42 @@ def test_the_first_screen_of_the_tab_is_one_view(width: int, height: int, reader
     assert "BEFORE" not in page.locator(".first").inner_text()
 
 
+LINES_OF = """(name) => {
+  const lines = new Map(), walk = document.createTreeWalker(name, NodeFilter.SHOW_TEXT);
+  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+    for (let at = 0; at < node.data.length; at++) {
+      const range = document.createRange();
+      range.setStart(node, at);
+      range.setEnd(node, at + 1);
+      const top = Math.round(range.getBoundingClientRect().top);
+      lines.set(top, (lines.get(top) ?? "") + node.data[at]);
+    }
+  }
+  return [...lines.values()];
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_run_s_name_breaks_between_its_words(width: int, reader: Reader, logdir: Path) -> None:
+    for name in ("tb_logs/lightning_logs/version_0", "sweeps/resnet-50_learning-rate_three_seed-eleven/version_12"):
+        made = logdir / name / "gpuprof"
+        made.mkdir(parents=True, exist_ok=True)
+        json_report.write(sample_report.full_report(), made / "report.json")
+    reader.page.set_viewport_size({"width": width, "height": 844})
+    page = reader.open()
+    page.get_by_role("link", name="version_12").wait_for()
+    lines = {"".join(one): one for one in (link.evaluate(LINES_OF) for link in page.locator(".runs .name").all())}
+    assert any(len(one) > 1 for one in lines.values())
+    for name in (
+        "tb_logs/lightning_logs/version_0",
+        "sweeps/resnet-50_learning-rate_three_seed-eleven/version_12",
+        SLOW.removesuffix("/gpuprof"),
+    ):
+        assert all(line.endswith(("/", "-", "_")) for line in lines[name][:-1]), lines[name]
+        assert lines[name][-1].split("/")[-1] == name.split("/")[-1], "a short folder stays whole"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_a_request_to_another_host_would_be_seen(reader: Reader) -> None:
     reader.page.set_content("<img src='http://gpuprof.example/x.png'>")
     reader.page.wait_for_load_state()

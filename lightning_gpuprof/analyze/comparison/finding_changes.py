@@ -162,7 +162,7 @@ def _finding_change(
         severity=finding.severity,
         state=state,
         summary=finding.summary,
-        speedup_max=gain.speedup_max if gain else None,
+        speedup_max=bound_of.most_speedup if bound_of is not None else None,
         saved_ms_per_step=gain.saved_ms_per_step if gain else None,
         expected=bound_of.expected if bound_of is not None else None,
         achieved_ms_per_step=achieved_ms,

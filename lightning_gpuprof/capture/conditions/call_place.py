@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
+from lightning_gpuprof.model.shown_code import shown_code
+
 MAX_LINES = 30
 """A call that goes on for longer is not looked through to its end."""
 
@@ -21,7 +23,7 @@ class Place:
     line: int
     """From 1."""
     text: str
-    """The call in one line; empty if it cannot be read."""
+    """The call in one line, without what may be secret; empty if it cannot be read."""
 
 
 def first_call(owner: type, method: str, name: str) -> Place | None:
@@ -64,7 +66,7 @@ def _call(file: str, line: int, name: str) -> str:
     closes = [place for place, character in enumerate(rest) if character == ")"]
     for end in closes:
         try:
-            return ast.unparse(ast.parse(found + rest[: end + 1], mode="eval"))
+            return shown_code(ast.unparse(ast.parse(found + rest[: end + 1], mode="eval")))
         except SyntaxError:
             continue
     return ""

@@ -13,7 +13,7 @@ gain is at most the part's time over the number of workers, and at most the wait
 ## When it is wrong
 - A part can rarely be removed as a whole: the gain is a bound.
 - Times are wall times: on too few CPUs, all transforms that compute grow alike.
-- Work outside of transforms and marked regions has no name. Without any of these: not evaluated.
+- Work outside of transforms and marked regions has no name. Without any of these the check does not apply.
 
 ## What to do
 Do what gives the same result each time once before training. Apply what is random to the whole batch, in
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, listed, millis, percent, possible, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, NotApplicable, listed, millis, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, pace_words
 
@@ -69,7 +69,7 @@ class TransformHotspot(StarvingRule):
         parts = _parts(metrics, found)
         if not parts:
             mark = "mark the code with lightning_gpuprof.annotate"
-            raise MissingSignal(f"transforms were not timed: the dataset has no list of them; {mark}")
+            raise NotApplicable(f"the dataset has no list of transforms to time; {mark}")
         items_ratio = (found.made.items_ms or 0.0) / found.make_ms
         part, around = _innermost(parts, least=self.least_part_ratio / items_ratio if items_ratio > 0 else 2.0)
         ratio = (part.share or 0.0) * items_ratio

@@ -26,7 +26,17 @@ dataset that holds large Python objects is slow to hand over: keep arrays instea
 
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, percent, seconds
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, claims, measured, severity, threshold
+from lightning_gpuprof.rules.base import (
+    BaseRule,
+    Change,
+    Metrics,
+    MissingSignal,
+    NotApplicable,
+    claims,
+    measured,
+    severity,
+    threshold,
+)
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _STARTS = {"persistent_workers": False, "iterator_s": 0.3, "first_wait_s": 0.9}
@@ -64,7 +74,7 @@ class WorkerStartup(BaseRule):
             return None
         count = max(0, len(metrics.epoch_starts) - 1)
         if count < self.least_epochs:
-            raise MissingSignal(f"{count} epoch starts after the first, {self.least_epochs} are needed")
+            raise NotApplicable(f"{count} epoch starts after the first, {self.least_epochs} are needed")
         run_s, found = metrics.run_s, measured(metrics.worker_starts)
         if found is None:
             return None

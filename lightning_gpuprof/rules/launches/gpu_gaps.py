@@ -49,7 +49,7 @@ class GpuGaps(StepRule):
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
     examples = (
-        fires("it is elsewhere for 16 ms", "critical", "match (loss.py:31) in forward, 5 gaps", step=_other(16.0)),
+        fires("it is elsewhere for 16 ms", "critical", "match() (loss.py:31) in forward, 5 gaps", step=_other(16.0)),
         fires("it is elsewhere for 10.5 ms", "critical", "Move what the host does", step=_other(10.5)),
         quiet("it is elsewhere for 8.2 ms", step=_other(8.2)),
         looks_alike("the queue covers it", step=_other(6.0)),

@@ -60,7 +60,7 @@ class PythonOverhead(LaunchRule):
     least_python_ratio: float = threshold(0.6, source="heuristic: eager models of a library have 0.15 to 0.55")
 
     examples = (
-        fires("it takes 40 us", "critical", "mostly in forward (net.py:20)", step=_python(40), run=_EAGER),
+        fires("it takes 40 us", "critical", "mostly in forward() (net.py:20)", step=_python(40), run=_EAGER),
         fires("the model is not compiled", "critical", f"Compile the model: {_LINE}", step=_python(40), run=_EAGER),
         fires("it is compiled", "critical", "compiled part", step=_python(40), run={"compile.state": "module"}),
         fires("Python takes 13 us", "critical", "while the host runs Python", step=_python(13)),

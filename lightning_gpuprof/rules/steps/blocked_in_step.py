@@ -48,7 +48,7 @@ class BlockedInStep(BaseRule):
     least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step")
 
     examples = (
-        fires("training_step sleeps 10 ms", "critical", "Move what waits in training_step (train.py:41)", **_SLEEPING),
+        fires("training_step sleeps 10 ms", "critical", "what waits in training_step() (train.py:41)", **_SLEEPING),
         fires("the CPUs are full", "info", "waiting for a CPU", **{**_SLEEPING, "usable_cpus": 0.5}),
         quiet("it hardly waits", **{**_SLEEPING, "blocked_ms": {"forward": 0.5}}),
         looks_alike("it waits for torch's threads", blocked_ms={"forward": 10.0}, run={"torch.num_threads": 2}),

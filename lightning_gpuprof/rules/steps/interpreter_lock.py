@@ -40,7 +40,7 @@ class InterpreterLockHeld(BaseRule):
     least_asked: int = threshold(MIN_ASKED, source="heuristic: fewer say nothing")
 
     examples = (
-        fires("it computes 80 % of the time", "critical", "Thread metrics, in count (train.py:21),", beside={}),
+        fires("it computes 80 % of the time", "critical", "Thread metrics, in count() (train.py:21),", beside={}),
         quiet("no other thread computes", beside={"cpus": 0.01}),
         looks_alike("it computes in native code", beside={"late": 5}),
         looks_alike("the training does not wait", beside={"waited_ms": 2.0}),

@@ -85,7 +85,7 @@ class SyncPoints(WaitRule):
     least_ratio: float = threshold(0.05, source="heuristic, after Nsight Systems' rule for synchronising calls")
 
     examples = (
-        fires("loss.item() is read", "warning", "once ... forward (net.py:20)", saves_ms=1.52, step=_loss(1500)),
+        fires("loss.item() is read", "warning", "once ... forward() (net.py:20)", saves_ms=1.52, step=_loss(1500)),
         fires("the host takes 0.65 ms after it", "info", "Keep the value as a tensor", step=_loss(650)),
         fires("a callback reads a value", "warning", "Watch.on_train_batch_end", step=_loss(2000, "Watch")),
         quiet("the host takes 0.4 ms after it", step=_loss(400)),

@@ -8,7 +8,7 @@ from lightning_gpuprof.sinks import method_tables, plain, trial_tables, wording
 from lightning_gpuprof.sinks.code_line import line_of, named
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
 from lightning_gpuprof.sinks.first_screen import likely_saved_ms, title_of
-from lightning_gpuprof.sinks.html_page import bdi, scrolling, section, term, unfolded_on_click
+from lightning_gpuprof.sinks.html_page import bdi, prose, scrolling, section, term, unfolded_on_click
 from lightning_gpuprof.sinks.views.first import duration
 from lightning_gpuprof.sinks.window_figures.timeline import moments
 
@@ -51,10 +51,10 @@ def _finding(number: int, finding: Finding, line: LineRow | None, *, drawn: bool
         )
     return (
         f'<details class="finding {finding.severity}" id="finding-{number}">\n'
-        f'<summary>{number} <span class="severity">{finding.severity}</span> <b>{bdi(title_of(finding))}</b>{subject}'
+        f'<summary>{number} <span class="severity">{finding.severity}</span> <b>{prose(title_of(finding))}</b>{subject}'
         f"{_saved(finding)}</summary>\n"
-        f"<p>{bdi(plain.sentence(finding.summary))}</p>\n{_line(line)}"
-        f'<p class="next"><span>Do</span> {bdi(plain.sentence(finding.advice))}</p>\n'
+        f"<p>{prose(plain.sentence(finding.summary))}</p>\n{_line(line)}"
+        f'<p class="next"><span>Do</span> {prose(plain.sentence(finding.advice))}</p>\n'
         f'<p class="gain">{gain}rule <code>{escape(plain.name(finding.rule))}</code> · '
         f"{term('confidence', 'how sure the rule is, 0 to 100 %')} {finding.confidence * 100:.0f} %"
         f"{moment}</p>\n{evidence}</details>\n"

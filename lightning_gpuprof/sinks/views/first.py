@@ -10,7 +10,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Opportunity, StepBar, faster, first_screen
 from lightning_gpuprof.sinks.fix import Fix
-from lightning_gpuprof.sinks.html_page import bdi
+from lightning_gpuprof.sinks.html_page import bdi, prose
 
 SHOWN_OPPORTUNITIES = 3
 """The others unfold: the screen of a telephone has room for no more."""
@@ -33,7 +33,7 @@ def render(screen: FirstScreen) -> str:
     return (
         f'<section id="verdict" class="first {severity}">\n{_meta(screen)}'
         f"<h1>{_headline(screen.headline)}</h1>\n"
-        + (f'<p class="lead">{bdi(_held(screen.sentence))}</p>\n' if screen.sentence else "")
+        + (f'<p class="lead">{prose(_held(screen.sentence))}</p>\n' if screen.sentence else "")
         + _bars(screen)
         + (_fix(screen.fix, screen.proof, screen.tried) if screen.fix is not None else "")
         + _card(f"{_opportunities(screen.opportunities, alone=screen.severity is not None)}{_checks(screen.checks)}")
@@ -46,8 +46,8 @@ def _headline(text: str) -> str:
     for mark in (". ", ": "):
         fault, end, rest = _held(text).partition(mark)
         if rest:
-            return f"{bdi(fault + end.rstrip())} <span>{bdi(rest)}</span>"
-    return bdi(text)
+            return f"{prose(fault + end.rstrip())} <span>{prose(rest)}</span>"
+    return prose(text)
 
 
 def _held(text: str) -> str:
@@ -69,13 +69,12 @@ def _meta(screen: FirstScreen) -> str:
 def _bars(screen: FirstScreen) -> str:
     if screen.today is None:
         return ""
-    of = "a step" if screen.scale == "step" else "the run, per step"
     lost_ms = _lost_ms(screen)
     rows = bar_row("today", screen.today, screen.today.ms, lost_ms=lost_ms)
     if screen.after is not None and screen.saved_ms is not None:
         saved = f"-{duration(screen.saved_ms)} a step"
         rows += bar_row(screen.likely.label, screen.after, screen.today.ms, saved)
-    items = "".join(
+    items = f"<li>{escape(screen.bar_name.capitalize())}:</li>\n" + "".join(
         f'<li><i class="c-{escape(segment.key)}"></i>{escape(segment.label)} {duration(segment.ms)}</li>\n'
         for segment in screen.today.segments
     )
@@ -83,7 +82,7 @@ def _bars(screen: FirstScreen) -> str:
         items += (
             f'<li><i class="lost"></i>saved by the fix: {escape(screen.cause)} {duration(sum(lost_ms.values()))}</li>\n'
         )
-    group = f'<div role="group" aria-label="Time of {of}">\n{rows}</div>\n'
+    group = f'<div role="group" aria-label="{escape(screen.bar_name)}">\n{rows}</div>\n'
     said = _saved_words(screen)
     return f'{group}<ul class="colours">\n{items}</ul>\n{said}'
 
@@ -132,7 +131,8 @@ def bar_row(
         lost = (lost_ms or {}).get(segment.key, 0.0)
         part = f'<i class="lost" style="width:{100 * lost / segment.ms:.3f}%" data-ms="{lost:.6g}"></i>' if lost else ""
         pieces.append(
-            f'<span class="c-{escape(segment.key)}" style="width:{share * 100:.3f}%" data-ms="{segment.ms:.6g}" '
+            f'<span class="c-{escape(segment.key)}{" outside" if segment.is_outside else ""}" '
+            f'style="width:{share * 100:.3f}%" data-ms="{segment.ms:.6g}" '
             f'title="{escape(label)}">{part}{f"<b>{escape(shown)}</b>" if shown else ""}</span>'
         )
     if saved:
@@ -164,9 +164,9 @@ def _fix(fix: Fix, proof: str, tried: str) -> str:
     if diff:
         shown = _code(diff, fix.copied)
         more = " ".join(text for text in (fix.why, fix.effect) if text) or "More about this change"
-        shown += f"<details>\n<summary>{bdi(more)}</summary>\n<p>{bdi(fix.advice)}</p>\n</details>\n"
+        shown += f"<details>\n<summary>{prose(more)}</summary>\n<p>{prose(fix.advice)}</p>\n</details>\n"
     else:
-        shown = (_code(escape(fix.code), "") if fix.code else "") + f"<p>{bdi(fix.advice)}</p>\n"
+        shown = (_code(escape(fix.code), "") if fix.code else "") + f"<p>{prose(fix.advice)}</p>\n"
     measured = f"<p><code>gpuprof try</code> on this run: <b>{escape(tried)}</b></p>\n" if tried else ""
     again = "Run again with the change" if diff else "Run again after it"
     prove = f"<h2>{again}, then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
@@ -210,13 +210,13 @@ def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
         gain += f", {'up to' if one.is_bound else 'about'} {faster(one.speedup)}" if one.speedup is not None else ""
         bar = f'<i style="width:{100 * one.saved_ms / most_ms:.3f}%" data-ms="{one.saved_ms:.6g}"></i>'
     return (
-        f'<li class="{one.severity}"><a href="#finding-{number}">{bdi(one.title)}</a>'
+        f'<li class="{one.severity}"><a href="#finding-{number}">{prose(one.title)}</a>'
         f'<span class="saving">{bar}</span><span class="amount">{escape(gain)}</span></li>\n'
     )
 
 
 def _hint(number: int, one: Opportunity) -> str:
-    return f'<li class="info"><a href="#finding-{number}">{bdi(one.title)}</a><p>{bdi(one.sentence)}</p></li>\n'
+    return f'<li class="info"><a href="#finding-{number}">{prose(one.title)}</a><p>{prose(one.sentence)}</p></li>\n'
 
 
 def _checks(checks: CheckList) -> str:

@@ -4,7 +4,7 @@ from html import escape
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.conditions import HASH_NAME
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import Report, Steps
 from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.first_screen import reliability
 from lightning_gpuprof.sinks.html_page import bdi, term
@@ -49,7 +49,7 @@ def _verdict(report: Report) -> str:
 def tiles(report: Report) -> str:
     """The numbers that a run is known by."""
     steps, period = report.steps, report.steps.period_ms
-    gains = [finding.gain.speedup_max for finding in report.findings if finding.gain is not None]
+    gains = [most for finding in report.findings if (most := finding.most_speedup) is not None]
     tiles: list[tuple[str, str, str, str]] = [
         (
             "steps",
@@ -72,8 +72,9 @@ def tiles(report: Report) -> str:
         (
             "throughput",
             numbers.with_unit(steps.samples_per_s, "samples/s"),
-            _sure(steps.samples_per_s_interval),
-            "samples of a batch, of all ranks, over the mean step time of steady steps; below it the 95 % interval",
+            _rate_note(steps),
+            "samples of a batch, of all ranks, over the mean step time of steady steps; below it that and the 95 % "
+            "interval",
         ),
         (
             "largest gain",
@@ -89,6 +90,12 @@ def tiles(report: Report) -> str:
         for name, value, note, meaning in tiles
     )
     return f'<dl class="tiles">\n{cells}</dl>\n'
+
+
+def _rate_note(steps: Steps) -> str:
+    """The mean step that the rate is of, which is not the median beside it, and its interval."""
+    mean = "" if steps.period_ms is None else f"mean step {numbers.quantity('period_ms', steps.period_ms.mean)}"
+    return "; ".join(note for note in (mean, _sure(steps.samples_per_s_interval)) if note)
 
 
 def _sure(ends: tuple[float, float] | None) -> str:

@@ -1,5 +1,5 @@
 // The list of runs: sorted by the column that was asked for, narrowed by a text.
-import { make } from "./make.js";
+import { make, runName } from "./make.js";
 
 const order = { column: null, down: false };
 let wanted = "";
@@ -52,7 +52,7 @@ export function drawList(place, listed, open) {
       .toLowerCase().includes(wanted));
     body.replaceChildren(...shown.map((row) => make("tr", {},
       make("td", {}, make("a", { href: "#", onclick: (event) => { event.preventDefault(); open(row.name); } },
-        make("bdi", {}, row.shown))),
+        runName(row.shown))),
       ...row.cells.map((cell, index) => {
         const column = listed.columns[index];
         const text = column.title === "started" ? when(cell.key) : cell.text;
