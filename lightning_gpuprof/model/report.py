@@ -158,6 +158,15 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     speed_levels: tuple[SpeedLevel, ...] = ()
     """In order; one if the run kept its level, none if it never became steady."""
 
+    @property
+    def half_interval_ratio(self) -> float | None:
+        """Half of the 95 % interval of the median step time, of the median; None: not known."""
+        ends, period = self.period_median_interval_ms, self.period_ms
+        if ends is None or period is None or not period.median > 0:
+            return None
+        ratio = (ends[1] - ends[0]) / 2 / period.median
+        return ratio if possible(ratio) else None
+
 
 class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     """One phase over all steps. Shares of all phases sum to 1."""

@@ -13,7 +13,7 @@ from lightning_gpuprof.model.numbers import significant
 from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.sinks.curve_figure import CurveFigure, Panel
 from lightning_gpuprof.sinks.figures import SpreadFigure, StepFigure
-from lightning_gpuprof.sinks.html_page import scrolling, term
+from lightning_gpuprof.sinks.html_page import legend, scrolling, term
 from lightning_gpuprof.sinks.rank_tables import HeatFigure
 
 WIDTH = 1000
@@ -84,8 +84,7 @@ def steps_svg(figure: StepFigure) -> str:
         )
     bottom = height + 16 * len(lanes) + 8
     marks += _across(x, _ticks(first, last), bottom, "batch")
-    legend = _legend([(curve.phase, curve.phase) for curve in phases])
-    return _svg(bottom + 26, shapes, marks) + legend
+    return _svg(bottom + 26, shapes, marks) + legend((curve.phase, curve.phase) for curve in phases)
 
 
 def _area(
@@ -279,11 +278,6 @@ def _text(x: float, y: float, text: str, anchor: str, *, wide: bool = False) -> 
 def _label(y: float, text: str) -> str:
     """Before the plot."""
     return f'<text x="-6" y="{y:.0f}" text-anchor="end">{escape(text)}</text>'
-
-
-def _legend(named: Sequence[tuple[str, str]]) -> str:
-    items = "".join(f'<li><i style="background:var(--{key})"></i>{escape(name)}</li>\n' for key, name in named)
-    return f'<ul class="colours">\n{items}</ul>\n'
 
 
 def _svg(height: float, shapes: Iterable[str], marks: Iterable[str]) -> str:

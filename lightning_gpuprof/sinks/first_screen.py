@@ -152,10 +152,14 @@ class CheckList:
         return ", ".join(said)
 
     @property
+    def applicable(self) -> int:
+        """Those that apply, made or not."""
+        return self.found + len(self.passed) + len(self.not_made)
+
+    @property
     def misses_many(self) -> bool:
         """Whether so many could not be made that a report without findings may not know what it missed."""
-        made = self.found + len(self.passed)
-        return len(self.not_made) > MANY_RATIO * (made + len(self.not_made))
+        return len(self.not_made) > MANY_RATIO * self.applicable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,12 +265,16 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         outside=_outside_steps(report),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
         opportunities=_opportunities(report.findings, gained, saved_ms, times),
-        checks=CheckList(
-            found=len({finding.rule for finding in report.findings}),
-            passed=report.checks.passed,
-            not_made=report.not_evaluated,
-            not_applicable=report.checks.not_applicable,
-        ),
+        checks=_checks(report),
+    )
+
+
+def _checks(report: Report) -> CheckList:
+    return CheckList(
+        found=len({finding.rule for finding in report.findings}),
+        passed=report.checks.passed,
+        not_made=report.not_evaluated,
+        not_applicable=report.checks.not_applicable,
     )
 
 
@@ -278,7 +286,7 @@ def reliability(report: Report) -> Reliability:
         words = f"{few} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
         return Reliability(kind="too little", words=words, details=caveats)
     known = f"{numbers.count(steps.steady_count)} steady steps"
-    around = _uncertainty(report)
+    around = steps.half_interval_ratio
     if around is not None:
         known += f", step time ±{round(100 * around, 1):g} %"
     if not report.validity.ok:
@@ -297,16 +305,10 @@ def reliability(report: Report) -> Reliability:
 
 def _not_made(report: Report) -> str:
     """How many checks could not be made, if those are many."""
-    passed, missing = len(report.checks.passed), len(report.not_evaluated)
-    all_of_them = len({finding.rule for finding in report.findings}) + passed + missing
-    many = passed > 0 and missing > MANY_RATIO * all_of_them  # none passed: a report of an old version
-    return f"{missing} of {all_of_them} checks could not be made" if many else ""
-
-
-def _uncertainty(report: Report) -> float | None:
-    """Half the interval of the median step time over the median."""
-    ends, period = report.steps.period_median_interval_ms, report.steps.period_ms
-    return None if ends is None or period is None or period.median <= 0 else (ends[1] - ends[0]) / 2 / period.median
+    checks = _checks(report)
+    if not checks.passed or not checks.misses_many:  # none passed: a report of an old version
+        return ""
+    return f"{len(checks.not_made)} of {checks.applicable} checks could not be made"
 
 
 def _outside_steps(report: Report) -> str:

@@ -1,7 +1,7 @@
 """Parts of an HTML page that opens from disk without a network."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -156,22 +156,40 @@ def unfolded_on_click(shown: Iterable[tables.Table]) -> str:
     )
 
 
-def stack(what: str, shares: Sequence[tuple[str, float]]) -> str:
+def colour(key: str) -> str:
+    """Style of what has the colour of a key: a phase, a part of the wall time, a variable of ``report.css``."""
+    return f"background:var(--{escape(key)})"
+
+
+def legend(meanings: Iterable[tuple[str, str]], more: str = "", *, title: str = "") -> str:
+    """The colours of a figure.
+
+    Args:
+        meanings: Key of a colour, and what has it, as HTML.
+        more: Further items of the list.
+        title: What stands before them, as text.
+    """
+    items = f"<li>{escape(title)}</li>\n" if title else ""
+    items += "".join(f'<li><i style="{colour(key)}"></i>{meaning}</li>\n' for key, meaning in meanings)
+    return f'<ul class="colours">\n{items}{more}</ul>\n'
+
+
+def stack(what: str, shares: Iterable[tuple[str, str, float]]) -> str:
     """One bar that shows how a whole is divided.
 
     Args:
         what: Its name, for those who cannot see it.
-        shares: Key of a colour and its share, 0 to 1.
+        shares: Key of a colour, name and share of each part, 0 to 1.
     """
-    shown = [(key, share) for key, share in shares if share > 0]
+    shown = [(key, f"{name} {numbers.exact_percent(share)}", share) for key, name, share in shares if share > 0]
     if not shown:
         return ""
-    words = ", ".join(f"{key} {numbers.exact_percent(share)}" for key, share in shown)
     pieces = "".join(
-        f'<span class="c-{key}" style="width:{share * 100:.3f}%" title="{key} {numbers.exact_percent(share)}"></span>'
-        for key, share in shown
+        f'<span style="{colour(key)};width:{share * 100:.3f}%" title="{escape(words)}"></span>'
+        for key, words, share in shown
     )
-    return f'<div class="stack" role="img" aria-label="{escape(f"{what}: {words}")}">{pieces}</div>\n'
+    said = escape(f"{what}: {', '.join(words for _, words, _ in shown)}")
+    return f'<div class="stack" role="img" aria-label="{said}">{pieces}</div>\n'
 
 
 def section(anchor: str, table: tables.Table, before: str = "", after: str = "") -> str:
@@ -240,5 +258,5 @@ def _cell(column: tables.Column[Any], cell: tables.Cell) -> str:
         if not cell.ratio:
             return "<td class=b>"
         width = min(max(cell.ratio, 0.0), 1.0) * 100
-        return f'<td class=b><span class="bar c-{escape(cell.key)}" style="width:{width:.3f}%"></span>'
+        return f'<td class=b><span class=bar style="{colour(cell.key)};width:{width:.3f}%"></span>'
     return f"<td{' class=n' if column.numeric else ''}>{term(cell.text, cell.help)}"

@@ -131,7 +131,7 @@ class Column(Generic[_R]):
         )
 
 
-def bar(ratio: Callable[[R], float | None], key: Callable[[R], str] | str = "") -> Column[R]:
+def bar(ratio: Callable[[R], float | None], key: Callable[[R], str] | str = "forward") -> Column[R]:
     """A column of bars.
 
     Args:

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, DeviceIdle
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.drawings import roofline_svg
-from lightning_gpuprof.sinks.html_page import bdi, figure, table_html, term
+from lightning_gpuprof.sinks.html_page import bdi, figure, legend, stack, table_html, term
 from lightning_gpuprof.sinks.window_figures.roofline import roofline_figure
 from lightning_gpuprof.sinks.window_figures.timeline import Moment, timeline_figure
 from lightning_gpuprof.sinks.window_tables.idle import cause_word
@@ -48,14 +48,11 @@ def _types(found: Operators, on_device: bool) -> str:
         shown.append(("faint", "all others, and work of no operator" if on_device else "all others", rest))
     what = "device" if on_device else "host"
     words = ", ".join(f"{name} {numbers.exact_percent(ratio)}" for _, name, ratio in shown)
-    items = "".join(
-        f'<li><i style="background:var(--{key})"></i>{bdi(name)} {numbers.exact_percent(ratio)}</li>\n'
-        for key, name, ratio in shown
-    )
+    colours = legend((key, f"{bdi(name)} {numbers.exact_percent(ratio)}") for key, name, ratio in shown)
     return (
         f"<h4>Types of operators <small>share of {what} time</small></h4>\n"
         f'<div class="ring"><svg viewBox="0 0 42 42" role="img" aria-label="{escape(f"By {what} time: {words}")}">'
-        f'{_ring(shown)}</svg>\n<ul class="colours">\n{items}</ul></div>\n'
+        f"{_ring(shown)}</svg>\n{colours}</div>\n"
     )
 
 
@@ -143,22 +140,11 @@ def _device(device: DeviceIdle) -> str:
         for row in device.causes
     ]
     name = plain.device(device.device)
-    said = ", ".join(f"{word} {numbers.exact_percent(share)}" for _, word, share, _ in parts)
-    pieces = "".join(
-        f'<span style="width:{share * 100:.3f}%;background:var(--{key})" '
-        f'title="{word} {numbers.exact_percent(share)}"></span>'
-        for key, word, share, _ in parts
-        if share > 0
-    )
-    items = "".join(
-        f'<li><i style="background:var(--{key})"></i>{term(word, meaning)} {numbers.exact_percent(share)}</li>\n'
-        for key, word, share, meaning in parts
-    )
     window = numbers.seconds(device.window_us / 1e6)
     return (
         f"<p>{bdi(name)}: {window} from its first to its last work</p>\n"
-        f'<div class="stack" role="img" aria-label="{escape(f"{name}: {said}")}">{pieces}</div>\n'
-        f'<ul class="colours">\n{items}</ul>\n'
+        + stack(name, (part[:3] for part in parts))
+        + legend((key, f"{term(word, meaning)} {numbers.exact_percent(share)}") for key, word, share, meaning in parts)
     )
 
 

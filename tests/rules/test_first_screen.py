@@ -101,8 +101,8 @@ def test_what_is_outside_of_the_steps_is_drawn_and_named_as_such() -> None:
     outside = {segment.key: segment.label for segment in screen.today.segments if segment.is_outside}
     assert outside == {"validation": "validation outside steps", "checkpoint": "checkpoint outside steps"}
     html = render(screen)
-    assert html.count('class="c-checkpoint outside"') == 2
-    assert 'class="c-forward"' in html
+    assert html.count('class=outside style="background:var(--checkpoint)') == 2
+    assert '<span style="background:var(--forward)' in html
     assert "<li>Mean run time per step:</li>" in html
 
 

@@ -12,9 +12,13 @@ import re
 
 import numpy as np
 import pytest
+import window_samples
+from sample_report import full_report
 
 from lightning_gpuprof.model.phases import PARTS, PHASES
+from lightning_gpuprof.sinks.html import render_html
 from lightning_gpuprof.sinks.html_page import packaged_text
+from lightning_gpuprof.sinks.trace_html import render_trace_html
 
 Colour = np.ndarray
 
@@ -149,8 +153,7 @@ def test_graphics_stand_out_from_the_paper_and_text_can_be_read(theme: str) -> N
 
 def test_every_phase_and_part_has_a_colour_in_the_style() -> None:
     style = packaged_text("report.css")
-    for key in (*PHASES, *PARTS):
-        assert re.search(rf"\.c-{key}\b[^{{]*{{ background: var\(--\w+\)", style), key
+    assert set(re.findall(r"--(\w+): (?:#[0-9a-f]{6}|var\(--\w+\));", style)) >= {*PHASES, *PARTS}
     assert set(variables(style)) >= set(PHASES)
 
 
@@ -168,3 +171,10 @@ def test_a_wait_in_the_timeline_has_the_colour_of_its_phase() -> None:
     style = packaged_text("report.css")
     for idle, phase in {"data": "data_wait", "checkpoint": "checkpoint", "callbacks": "callbacks"}.items():
         assert f"--idle_{idle}: var(--{phase});" in style
+
+
+def test_every_colour_of_a_page_is_in_the_style() -> None:
+    defined = set(re.findall(r"--(\w+):", packaged_text("report.css")))
+    pages = render_html(full_report()), render_trace_html(window_samples.analysis(), name="t.json")
+    named = {name for page in pages for name in re.findall(r'style="[^"]*var\(--(\w*)', page)}
+    assert {"forward", "train", "idle_data"} <= named <= defined

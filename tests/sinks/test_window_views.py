@@ -66,7 +66,7 @@ def test_a_page_with_only_a_timeline_needs_no_plotly(found: TraceAnalysis) -> No
 
 
 def test_pieces_of_the_idle_bar_are_the_whole_window(found: TraceAnalysis) -> None:
-    widths = [float(width) for width in re.findall(r'<span style="width:([\d.]+)%', idle_html(found))]
+    widths = [float(width) for width in re.findall(r'<span style="[^"]*;width:([\d.]+)%', idle_html(found))]
     assert sum(widths) == pytest.approx(100, abs=0.01)
     text = Page(idle_html(found)).text
     for words in ("busy", "slow launches", "data"):

@@ -7,7 +7,7 @@ from lightning_gpuprof.model.comparison import Comparison, Outcome
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.sinks.comparison_answer import PhaseChange, StepTimes, Target, amount, answer, run_names, signed
 from lightning_gpuprof.sinks.first_screen import OTHER, PHASE_WORDS, Segment, StepBar
-from lightning_gpuprof.sinks.html_page import bdi
+from lightning_gpuprof.sinks.html_page import bdi, legend
 from lightning_gpuprof.sinks.views.first import bar_row
 
 _OFF_RATIO = 0.02
@@ -46,13 +46,12 @@ def _bars(times: StepTimes, target: Target | None, phases: Sequence[PhaseChange]
             f'<div class="row2 target"><span></span><div><b class="{side}" style="{side}:{offset:.3f}%" '
             f'data-ms="{target.ms:.6g}">{escape(target.words)}</b></div></div>\n'
         )
-    legend = "".join(
-        f'<li><i class="c-{escape(row.name)}"></i>{escape(PHASE_WORDS.get(row.name, row.name))} '
-        f"{amount(row.before_ms)} → {amount(row.after_ms)} ms</li>\n"
+    colours = legend(
+        (row.name, f"{escape(PHASE_WORDS.get(row.name, row.name))} {amount(row.before_ms)} → {amount(row.after_ms)} ms")
         for row in phases
         if len(before.segments) > 1
     )
-    return f'<div role="group" aria-label="{escape(times.name)}">\n{rows}</div>\n<ul class="colours">\n{legend}</ul>\n'
+    return f'<div role="group" aria-label="{escape(times.name)}">\n{rows}</div>\n{colours}'
 
 
 def _divided(times: StepTimes, phases: Sequence[PhaseChange]) -> tuple[StepBar, StepBar]:

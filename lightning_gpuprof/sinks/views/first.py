@@ -10,7 +10,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Opportunity, StepBar, faster, first_screen
 from lightning_gpuprof.sinks.fix import Fix
-from lightning_gpuprof.sinks.html_page import bdi, prose
+from lightning_gpuprof.sinks.html_page import bdi, colour, legend, prose
 
 SHOWN_OPPORTUNITIES = 3
 """The others unfold: the screen of a telephone has room for no more."""
@@ -74,17 +74,13 @@ def _bars(screen: FirstScreen) -> str:
     if screen.after is not None and screen.saved_ms is not None:
         saved = f"-{duration(screen.saved_ms)} a step"
         rows += bar_row(screen.likely.label, screen.after, screen.today.ms, saved)
-    items = f"<li>{escape(screen.bar_name.capitalize())}:</li>\n" + "".join(
-        f'<li><i class="c-{escape(segment.key)}"></i>{escape(segment.label)} {duration(segment.ms)}</li>\n'
-        for segment in screen.today.segments
-    )
-    if lost_ms:
-        items += (
-            f'<li><i class="lost"></i>saved by the fix: {escape(screen.cause)} {duration(sum(lost_ms.values()))}</li>\n'
-        )
+    lost = f"saved by the fix: {escape(screen.cause)} {duration(sum(lost_ms.values()))}"
+    lost = f'<li><i class="lost"></i>{lost}</li>\n' if lost_ms else ""
+    meanings = ((one.key, f"{escape(one.label)} {duration(one.ms)}") for one in screen.today.segments)
+    colours = legend(meanings, lost, title=f"{screen.bar_name.capitalize()}:")
     group = f'<div role="group" aria-label="{escape(screen.bar_name)}">\n{rows}</div>\n'
     said = _saved_words(screen)
-    return f'{group}<ul class="colours">\n{items}</ul>\n{said}'
+    return f"{group}{colours}{said}"
 
 
 def _saved_words(screen: FirstScreen) -> str:
@@ -131,8 +127,8 @@ def bar_row(
         lost = (lost_ms or {}).get(segment.key, 0.0)
         part = f'<i class="lost" style="width:{100 * lost / segment.ms:.3f}%" data-ms="{lost:.6g}"></i>' if lost else ""
         pieces.append(
-            f'<span class="c-{escape(segment.key)}{" outside" if segment.is_outside else ""}" '
-            f'style="width:{share * 100:.3f}%" data-ms="{segment.ms:.6g}" '
+            f'<span{" class=outside" if segment.is_outside else ""} style="{colour(segment.key)};'
+            f'width:{share * 100:.3f}%" data-ms="{segment.ms:.6g}" '
             f'title="{escape(label)}">{part}{f"<b>{escape(shown)}</b>" if shown else ""}</span>'
         )
     if saved:

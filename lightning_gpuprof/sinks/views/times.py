@@ -10,7 +10,7 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import tables, time_tables, wording
 from lightning_gpuprof.sinks.drawings import spread_svg, steps_svg
 from lightning_gpuprof.sinks.figures import spread_figure, step_figure
-from lightning_gpuprof.sinks.html_page import figure, section, stack, table_html, term, titled
+from lightning_gpuprof.sinks.html_page import figure, legend, section, stack, table_html, term, titled
 from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of_steps
 
 CALLBACK_ROWS = 5
@@ -24,9 +24,12 @@ SHOWN_MARKS = 12
 
 def wall(report: Report) -> str:
     """The parts of the wall time."""
-    total = report.wall.total_s
-    shares = [(part, report.wall.parts.get(part, 0.0) / total) for part in PARTS] if total > 0 else []
-    return section("wall", tables.wall_table(report), stack("Wall time by part", shares))
+    return section("wall", tables.wall_table(report), stack("Wall time by part", _shares(report)))
+
+
+def _shares(report: Report) -> list[tuple[str, str, float]]:
+    total, parts = report.wall.total_s, report.wall.parts
+    return [(part, part.replace("_", " "), parts[part] / total) for part in PARTS if part in parts and total > 0]
 
 
 def ledger(report: Report) -> str:
@@ -84,7 +87,7 @@ def _place(first: int, last: int) -> str:
 
 def phases(report: Report) -> str:
     """Phases of the steps, the step time, its speed levels, what steps count as."""
-    shares = stack("Time of all steps by phase", [(row.phase, row.share) for row in report.phases])
+    shares = stack("Time of all steps by phase", [(row.phase, row.phase, row.share) for row in report.phases])
     period = f"<h3>Step time</h3>\n{table_html(tables.step_time_table(report))}"
     period += titled((time_tables.speed_level_table(report), time_tables.label_table(report)))
     drawn = spread_figure(report)
@@ -107,19 +110,15 @@ def callbacks(report: Report) -> str:
 
 def overview(report: Report) -> str:
     """The one answer to where the time went: the wall time by part, each step by phase, the phases."""
-    total, parts = report.wall.total_s, report.wall.parts
-    shares = [(part, parts.get(part, 0.0) / total) for part in PARTS] if total > 0 else []
-    items = "".join(
-        f'<li><i class="c-{part}"></i>{part.replace("_", " ")} {numbers.seconds(parts[part])}</li>\n'
-        for part, share in shares
-        if share >= MIN_SHOWN_RATIO
+    total, shares = report.wall.total_s, _shares(report)
+    colours = legend(
+        (part, f"{name} {numbers.seconds(share * total)}") for part, name, share in shares if share >= MIN_SHOWN_RATIO
     )
     ran = f"{wording.stage(report).capitalize()} took {numbers.seconds(total)}"
     phases = tables.phase_table(report)
     worth = {row.phase for row in report.phases if row.total_s > 0}
     rows = tuple(row for row in phases.rows if row[0].text in worth)
     return (
-        f"<h3>{ran}</h3>\n{stack('Wall time by part', shares)}"
-        f'<ul class="colours">\n{items}</ul>\n{steps(report)}'
+        f"<h3>{ran}</h3>\n{stack('Wall time by part', shares)}{colours}{steps(report)}"
         f"<h3>Phases of the median step</h3>\n{table_html(replace(phases, rows=rows))}"
     )

@@ -57,7 +57,7 @@ def cause_table(device: DeviceIdle) -> Table:
         ),
         bar(
             lambda row: 0.0 if isinstance(row, IdleSum) else row.idle_ratio / longest,
-            lambda row: "" if isinstance(row, IdleSum) else row.cause,
+            lambda row: "" if isinstance(row, IdleSum) else f"idle_{row.cause}",
         ),
         Column("idle", lambda row: row.idle_us, US_AS_MS, help="no stream of the device worked"),
         Column("of idle", lambda row: row.idle_ratio, PERCENT, help="share of all idle time; sums to 100 %"),
@@ -87,7 +87,7 @@ def host_table(device: DeviceIdle) -> Table:
         f"What the host did while {plain.device(device.device)} waited for a launch",
         rows if total_us > 0 else (),
         Column("host in", lambda row: row[0], hover=lambda row: row[2]),
-        bar(lambda row: row[1] / total_us, "launch"),
+        bar(lambda row: row[1] / total_us, "idle_launch"),
         Column("idle", lambda row: row[1], US_AS_MS, help="sums to host work plus slow launches; inflated by tracing"),
         Column("share", lambda row: row[1] / total_us, PERCENT),
         absent=f"{plain.device(device.device)} waited neither for slow launches nor for other work of the host.",

@@ -42,7 +42,7 @@ def concurrency_table(device: DeviceStreams) -> Table:
         f"Concurrent streams of {plain.device(device.device)}",
         [part for part in parts if longest > 0 and (part[1] or part[0] in (_IDLE, "one"))],
         Column("streams", lambda row: row[0]),
-        bar(lambda row: row[1] / longest, lambda row: "idle" if row[0] == _IDLE else "forward"),
+        bar(lambda row: row[1] / longest),
         Column("time", lambda row: row[1], US_AS_MS, help="sums to the device's window"),
         Column("of window", lambda row: row[1] / device.window_us, PERCENT),
         absent=f"The work of {plain.device(device.device)} has no duration.",
