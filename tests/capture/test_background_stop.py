@@ -156,7 +156,7 @@ SCRIPTED = """
     for thread in threads:
         thread.start()
     work = Work()
-    for _ in range(40):
+    for _ in range(int(sys.argv[3])):
         written = trace(Path(sys.argv[1]), TraceConfig(), work).result(60)
         assert names(events_of(written))["cpu_op", "aten::addmm"] == 40
     over.set()
@@ -171,11 +171,12 @@ SCRIPTED = """
 
 
 @tried
+@pytest.mark.parametrize("traces", [10, pytest.param(40, marks=pytest.mark.slow)])
 def test_other_threads_may_run_operators_while_traces_begin_and_end_and_a_process_ends_in_a_window(
-    tmp_path: Path,
+    tmp_path: Path, traces: int
 ) -> None:
     """Where threads other than the training's are in the session, most runs of this crash."""
-    in_a_process(SCRIPTED, tmp_path)
+    in_a_process(SCRIPTED, tmp_path, str(traces))
 
 
 @tried
@@ -267,10 +268,10 @@ def test_a_folder_that_is_gone_is_reported_and_leaves_nothing_recording(tmp_path
     assert not is_recording()
 
 
-def in_a_process(script: str, folder: Path) -> None:
+def in_a_process(script: str, folder: Path, *words: str) -> None:
     """What goes wrong here ends the process."""
     finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(folder), str(Path(__file__).parent)],
+        [sys.executable, "-c", textwrap.dedent(script), str(folder), str(Path(__file__).parent), *words],
         capture_output=True,
         timeout=120,
     )
@@ -292,6 +293,7 @@ LIMITED = """
 
 
 @tried
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 def test_where_memory_is_limited_it_is_not_used_and_the_interpreter_waits_for_the_trace_at_its_end(
     tmp_path: Path,

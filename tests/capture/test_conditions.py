@@ -2,6 +2,7 @@
 
 import gc
 import json
+import random
 import subprocess
 import sys
 import weakref
@@ -55,7 +56,10 @@ class Reads(pl.Callback):
         self.found: dict[str, Value] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        drawn = random.getstate(), torch.get_rng_state()
         self.found = collect(trainer, pl_module, trainer.train_dataloader, self.around)
+        assert random.getstate() == drawn[0]
+        assert torch.equal(torch.get_rng_state(), drawn[1])
 
 
 def rows(count: int = 24) -> TensorDataset:
@@ -161,6 +165,7 @@ def test_the_configuration_of_a_command_line_is_known(nested: bool) -> None:
     assert READERS["trainer.config_file"](without) is READERS["trainer.config_data"](without) is None
 
 
+@pytest.mark.slow
 def test_reading_starts_neither_cuda_nor_dynamo_and_keeps_the_random_numbers(tmp_path: Path) -> None:
     code = (
         "import sys, random, torch, lightning.pytorch as pl\n"

@@ -104,12 +104,14 @@ def test_misspelt_names_in_yaml_are_all_that_is_said(tmp_path: Path) -> None:
     assert not any(line.startswith("usage:") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_misspelt_name_is_all_that_is_said_where_the_class_is_imported_before(tmp_path: Path) -> None:
     lines = refused(tmp_path, ["windws: [200]"], before="from lightning_gpuprof import GpuProfiler\n")
     assert lines[0] == "gpuprof: GpuProfiler has no argument 'windws'. Did you mean windows?"
     assert len(lines) <= 10
 
 
+@pytest.mark.slow
 def test_a_misspelt_class_in_yaml_is_all_that_is_said(tmp_path: Path) -> None:
     lines = refused(tmp_path, ["windows: [200]"], name="GpuProfilr")
     where = f"  in {tmp_path / 'wrong.yaml'}"
@@ -117,6 +119,7 @@ def test_a_misspelt_class_in_yaml_is_all_that_is_said(tmp_path: Path) -> None:
     assert len(lines) <= 10
 
 
+@pytest.mark.slow
 def test_with_debugging_the_parser_speaks_as_well_and_the_name_comes_last(tmp_path: Path) -> None:
     lines = refused(tmp_path, ["trace: {warmups: 3}"], GPUPROF_DEBUG="1")
     assert lines[-2] == "gpuprof: GpuProfiler.trace has no argument 'warmups'. Did you mean warmup?"

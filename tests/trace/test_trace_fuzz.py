@@ -25,8 +25,9 @@ from lightning_gpuprof.trace.analysis import analyse
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-EXAMPLES = int(os.environ.get("GPUPROF_FUZZ_EXAMPLES", "250"))
-"""More of them find more: ``GPUPROF_FUZZ_EXAMPLES=20000 pytest tests/trace/test_trace_fuzz.py``."""
+FEW, MANY = 50, int(os.environ.get("GPUPROF_FUZZ_EXAMPLES", "250"))
+"""Examples in the quick run, and in the slow one. More find more: ``GPUPROF_FUZZ_EXAMPLES=20000 pytest -m slow
+tests/trace/test_trace_fuzz.py``."""
 SMALL = sorted(path for path in TRACES.glob("*.json.gz") if path.stat().st_size < 40_000) if TRACES.is_dir() else []
 
 
@@ -161,20 +162,22 @@ PROPERTIES = st.one_of(
 )
 
 
-@settings(
-    max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
-)
-@given(
-    events=st.lists(EVENTS, max_size=25),
-    properties=PROPERTIES,
-    distributed=st.one_of(st.none(), st.dictionaries(st.sampled_from(["rank", "world_size"]), NUMBERS), SHAPES),
-)
-def test_any_values_in_any_field(
-    tmp_path_factory: pytest.TempPathFactory, events: Any, properties: Any, distributed: Any
-) -> None:
-    path = tmp_path_factory.mktemp("fuzz") / "t.json"
-    path.write_text(json.dumps({"deviceProperties": properties, "distributedInfo": distributed, "traceEvents": events}))
-    check(path)
+@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
+def test_any_values_in_any_field(tmp_path: Path, examples: int) -> None:
+    @settings(
+        max_examples=examples, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(
+        events=st.lists(EVENTS, max_size=25),
+        properties=PROPERTIES,
+        distributed=st.one_of(st.none(), st.dictionaries(st.sampled_from(["rank", "world_size"]), NUMBERS), SHAPES),
+    )
+    def holds_together(events: Any, properties: Any, distributed: Any) -> None:
+        document = {"deviceProperties": properties, "distributedInfo": distributed, "traceEvents": events}
+        (tmp_path / "t.json").write_text(json.dumps(document))
+        check(tmp_path / "t.json")
+
+    holds_together()
 
 
 # ---------------------------------------------------------------- damaged files
