@@ -19,11 +19,7 @@ OUTSIDE_RATIO = 0.25
 OUTLIERS_RATIO = 0.25
 """Excess of outlying steps, of the time of the checked steps. Heuristic."""
 
-_OUTSIDE_WORDS: dict[Part, str] = {
-    "validation": "validation",
-    "checkpoint": "checkpoints",
-    "epoch_gap": "gaps between epochs",
-}
+_PLURALS: dict[Part, str] = {"checkpoint": "checkpoints", "epoch_gap": "gaps between epochs"}
 
 
 def causes_of(metrics: Metrics, step: DeviceStep | None) -> Iterable[Cause]:
@@ -50,7 +46,7 @@ def outside_steps(metrics: Metrics) -> Cause:
         total_s = metrics.run_s
     except MissingSignal:
         return Cause(kind="outside-steps", ratio=0.0, passes=False, words="")
-    parts_s = sorted(((part_s, _OUTSIDE_WORDS[part]) for part, part_s in metrics.outside_s.items()), reverse=True)
+    parts_s = sorted(((part_s, _PLURALS.get(part, part)) for part, part_s in metrics.outside_s.items()), reverse=True)
     ratio = min(1.0, max(0.0, sum(part_s for part_s, _ in parts_s) / total_s))
     shown = [f"{name} {seconds(part_s)}" for part_s, name in parts_s if part_s >= MIN_NAMED_RATIO * total_s]
     return Cause(

@@ -144,26 +144,19 @@ def _end_rows(end: OutOfMemory) -> list[tuple[str, int, int | None]]:
 
 
 def _overview(memory: Memory) -> Table:
+    size = numbers.size
     rows: list[tuple[str, ...]] = []
     if memory.process_rss_peak_bytes is not None:
-        rows.append(("process rss peak", numbers.size(memory.process_rss_peak_bytes)))
+        rows.append(("process rss peak", size(memory.process_rss_peak_bytes)))
     for device in memory.devices:
         of_device = (
-            ("total", numbers.size(device.total_bytes), "the device's memory"),
-            ("reserved peak", numbers.size(device.reserved_peak_bytes), "most that torch reserved"),
+            ("total", size(device.total_bytes), "the device's memory"),
+            ("reserved peak", size(device.reserved_peak_bytes), "most that torch reserved"),
             ("of the total", numbers.exact_percent(device.peak_ratio), "reserved peak over total"),
-            (
-                "headroom",
-                numbers.size(device.headroom_bytes),
-                "total less reserved peak, memory of other processes included",
-            ),
-            ("allocated peak", numbers.size(device.allocated_peak_bytes), "most that tensors used at one time"),
+            ("headroom", size(device.headroom_bytes), "total less reserved peak, memory of other processes included"),
+            ("allocated peak", size(device.allocated_peak_bytes), "most that tensors used at one time"),
             ("peak in", device.peak_phase or numbers.ABSENT, "phase in which the run peaked"),
-            (
-                "activations",
-                numbers.size(device.activations_bytes),
-                "allocated at the end of forward, besides model, optimizer and live gradients",
-            ),
+            ("activations", size(device.activations_bytes), _ACTIVATIONS),
             ("fragmentation at the peak", numbers.exact_percent(device.fragmentation_ratio), _SPLIT),
             ("retries", _number(device.retries_count), "allocations for which torch had to free its cache first"),
             ("cudaMalloc in steady steps", _per(device.device_allocs_steady_count, device.steady_steps)),
@@ -176,6 +169,7 @@ def _overview(memory: Memory) -> Table:
 
 
 _SPLIT = "free parts of blocks that are partly in use, as share of the reserved bytes"
+_ACTIVATIONS = "allocated at the end of forward, besides model, optimizer and live gradients"
 
 
 def _number(value: int | None) -> str:

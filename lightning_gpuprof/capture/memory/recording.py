@@ -25,6 +25,7 @@ from lightning_gpuprof.model.memory import MemoryHistory, OutOfMemory
 PART = "memory"
 SNAPSHOT_PART = "memory snapshot"
 WINDOW = "window"
+_COUNTED = ("allocated_bytes", "reserved_bytes", "allocated_peak_bytes", "inactive_split_bytes", "retries_count")
 READY_STEPS = 2
 """Optimizer steps after which all states are there."""
 
@@ -142,14 +143,7 @@ class MemoryRecording:
         backend = self._backend if is_out_of_memory(found) else None
         if backend is not None:
             values = sample_values(backend.read())
-            names = (
-                "allocated_bytes",
-                "reserved_bytes",
-                "allocated_peak_bytes",
-                "inactive_split_bytes",
-                "retries_count",
-            )
-            sizes |= {name: int(value) for name in names if (value := values.get(name)) is not None}
+            sizes |= {name: int(value) for name in _COUNTED if (value := values.get(name)) is not None}
             sizes.setdefault("total_bytes", backend.total_bytes)
             on_device = sum(row.total_bytes for row in rows if row.device == backend.device)
             if (allocated := sizes.get("allocated_bytes")) is not None:

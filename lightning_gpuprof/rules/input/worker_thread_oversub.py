@@ -34,11 +34,7 @@ _BESIDE = "CPU time of a worker beside its main thread"
 
 
 def _each(**worker: float | None) -> dict[str, object]:
-    return {
-        "each_worker": {"cpu": 0.95, "delay": 0.6, "threads": 6.0, **worker},
-        "usable_cpus": 2.0,
-        "worker_cpus": 1.9,
-    }
+    return {"each_worker": {"cpu": 0.95, "delay": 0.6, "threads": 6, **worker}, "usable_cpus": 2.0, "worker_cpus": 1.9}
 
 
 _POOLS = _each()

@@ -32,14 +32,7 @@ _BLOCKING = "env.CUDA_LAUNCH_BLOCKING"
 def _calls(call_us: float, *, kernel_us: float = 5.0, op_us: float | None = None) -> dict[str, float]:
     """Steps of an example."""
     op_us = call_us + 6.0 if op_us is None else op_us
-    return {
-        "kernels": 100,
-        "call_us": call_us,
-        "kernel_us": kernel_us,
-        "op_us": op_us,
-        "python_us": 0.0,
-        "fetch_us": 0.0,
-    }
+    return {"kernels": 100, "call_us": call_us, "kernel_us": kernel_us, "op_us": op_us, "python_us": 0, "fetch_us": 0}
 
 
 class SlowLaunchApi(LaunchRule):

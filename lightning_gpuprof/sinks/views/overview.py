@@ -46,42 +46,28 @@ def _verdict(report: Report) -> str:
     )
 
 
+_STEP_TIME = "time from step start to next step start; half of the steady steps are below; below it the 95 % interval"
+_THROUGHPUT = (
+    "samples of a batch, of all ranks, over the mean step time of steady steps; below it that and the 95 % interval"
+)
+_GAIN = "upper bound of the speed-up that one finding's fix can bring"
+
+
 def tiles(report: Report) -> str:
     """The numbers that a run is known by."""
     steps, period = report.steps, report.steps.period_ms
+    steady = f"{numbers.count(steps.steady_count)} steady"
+    median = numbers.quantity("period_ms", period.median if period else None)
+    speed = numbers.with_unit(steps.samples_per_s, "samples/s")
     gains = [most for finding in report.findings if (most := finding.most_speedup) is not None]
-    tiles: list[tuple[str, str, str, str]] = [
-        (
-            "steps",
-            numbers.count(steps.count),
-            f"{numbers.count(steps.steady_count)} steady",
-            "batches that were measured",
-        ),
-        (
-            "wall time",
-            numbers.seconds(report.wall.total_s),
-            "",
-            f"of {wording.stage(report)}, from its call to its end",
-        ),
-        (
-            "median step time",
-            numbers.quantity("period_ms", period.median if period else None),
-            _sure(steps.period_median_interval_ms),
-            "time from step start to next step start; half of the steady steps are below; below it the 95 % interval",
-        ),
-        (
-            "throughput",
-            numbers.with_unit(steps.samples_per_s, "samples/s"),
-            _rate_note(steps),
-            "samples of a batch, of all ranks, over the mean step time of steady steps; below it that and the 95 % "
-            "interval",
-        ),
-        (
-            "largest gain",
-            f"≤ {numbers.significant(max(gains))}x" if gains else numbers.ABSENT,
-            "",
-            "upper bound of the speed-up that one finding's fix can bring",
-        ),
+    largest = f"≤ {numbers.significant(max(gains))}x" if gains else numbers.ABSENT
+    of_stage = f"of {wording.stage(report)}, from its call to its end"
+    tiles = [
+        ("steps", numbers.count(steps.count), steady, "batches that were measured"),
+        ("wall time", numbers.seconds(report.wall.total_s), "", of_stage),
+        ("median step time", median, _sure(steps.period_median_interval_ms), _STEP_TIME),
+        ("throughput", speed, _rate_note(steps), _THROUGHPUT),
+        ("largest gain", largest, "", _GAIN),
     ]
     cells = "".join(
         f'<div class="tile"><dt>{term(name, meaning)}</dt><dd>{_amount(value)}</dd>'

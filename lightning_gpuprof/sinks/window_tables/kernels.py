@@ -33,6 +33,8 @@ _OCCUPANCY = (
     "an estimate from block, registers and shared memory"
 )
 _WAVES = "blocks over the blocks that the whole device holds at a time"
+_LOST = "lost to partly filled last waves, if all blocks take equally long"
+_WAVE = "a wave is as many blocks as the device holds at a time"
 _NO_KERNEL = "The trace holds no kernel."
 
 
@@ -100,36 +102,14 @@ def fill_table(found: KernelFacts) -> Table:
     window = "over the GPU's window: idle time counts as 0, concurrent kernels add up"
     if found.count and fill.est_sm_efficiency_of_window_ratio is None:
         window = "omitted: unknown for too much of the kernel time"
-    tail = ms(fill.tail_us)
+    efficiency = numbers.exact_percent(fill.est_sm_efficiency_ratio)
+    of_window = numbers.exact_percent(fill.est_sm_efficiency_of_window_ratio)
+    occupancy = numbers.exact_percent(fill.est_occupancy_ratio)
     rows = (
-        (
-            "est. SM efficiency of kernels",
-            numbers.exact_percent(fill.est_sm_efficiency_ratio),
-            fill.est_sm_efficiency_known_ratio,
-            running,
-            _EFFICIENCY,
-        ),
-        (
-            "est. SM efficiency of the window",
-            numbers.exact_percent(fill.est_sm_efficiency_of_window_ratio),
-            None,
-            window,
-            _EFFICIENCY,
-        ),
-        (
-            "est. occupancy of kernels",
-            numbers.exact_percent(fill.est_occupancy_ratio),
-            fill.est_occupancy_known_ratio,
-            running,
-            _OCCUPANCY,
-        ),
-        (
-            "tails of last waves",
-            tail,
-            fill.waves_known_ratio,
-            "lost to partly filled last waves, if all blocks take equally long",
-            "a wave is as many blocks as the device holds at a time",
-        ),
+        ("est. SM efficiency of kernels", efficiency, fill.est_sm_efficiency_known_ratio, running, _EFFICIENCY),
+        ("est. SM efficiency of the window", of_window, None, window, _EFFICIENCY),
+        ("est. occupancy of kernels", occupancy, fill.est_occupancy_known_ratio, running, _OCCUPANCY),
+        ("tails of last waves", ms(fill.tail_us), fill.waves_known_ratio, _LOST, _WAVE),
     )
     return Table.of(
         "How far kernels fill the device (estimates from launch geometry)",
