@@ -8,8 +8,9 @@ import numpy.typing as npt
 from lightning_gpuprof.analyze import call_sites, rank_waits
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.journal import Ints
-from lightning_gpuprof.model.metrics import Blocked, Share
 from lightning_gpuprof.model.phases import WORKING_PHASES, Phase
+from lightning_gpuprof.model.share import Share
+from lightning_gpuprof.model.waiting import Blocked
 
 LEAST_DELAYED_RATIO = 0.05
 """Share of the step without a CPU from which times of the host say more about other programs. Heuristic."""

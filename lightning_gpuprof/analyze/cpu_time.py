@@ -8,8 +8,8 @@ import numpy as np
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints, Journal, sorting
 from lightning_gpuprof.analyze.steady import Mask
-from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.share import Share
 
 MIN_SAMPLES = 10
 """Fewer sampled steps say nothing about the others."""

@@ -7,7 +7,8 @@ import numpy as np
 from lightning_gpuprof.analyze import call_sites, statistics
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.steady import Mask
-from lightning_gpuprof.model.metrics import HookShare, Share
+from lightning_gpuprof.model.metrics import HookShare
+from lightning_gpuprof.model.share import Share
 
 _OWNERS = ("[LightningModule]", "[LightningDataModule]")
 

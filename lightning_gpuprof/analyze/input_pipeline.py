@@ -17,8 +17,8 @@ from lightning_gpuprof.model.input_pipeline import (
     enough_workers,
 )
 from lightning_gpuprof.model.journal import Sample
-from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.share import Share
 
 SOURCE = "input"
 MIN_BATCHES = 10

@@ -18,10 +18,10 @@ from lightning_gpuprof.model.loading import (
     Loading,
     Starving,
 )
-from lightning_gpuprof.model.metrics import CpuFacts, Metrics, Share
+from lightning_gpuprof.model.metrics import CpuFacts, Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured, or_unmeasured
 from lightning_gpuprof.model.numbers import possible
-from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.signals import device_step, require_possible, step_idle_ratio
 from lightning_gpuprof.model.worker_time import WorkerTime, sampled_rows
 

@@ -5,8 +5,8 @@ import numpy as np
 from lightning_gpuprof.analyze.call_sites import MAX_SITES
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.journal import Ints
-from lightning_gpuprof.model.metrics import InterpreterLock, PythonThread
 from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.waiting import InterpreterLock, PythonThread
 
 MAX_THREADS = 8
 

@@ -9,7 +9,7 @@ from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.journal import Ints, Journal, StepColumns
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.analyze.steady import Mask
-from lightning_gpuprof.model.metrics import Outliers
+from lightning_gpuprof.model.outliers import Outliers
 from lightning_gpuprof.model.phases import PHASES, Phase
 
 MIN_STEPS = 50

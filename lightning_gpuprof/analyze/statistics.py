@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.model.metrics import Share
 from lightning_gpuprof.model.report import Distribution
+from lightning_gpuprof.model.share import Share
 
 Floats = npt.NDArray[np.float64]
 Times = npt.NDArray[np.float64] | npt.NDArray[np.int64]

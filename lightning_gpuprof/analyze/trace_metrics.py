@@ -9,9 +9,10 @@ from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.memory import Memory
-from lightning_gpuprof.model.metrics import CpuFacts, Metrics, Recurring, Share
+from lightning_gpuprof.model.metrics import CpuFacts, Metrics, Recurring
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Distribution, Steps, Validity, Wall
+from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.model.window import WindowFacts
 
 JUDGED_STEPS = 20

@@ -243,19 +243,3 @@ class Memory(msgspec.Struct, kw_only=True, frozen=True):
     growth: tuple[Growth, ...] = ()
     histories: tuple[MemoryHistory, ...] = ()
     out_of_memory: OutOfMemory | None = None
-
-
-__all__ = [
-    "HOLDERS",
-    "MEMORY_PHASES",
-    "NO_PYTHON",
-    "DeviceMemory",
-    "Growth",
-    "Held",
-    "Memory",
-    "MemoryHistory",
-    "MemoryPhase",
-    "OutOfMemory",
-    "PhaseMemory",
-    "SourceHolder",
-]

@@ -37,7 +37,7 @@ class Level(msgspec.Struct, kw_only=True, frozen=True):
     """One sentence."""
     holds: bool
     """Whether the levels below can rest on it."""
-    unfolded: bool
+    unfolded: bool = True
     """Whether the levels above justify a look at it."""
     why: str = ""
     """Why it does not hold, or is folded; empty otherwise."""

@@ -26,14 +26,13 @@ from lightning_gpuprof.model.loading import Fetch, Loading, Starving
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.memory_use import MemoryHolders
 from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured, require_possible
-from lightning_gpuprof.model.numbers import counted, listed, numbered
+from lightning_gpuprof.model.numbers import counted, listed, numbered, possible
 from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.python_time import PythonTime
 from lightning_gpuprof.model.report import (
     CallbackRow,
     Device,
-    Distribution,
     LedgerRow,
     LineRow,
     PhaseRow,
@@ -43,7 +42,7 @@ from lightning_gpuprof.model.report import (
     Wall,
 )
 from lightning_gpuprof.model.share import Share, usable
-from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, PythonThread, Waiting
+from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, Waiting
 from lightning_gpuprof.model.window import WindowFacts
 
 _MOST_HOSTS = 4
@@ -410,6 +409,13 @@ class Metrics:
         value = self.run.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
+    def number(self, name: str) -> float | None:
+        """A fact that is a finite number of at least 0; None if it is not known, or none."""
+        value = self.run.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not possible(value):
+            return None
+        return value
+
     @property
     def is_cpu_only(self) -> bool | None:
         """Whether the model runs on the CPU, so that host time is the model's own time; None: not known."""
@@ -564,27 +570,3 @@ class Metrics:
     def share(self, phase: Phase) -> Share | None:
         """Share of a phase in steady steps; None if the run has none."""
         return self.shares.get(phase)
-
-
-__all__ = [
-    "Blocked",
-    "CallbackCost",
-    "CallbackShare",
-    "CpuFacts",
-    "Device",
-    "Distribution",
-    "EpochStart",
-    "HookShare",
-    "InterpreterLock",
-    "InterpreterWait",
-    "LateInValidation",
-    "LateRanks",
-    "LoaderFacts",
-    "Metrics",
-    "Outliers",
-    "PythonThread",
-    "RankShare",
-    "RankTimes",
-    "Recurring",
-    "Share",
-]

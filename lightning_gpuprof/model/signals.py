@@ -6,12 +6,12 @@ from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.finding import MIN_STEPS as MIN_STEPS
 from lightning_gpuprof.model.metrics import MOSTLY_OUTSIDE_RATIO as MOSTLY_OUTSIDE_RATIO
 from lightning_gpuprof.model.metrics import OUTSIDE_PARTS as OUTSIDE_PARTS
-from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.missing import require_possible as require_possible
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.share import Share, usable
 
 _PERIODIC_FACTOR = 1.5
 """Total over median from which something happens only every few steps. Heuristic."""

@@ -31,7 +31,7 @@ from lightning_gpuprof.model.finding import (
 )
 from lightning_gpuprof.model.finding import severity as severity
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
 from lightning_gpuprof.model.numbers import (
     counted,
@@ -47,7 +47,7 @@ from lightning_gpuprof.model.numbers import (
     seconds,
 )
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
-from lightning_gpuprof.model.share import usable
+from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.signals import (
     MIN_STEPS,
     MOSTLY_OUTSIDE_RATIO,

@@ -3,7 +3,7 @@
 import math
 
 from lightning_gpuprof.model.numbers import round_number
-from lightning_gpuprof.rules.base import Change, Metrics, Value, possible
+from lightning_gpuprof.rules.base import Change, Metrics, Value
 
 LOG_EVERY = 50
 """Lightning's default of ``log_every_n_steps``."""
@@ -85,10 +85,9 @@ def logging_change(metrics: Metrics, rarer: int) -> Change | None:
     Returns:
         None if the run is too short for values to be written less often and more than once.
     """
-    now = metrics.condition("trainer.log_every_n_steps")
-    known = isinstance(now, int) and now > 0
-    every = now if isinstance(now, int) and known else LOG_EVERY
-    before: dict[str, Value] = {"log_every_n_steps": every} if known else {}
+    now = metrics.positive("trainer.log_every_n_steps")
+    every = now or LOG_EVERY
+    before: dict[str, Value] = {"log_every_n_steps": now} if now else {}
     then = most_every(metrics, every * rarer)
     return Change(call="Trainer", arguments={"log_every_n_steps": then}, before=before) if then > every else None
 
@@ -102,13 +101,13 @@ def checkpoint_change(metrics: Metrics, rarer: int, *, otherwise: int) -> Change
         otherwise: Steps between two checkpoints where no cadence is known.
     """
     for name, most in _lengths(metrics).items():
-        now = metrics.condition(f"trainer.checkpoint_{name}")
-        if isinstance(now, int) and now > 0:
+        now = metrics.positive(f"trainer.checkpoint_{name}")
+        if now:
             then = min(round_number(now * rarer), round_number(max(1, most), down=True))
             arguments: dict[str, Value] = {name: then if then > now else 2 * now}
             return Change(call="ModelCheckpoint", arguments=arguments, before={name: now})
-    interval_s = metrics.condition("trainer.checkpoint_train_time_interval_s")
-    if isinstance(interval_s, (int, float)) and possible(interval_s) and interval_s > 0:  # it excludes the others
+    interval_s = metrics.number("trainer.checkpoint_train_time_interval_s")
+    if interval_s:  # it excludes the others
         then_s = math.ceil(min(interval_s * rarer, max(2 * interval_s, metrics.wall.total_s)))
         delta = f"minutes={math.ceil(then_s / 60)}" if then_s >= 120 else f"seconds={then_s}"
         return Change(add=(f"ModelCheckpoint(..., train_time_interval=timedelta({delta}))",))

@@ -6,10 +6,11 @@ from dataclasses import replace
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import HOST_SLICES
 from lightning_gpuprof.model.finding import MIN_COST_MS
+from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.signals import ordinary_ratio
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, Phase, Share, measured, millis, percent, usable
+from lightning_gpuprof.rules.base import Metrics, Phase, Share, millis, percent, usable
 from lightning_gpuprof.rules.cause import KIND_OF_PHASE, MIN_NAMED_RATIO, Cause, late_ranks, usable_share
 
 INPUT_RATIO = 0.20
@@ -162,11 +163,8 @@ def _loop(metrics: Metrics, most: Mapping[Phase, float]) -> Cause:
 def _blocked_host(metrics: Metrics) -> tuple[list[Cause], float]:
     """Waiting inside the model's phases; and the blocked share of the step."""
     period_ms = metrics.step_ms
-    try:
-        found = measured(metrics.waiting).of_model
-    except MissingSignal:
-        return [], 0.0
-    if found.crowded or not found.phases:  # the thread may be waiting for a CPU
+    found = None if isinstance(metrics.waiting, Unmeasured) else metrics.waiting.of_model
+    if found is None or found.crowded or not found.phases:  # the thread may be waiting for a CPU
         return [], 0.0
     certain = found.total_certain_ratio
     blocked_ms = sum(b.blocked.median_ms for b in found.phases)
@@ -185,11 +183,8 @@ def _blocked_host(metrics: Metrics) -> tuple[list[Cause], float]:
 
 def _waiting_for_ranks(metrics: Metrics) -> Iterable[Cause]:
     """Waiting until all ranks have come as far: on a CPU, whose thread computes or waits there."""
-    try:
-        found = measured(metrics.waiting)
-    except MissingSignal:
-        return
-    if found.for_ranks is None or found.crowded:
+    found = metrics.waiting
+    if isinstance(found, Unmeasured) or found.for_ranks is None or found.crowded:
         return
     period_ms = metrics.step_ms
     certain, waited_ms = found.certain_ratio(found.for_ranks), found.for_ranks.blocked.median_ms

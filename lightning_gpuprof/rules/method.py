@@ -16,7 +16,6 @@ from lightning_gpuprof.rules.method_checklist import (
     MAX_INTERVAL_RATIO,
     checklist,
     computing_ratio,
-    half_width,
     slowest,
 )
 
@@ -29,20 +28,8 @@ TOP_OPERATIONS = 3
 BASELINE = "gpuprof.baseline"
 """Condition: the run is compared with an earlier one at its end."""
 
-_OF_KERNELS: frozenset[VerdictKind] = frozenset(
-    {
-        "compute-bound",
-        "memory-bound",
-        "latency-bound",
-        "host-bound",
-        "sync-bound",
-        "comm-bound",
-        "transfer-bound",
-        "hardware-limited",
-        "mixed",
-    }
-)
-"""Verdicts that justify a look at single operations and kernels."""
+_NOT_OF_KERNELS: tuple[VerdictKind, ...] = ("input-bound", "loop-bound", "outside-steps", "not-enough-data")
+"""Verdicts that justify no look at single operations and kernels."""
 
 
 def method(
@@ -100,7 +87,6 @@ def _conditions(metrics: Metrics) -> Level:
         name="conditions",
         answer=f"The measurement is {worth}{caveat_words}.",
         holds=valid,
-        unfolded=True,
         why=why,
         lines=tuple(lines),
     )
@@ -125,10 +111,9 @@ def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> L
             name="baseline",
             answer="There is no steady step to measure.",
             holds=False,
-            unfolded=True,
             why="the run never became steady",
         )
-    half_ratio = half_width(metrics)
+    half_ratio = metrics.steps.half_interval_ratio
     sure = "" if half_ratio is None else f" ± {percent(half_ratio)}"
     rate = "" if steps.samples_per_s is None else f", or {amount(steps.samples_per_s)} samples/s"
     lines = [
@@ -150,7 +135,6 @@ def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> L
         name="baseline",
         answer=f"Median step {millis(period.median)}{sure}; mean step {millis(period.mean)}{rate}.",
         holds=not why,
-        unfolded=True,
         why=why,
         lines=tuple(lines),
     )
@@ -182,7 +166,6 @@ def _bottleneck(metrics: Metrics, diagnosis: Diagnosis) -> Level:
         name="bottleneck",
         answer=verdict.summary,
         holds=known,
-        unfolded=True,
         why="" if known else "too little was measured for a verdict",
         lines=tuple(lines),
     )
@@ -218,7 +201,7 @@ def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
             f"costliest callback: {costly.name}.{costly.hook}, {percent(costly.share.median_ratio)} of the step"
         )
     lines += _modules(metrics.windows)
-    return Level(name="component", answer=f"{answer}.", holds=bool(phase), unfolded=True, lines=tuple(lines))
+    return Level(name="component", answer=f"{answer}.", holds=bool(phase), lines=tuple(lines))
 
 
 def _modules(windows: Sequence[WindowFacts]) -> Iterable[str]:
@@ -234,7 +217,7 @@ def _modules(windows: Sequence[WindowFacts]) -> Iterable[str]:
 def _not_kernels(metrics: Metrics, diagnosis: Diagnosis) -> str:
     """Why single operations are not worth a look; empty if they are."""
     kind = diagnosis.verdict.kind
-    if kind in _OF_KERNELS:
+    if kind not in _NOT_OF_KERNELS:
         return ""
     if kind == "outside-steps":
         return "the run is outside-steps"
@@ -251,7 +234,6 @@ def _operation(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
             name="operation",
             answer="No operation was traced.",
             holds=False,
-            unfolded=True,
             why="there is no trace window: GpuProfiler(windows=100)",
         )
     rows = window.top_kernels or window.top_operators
@@ -262,7 +244,6 @@ def _operation(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
         name="operation",
         answer=f"The {what} with most time in the window is {rows[0].name}, {millis(rows[0].total_us / 1e3)}.",
         holds=True,
-        unfolded=True,
         lines=tuple(lines),
     )
 
@@ -296,7 +277,6 @@ def _actions(diagnosis: Diagnosis) -> Level:
         name="actions",
         answer="No rule found anything to change." if first is None else first.advice,
         holds=True,
-        unfolded=True,
         lines=tuple(lines),
     )
 
@@ -304,7 +284,7 @@ def _actions(diagnosis: Diagnosis) -> Level:
 def _verification(metrics: Metrics, baseline: Level) -> Level:
     """How to see a change. Whether the numbers are reliable the first screen says: here it is which changes show."""
     compared = metrics.condition(BASELINE) is True
-    half_ratio = half_width(metrics)
+    half_ratio = metrics.steps.half_interval_ratio
     lines = [f"again after each change: {COMPARE}"]
     if half_ratio is not None:
         lines.append(f"a change of the median step above about {percent(2 * half_ratio)} shows")
@@ -318,7 +298,6 @@ def _verification(metrics: Metrics, baseline: Level) -> Level:
         name="verification",
         answer="The run is compared with its baseline when it ends." if compared else answer,
         holds=not why,
-        unfolded=True,
         why=why,
         lines=tuple(lines),
     )

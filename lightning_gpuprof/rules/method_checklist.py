@@ -12,6 +12,19 @@ from lightning_gpuprof.rules.engine import Diagnosis
 MIN_WARM_UP_STEPS = 5
 """The method's checklist."""
 
+MAX_INTERVAL_RATIO = 0.05
+"""Half width of the 95 % interval of the median step time, of the median, up to which a baseline is firm. The
+method."""
+
+COMPARE = "gpuprof compare BEFORE AFTER, or GpuProfiler(baseline=<folder of this run>)"
+"""How a change is measured."""
+
+_NO_TRACE = "no trace: GpuProfiler(windows=100)"
+_STATES: dict[bool | None, CheckState] = {True: "yes", False: "no", None: "not applicable"}
+
+Box = tuple[str, bool | None, str]
+"""What is asked for, whether that holds (None: it does not apply), and the evidence."""
+
 
 def checklist(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -> Iterable[Check]:
     """Each point of the method's checklist, with whether it holds and the evidence for it.
@@ -21,170 +34,89 @@ def checklist(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -
         diagnosis: What the rules said.
         levels: The answers of the method, level by level.
     """
-    yield from _baseline_checks(metrics)
-    yield from _bottleneck_checks(metrics, diagnosis)
-    yield from _component_checks(metrics, levels)
-    yield from _operation_checks(metrics, diagnosis, levels)
-    yield from _verification_checks(metrics)
+    boxes: dict[LevelName, Iterable[Box]] = {
+        "baseline": _baseline(metrics),
+        "bottleneck": _bottleneck(metrics, diagnosis),
+        "component": _component(metrics, levels),
+        "operation": _operation(diagnosis, levels),
+        "verification": _verification(metrics),
+    }
+    for group, found in boxes.items():
+        for text, state, evidence in found:
+            yield Check(group=group, text=text, state=_STATES[state], evidence=evidence)
 
 
-def _check(group: LevelName, text: str, state: bool | None, evidence: str) -> Check:
-    states: dict[bool | None, CheckState] = {True: "yes", False: "no", None: "not applicable"}
-    return Check(group=group, text=text, state=states[state], evidence=evidence)
-
-
-def _baseline_checks(metrics: Metrics) -> Iterable[Check]:
-    steps, period = metrics.steps, metrics.steps.period_ms
+def _baseline(metrics: Metrics) -> Iterable[Box]:
+    steps, period, on_cpu = metrics.steps, metrics.steps.period_ms, metrics.is_cpu_only
     speed = f"{amount(steps.samples_per_s)} samples/s" if steps.samples_per_s is not None else "the step time"
-    yield _check("baseline", "a metric is defined", period is not None, speed if period else "no steady step")
+    yield "a metric is defined", period is not None, speed if period else "no steady step"
     spans = any(row.device_ms is not None for row in metrics.phases)
-    on_cpu = metrics.is_cpu_only
-    yield _check(
-        "baseline",
-        "device time is measured with events, not with a host clock",
-        None if on_cpu else spans,
-        "no GPU" if on_cpu else ("device spans of phases" if spans else "no device spans"),
-    )
-    warm_up = steps.labels.get("warm-up", 0)
-    yield _check(
-        "baseline",
-        f"at least {MIN_WARM_UP_STEPS} steps of warm-up are left out",
-        steps.steady_from is not None and warm_up >= MIN_WARM_UP_STEPS,
-        f"{counted(warm_up, 'step')} left out" if steps.steady_from is not None else "the run never became steady",
-    )
-    yield _check(
-        "baseline",
-        "mean, standard deviation and percentiles are reported",
-        period is not None,
-        f"over {counted(steps.steady_count, 'steady step')}",
-    )
+    shown = "no GPU" if on_cpu else "device spans of phases" if spans else "no device spans"
+    yield "device time is measured with events, not with a host clock", None if on_cpu else spans, shown
+    steady, warm_up = steps.steady_from is not None, steps.labels.get("warm-up", 0)
+    left_out = f"{counted(warm_up, 'step')} left out" if steady else "the run never became steady"
+    enough = steady and warm_up >= MIN_WARM_UP_STEPS
+    yield f"at least {MIN_WARM_UP_STEPS} steps of warm-up are left out", enough, left_out
+    over = f"over {counted(steps.steady_count, 'steady step')}"
+    yield "mean, standard deviation and percentiles are reported", period is not None, over
     hashed = metrics.run.get("conditions.hash")
-    yield _check(
-        "baseline",
-        "conditions are written down",
-        hashed is not None,
-        f"{counted(len(metrics.run), 'fact')}, hash {hashed}" if hashed is not None else "no conditions in the journal",
-    )
+    facts = f"{counted(len(metrics.run), 'fact')}, hash {hashed}" if hashed else "no conditions in the journal"
+    yield "conditions are written down", hashed is not None, facts
 
 
-def _bottleneck_checks(metrics: Metrics, diagnosis: Diagnosis) -> Iterable[Check]:
+def _bottleneck(metrics: Metrics, diagnosis: Diagnosis) -> Iterable[Box]:
     samples = max((device.distinct_samples or 0 for device in metrics.devices), default=0)
-    on_cpu = metrics.is_cpu_only
-    yield _check(
-        "bottleneck",
-        "GPU utilization is looked at",
-        None if on_cpu else samples >= MIN_SAMPLES,
-        "no GPU" if on_cpu else f"{counted(samples, 'distinct sample')}, {MIN_SAMPLES} are needed",
-    )
-    wait = metrics.share("data_wait")
-    computing = computing_ratio(metrics)
-    yield _check(
-        "bottleneck",
-        "loading and computing are measured apart",
-        wait is not None,
-        f"wait for batches {percent(wait.median_ratio)}, the model's phases {percent(computing)} of the step"
-        if wait is not None
-        else "no steady step",
-    )
-    kind = diagnosis.verdict.kind
-    known = kind != "not-enough-data"
-    yield _check("bottleneck", "the bottleneck has a category", known, kind)
-    yield _check(
-        "bottleneck",
-        "the category rests on measurements",
-        known and metrics.validity.ok,
-        diagnosis.verdict.summary if metrics.validity.ok else "the measurement is not valid",
-    )
+    if metrics.is_cpu_only:
+        yield "GPU utilization is looked at", None, "no GPU"
+    else:
+        sampled = f"{counted(samples, 'distinct sample')}, {MIN_SAMPLES} are needed"
+        yield "GPU utilization is looked at", samples >= MIN_SAMPLES, sampled
+    wait, computing = metrics.share("data_wait"), percent(computing_ratio(metrics))
+    apart = "no steady step"
+    if wait is not None:
+        apart = f"wait for batches {percent(wait.median_ratio)}, the model's phases {computing} of the step"
+    yield "loading and computing are measured apart", wait is not None, apart
+    verdict, valid = diagnosis.verdict, metrics.validity.ok
+    known = verdict.kind != "not-enough-data"
+    yield "the bottleneck has a category", known, verdict.kind
+    rests = verdict.summary if valid else "the measurement is not valid"
+    yield "the category rests on measurements", known and valid, rests
 
 
-def _component_checks(metrics: Metrics, levels: Sequence[Level]) -> Iterable[Check]:
+def _component(metrics: Metrics, levels: Sequence[Level]) -> Iterable[Box]:
     times = [f"{p} {millis(s.median_ms)}" for p in ("forward", "backward", "optimizer") if (s := metrics.share(p))]
-    yield _check("component", "phases of the step are profiled", bool(times), ", ".join(times) or "no steady step")
+    yield "phases of the step are profiled", bool(times), ", ".join(times) or "no steady step"
     phase, ratio = slowest(metrics)
-    yield _check(
-        "component",
-        "the slowest phase is known",
-        phase is not None,
-        f"{phase}, {percent(ratio)}" if phase else "none",
-    )
-    opened = [
-        level.name for level in levels if level.name in ("bottleneck", "component", "operation") and level.unfolded
-    ]
-    yield _check(
-        "component", "narrowed down level by level", "component" in opened, f"opened: {', '.join(opened) or 'none'}"
-    )
+    yield "the slowest phase is known", phase is not None, f"{phase}, {percent(ratio)}" if phase else "none"
+    opened = [one.name for one in levels if one.name in ("bottleneck", "component", "operation") and one.unfolded]
+    yield "narrowed down level by level", "component" in opened, f"opened: {', '.join(opened) or 'none'}"
     traced = any(window.file for window in metrics.windows)
-    yield _check(
-        "component",
-        "table and trace are both there",
-        traced,
-        f"{counted(len(metrics.windows), 'window')}" if traced else "no trace: GpuProfiler(windows=100)",
-    )
+    yield "table and trace are both there", traced, counted(len(metrics.windows), "window") if traced else _NO_TRACE
 
 
-def _operation_checks(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -> Iterable[Check]:
+def _operation(diagnosis: Diagnosis, levels: Sequence[Level]) -> Iterable[Box]:
     level = next(level for level in levels if level.name == "operation")
     # A folded level was judged: nobody needs to look there.
     state = level.holds if level.unfolded else None
-    yield _check("operation", "the component is profiled in detail", state, level.answer if level.holds else level.why)
-    named = next((finding for finding in diagnosis.findings if finding.subject), None)
-    yield _check(
-        "operation",
-        "an operation, place or pattern is named",
-        named is not None,
-        f"{named.rule}: {named.subject}" if named is not None else "no finding names one",
-    )
-    proven = next((finding for finding in diagnosis.findings if finding.evidence), None)
-    yield _check(
-        "operation",
-        "it is known why it is slow",
-        proven is not None,
-        f"{proven.rule}: {proven.evidence[0].name}" if proven is not None else "no finding",
-    )
-    valued = next((finding for finding in diagnosis.findings if finding.gain is not None), None)
-    yield _check(
-        "operation",
-        "there is a target that can be acted on",
-        valued is not None,
-        valued.advice if valued is not None else "no finding with a gain",
-    )
+    yield "the component is profiled in detail", state, level.answer if level.holds else level.why
+    named = next((f"{one.rule}: {one.subject}" for one in diagnosis.findings if one.subject), "")
+    yield "an operation, place or pattern is named", bool(named), named or "no finding names one"
+    proven = next((f"{one.rule}: {one.evidence[0].name}" for one in diagnosis.findings if one.evidence), "")
+    yield "it is known why it is slow", bool(proven), proven or "no finding"
+    valued = next((one for one in diagnosis.findings if one.gain is not None), None)
+    target = "no finding with a gain" if valued is None else valued.advice
+    yield "there is a target that can be acted on", valued is not None, target
 
 
-def _verification_checks(metrics: Metrics) -> Iterable[Check]:
-    yield _check("verification", "a baseline is saved", True, "the journal of this run, and its report")
-    yield _check("verification", "how to measure again is known", True, COMPARE)
-    half_ratio = half_width(metrics)
-    yield _check(
-        "verification",
-        "a change stands out from noise",
-        half_ratio is not None and half_ratio < MAX_INTERVAL_RATIO,
-        f"the median step is known to ± {percent(half_ratio)}" if half_ratio is not None else "too few steady steps",
-    )
-    files = [window.file for window in metrics.windows if window.file]
-    yield _check(
-        "verification",
-        "traces and summaries are kept",
-        bool(files),
-        ", ".join(files) if files else "journal and report, no trace: GpuProfiler(windows=100)",
-    )
-
-
-MAX_INTERVAL_RATIO = 0.05
-"""Half width of the 95 % interval of the median step time, of the median, up to which a baseline is firm. The
-method."""
-
-
-COMPARE = "gpuprof compare BEFORE AFTER, or GpuProfiler(baseline=<folder of this run>)"
-"""How a change is measured."""
-
-
-def half_width(metrics: Metrics) -> float | None:
-    """Half of the 95 % interval of the median step time, of the median; None: not known."""
-    ends, period = metrics.steps.period_median_interval_ms, metrics.steps.period_ms
-    if ends is None or period is None or not period.median > 0:
-        return None
-    half_ratio = (ends[1] - ends[0]) / 2 / period.median
-    return half_ratio if possible(half_ratio) else None
+def _verification(metrics: Metrics) -> Iterable[Box]:
+    yield "a baseline is saved", True, "the journal of this run, and its report"
+    yield "how to measure again is known", True, COMPARE
+    half_ratio = metrics.steps.half_interval_ratio
+    firm = half_ratio is not None and half_ratio < MAX_INTERVAL_RATIO
+    known = "too few steady steps" if half_ratio is None else f"the median step is known to ± {percent(half_ratio)}"
+    yield "a change stands out from noise", firm, known
+    files = ", ".join(window.file for window in metrics.windows if window.file)
+    yield "traces and summaries are kept", bool(files), files or f"journal and report, {_NO_TRACE}"
 
 
 def slowest(metrics: Metrics, among: Collection[Phase] = ()) -> tuple[Phase | None, float]:

@@ -48,8 +48,7 @@ def cost(metrics: Metrics) -> Cost | None:
     """
     if metrics.condition("device.type") != "cuda":
         return None
-    gpus = metrics.condition("trainer.world_size") or metrics.condition("world_size") or 1
-    ranks = gpus if isinstance(gpus, int) and not isinstance(gpus, bool) and gpus > 0 else 1
+    ranks = metrics.positive("trainer.world_size") or metrics.positive("world_size") or 1
     per_step = _samples_per_step(metrics)
     hours_per_million = None
     try:

@@ -13,7 +13,8 @@ from lightning_gpuprof.analyze.journal import CpuColumns, Journal
 from lightning_gpuprof.analyze.signals import caveats
 from lightning_gpuprof.model.host import HostUse, Level, LongPause, MachineUse
 from lightning_gpuprof.model.journal import PROFILED, Sample, WindowRecord
-from lightning_gpuprof.model.metrics import CpuFacts, Share
+from lightning_gpuprof.model.metrics import CpuFacts
+from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.rules.memory.host_leak import HostLeak
 
 SETUP_NS = 100 * MS

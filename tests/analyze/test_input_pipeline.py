@@ -8,7 +8,7 @@ from lightning_gpuprof.analyze.input_pipeline import input_pipeline
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.model.input_pipeline import InputPipeline, Padding
 from lightning_gpuprof.model.journal import Sample, Slot
-from lightning_gpuprof.model.metrics import Share
+from lightning_gpuprof.model.share import Share
 
 
 def sample(subject: str, t_ns: int = 500 * MS, **values: float | None) -> Sample:

@@ -17,8 +17,9 @@ from lightning_gpuprof.model.input_pipeline import (
     InputWorker,
     Padding,
 )
-from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.share import Share
 
 
 def level(value: float | None) -> Level | None:

@@ -18,8 +18,8 @@ from lightning_gpuprof.model.host import (
     PressureUse,
     ProcessUse,
 )
-from lightning_gpuprof.model.metrics import InterpreterLock, PythonThread
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.waiting import InterpreterLock, PythonThread
 
 MIB = 2**20
 

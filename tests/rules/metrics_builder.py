@@ -12,20 +12,12 @@ from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.memory import Memory
-from lightning_gpuprof.model.metrics import (
-    Blocked,
-    CallbackShare,
-    CpuFacts,
-    EpochStart,
-    InterpreterLock,
-    LoaderFacts,
-    Metrics,
-    Outliers,
-    Recurring,
-    Share,
-)
+from lightning_gpuprof.model.metrics import CallbackShare, CpuFacts, EpochStart, LoaderFacts, Metrics, Recurring
+from lightning_gpuprof.model.outliers import Outliers
 from lightning_gpuprof.model.phases import Phase, parts_of
 from lightning_gpuprof.model.report import Distribution, PhaseRow, Steps, Validity, Wall
+from lightning_gpuprof.model.share import Share
+from lightning_gpuprof.model.waiting import Blocked, InterpreterLock
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
 
 HEALTHY_MS: Mapping[Phase, float] = {

@@ -10,7 +10,8 @@ from metrics_builder import build, outliers, replace
 from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.loading import SINGLE_GUARD_MS
-from lightning_gpuprof.model.metrics import LoaderFacts, Metrics, Share
+from lightning_gpuprof.model.metrics import LoaderFacts, Metrics
+from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.input.input_bound import InputBound
 

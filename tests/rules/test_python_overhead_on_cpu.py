@@ -12,8 +12,9 @@ from metrics_builder import replace, share
 from trace_metrics import metrics_of, window_of
 
 from lightning_gpuprof.model.host import GcUse
-from lightning_gpuprof.model.metrics import Blocked, InterpreterLock, Metrics, PythonThread
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, PythonThread
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal

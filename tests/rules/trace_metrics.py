@@ -11,8 +11,9 @@ import msgspec
 from metrics_builder import build, distribution, outliers, replace, share
 
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.metrics import Metrics, Share
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.trace.analysis import analyse, first_rows
 from lightning_gpuprof.trace.facts import window_facts

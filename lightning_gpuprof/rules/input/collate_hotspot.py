@@ -77,20 +77,15 @@ class CollateHotspot(StarvingRule):
                 self.fact("collate_fn, mean of a batch", collate_ms, "ms"),
                 self.fact("time to make a batch", found.make_ms, "ms"),
                 self.waiting(found),
-                self.fact("first batch", _batch_bytes(metrics), "bytes"),
+                self.fact("first batch", metrics.number("batch.bytes") or None, "bytes"),
                 self.fact("num_workers", found.state.num_workers),
             ),
             confidence=0.9,
         )
 
 
-def _batch_bytes(metrics: Metrics) -> float | None:
-    found = metrics.condition("batch.bytes")
-    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) and found > 0 else None
-
-
 def _fix(metrics: Metrics, name: str, collate_ms: float) -> str:
-    moved = _batch_bytes(metrics)
+    moved = metrics.number("batch.bytes") or None
     if moved is not None and collate_ms > 0 and moved / collate_ms >= _COPY_BYTES_PER_MS:
         return (
             "Make samples smaller (uint8 instead of float32, normalised on the device), or crop before collating: "

@@ -81,10 +81,10 @@ class SmallBatchLoader(BaseRule):
             return None  # the dataset makes its batches itself
         if state.wait.lower_ratio < self.least_ratio or state.is_free:
             return None
-        price_ms, size = state.fetch_cost_ms, metrics.condition("batch.bytes")
+        price_ms, size = state.fetch_cost_ms, metrics.number("batch.bytes") or 0.0
         if price_ms is None:
             raise MissingSignal("the making of batches was not measured from inside")
-        if isinstance(size, (int, float)) and size > self.most_bytes:
+        if size > self.most_bytes:
             return None
         saved_ms = min(price_ms * (1 - 1 / _PROPOSED), state.idle_ms)
         certain_ms = saved_ms * state.wait.lower_ratio / state.wait.median_ratio

@@ -114,7 +114,7 @@ def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> Advice:
     if isinstance(interval, float) and interval * rarer < 1:
         change = _trainer({"val_check_interval": interval}, val_check_interval=float(f"{interval * rarer:.3g}"))
         return f"Validate {rarer} times less often: {change.added[0]}.", change
-    every = current if isinstance(current, int) and current > 0 else 1
+    every = metrics.positive("trainer.check_val_every_n_epoch") or 1
     then = math.ceil(rarer / per_epoch) if per_epoch > 1 else every * rarer
     arguments: dict[str, Value] = {"val_check_interval": 1.0} if per_epoch > 1 else {}
     if then > every:
@@ -134,10 +134,9 @@ def _epochs(every: int) -> str:
 
 def _fewer_batches(metrics: Metrics, rarer: int) -> Advice:
     """As an int: a share would be one of the whole loader. Empty: there are too few of them."""
-    batches, loaders = metrics.condition("trainer.num_val_batches"), metrics.condition("val_loader.count")
-    if not isinstance(batches, (int, float)) or not math.isfinite(batches):
+    batches, several = metrics.number("trainer.num_val_batches"), metrics.positive("val_loader.count") or 1
+    if batches is None:
         return f"validate on 1/{rarer} of the batches: limit_val_batches in the Trainer, an int.", None
-    several = loaders if isinstance(loaders, int) and loaders > 1 else 1
     then = round_number(max(1, int(batches) // (rarer * several)), down=True)
     if then * several >= batches:
         return "", None

@@ -31,9 +31,7 @@ def growing_segments(metrics: Metrics) -> Advice:
 
 def smaller_batch(metrics: Metrics) -> Advice:
     """Half the batch at the same effective one."""
-    size = metrics.loader.batch_size if metrics.loader is not None else None
-    known = metrics.condition("trainer.accumulate_grad_batches")
-    now = known if isinstance(known, int) and not isinstance(known, bool) and known > 0 else 1
+    size, now = metrics.batch_size, metrics.positive("trainer.accumulate_grad_batches") or 1
     trainer, before = f"Trainer(..., accumulate_grad_batches={2 * now})", {"accumulate_grad_batches": now}
     if not size or size < 2:
         change = Change(call="Trainer", arguments={"accumulate_grad_batches": 2 * now}, before={**before})
@@ -50,10 +48,11 @@ def smaller_batch(metrics: Metrics) -> Advice:
 
 def sharding(metrics: Metrics) -> Advice:
     """How what each rank holds is shared out; empty if the strategy does so already."""
-    strategy, ranks = metrics.condition("trainer.strategy"), metrics.condition("trainer.world_size")
+    strategy = metrics.condition("trainer.strategy")
     if any(name in str(strategy or "") for name in _SHARDING):
         return "", None
-    several = isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 1
+    ranks = metrics.positive("trainer.world_size") or 1
+    several = ranks > 1
     arguments: dict[str, Value] = {"strategy": "fsdp", **({} if several else {"devices": 2})}
     change = Change(call="Trainer", arguments=arguments, before={"strategy": strategy} if strategy else {})
     return f"shard over {f'the {ranks} ranks' if several else 'several GPUs'}: {change.added[0]}", change
@@ -74,11 +73,8 @@ def _fragments(metrics: Metrics) -> Advice | None:
     end = metrics.memory.out_of_memory
     if end is None or end.requested_bytes is None or end.free_in_reserved_bytes is None:
         return None
-    free, largest, (setting, change) = (
-        end.free_in_reserved_bytes,
-        end.largest_free_bytes or 0,
-        growing_segments(metrics),
-    )
+    free, largest = end.free_in_reserved_bytes, end.largest_free_bytes or 0
+    setting, change = growing_segments(metrics)
     if not setting or free < end.requested_bytes or largest >= end.requested_bytes:
         return None
     why = f"{gib(free)} of the reserved memory were free, but the largest piece was {gib(largest)}."

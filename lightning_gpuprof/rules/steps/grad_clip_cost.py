@@ -21,7 +21,7 @@ clipping happens once per optimizer step. In a custom hook use `torch.nn.utils.c
 tensors together.
 """
 
-from lightning_gpuprof.rules.base import Advice, Cost, Finding, Metrics, Share, claims, possible, setting, threshold
+from lightning_gpuprof.rules.base import Advice, Cost, Finding, Metrics, Share, claims, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule
 
@@ -49,8 +49,7 @@ class GradClipCost(PhaseRule):
         return super().part(metrics) if self.phase in metrics.shares else None
 
     def judge(self, metrics: Metrics, found: Cost) -> Finding:
-        value = metrics.condition("trainer.gradient_clip_val")
-        limit = value if isinstance(value, (int, float)) and possible(value) else None
+        limit = metrics.number("trainer.gradient_clip_val")
         tensors = metrics.positive("model.parameter_tensors")
         what = f"{tensors:,} gradients" if tensors else "the gradients"
         algorithm = metrics.condition("trainer.gradient_clip_algorithm") or "norm"

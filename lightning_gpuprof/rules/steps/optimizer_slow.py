@@ -24,8 +24,8 @@ it is information only.
 
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import millis, possible
+from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import delayed_ratio
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
@@ -99,8 +99,8 @@ class OptimizerSlow(BaseRule):
         lower_ratio = share.lower_ratio - other_ratio
         if lower_ratio < self.least_ratio:
             return None
-        tensors, held_bytes = metrics.condition("model.parameter_tensors"), metrics.condition("model.parameter_bytes")
-        if not isinstance(tensors, int) or not isinstance(held_bytes, (int, float)) or not possible(held_bytes):
+        tensors, held_bytes = metrics.number("model.parameter_tensors"), metrics.number("model.parameter_bytes")
+        if tensors is None or held_bytes is None:
             raise MissingSignal("the number and size of the parameter tensors were not measured")
         if metrics.condition("model.optimizer_fused") is True or tensors < 1:
             return None
@@ -142,7 +142,7 @@ class OptimizerSlow(BaseRule):
         )
 
 
-def _advice(metrics: Metrics, kind: str, tensors: int, foreach: Value) -> Advice:
+def _advice(metrics: Metrics, kind: str, tensors: float, foreach: Value) -> Advice:
     name = "fused" if can_fuse(metrics) else "foreach"
     if not can_fuse(metrics) and kind not in FUSED | FOREACH:
         return (
@@ -160,9 +160,8 @@ def _advice(metrics: Metrics, kind: str, tensors: int, foreach: Value) -> Advice
 
 def _waited_ratio(metrics: Metrics) -> float:
     """Share of the step time in which the thread waits for other things than computation; 0 if little or unknown."""
-    try:
-        found = measured(metrics.waiting)
-    except MissingSignal:
+    found = metrics.waiting
+    if isinstance(found, Unmeasured):
         return 0.0
     waited = sum(found.certain_ratio(row) for row in found.phases if row.phase == "optimizer")
     return waited if waited >= _WAITED_RATIO else 0.0

@@ -70,9 +70,7 @@ def window_at(metrics: Metrics, batch: int) -> tuple[int, int]:
         metrics: Metrics of the run.
         batch: Number of the batch, from 0, over all epochs.
     """
-    accumulated = metrics.condition("trainer.accumulate_grad_batches")
-    every = accumulated if isinstance(accumulated, int) and accumulated > 1 else 1
-    start = max(1, batch // every)
+    start = max(1, batch // (metrics.positive("trainer.accumulate_grad_batches") or 1))
     return start, start + 2
 
 
