@@ -7,7 +7,7 @@ from lightning_gpuprof.model.gpu import ActiveMultiprocessors, Gpu, GpuClocks, H
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured, or_unmeasured
 from lightning_gpuprof.model.numbers import lower_share, possible
-from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.report import Device, Distribution
 from lightning_gpuprof.model.signals import device_idle_ratio, require_possible
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -23,6 +23,7 @@ def gpus(metrics: Metrics) -> tuple[Gpu, ...]:
     return tuple(
         Gpu(
             device=device,
+            utilization=_utilization(device),
             clocks=_clocks(metrics, device),
             active=_active(metrics, device),
             link=_link(device.largest("pcie_generation"), device.largest("pcie_width")),
@@ -53,6 +54,16 @@ def _copies_ms(window: WindowFacts) -> float | None:
 
 def _link(generation: float | None, lanes: float | None) -> PcieLink | None:
     return None if generation is None or lanes is None else PcieLink(generation=generation, lanes=lanes)
+
+
+@or_unmeasured
+def _utilization(device: Device) -> Distribution:
+    found, count = device.values.get("utilization_ratio"), device.distinct_samples
+    if found is None or count is None or not all(possible(x) for x in (found.mean, found.std, found.median)):
+        raise MissingSignal("the utilization was not measured")
+    if count < MIN_SAMPLES:
+        raise MissingSignal(f"{count} of the {MIN_SAMPLES} distinct samples of the utilization needed were taken")
+    return found
 
 
 @or_unmeasured

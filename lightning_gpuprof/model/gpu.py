@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.report import Device
+from lightning_gpuprof.model.report import Device, Distribution
 
 _GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 """Per second and lane, by generation (PCI Express Base Specification)."""
@@ -93,6 +93,8 @@ class Gpu:
     """What was computed from the samples of a GPU."""
 
     device: Device
+    utilization: Distribution | Unmeasured
+    """As the driver renewed it often enough."""
     clocks: GpuClocks | Unmeasured
     active: ActiveMultiprocessors | Unmeasured
     link: PcieLink | None

@@ -2,14 +2,12 @@
 
 from abc import ABC, abstractmethod
 
-from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Severity
 from lightning_gpuprof.model.gpu import Gpu as Gpu
 from lightning_gpuprof.model.gpu import GpuClocks as GpuClocks
 from lightning_gpuprof.model.gpu import HeldClock
-from lightning_gpuprof.model.report import Device, Distribution
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Cost, Metrics, MissingSignal, NotApplicable, mhz, possible, severity
+from lightning_gpuprof.rules.base import BaseRule, Cost, Metrics, MissingSignal, NotApplicable, mhz, severity
 from lightning_gpuprof.rules.examples import not_evaluated
 
 NO_REASONS = not_evaluated("the driver names no reasons", "does not report", gpu={"reasons_known": False})
@@ -159,34 +157,3 @@ def held_severity(metrics: Metrics, held: HeldClock, cost: Cost | None) -> Sever
 def at_most_warning(level: Severity) -> Severity:
     """Of what is not certain enough to be critical."""
     return "warning" if level == "critical" else level
-
-
-def known(device: Device, name: str, words: str) -> Distribution:
-    """The samples of a value.
-
-    Args:
-        device: Samples of the GPU.
-        name: Name of the value, which ends with its unit: ``utilization_ratio``.
-        words: The value in words, for the message.
-
-    Raises:
-        MissingSignal: It was not measured, or is no possible number; ``words`` says what it is.
-    """
-    found = device.values.get(name)
-    if found is None or not all(possible(x) for x in (found.mean, found.std, found.median, found.p95, found.max)):
-        raise MissingSignal(f"{words} was not measured")
-    return found
-
-
-def require_distinct(device: Device) -> int:
-    """Samples whose utilization the driver had renewed.
-
-    Raises:
-        MissingSignal: There are fewer than :data:`MIN_SAMPLES`, or there is no utilization.
-    """
-    count = device.distinct_samples
-    if count is None:
-        raise MissingSignal("the utilization was not measured")
-    if count < MIN_SAMPLES:
-        raise MissingSignal(f"{count} of the {MIN_SAMPLES} distinct samples of the utilization needed were taken")
-    return count

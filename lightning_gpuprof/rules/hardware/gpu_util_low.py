@@ -22,12 +22,13 @@ import math
 from collections.abc import Mapping
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
+from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSignal, millis, percent, threshold, usable
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, millis, percent, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
+from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
 _RULE_OF: Mapping[Phase, str]
 _RULE_OF = {"data_wait": "input-bound", "callbacks": "callback-slow", "logging": "logging-overhead"}
@@ -52,10 +53,8 @@ class GpuUtilLow(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        name, distinct = gpu.device.title, require_distinct(gpu.device)
-        period_ms = metrics.step_ms
-        found = known(gpu.device, "utilization_ratio", "the utilization")
-        upper = found.upper_mean(distinct)
+        name, found, distinct = gpu.device.title, measured(gpu.utilization), gpu.device.distinct_samples or 0
+        period_ms, upper = metrics.step_ms, found.upper_mean(distinct)
         if upper >= self.low_ratio:
             return None
         causes = self._of_windows(metrics) or self._of_phases(metrics)

@@ -20,7 +20,7 @@ from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.report import Device
 from lightning_gpuprof.rules.base import Advice, Finding, Metrics, gib, percent, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, known, require_distinct
+from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
 
 class UtilMisleading(GpuRule):
@@ -39,12 +39,10 @@ class UtilMisleading(GpuRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        device = gpu.device
-        require_distinct(device)
+        device, utilization = gpu.device, measured(gpu.utilization).median
         metrics.require_steady()
         if not metrics.wall.parts.get("train", 0.0) >= self.least_s:
             raise MissingSignal(f"the run took less than {self.least_s:.0f} s")
-        utilization = known(device, "utilization_ratio", "the utilization").median
         if utilization < self.full_ratio:
             return None
         active = measured(gpu.active)
