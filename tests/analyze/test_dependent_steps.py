@@ -21,7 +21,7 @@ from lightning_gpuprof.model.report import Report
 Floats = npt.NDArray[np.float64]
 
 MEMORIES = (0.0, 0.5, 0.9, 0.98)
-REPEATS = {50: 40, 200: 40, 1000: 12, 5000: 6}
+REPEATS = {50: 20, 200: 20, 1000: 8, 5000: 4}
 """Steps -> pairs of runs; decision 69 has the table of 500."""
 
 

@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "rank0.jsonl"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 def test_every_number_of_every_step_is_read_as_it_was_measured(path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     slots = int(rng.integers(1, 40))

@@ -15,6 +15,7 @@ import pytest
 from checked_screen import check
 from example_runs import example_run
 from more_examples import MORE
+from patched_script import assert_placed_or_said
 from trusted import assert_can_be_trusted
 from words import IN_FINDINGS, unwanted
 
@@ -125,6 +126,17 @@ def test_a_function_is_named_as_code(runs: Runs) -> None:
             assert not re.findall(r"\b[a-z_]\w* \([^()]*\.py:\d+\)", text), text
 
     runs.each(check_names)
+
+
+def test_the_change_of_an_example_is_put_into_a_plain_script_or_one_line_says_why_not(
+    runs: Runs, tmp_path: Path
+) -> None:
+    def check_change(rule: Any, example: Example, metrics: Metrics) -> None:
+        found = rule.check(metrics) if example.outcome == "fires" else None
+        if found is not None and found.change is not None:
+            assert_placed_or_said(found.change, tmp_path)
+
+    runs.each(check_change)
 
 
 def test_reports_of_examples_can_be_trusted_and_have_a_first_screen(runs: Runs) -> None:

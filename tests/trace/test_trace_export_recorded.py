@@ -23,7 +23,13 @@ class Recorded(NamedTuple):
     """Of the annotated file."""
 
 
-@pytest.fixture(params=NAMES or ["none"], scope="module")
+def slow_if_large(name: str) -> Any:
+    """Those of more than 1 MB take most of the time, and few of them have what no smaller one has."""
+    large = (TRACES / name).is_file() and (TRACES / name).stat().st_size > 1e6
+    return pytest.param(name, marks=pytest.mark.slow) if large else name
+
+
+@pytest.fixture(params=[slow_if_large(name) for name in NAMES or ["none"]], scope="module")
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     linked = recorded_trace(request.param)
     target = tmp_path_factory.mktemp("annotated") / request.param
