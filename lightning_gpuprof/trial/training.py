@@ -180,26 +180,29 @@ class InterleavedTrial:
     def _advance(self, loop: Any, advance: Callable[[Any], None], fetcher: Fetcher) -> None:
         """All steps, in one call of Lightning's loop over them: no limit of the user's ends the trial."""
         while True:
-            with suppress(StopIteration):  # on_train_batch_start said that the epoch is over
-                self._one_step(advance, fetcher)
+            try:
+                advance(fetcher)
                 loop.on_advance_end(fetcher)
+            except StopIteration:
+                pass  # on_train_batch_start said that the epoch is over
+            except Exception as error:
+                self._end_arm(error)
 
-    def _one_step(self, advance: Callable[[Any], None], fetcher: Fetcher) -> None:
-        """A step of Lightning's; what an arm breaks ends that arm alone."""
-        try:
-            advance(fetcher)
-        except StopIteration:
-            raise
-        except Exception as error:
-            failed = self._failed(error)
-            if failed is None or self._trainer.world_size > 1:
-                raise
-            self._deciding = False
-            self._skip(failed, _words(error), failed=True)
-            for optimizer in self._trainer.optimizers:
-                optimizer.zero_grad()
-            self._undo.close()
-            self._switch()
+    def _end_arm(self, error: Exception) -> None:
+        """What an arm breaks ends that arm alone; any other error is raised again."""
+        failed = self._failed(error)
+        if failed is None or self._trainer.world_size > 1:
+            raise error
+        self._deciding = False
+        self._skip(failed, _words(error), failed=True)
+        source = self._sources.get(failed.name, self._sources[BASE])
+        if source is not self._sources[BASE]:
+            with suppress(Exception):  # torch says wherever the main thread is that a worker has died
+                source.close()
+        for optimizer in self._trainer.optimizers:
+            optimizer.zero_grad()
+        self._undo.close()
+        self._switch()
 
     def _failed(self, error: Exception) -> Arm | None:
         """The arm whose error it is; None: the program's own, or ours."""

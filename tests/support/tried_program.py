@@ -72,7 +72,7 @@ class Model(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """With a schedule of so many steps, where that is tried."""
-        optimizer = torch.optim.Adam(self.parameters(), lr=self.lr)
+        optimizer = Adam(self.parameters(), lr=self.lr)
         if KIND != "onecycle":
             return optimizer
         steps = int(self.trainer.estimated_stepping_batches)
@@ -110,14 +110,32 @@ class TensorBoardLogger(loggers.TensorBoardLogger):
         super().log_metrics(*args, **keywords)
 
 
+def kill_workers() -> None:
+    """All children, until the kernel has ended them."""
+    for child in psutil.Process().children():
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
+class Adam(torch.optim.Adam):
+    """Without the loader's workers, where they die after what they have sent is found broken."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """See torch."""
+        if KIND == "late worker":
+            kill_workers()
+        super().zero_grad(set_to_none)
+
+
 class Breaks(Callback):
     """Fails where anomalies are looked for, which is the arm that tests ask for."""
 
     def on_train_batch_start(self, *_: Any) -> None:
         """In one of several ways."""
         if KIND == "worker":
-            for child in psutil.Process().children():
-                child.kill()
+            kill_workers()
+        if KIND == "late worker" and psutil.Process().children():
+            raise ConnectionResetError("planted")
         if not torch.is_anomaly_enabled():
             return
         if KIND == "raises":
@@ -169,7 +187,7 @@ def main() -> None:
         options["callbacks"] = [Slow()]
     elif KIND == "logs":
         options |= {"logger": TensorBoardLogger("tb"), "log_every_n_steps": 1}
-    elif KIND in ("raises", "exits", "hangs", "worker"):
+    elif KIND in ("raises", "exits", "hangs", "worker", "late worker"):
         options["callbacks"] = [Breaks()]
     elif KIND == "ends":
         options |= {"max_steps": 20, "max_time": "00:00:00:02", "callbacks": [Ends()]}

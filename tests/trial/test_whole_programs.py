@@ -168,8 +168,9 @@ def test_an_error_ends_its_arm_alone() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_ends_the_arm_that_it_belongs_to() -> None:
-    ended, trial = tried("worker", "num_workers=1", "foreach=False")
+@pytest.mark.parametrize("kind", ["worker", "late worker"])
+def test_a_killed_worker_ends_the_arm_that_it_belongs_to(kind: str) -> None:
+    ended, trial = tried(kind, "num_workers=1", "foreach=False")
     assert ended.is_over, ended.tail
     assert row(trial, "num_workers=1").outcome == "failed"
     assert row(trial, "num_workers=1").why
