@@ -258,6 +258,11 @@ def severity(lower_ratio: float, steps: int) -> Severity:
     return "warning" if lower_ratio >= WARNING_RATIO and steps >= MIN_STEPS else "info"
 
 
+def at_most_warning(level: Severity) -> Severity:
+    """Of what is not certain enough to be critical."""
+    return "warning" if level == "critical" else level
+
+
 def speedup(recoverable_ms: float, period_ms: float) -> float:
     """Amdahl's bound ``T / (T - R)``.
 

@@ -283,6 +283,11 @@ def factor(value: float) -> str:
     return f"{value:.2f}x" if math.isfinite(value) else _UNKNOWN
 
 
+def capital(text: str) -> str:
+    """A sentence that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
 def listed(items: list[str]) -> str:
     """Items as a phrase: ``a``, ``a and b``, ``a, b and c``."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

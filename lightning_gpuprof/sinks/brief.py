@@ -35,7 +35,7 @@ def print_lines(report: Report, folder: Path) -> None:
     text = (
         f"Too short to judge ({ran}). Run at least {MIN_STEPS}." if steps else f"No step of this {stage} was measured."
     )
-    text += "".join(f" {end[:1].upper()}{plain.sentence(end[1:])}." for end in report.rank_ends)
+    text += "".join(f" {numbers.capital(plain.sentence(end))}." for end in report.rank_ends)
     text = f"gpuprof: {text} All numbers: gpuprof report {plain.visible(str(folder))} --all"
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(text.encode(encoding, errors="replace").decode(encoding))

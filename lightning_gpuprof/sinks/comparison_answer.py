@@ -274,8 +274,7 @@ def _notes(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _sentence(text: str) -> str:
-    text = plain.sentence(text)
-    return text[:1].upper() + text[1:]
+    return numbers.capital(plain.sentence(text))
 
 
 def short(text: str) -> str:

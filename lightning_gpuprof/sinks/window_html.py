@@ -198,4 +198,4 @@ def timeline_html(analysis: TraceAnalysis, marked: Sequence[Moment] = ()) -> str
     )
     if found.left_out:
         said += f" {numbers.count(found.left_out)} more threads, streams or devices are left out."
-    return f"<p>{bdi(said[0].upper() + said[1:])}</p>\n{figure('timeline', drawing, title)}"
+    return f"<p>{bdi(numbers.capital(said))}</p>\n{figure('timeline', drawing, title)}"

@@ -152,8 +152,3 @@ def held_severity(metrics: Metrics, held: HeldClock, cost: Cost | None) -> Sever
     """
     lost = 0.0 if cost is None else cost.ratio * held.lower_ratio / held.ratio
     return severity(lost, metrics.steps.steady_count)
-
-
-def at_most_warning(level: Severity) -> Severity:
-    """Of what is not certain enough to be critical."""
-    return "warning" if level == "critical" else level

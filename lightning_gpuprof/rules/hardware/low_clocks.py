@@ -18,10 +18,10 @@ Have the administrator reset the clocks; this profiler changes no setting of a G
 """
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, at_most_warning
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, mhz, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, at_most_warning, clock_cost
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, clock_cost
 
 _SET = {
     "app_clocks": "application clocks are set (nvidia-smi -ac)",

@@ -16,11 +16,11 @@ busy in 20 samples. The cost is the time of copies to the device in a trace wind
 Have the card reseated, its riser checked, and the lanes of its slot in the BIOS. Until then move fewer bytes.
 """
 
-from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.model.finding import Evidence, Finding, at_most_warning
 from lightning_gpuprof.model.signals import require_possible
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, claims, measured, millis, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule, at_most_warning
+from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
 _MOST, _LITTLE = "maximum of GPU and slot", "This run copies so little that it hardly matters."
 _SLOW = {"values": {"pcie_generation": 3.0, "pcie_width": 8.0}}

@@ -31,7 +31,7 @@ import math
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
 from lightning_gpuprof.model.loading import MAX_PREFETCH, MIN_IDLE_RATIO, Loading
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import counted, millis, percent, possible, round_number
+from lightning_gpuprof.model.numbers import capital, counted, millis, percent, possible, round_number
 from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules.base import Advice, BaseRule, Finding, Metrics, claims, setting, step_idle_ratio, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -158,7 +158,7 @@ def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> Advice:
     order = " If the order of batches does not matter: DataLoader(..., in_order=False)." if in_order else ""
     if wanted <= now:
         hides = f"prefetch_factor={now} should already hide a batch that takes {millis(slowest_ms)}"
-        return f"{alike[0].upper()}{alike[1:]}: {hides}.{order}", None
+        return f"{capital(alike)}: {hides}.{order}", None
     change = setting("DataLoader", prefetch_factor=(now, wanted))
     why = f"Why {wanted}: {wanted * state.num_workers} queued batches hide one that takes {millis(slowest_ms)}."
     return f"Queue more batches: {change.added[0]}. {why} Or {alike}.{order}", change

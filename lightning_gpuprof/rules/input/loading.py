@@ -1,5 +1,6 @@
 """What the input rules share: the severity of a wait, and the advice on workers as data and as the sentence why."""
 
+from lightning_gpuprof.model.finding import at_most_warning
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
 from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, cpus, millis, severity
 
@@ -23,8 +24,7 @@ def wait_severity(idle_ratio: float | None, certain: float, steps: int) -> Sever
     """
     if idle_ratio is not None:
         return severity(min(certain, idle_ratio), steps)
-    level = severity(certain, steps)
-    return "warning" if level == "critical" else level
+    return at_most_warning(severity(certain, steps))
 
 
 def loader_change(metrics: Metrics, workers: int, **more: Value) -> Change:

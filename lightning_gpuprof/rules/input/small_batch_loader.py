@@ -22,6 +22,7 @@ Raise `batch_size`; or keep the batches of the model and fetch several at a time
 `batch_size=None` with samples that are batches already.
 """
 
+from lightning_gpuprof.model.finding import at_most_warning
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.rules import claims
@@ -92,9 +93,8 @@ class SmallBatchLoader(BaseRule):
         if not cost.is_worth():
             return None
         certain = state.wait.lower_ratio * price_ms / state.wait.median_ms
-        level = wait_severity(state.idle_ratio, certain, metrics.steps.steady_count)
         return self.finding(
-            severity="warning" if level == "critical" else level,
+            severity=at_most_warning(wait_severity(state.idle_ratio, certain, metrics.steps.steady_count)),
             subject=state.dataset or "DataLoader",
             summary=f"Fetching a single sample takes {millis(state.wait.median_ms)} of each {millis(state.period_ms)} "
             f"step: {at_least(state.wait)}. Each fetch costs {millis(price_ms)}, however many samples it returns.",

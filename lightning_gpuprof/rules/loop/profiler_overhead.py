@@ -18,7 +18,7 @@ numbers about steady steps do not hold the windows' part.
 Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)` for runs that are not measured.
 """
 
-from lightning_gpuprof.model.numbers import listed, seconds
+from lightning_gpuprof.model.numbers import capital, listed, seconds
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
@@ -72,7 +72,7 @@ class ProfilerOverhead(BaseRule):
             subject="GpuProfiler",
             title=f"The profiler itself costs time: {parts[0]}",
             summary=f"This profiler's own cost: {listed(parts)}.",
-            advice=f"{'; '.join(advice)}."[0].upper() + f"{'; '.join(advice)}."[1:],
+            advice=f"{capital('; '.join(advice))}.",
             evidence=(
                 self.evidence("least_step_ratio", step, "timing of the step"),
                 self.evidence("least_background_ratio", background_ratio, "sampling of a CPU"),

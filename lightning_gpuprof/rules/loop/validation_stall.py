@@ -21,7 +21,7 @@ Validate less often, on fewer or larger batches (they need no gradients), or wit
 import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
-from lightning_gpuprof.model.numbers import round_number
+from lightning_gpuprof.model.numbers import capital, round_number
 from lightning_gpuprof.rules.base import Advice, Change, Finding, Value, claims, counted, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
@@ -96,7 +96,7 @@ def _less(metrics: Metrics, stall: Stall) -> Advice:
         return text + (f" Or {words}" if words else ""), change
     if not words:
         return "Make validation itself cheaper: a smaller validation set, or workers in its DataLoader.", None
-    return words[0].upper() + words[1:], fewer
+    return capital(words), fewer
 
 
 def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> Advice:

@@ -1,5 +1,6 @@
 """Advice on memory in this run's values, in words and as data."""
 
+from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.rules.base import Advice, Change, Metrics, Value, gib
 
 _EXPANDABLE = "expandable_segments:True"
@@ -92,7 +93,7 @@ def _largest_holder(metrics: Metrics) -> Advice | None:
     if not kind:
         return None
     verb = "holds" if kind == "optimizer state" else "hold"
-    most = f"{kind[0].upper()}{kind[1:]} {verb} most ({gib(metrics.holders.held_bytes[kind])})"
+    most = f"{capital(kind)} {verb} most ({gib(metrics.holders.held_bytes[kind])})"
     if kind == "activations":
         smaller, change = smaller_batch(metrics)
         return f"{most}: halve the batch ({smaller}) or recompute them (torch.utils.checkpoint).", change

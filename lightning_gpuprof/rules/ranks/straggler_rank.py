@@ -46,7 +46,7 @@ Look at what the named phase does on the named ranks and hosts.
 """
 
 from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes, RareRanks
-from lightning_gpuprof.model.numbers import counted, millis, numbered, percent, seconds
+from lightning_gpuprof.model.numbers import capital, counted, millis, numbered, percent, seconds
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
@@ -147,7 +147,7 @@ class StragglerRank(RankRule):
             title=f"Rank {late.ranks[0]} is slower than {others}" if one else self.title,
             subject=numbered("rank", late.ranks),
             summary=(
-                f"{_capital(name)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
+                f"{capital(name)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
                 f"{others} in each {millis(lost.step_ms)} step, most of it {_spent(late.phase)}. "
                 f"{whose.capitalize()} is the slowest in {in_steps}, and {wait}{_without_a_cpu(late)}"
             ),
@@ -174,7 +174,7 @@ class StragglerRank(RankRule):
             title=f"{'One rank is' if one else 'Some ranks are'} slower than the others now and then",
             subject=name,
             summary=(
-                f"{_capital(times.named(*rare.ranks))} {'takes' if one else 'take'} {millis(rare.excess_ms)} longer "
+                f"{capital(times.named(*rare.ranks))} {'takes' if one else 'take'} {millis(rare.excess_ms)} longer "
                 f"than any other in {percent(rare.steps_ratio)} of {counted(rare.steps, 'step')}, most of it "
                 f"{_spent(rare.phase)}. The others wait for {'it' if one else 'them'} in {lost} of the steps' time."
             ),
@@ -200,7 +200,7 @@ class StragglerRank(RankRule):
             title="One rank is slower than the others in validation",
             subject=f"rank {late.rank}",
             summary=(
-                f"{_capital(times.named(late.rank))} takes {seconds(late.total_s)} for its validation batches, "
+                f"{capital(times.named(late.rank))} takes {seconds(late.total_s)} for its validation batches, "
                 f"{seconds(late.excess_s)} longer than any other rank. The others wait for it in {percent(ratio)} of "
                 f"the {seconds(total_s)} after set-up."
             ),
@@ -217,10 +217,6 @@ class StragglerRank(RankRule):
             confidence=0.7,
             explains=claims.VALIDATION,
         )
-
-
-def _capital(name: str) -> str:
-    return name[0].upper() + name[1:]
 
 
 def _without_a_cpu(late: LateRanks) -> str:

@@ -21,6 +21,7 @@ at the first break, with its stack.
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
+from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, counted, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 
@@ -99,7 +100,7 @@ def _advice(worst: GraphBreak | None) -> str:
     remedy = next((text for words, text in _REMEDIES if any(word in reason for word in words)), "")
     where = f" in {in_words(_place(worst))}" if worst.file else ""
     remedy = remedy or "move what breaks it out of the compiled code"
-    return f"{remedy[0].upper()}{remedy[1:]}{where} (dynamo: {_short(worst.reason)!r}). {locate}"
+    return f"{capital(remedy)}{where} (dynamo: {_short(worst.reason)!r}). {locate}"
 
 
 def _place(one: GraphBreak) -> str:

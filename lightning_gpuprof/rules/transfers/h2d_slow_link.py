@@ -17,11 +17,12 @@ what the ceiling would save; copies beside kernels cost nothing, so its lower bo
 Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membind=N`; `nvidia-smi topo -m` shows N.
 """
 
+from lightning_gpuprof.model.finding import at_most_warning
 from lightning_gpuprof.model.numbers import gib, millis, percent
 from lightning_gpuprof.model.signals import require_possible
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, claims, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import at_most_warning, sampled_gpus
+from lightning_gpuprof.rules.hardware.gpu_rule import sampled_gpus
 
 
 def _copied(ratio: float = 0.1, *, mib: int = 64, gpu: object = None, **more: object) -> dict[str, object]:

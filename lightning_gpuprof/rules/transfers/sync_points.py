@@ -28,6 +28,7 @@ import re
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.host_waits import HostWaits, Wait
+from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.rules.base import Change, Metrics, claims, listed, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, WaitRule, idle_words, times
@@ -110,7 +111,7 @@ class SyncPoints(WaitRule):
             share = percent(sum(wait.cost_ms for wait in others) / found.cost_ms)
             places = listed(list(dict.fromkeys(in_words(wait.where) for wait in others))[:3])
             also = f" Do likewise in {places}: {share} of the idle time."
-        return f"{remedy[0].upper()}{remedy[1:]}. The host waits in {in_words(where)}.{also}"
+        return f"{capital(remedy)}. The host waits in {in_words(where)}.{also}"
 
     def change(self, metrics: Metrics, found: HostWaits) -> Change | None:
         site = found.worst.site

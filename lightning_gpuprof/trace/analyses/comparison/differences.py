@@ -2,6 +2,7 @@
 
 import msgspec
 
+from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.model.trace.differences import (
     Change,
     ComparedTrace,
@@ -66,8 +67,7 @@ def _beyond(one: OperatorChange, ratio: float | None) -> OperatorChange:
 
 
 def _host_side(ratio: float, name: str) -> str:
-    sentence = factor_sentence(ratio, f"in {name}")
-    return f"{sentence[0].upper()}{sentence[1:]}."
+    return f"{capital(factor_sentence(ratio, f'in {name}'))}."
 
 
 def _compared(side: PerStep, name: str) -> ComparedTrace:

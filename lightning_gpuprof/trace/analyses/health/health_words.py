@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.model.trace.health import Health
 from lightning_gpuprof.trace.reader import Trace
 
@@ -61,7 +62,7 @@ def problems_of(
         )
     if early := health.starts_before_launch:
         yield (
-            f"{_sentence(_share(early, health.work_matched, 'kernels and copies'))} start before their launch, by up to"
+            f"{capital(_share(early, health.work_matched, 'kernels and copies'))} start before their launch, by up to"
             f" {health.starts_before_launch_max_us:,.3g} us: the clocks of host and GPU disagree. Idle causes and"
             " launch times are off by as much."
         )
@@ -72,19 +73,19 @@ def problems_of(
         )
     if overlaps := health.overlaps_in_stream:
         yield (
-            f"{_sentence(_share(overlaps, work, 'kernels and copies'))} begin before the previous one in their stream"
+            f"{capital(_share(overlaps, work, 'kernels and copies'))} begin before the previous one in their stream"
             " has ended. Graphs and programmatic dependent launches may do so; otherwise GPU times are wrong."
         )
     if crossing := health.crossing_operators:
         yield f"{crossing:,} operators outlast the operator around them: host times and self times are inexact."
     if steps:
-        yield f"{_sentence(' and '.join(steps))}: values per step may mix windows."
+        yield f"{capital(' and '.join(steps))}: values per step may mix windows."
 
 
 def _file_problems(trace: Trace) -> Iterator[str]:
     if trace.unreadable:
         unreadable = _share(trace.unreadable, trace.events, "entries of the file")
-        yield f"{_sentence(unreadable)} cannot be read and are left out."
+        yield f"{capital(unreadable)} cannot be read and are left out."
     elif trace.how in ("repaired", "one by one"):
         rest = "" if trace.timeless else ", and all of its entries could be read"
         yield f"The file is not valid JSON; its text was repaired{rest}."
@@ -94,7 +95,7 @@ def _file_problems(trace: Trace) -> Iterator[str]:
     if trace.backwards:
         said.append(f"{_share(trace.backwards, spans, 'spans')} end before they start and count as empty")
     if said:
-        yield f"{_sentence('; '.join(said))}: the file is damaged, and times and shares are too low. Record again."
+        yield f"{capital('; '.join(said))}: the file is damaged, and times and shares are too low. Record again."
 
 
 def notes_of(health: Health, *, launches_at_end: int) -> Iterator[str]:
@@ -113,7 +114,7 @@ def notes_of(health: Health, *, launches_at_end: int) -> Iterator[str]:
         )
     if before:
         yield (
-            f"{_sentence(_share(before, work, 'kernels and copies'))} were launched before the window: they count as"
+            f"{capital(_share(before, work, 'kernels and copies'))} were launched before the window: they count as"
             " GPU time, but have no operator, line or phase."
         )
     if health.resolution_ns == 1000 and work:
@@ -139,7 +140,3 @@ def _share(part: int, whole: int, what: str) -> str:
         return f"all {whole:,} {what}"
     share = 100 * part / whole
     return f"{part:,} of {whole:,} {what} ({f'{share:.1f}' if share >= 0.1 else '<0.1'} %)"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
