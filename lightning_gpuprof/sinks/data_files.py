@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.sinks.csv_tables import harmless, raw
+from lightning_gpuprof.sinks.files import made_whole
 
 if TYPE_CHECKING:
     from lightning_gpuprof.model.data_table import DataTable, Values
@@ -47,25 +46,9 @@ def write_tables(tables: Sequence[DataTable], folder: Path, form: Format) -> lis
         raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
     paths = [folder / f"{table.name}.{form}" for table in tables]
     for table, path in zip(tables, paths, strict=True):
-        with _whole(path) as temporary:
+        with made_whole(path) as temporary:
             write(table, temporary)
     return paths
-
-
-@contextmanager
-def _whole(target: Path) -> Iterator[Path]:
-    """A temporary name to write to, which becomes the target; for tables that are too large to be held as text."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.replace(target)
-    except OSError as error:
-        raise ReportError(
-            f"cannot write {target}: {error.strerror or error}. Name a folder that can be written to"
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def _write_csv(table: DataTable, path: Path) -> None:

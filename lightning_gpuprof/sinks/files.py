@@ -1,14 +1,15 @@
 """Writes a file whole or not at all."""
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lightning_gpuprof.errors import ReportError
 
 
 def write_whole(target: Path, *pieces: bytes) -> None:
-    """Write under a temporary name in the same folder, then rename, so that nobody reads half a file.
+    """Write a file so that nobody reads half of it.
 
     Args:
         target: The file; one that exists is replaced.
@@ -17,14 +18,25 @@ def write_whole(target: Path, *pieces: bytes) -> None:
     Raises:
         ReportError: The folder is missing, read-only or full.
     """
+    with made_whole(target) as temporary, temporary.open("wb") as file:
+        file.writelines(pieces)
+
+
+@contextmanager
+def made_whole(target: Path) -> Iterator[Path]:
+    """A temporary name in the same folder to write to, which becomes the target if nothing fails.
+
+    Raises:
+        ReportError: The folder is missing, read-only or full.
+    """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.writelines(pieces)
+        yield temporary
         temporary.replace(target)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise ReportError(
             f"cannot write {target}: {error.strerror or error}. Name a folder that can be written to"
         ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
