@@ -34,10 +34,9 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
     )
     if len(windows) != len(seen):
         return None
-    ranks = metrics.run.get("trainer.world_size")
     return CollectiveRun(
         period_ms=period_ms,
-        ranks=ranks if isinstance(ranks, int) else 2,
+        ranks=metrics.positive("trainer.world_size") or 2,
         windows=windows,
         has_earlier_work=not any(map(is_ordinary, seen)),
     )

@@ -48,7 +48,7 @@ def with_derived(metrics: Metrics) -> Metrics:
 
 def contention(metrics: Metrics) -> Contention:
     """Who takes the CPUs; the run's ``loading`` is read."""
-    threads, machine, state = metrics.condition("torch.num_threads"), metrics.host.machine, metrics.loading
+    machine, state = metrics.host.machine, metrics.loading
     ranks = None if machine is None else machine.cpu_ranks_cpus
     workers = max(0, metrics.num_workers or 0)
     waits = isinstance(state, Loading) and state.made is not None and state.cpu_bound is False
@@ -56,7 +56,7 @@ def contention(metrics: Metrics) -> Contention:
         delay=_delay(metrics),
         by_this_run=exceeds_its_cpus(metrics.cpu, metrics.host),
         quota_exhausted_ratio=quota_exhausted_ratio(metrics.host),
-        threads=threads if isinstance(threads, int) and threads >= 1 else None,
+        threads=metrics.positive("torch.num_threads"),
         workers=workers,
         computing_workers=0 if waits else workers,
         others_cpus=metrics.host.others_cpus,

@@ -212,9 +212,7 @@ def _loading_cpu_ms(
         return None
     process_ms = metrics.cpu.process_cpus * period_ms
     compute_ms = max(0.0, period_ms - wait_ms)
-    threads = metrics.condition("torch.num_threads")
-    if not isinstance(threads, int) or threads < 1:
-        threads = max(1, math.ceil(metrics.cpu.usable_cpus))
+    threads = metrics.positive("torch.num_threads") or max(1, math.ceil(metrics.cpu.usable_cpus))
     # At most: the step without its wait kept one CPU at work. At least: it kept one busy per thread, and each thread
     # but the first went on spinning for a while.
     computing_ms = threads * compute_ms + (threads - 1) * min(SPIN_MS, wait_ms)

@@ -228,8 +228,8 @@ def _fills_a_cache(metrics: Metrics, levels: Sequence[Stretch], change: SpeedCha
         return False
     if following.into_epoch is None or following.into_epoch > _EPOCH_STEPS:
         return False
-    batches = metrics.condition("trainer.num_training_batches")
-    return not isinstance(batches, int) or following.from_batch - following.into_epoch - first.from_batch <= batches
+    batches = metrics.number("trainer.num_training_batches")
+    return batches is None or following.from_batch - following.into_epoch - first.from_batch <= batches
 
 
 def _by_design(levels: Sequence[Stretch], change: SpeedChange) -> bool:

@@ -51,11 +51,10 @@ def waiting(metrics: Metrics) -> Waiting:
     if not sampled:
         most = max((b.samples for b in found), default=0)
         raise MissingSignal(f"CPU times were sampled in {most} of the {MIN_SAMPLES} steps needed")
-    threads = metrics.condition("torch.num_threads")
     return Waiting(
         phases=sampled,
         period_ms=period_ms,
-        threads=threads if isinstance(threads, int) and threads >= 1 else None,
+        threads=metrics.positive("torch.num_threads"),
         process_companions_ratio=_process_companions_ratio(metrics, sampled),
         crowded=_crowded(metrics),
         for_ranks=next(met, None),

@@ -107,8 +107,8 @@ def validation_loader(metrics: Metrics) -> tuple[int, int]:
     if facts["count"] != 1:
         raise MissingSignal("the validation loader is not known, or there are several")
     workers, size, length = facts["num_workers"], facts["batch_size"], facts["dataset_length"]
-    counted = metrics.condition("trainer.num_val_batches")
-    if isinstance(workers, int) and isinstance(counted, (int, float)) and possible(counted) and counted >= 1:
+    counted = metrics.number("trainer.num_val_batches") or 0.0
+    if isinstance(workers, int) and counted >= 1:
         return workers, int(counted)
     if not isinstance(workers, int) or not isinstance(size, int) or not isinstance(length, int) or size < 1:
         raise MissingSignal("workers, batch size or length of the validation loader are not known")

@@ -60,12 +60,8 @@ class LowOccupancy(KernelRule):
         window, rows = run.windows[0], run.windows[0].unfilled
         spent_us, idle_us = sum(row.total_us for row in rows), sum(row.saving_us for row in rows)
         filled, named = 1.0 - idle_us / spent_us, [short_name(row.name) for row in rows[:3]]
-        batch = metrics.condition("loader.batch_size")
-        change = (
-            setting("DataLoader", batch_size=(batch, math.ceil(batch / filled)))
-            if isinstance(batch, int) and filled > 0
-            else None
-        )
+        batch = metrics.positive("loader.batch_size")
+        change = setting("DataLoader", batch_size=(batch, math.ceil(batch / filled))) if batch and filled > 0 else None
         larger = " per rank" if change is None else f": {change.added[0]}"
         return self.of_kernels(
             run,

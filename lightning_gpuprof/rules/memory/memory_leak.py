@@ -99,9 +99,9 @@ def _may_end_with_the_epoch(metrics: Metrics, growth: Growth) -> bool:
     if growth.epochs is None or growth.epochs > _EPOCHS or growth.bytes_per_step_across_epochs is not None:
         return False
     full = _steps_until_full(metrics, growth.bytes_per_step)
-    batches = metrics.condition("trainer.num_training_batches")
+    batches = metrics.number("trainer.num_training_batches")
     # Where the GPU is full before the epoch ends, it makes no difference.
-    return full is None or not isinstance(batches, int) or growth.steps + full >= batches
+    return full is None or batches is None or growth.steps + full >= batches
 
 
 def _steps_until_full(metrics: Metrics, bytes_per_step: float) -> float | None:

@@ -61,9 +61,8 @@ class BucketViewOff(BaseRule):
             raise MissingSignal("the strategy of the trainer is not known")
         if strategy != "DDPStrategy" or metrics.condition("trainer.gradient_as_bucket_view") is True:
             return None
-        memory = metrics.condition("device.memory_bytes")
-        gradients = _gradient_bytes(metrics)
-        if not isinstance(memory, int) or memory <= 0 or gradients is None:
+        memory, gradients = metrics.positive("device.memory_bytes"), _gradient_bytes(metrics)
+        if memory is None or gradients is None:
             raise MissingSignal("the size of the model or of the device's memory is not known")
         ratio = gradients / memory
         if ratio < self.least_ratio:
@@ -94,9 +93,6 @@ def _views() -> Change:
 
 
 def _gradient_bytes(metrics: Metrics) -> float | None:
-    total = metrics.condition("model.parameter_bytes")
-    parameters = metrics.condition("model.parameters")
-    trained = metrics.condition("model.trainable_parameters")
-    if not isinstance(total, int) or not isinstance(parameters, int) or not isinstance(trained, int) or not parameters:
-        return None
-    return total * trained / parameters
+    total, parameters = metrics.number("model.parameter_bytes"), metrics.number("model.parameters")
+    trained = metrics.number("model.trainable_parameters")
+    return None if total is None or trained is None or not parameters else total * trained / parameters

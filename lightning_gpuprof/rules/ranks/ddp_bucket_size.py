@@ -81,9 +81,8 @@ class DdpBucketSize(BaseRule):
         run = collective_run(metrics)
         if run is None or metrics.condition("trainer.strategy") not in (None, "DDPStrategy"):
             return None
-        cap_mb = metrics.condition("trainer.bucket_cap_mb")
-        model_bytes = metrics.condition("model.parameter_bytes")
-        if not isinstance(cap_mb, int | float) or not isinstance(model_bytes, int) or model_bytes <= 0:
+        cap_mb, model_bytes = metrics.number("trainer.bucket_cap_mb"), metrics.positive("model.parameter_bytes")
+        if cap_mb is None or model_bytes is None:
             raise MissingSignal("the bucket size of DDP or the size of the model is not known")
         exposed = metrics.cost(run.exposed.ms, run.exposed.lower_ms)
         if cap_mb == _DEFAULT_MB or not exposed.is_worth(self.least_ratio):

@@ -42,8 +42,8 @@ class WrongBackend(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        ranks = metrics.condition("trainer.world_size")
-        if not isinstance(ranks, int) or ranks < self.least_ranks:
+        ranks = metrics.positive("trainer.world_size") or 1
+        if ranks < self.least_ranks:
             return None
         device, backend = metrics.condition("device.type"), metrics.condition("trainer.backend")
         if device is None or backend is None:

@@ -128,8 +128,8 @@ def _advice(metrics: Metrics, its: Sequence[Recompile]) -> Advice:
 
 
 def _only_last_batches(metrics: Metrics, its: Sequence[Recompile]) -> bool:
-    batches = metrics.condition("trainer.num_training_batches")
+    batches = metrics.positive("trainer.num_training_batches") or 0
     known = [r.batch for r in its if r.batch is not None]
-    if not isinstance(batches, int) or batches < 2 or not known or metrics.condition("loader.drop_last") is True:
+    if batches < 2 or not known or metrics.condition("loader.drop_last") is True:
         return False
     return all((batch + 1) % batches == 0 for batch in known)
