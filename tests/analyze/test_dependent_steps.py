@@ -141,7 +141,7 @@ def test_at_most_five_percent_of_equal_runs_that_drift_or_change_level_are_calle
         return periods(200, 0.9, seed) * np.where(slow, 1.35, 1.0)
 
     for kind in (drifting, switching):
-        found = [compared(kind(seed), kind(seed + 10_000), threshold_ratio=0.03).outcome for seed in range(80)]
+        found = [compared(kind(seed), kind(seed + 10_000), threshold_ratio=0.03).outcome for seed in range(40)]
         assert np.mean([outcome in ("improved", "regressed") for outcome in found]) <= 0.05
 
 

@@ -98,7 +98,7 @@ def test_batches_and_random_numbers_are_those_without_us(kind: str, workers: int
 
 @pytest.mark.parametrize("method", METHODS)
 def test_items_collation_transforms_and_regions_are_measured_in_every_kind_of_worker(method: str) -> None:
-    workers = 1 if method == "spawn" else 2  # each that is spawned imports torch
+    workers = 2 if method == "fork" else 1  # each of another kind imports torch
     measured = loader(Images(24, nap_s=0.016, decode_s=0.008), num_workers=workers, multiprocessing_context=method)
     with Measured(measured) as found:
         ours = batches(measured)
