@@ -116,13 +116,35 @@ def advised(findings: Sequence[Finding]) -> tuple[tuple[Arm, ...], tuple[NotTrie
     return tuple(arms.values()), tuple(left)
 
 
+_RARER = re.compile(r"if [\w.]+ % (\d+): return  # at the start of (\w+)\.(\w+)")
+
+
+def rarer_hook(line: str) -> tuple[str, str, int] | None:
+    """What a line of advice lets return at once in all but one of so many steps.
+
+    Args:
+        line: Such as ``if batch_idx % 50: return  # at the start of Audit.on_train_batch_end``.
+
+    Returns:
+        Class, hook and number; None: it is another line.
+    """
+    found = _RARER.fullmatch(line.strip())
+    return None if found is None else (found[2], found[3], int(found[1]))
+
+
 def title(change: Change) -> str:
     """A change as a row of a table has it."""
     if change.arguments:
         written = ", ".join(f"{name}={value}" for name, value in change.arguments.items())
         return written if change.call in ("DataLoader", "Trainer") else f"{change.call}({written})"
     lines = [*(line.strip() for line in change.add), *(f"without {line.strip()}" for line in change.remove)]
-    return lines[0].partition("  #")[0] if lines else "no change"
+    lines = [line for line in lines if not line.startswith("def ")] or lines
+    if not lines:
+        return "no change"
+    if rarer := rarer_hook(lines[0]):
+        return f"{rarer[0]}.{rarer[1]} every {rarer[2]} batches"
+    code, _, where = lines[0].partition("  # ")
+    return f"{code} ({where})" if where else code
 
 
 _NUMBERS = (

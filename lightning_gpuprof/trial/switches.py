@@ -6,18 +6,21 @@ A change that is read only when the process starts, or that means another run (c
 import ast
 import gc
 import inspect
+import itertools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, wraps
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.trial import Arm
+from lightning_gpuprof.trial.arms import rarer_hook
 from lightning_gpuprof.trial.harmless import do_nothing, lightning_package
 
 _LOGGER_DOES_NOT_RUN = "your logger does not run in a trial, since it could send something"
@@ -91,6 +94,20 @@ def _channels_last(module: Any) -> Switch:
     return on
 
 
+def _channels_last_batch(strategy: Any) -> Switch:
+    """Images of a batch in channels_last, after what the user does with it."""
+    to_device = strategy.batch_to_device
+
+    def converted(*args: Any, **kwargs: Any) -> Any:
+        return tree_map_only(torch.Tensor, _image_in_channels_last, to_device(*args, **kwargs))
+
+    return _attribute(strategy, "batch_to_device", converted)
+
+
+def _image_in_channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+
 @dataclass(frozen=True, kw_only=True)
 class Switched:
     """All that an arm changes, but its loader."""
@@ -145,6 +162,10 @@ def _call_switches(change: Change, trainer: Any) -> list[Switch]:
         return [_compiled(trainer.lightning_module, change.arguments)]
     if change.call == "ModelCheckpoint":
         raise TrialError("checkpoints are written between steps, and a trial writes none")
+    if change.call.endswith("Strategy"):
+        raise TrialError(f"{change.call} is made before the training: compare two runs")
+    if "." in change.call:
+        raise TrialError("your code has to change")
     named = [one for one in trainer.callbacks if type(one).__name__ == change.call]
     if not named:
         raise TrialError(f"nothing that runs now is called {change.call}")
@@ -210,6 +231,23 @@ def _without_bar(trainer: Any) -> tuple[Switch, ...]:
     return tuple(_attribute(bar, name, do_nothing) for name in hooks)
 
 
+def _rarer(trainer: Any, owner: str, hook: str, every: int) -> Switch:
+    """A hook of a callback, or of the module, that works in one of so many steps."""
+    if any(stage in hook for stage in ("validation", "test", "predict")):
+        raise TrialError(f"{hook} does not run in a trial, which only trains")
+    running = (*trainer.callbacks, trainer.lightning_module)
+    found = next((one for one in running if type(one).__name__ == owner and hasattr(one, hook)), None)
+    if found is None:
+        raise TrialError(f"nothing that runs now has {owner}.{hook}")
+    method, calls = getattr(found, hook), itertools.count()
+
+    @wraps(method)
+    def now_and_then(*args: Any, **kwargs: Any) -> Any:
+        return None if next(calls) % every else method(*args, **kwargs)
+
+    return _attribute(found, hook, now_and_then)
+
+
 def _nothing_around(trainer: Any) -> tuple[Switch, ...]:
     """No callbacks, no progress bar, no loggers, and ``self.log`` does nothing."""
     module, bar = trainer.lightning_module, trainer.progress_bar_callback
@@ -263,6 +301,7 @@ _REPEATED: Mapping[str, tuple[Any, str]] = {
 """Calls of the user's code that can be left out while it runs."""
 
 _PROCESS_LINE = re.compile(r"(export )?[A-Z][A-Z0-9_]*=")
+_CHANNELS_LAST = re.compile(r"(?:[\w.]+ = )?(self\.model|model|self|x)\.to\(memory_format=torch\.channels_last\)")
 _TRAINER_LINE = re.compile(r"Trainer\(|\w*Strategy\(")
 
 
@@ -297,6 +336,8 @@ def _line_switches(line: str, trainer: Any) -> list[Switch]:
     text = line.partition("  #")[0].strip()
     if text.startswith(("def ", "import ", "from ")):
         return []
+    if rarer := rarer_hook(line):
+        return [_rarer(trainer, *rarer)]
     if _PROCESS_LINE.match(text):
         raise TrialError(f"{text.removeprefix('export ')} is read when the process starts: compare two runs")
     if _TRAINER_LINE.match(text):
@@ -314,8 +355,10 @@ def _line_switches(line: str, trainer: Any) -> list[Switch]:
         called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
         if called == "torch.compile" and isinstance(value, ast.Call):
             return [_compiled(trainer.lightning_module, _keywords(value))]
-        if called.endswith(".to") and "channels_last" in text and target in ("model", "self.model", "self"):
-            return [_channels_last(trainer.lightning_module)]
+    if (found := _CHANNELS_LAST.fullmatch(text)) is not None:
+        if found[1] == "x":
+            return [_channels_last_batch(trainer.strategy)]
+        return [_channels_last(trainer.lightning_module)]
     if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
         name = ast.unparse(call.func)
         if name in _SETTERS and call.args:

@@ -9,6 +9,7 @@ from traced_builder import window
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.loop.callback_slow import CallbackSlow
+from lightning_gpuprof.trial.arms import rarer_hook
 
 RULE = CallbackSlow()
 
@@ -62,6 +63,15 @@ def _callbacks_of_lightning() -> list[str]:
 @pytest.mark.parametrize("name", _callbacks_of_lightning())
 def test_no_code_of_lightning_is_to_be_edited(name: str) -> None:
     assert "begin" not in fired(RULE, with_callback(5.0, name=name)).advice
+
+
+def test_the_line_by_which_it_runs_rarely_is_one_that_can_be_tried() -> None:
+    change = fired(RULE, with_callback(5.0)).change
+    assert change is not None
+    [line] = change.add
+    every = int(line.partition(" % ")[2].partition(":")[0])
+    assert every > 1
+    assert rarer_hook(line) == ("Slow", "on_train_batch_end", every)
 
 
 @pytest.mark.parametrize(("lower", "fires"), [(0.0299, False), (0.0301, True)])

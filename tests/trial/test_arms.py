@@ -129,7 +129,12 @@ def test_advice_that_is_a_setting_is_tried_and_the_rest_is_listed() -> None:
         (Change(call="DataLoader", arguments={"num_workers": 2, "pin_memory": True}), "num_workers=2, pin_memory=True"),
         (Change(call="torch.optim.AdamW", arguments={"fused": True}), "torch.optim.AdamW(fused=True)"),
         (Change(remove=("Timer(...)",)), "without Timer(...)"),
-        (Change(add=("gc.freeze()  # at the start of fit",)), "gc.freeze()"),
+        (Change(add=("gc.freeze()  # at the start of fit",)), "gc.freeze() (at the start of fit)"),
+        (
+            Change(add=("if batch_idx % 80: return  # at the start of Audit.on_train_batch_end",)),
+            "Audit.on_train_batch_end every 80 batches",
+        ),
+        (Change(add=("def on_train_start(self):", "    gc.freeze()")), "gc.freeze()"),
         (Change(), "no change"),
     ],
 )

@@ -64,9 +64,10 @@ def state(trainer: Trainer) -> dict[str, Any]:
         "collector": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > 0, gc.collect),
         "cache": torch.cuda.empty_cache,
         "trainer": {name: value for name, value in vars(trainer).items() if name != "strategy"},
-        "callbacks": list(trainer.callbacks),
+        "callbacks": [(callback, sorted(vars(callback))) for callback in trainer.callbacks],
         "loggers": list(trainer.loggers),
         "precision": trainer.strategy.precision_plugin,
+        "strategy": sorted(vars(trainer.strategy)),
         "bar": None if bar is None else dict(vars(bar)),
         "groups": [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],
         "steps": [values["step"].device.type for values in optimizer.state.values()],
@@ -88,6 +89,9 @@ CHANGING = [
     *asked(["without=LearningRateMonitor", "without=CSVLogger", "compile=True"]),
     changes(Change(add=("def on_train_start(self):", "    gc.set_threshold(10 * gc.get_threshold()[0])"))),
     changes(Change(remove=("gc.collect()",))),
+    changes(Change(add=("x = x.to(memory_format=torch.channels_last)",))),
+    changes(Change(add=("if batch_idx % 9: return  # at the start of LearningRateMonitor.on_train_batch_start",))),
+    changes(Change(add=("if self.global_step % 9: return  # at the start of Model.on_before_zero_grad",))),
     changes(Change(remove=("torch.cuda.empty_cache()",))),
     changes(Change(add=("torch.backends.cuda.enable_flash_sdp(False)",))),
     changes(Change(call="TQDMProgressBar", arguments={"refresh_rate": 50})),
@@ -187,6 +191,12 @@ def test_a_loader_changes_by_its_arguments_alone(trainer: Trainer) -> None:
         (Change(remove=("loss.item()",)), "a line of your code has to go"),
         (Change(add=("for a in b:",)), "your code has to change"),
         (Change(add=("x = y",)), "your code has to change"),
+        (Change(call="nn.Conv2d", arguments={"bias": False}), "your code has to change"),
+        (Change(call="DDPStrategy", arguments={"bucket_cap_mb": 25}), "DDPStrategy is made before the training"),
+        (
+            Change(add=("if batch_idx % 9: return  # at the start of Own.on_validation_batch_end",)),
+            "on_validation_batch_end does not run in a trial",
+        ),
     ],
 )
 def test_what_has_no_switch_says_why(trainer: Trainer, change: Change, words: str) -> None:
@@ -197,6 +207,20 @@ def test_what_has_no_switch_says_why(trainer: Trainer, change: Change, words: st
     assert state(trainer) == before
 
 
+def test_images_of_a_batch_can_be_in_channels_last(trainer: Trainer) -> None:
+    both = ("self.model.to(memory_format=torch.channels_last)", "x = x.to(memory_format=torch.channels_last)")
+    model, batch = switched(changes(Change(add=both)), trainer).switches
+    images, labels = torch.ones(2, 3, 4, 4), torch.ones(2)
+    undo = batch()
+    found = trainer.strategy.batch_to_device([images, labels])
+    assert found[0].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(found[0], images)
+    assert found[1] is labels
+    undo()
+    assert trainer.strategy.batch_to_device([images, labels])[0] is images
+    model()()
+
+
 def test_an_optimizer_without_such_a_way_says_so(trainer: Trainer) -> None:
     class Own(torch.optim.Optimizer):
         def __init__(self, parameters: Any) -> None:
@@ -205,3 +229,25 @@ def test_an_optimizer_without_such_a_way_says_so(trainer: Trainer) -> None:
     trainer.strategy.optimizers = [Own(trainer.lightning_module.parameters())]
     with pytest.raises(TrialError, match="Own has no fused"):
         switched(asked(["fused=True"])[0], trainer)
+
+
+def test_a_hook_that_is_to_run_rarely_runs_in_one_of_so_many_steps(trainer: Trainer) -> None:
+    ran: list[int] = []
+
+    class Counts(LambdaCallback):
+        def on_train_batch_end(self, *args: Any) -> None:
+            ran.append(args[-1])
+
+    trainer.callbacks.append(Counts())
+    line = "if batch_idx % 3: return  # at the start of Counts.on_train_batch_end"
+    [switch] = switched(changes(Change(add=(line,))), trainer).switches
+    for block in range(2):
+        undo = switch()
+        for step in range(4):
+            trainer.callbacks[-1].on_train_batch_end(trainer, None, None, None, 4 * block + step)
+        undo()
+    assert ran == [0, 3, 6], "blocks that are shorter than that are one row of steps"
+    trainer.callbacks[-1].on_train_batch_end(trainer, None, None, None, 8)
+    assert ran[-1] == 8
+    with pytest.raises(TrialError, match=r"nothing that runs now has Other\.on_train_batch_end"):
+        switched(changes(Change(add=(line.replace("Counts", "Other"),))), trainer)
