@@ -15,7 +15,7 @@ import msgspec
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import GpuProfError, TrialError
-from lightning_gpuprof.model.command_line import arguments_hash, shown_words
+from lightning_gpuprof.model.command_line import arguments_hash, script_name, shown_words
 from lightning_gpuprof.model.journal import Conditions, Value
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks.plain import visible
@@ -79,9 +79,10 @@ class TriedCommand:
         """Read the words of a shell, such as ``torchrun --nproc_per_node 2 train.py --lr 1``."""
         words = list(words)
         place = _program_place(words)
-        names = {Path(words[place]).name}
+        names = {script_name(words[place])}
         if place and words[place - 1] == "-m":
-            names = {f"{words[place].rpartition('.')[2]}.py", "__main__.py"}
+            module = words[place].rpartition(".")[2]
+            names = {f"{module}.py", f"{module}/__main__.py"}
         before, after = words[:place], words[place + 1 :]
         shown = (*before[:1], *shown_words(before[1:]), words[place], *shown_words(after))
         return cls(scripts=frozenset(names), arguments_hash=arguments_hash(after), shown=shown)

@@ -30,7 +30,6 @@ from lightning_gpuprof.sinks.status_line import StatusLine
 
 if TYPE_CHECKING:
     from lightning_gpuprof.model.journal import Value
-    from lightning_gpuprof.trial.program import Ended
 
 SECONDS = 45.0
 LEAST_SECONDS = 5.0
@@ -69,6 +68,8 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(options: Namespace) -> int:
     patches = options.patch or options.write
+    if patches and options.json:
+        raise TrialError("--json prints the result and --patch a diff: choose one of them")
     if patches and not options.program and options.tried is not None:
         kept = _kept(options.tried)
         return _patch(kept, kept.command, write=options.write)
@@ -288,7 +289,8 @@ def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[
     for _ in range(2):
         shown.say("waiting for the first step")
         rest = msgspec.structs.replace(plan, arms=tuple(arm for arm in plan.arms if arm.name != died))
-        ended = _ended(program, rest, shown)
+        with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
+            ended = programs.run(program, rest, Path(name), on_event=shown.event, environ=os.environ)
         if ended.differs is not None:
             raise _OtherSettingsError(ended.differs.conditions)
         if problem := programs.failure_reason(ended, program):
@@ -298,14 +300,6 @@ def _in_one_process(program: Sequence[str], plan: Plan, shown: _Shown) -> tuple[
             break
         died = ended.trying
     return events, died, "" if ended.is_over else programs.death_notice(ended, program)
-
-
-def _ended(program: Sequence[str], plan: Plan, shown: _Shown) -> Ended:
-    """Run the program to its end, in a folder of which nothing stays."""
-    from lightning_gpuprof.trial.program import run
-
-    with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
-        return run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
 
 
 def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> AdvisedRun:
@@ -319,13 +313,15 @@ def _profiled(program: Sequence[str], seconds: float, shown: _Shown) -> AdvisedR
     shown.say(f"profiling the first {seconds:.0f} s")
     with tempfile.TemporaryDirectory(prefix="gpuprof-try-") as name:
         made = Path(name) / "gpuprof"
-        ended = _ended(program, Plan(arms=(), seconds=seconds, profile_into=str(made)), shown)
+        plan = Plan(arms=(), seconds=seconds, profile_into=str(made))
+        ended = programs.run(program, plan, Path(name), on_event=shown.event, environ=os.environ)
         if not ended.is_over:
             has_begun = made.is_dir()
             raise TrialError((programs.death_notice if has_begun else programs.failure_reason)(ended, program))
         if not made.is_dir() or not (report := source.remake(made)).steps.count:
             raise TrialError(programs.failure_reason(ended, program))
-        folder = _new_folder(Path(OWN_FOLDER).absolute(), Path(str(report.run.get("script") or "run")).stem)
+        script = Path(str(report.run.get("script") or "run"))
+        folder = _new_folder(Path(OWN_FOLDER).absolute(), script.parent.name or script.stem)
         shutil.copytree(made, folder, dirs_exist_ok=True)
     _write_again(folder)  # the page names the folder that it lies in
     return AdvisedRun(folder=folder, report=report)

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Sequence
+from pathlib import PurePath
 
 MAX_TEXT = 400
 """Characters of them; the rest is cut."""
@@ -18,6 +19,19 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 """Numbers, booleans, subcommands, and paths without what an address has (``:``, ``@``, ``?``)."""
+
+
+def script_name(path: str) -> str:
+    """Name of a program's file; that of a package's ``__main__.py`` has the package, too.
+
+    Args:
+        path: Such as ``/home/me/project/__main__.py``.
+
+    Returns:
+        Such as ``project/__main__.py``.
+    """
+    file = PurePath(path)
+    return f"{file.parent.name}/{file.name}" if file.name == "__main__.py" and file.parent.name else file.name
 
 
 def shown_words(words: Sequence[str]) -> list[str]:

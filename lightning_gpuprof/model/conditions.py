@@ -226,7 +226,7 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "flags.anomaly_checks": "gradients between the nodes of that graph, each of which is checked",
     },
     ("run", "label", False): {
-        "script": "name of the program's file",
+        "script": "name of the program's file; `PACKAGE/__main__.py` for a package",
         "arguments": "the words after it: options, numbers, YAML and Python files; `***` for all others",
         "arguments_hash": "16 bits of a hash of these words, hidden ones as well, by which `gpuprof try` compares",
         "git.commit": "`.git/HEAD` of the working folder or one above",

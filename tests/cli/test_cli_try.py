@@ -71,6 +71,7 @@ def folders(*words: str) -> list[str]:
         (["--arm", "num_worker=2", "--", PYTHON], "Did you mean num_workers"),
         (["--arm", "num_workers=-1", "--", PYTHON], "--arm num_workers must be a whole number from 0 to 256, got -1"),
         (["nowhere", "--", PYTHON, "train.py"], "nowhere"),
+        (["--json", "--patch", "--", PYTHON], "--json prints the result and --patch a diff: choose one of them"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_exit_code_2(
@@ -259,7 +260,8 @@ def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
     ("words", "names", "arguments", "shown"),
     [
         ("python src/train.py --lr 1", "train.py", "--lr 1", "python src/train.py --lr 1"),
-        ("python -m examples.digits fit", "digits.py __main__.py", "fit", "python -m examples.digits fit"),
+        ("python -m examples.digits fit", "digits.py digits/__main__.py", "fit", "python -m examples.digits fit"),
+        ("python a/b/__main__.py fit", "b/__main__.py", "fit", "python a/b/__main__.py fit"),
         ("torchrun --nproc_per_node 2 train.py", "train.py", "", "torchrun --nproc_per_node 2 train.py"),
         ("python -m torch.distributed.run train.py a", "train.py", "a", "python -m *** train.py ***"),
         ("python train.py -m resnet50", "train.py", "-m resnet50", "python train.py -m ***"),
@@ -267,12 +269,12 @@ def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
         ("my-trainer -m resnet50", "my-trainer", "-m resnet50", "my-trainer -m ***"),
         (
             "/bin/python3.11 -u -X dev -m a.b -m c",
-            "b.py __main__.py",
+            "b.py b/__main__.py",
             "-m c",
             "/bin/python3.11 -u -X *** -m a.b -m ***",
         ),
-        ("torchrun --standalone -m a.b fit", "b.py __main__.py", "fit", "torchrun --standalone -m a.b fit"),
-        ("nice python3 -m torch.distributed.run -m a.b", "b.py __main__.py", "", "nice *** -m *** -m a.b"),
+        ("torchrun --standalone -m a.b fit", "b.py b/__main__.py", "fit", "torchrun --standalone -m a.b fit"),
+        ("nice python3 -m torch.distributed.run -m a.b", "b.py b/__main__.py", "", "nice *** -m *** -m a.b"),
         ("python -c print() x", "python", "-c print() x", "python -c *** ***"),
         ("my-trainer --token=x", "my-trainer", "--token=x", "my-trainer --token=***"),
         ("env KEY=x python train.py", "train.py", "", "env *** *** train.py"),

@@ -108,6 +108,13 @@ def test_what_the_data_class_takes_is_set_in_the_yaml(built) -> None:
     assert [file.path.name for file in got.made.files] == ["config.yaml"]
 
 
+def test_attributes_that_are_set_together_are_followed_one_by_one(built) -> None:
+    together = CLI.replace("self.num_workers = num_workers", "self.batch, self.num_workers = batch, num_workers")
+    got = built(YAML, KEPT, script=together)
+    assert "  num_workers: 2  # none yet\n" in got.text
+    assert [file.path.name for file in got.made.files] == ["config.yaml"]
+
+
 def test_what_it_does_not_take_is_set_where_the_loader_is_built(built) -> None:
     change = Change(call="DataLoader", arguments={"num_workers": 2, "prefetch_factor": 4, "batch_size": 2})
     got = built(YAML, change)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightning_gpuprof.model.command_line import MAX_TEXT, arguments_hash, shown_arguments
+from lightning_gpuprof.model.command_line import MAX_TEXT, arguments_hash, script_name, shown_arguments
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,11 @@ def test_no_secret_can_be_told_from_the_hash() -> None:
         secret for secret in range(200_000) if arguments_hash(["--key", str(secret)]) == arguments_hash(["--key", "7"])
     ]
     assert len(tried) > 1
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("/a/train.py", "train.py"), ("/a/b/__main__.py", "b/__main__.py"), ("__main__.py", "__main__.py"), ("", "")],
+)
+def test_a_package_is_known_by_its_own_name(path: str, name: str) -> None:
+    assert script_name(path) == name

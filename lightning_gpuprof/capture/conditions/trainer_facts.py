@@ -1,12 +1,11 @@
 """The trainer's arguments, strategy, callbacks and loggers. Private parts as in lightning 2.6."""
 
-import os
 import sys
 from datetime import timedelta
 from typing import Any
 
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
-from lightning_gpuprof.model.command_line import arguments_hash, shown_arguments
+from lightning_gpuprof.model.command_line import arguments_hash, script_name, shown_arguments
 
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning"})
 
@@ -113,7 +112,7 @@ def _weights_only(subject: Subject) -> bool | None:
 
 
 FACTS: dict[str, Reader] = {
-    "script": lambda s: os.path.basename(sys.argv[0]) if sys.argv else "",  # noqa: PTH119 - a name, not a path to open
+    "script": lambda s: script_name(sys.argv[0]) if sys.argv else "",
     "arguments": lambda s: shown_arguments(sys.argv[1:]),
     "arguments_hash": lambda s: arguments_hash(sys.argv[1:]),
     "trainer.strategy": lambda s: type(s.trainer.strategy).__name__,

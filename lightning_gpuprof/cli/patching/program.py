@@ -371,13 +371,21 @@ def bound(node: ast.AST, name: str, key: Key) -> Iterator[tuple[ast.expr, Key]]:
         if dotted(target) == name:
             yield node.value, key
         elif isinstance(target, (ast.Tuple, ast.List)):
+            values = _each_value(node.value, target)
             for index, one in enumerate(target.elts):
                 if dotted(one) == name:
-                    yield node.value, index
+                    yield (values[index], key) if values else (node.value, index)
         elif isinstance(target, ast.Subscript) and dotted(target.value) == name:
             own = target.slice.value if isinstance(target.slice, ast.Constant) else None
             if key in (None, own):
                 yield node.value, None
+
+
+def _each_value(value: ast.expr, target: ast.Tuple | ast.List) -> list[ast.expr]:
+    """The values of ``a, b = 1, 2``, one for each target; empty where they are not written one by one."""
+    if not isinstance(value, (ast.Tuple, ast.List)) or len(value.elts) != len(target.elts):
+        return []
+    return [] if any(isinstance(one, ast.Starred) for one in (*value.elts, *target.elts)) else value.elts
 
 
 def parameters(function: Function) -> list[str]:
