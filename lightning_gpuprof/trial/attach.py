@@ -117,7 +117,7 @@ def _in_trial(fit: Any, folder: Path) -> Any:
                 _refuse(folder, error)
             raise
         finally:
-            if not isinstance(sys.exc_info()[1], Exception):
+            if not isinstance(sys.exc_info()[1], (Exception, SystemExit)):
                 raise TrialOver(0)  # ranks that were spawned have ended; nothing of the user's comes after a trial
 
     return trial_fit
@@ -143,13 +143,15 @@ class _Launch:
         self._trainer = trainer
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from lightning_gpuprof.trial.harmless import forget_exceptions
+
         launcher = self._trainer.strategy.launcher
         try:
             return type(launcher).launch(launcher, *args, **kwargs)
         except Exception as error:
             if getattr(error, "exit_code", None) != _RANK_OVER:
                 raise
-            self._trainer.callbacks = []  # what they do on an exception is not for this one
+            forget_exceptions(self._trainer)
             raise TrialOver(0) from None
 
 
@@ -180,7 +182,7 @@ class _Epoch:
             trial = InterleavedTrial(self._trainer, self._plan, write)
         except TrialError as error:
             _refuse(self._folder, error)
-            raise
+            self._end()
         if self._trainer.is_global_zero:
             write(trial.started(self._left_out))
         try:
@@ -189,7 +191,9 @@ class _Epoch:
             self._end()
 
     def _end(self) -> NoReturn:
-        self._trainer.callbacks = []  # what they do on an exception is not for this one
+        from lightning_gpuprof.trial.harmless import forget_exceptions
+
+        forget_exceptions(self._trainer)
         raise TrialOver(0 if os.getpid() == self._pid else _RANK_OVER) from None
 
 

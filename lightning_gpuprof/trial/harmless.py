@@ -117,6 +117,17 @@ def is_tuning(trainer: Any) -> bool:
     return any(getattr(callback, "_early_exit", False) for callback in trainer.callbacks)
 
 
+def forget_exceptions(trainer: Any) -> None:
+    """The end of a trial is no failure: neither callbacks nor the data module are told of it.
+
+    Args:
+        trainer: Whose fit is left by :class:`~lightning_gpuprof.errors.TrialOver`.
+    """
+    trainer.callbacks = []
+    if trainer.datamodule is not None:
+        trainer.datamodule.on_exception = do_nothing
+
+
 def keep_learning_rates(trainer: Any) -> None:
     """Learning rates stay: a schedule for so many steps would end, or raise, in a training without end."""
     trainer.strategy.lr_scheduler_configs = []
@@ -133,16 +144,22 @@ def profile(trainer: Any, plan: Plan) -> None:
 
     for callback in trainer.callbacks:
         if type(callback).__module__.partition(".")[0] not in ("lightning", "pytorch_lightning"):
-            callback.on_train_end = callback.on_fit_end = do_nothing  # the user's training has not come to an end
+            _leave_out_end(callback)
     callbacks = sys.modules[f"{lightning_package(trainer)}.callbacks"]
-    endless = callbacks.LambdaCallback(on_train_start=_lift_limits)
+    endless = callbacks.LambdaCallback(on_train_start=_go_on)
     timer = callbacks.Timer(duration={"seconds": round(plan.seconds)})
     profiler = GpuProfiler(dirpath=plan.profile_into, reports=["json", "html"])
     trainer.callbacks = [endless, *trainer.callbacks, timer, profiler]
 
 
-def _lift_limits(trainer: Any, _: object) -> None:
+def _leave_out_end(owner: Any) -> None:
+    """The user's training has not come to an end: what a callback or a model writes then is not for the profile."""
+    owner.on_train_end = owner.on_fit_end = do_nothing
+
+
+def _go_on(trainer: Any, module: Any) -> None:
     """The time alone ends the profile: a few steps say nothing, and an epoch may last."""
+    _leave_out_end(module)
     keep_learning_rates(trainer)
     loop = trainer.fit_loop
     loop.max_epochs = loop.epoch_loop.max_steps = -1

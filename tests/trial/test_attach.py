@@ -33,7 +33,7 @@ def test_rank_0_says_for_all_whether_settings_differ(
         return of_rank_0 != "A100"
 
     trainer: Any = SimpleNamespace(
-        world_size=2, is_global_zero=False, strategy=SimpleNamespace(broadcast=broadcast), callbacks=[]
+        world_size=2, is_global_zero=False, strategy=SimpleNamespace(broadcast=broadcast), callbacks=[], datamodule=None
     )
     monkeypatch.setattr(conditions, "settings_of", lambda _: {"device.name": own})
     monkeypatch.setattr(training, "InterleavedTrial", Trial)

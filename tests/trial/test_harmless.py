@@ -17,15 +17,22 @@ from lightning.pytorch.callbacks import (
     ModelCheckpoint,
     Timer,
 )
-from lightning.pytorch.demos.boring_classes import BoringModel
+from lightning.pytorch.demos.boring_classes import BoringDataModule, BoringModel
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.errors import TrialError
+from lightning_gpuprof.errors import TrialError, TrialOver
 from lightning_gpuprof.model.trial import Plan
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.trial.arms import asked
-from lightning_gpuprof.trial.harmless import is_tuning, lightning_package, make_harmless, profile, redirect_output
+from lightning_gpuprof.trial.harmless import (
+    forget_exceptions,
+    is_tuning,
+    lightning_package,
+    make_harmless,
+    profile,
+    redirect_output,
+)
 from lightning_gpuprof.trial.switches import switched
 
 
@@ -35,6 +42,16 @@ class Own(Callback):
     def on_train_end(self, *_: Any) -> None:
         """A result of the user's."""
         raise AssertionError("the training has not come to its end")
+
+
+class OwnModel(BoringModel):
+    """Of the user."""
+
+    def on_train_end(self) -> None:
+        """A result of the user's."""
+        raise AssertionError("the training has not come to its end")
+
+    on_fit_end = on_train_end
 
 
 class OwnCheckpoint(ModelCheckpoint):
@@ -107,10 +124,30 @@ def test_the_profile_of_the_first_seconds_is_no_end_of_the_users_training(tmp_pa
     trainer = made(tmp_path, callbacks=[Own()], logger=False, enable_progress_bar=False, **limits)
     make_harmless(trainer, tmp_path / "folder")
     profile(trainer, Plan(arms=(), seconds=3, profile_into=str(tmp_path / "profile")))
-    trainer.fit(BoringModel())
+    trainer.fit(OwnModel())
     assert [path.name for path in tmp_path.iterdir()] == ["profile"]
     [report] = (tmp_path / "profile").glob("**/report.json")
     assert json_report.read(report).steps.count > 2, "the time ends it, no limit of the user's"
+
+
+def test_the_end_of_a_trial_is_no_failure_of_the_users(tmp_path: Path) -> None:
+    told: list[object] = []
+
+    class Ends(Callback):
+        def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+            forget_exceptions(trainer)
+            raise TrialOver(0)
+
+        def on_exception(self, *_: Any) -> None:
+            told.append(self)
+
+    class Data(BoringDataModule):
+        def on_exception(self, exception: BaseException) -> None:
+            told.append(self)
+
+    with pytest.raises(TrialOver):
+        made(tmp_path, callbacks=[Ends()], logger=False).fit(BoringModel(), datamodule=Data())
+    assert told == []
 
 
 def test_another_profiler_is_refused(tmp_path: Path) -> None:

@@ -272,6 +272,7 @@ def test_what_is_read_at_the_start_is_tried_in_processes_of_its_own(
         ("nothing", "trained nothing: Trainer.fit was not called"),
         ("profiled", "runs under SimpleProfiler"),
         ("exits early", "ended by itself in its warm-up: nothing could be measured"),
+        ("gives up", "ended with exit code 1 in its warm-up: nothing could be measured; its last lines"),
     ],
 )
 def test_a_program_that_cannot_be_tried_says_why(kind: str, words: str) -> None:
