@@ -46,12 +46,19 @@ def tried_table(trial: Trial) -> Table:
 
 def ceilings(trial: Trial) -> str:
     """What no advice on the input, or around the model, can pass; empty where that was not measured."""
+    loaders = [row.speedup for row in trial.tried if row.speedup is not None and _is_loader(row)]
+    least = {"input": max([1.0, *loaders])}  # a perfect loader is as fast as each that was tried
     found = [
-        f"{numbers.factor(max(1.0, row.speedup))} {_CEILINGS[row.arm.ceiling]}"
+        f"{numbers.factor(max(least.get(row.arm.ceiling, 1.0), row.speedup))} {_CEILINGS[row.arm.ceiling]}"
         for row in trial.tried
         if row.arm.ceiling and row.speedup is not None
     ]
     return f"At most {', '.join(found)}." if found else ""
+
+
+def _is_loader(row: Tried) -> bool:
+    changes = row.arm.changes
+    return bool(changes) and not row.per_sample and all(change.call == "DataLoader" for change in changes)
 
 
 def notes(trial: Trial) -> list[tuple[str, str]]:

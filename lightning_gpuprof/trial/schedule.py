@@ -33,10 +33,15 @@ class Schedule:
     Args:
         plan: What to try.
         report: Told of arms that are added.
+        can_prefetch: Whether the program's own loader has workers, so that a search in which no other number of them is
+            better tries how far they prefetch.
+        can_pin: Whether its batches go to a GPU and are not pinned, so that a search tries that, too.
     """
 
     plan: Plan
     report: Callable[[Added], None] = lambda _: None
+    can_prefetch: bool = False
+    can_pin: bool = False
     blocks: list[Block] = field(default_factory=list)
     arms: dict[str, Arm] = field(default_factory=dict)
     """All by name, the base among them."""
@@ -85,6 +90,8 @@ class Schedule:
             self._round += 1
             self._queue = [BASE, *self._open]
             self._random.shuffle(self._queue)
+            if self.plan.loader and not self._round:  # what a worker takes is known before many start
+                self._queue.sort(key=lambda name: _workers(self.arms[name]))
         return None
 
     def ended(self, block: Block) -> None:
@@ -132,16 +139,19 @@ class Schedule:
         return combined([self.arms[name] for name in faster_arms(self.blocks, self.arms) if self.arms[name].changes])
 
     def _finer(self) -> Sequence[Arm]:
-        """Depths of prefetching for the best number of workers."""
+        """How far the best number of workers prefetches; with a GPU also each depth with pinned memory."""
         best = next(
             (self.arms[name] for name in faster_arms(self.blocks, self.arms) if _is_loader(self.arms[name])), None
         )
-        if best is None or not best.changes[0].arguments.get("num_workers"):
+        change = Change(call="DataLoader") if best is None else best.changes[0]
+        if not (self.can_prefetch if best is None else change.arguments.get("num_workers")):
             return ()
-        change = best.changes[0]
-        depths = [depth for depth in (4, 8) if change.arguments.get("prefetch_factor") != depth]
-        finer = [_with(change, prefetch_factor=depth) for depth in depths]
-        return [Arm(name=title(change), changes=(change,), rules=best.rules) for change in finer]
+        finer = [_with(change, prefetch_factor=depth) for depth in (4, 8)]
+        if self.can_pin:
+            finer += [_with(one, pin_memory=True) for one in (change, *finer)]
+        rules = () if best is None else best.rules
+        arms = {title(one): Arm(name=title(one), changes=(one,), rules=rules) for one in finer if one != change}
+        return [arm for name, arm in arms.items() if name not in self.arms]
 
 
 def combined(arms: Sequence[Arm]) -> Arm | None:
@@ -165,6 +175,12 @@ def combined(arms: Sequence[Arm]) -> Arm | None:
 
 def _is_loader(arm: Arm) -> bool:
     return len(arm.changes) == 1 and arm.changes[0].call == "DataLoader"
+
+
+def _workers(arm: Arm) -> int:
+    """That an arm starts; 0 where it does not say."""
+    counts = [change.arguments.get("num_workers") for change in arm.changes]
+    return max((count for count in counts if isinstance(count, int)), default=0)
 
 
 def _with(change: Change, **arguments: Value) -> Change:

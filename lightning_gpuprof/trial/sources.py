@@ -51,9 +51,13 @@ class Source:
         """Seconds to add to a block: its steps' share in the starts of epochs, less the starts that fell in it."""
         return 0.0
 
-    def has_worker(self, pid: int) -> bool:
-        """Whether a process is one of its workers."""
-        return False
+    def worker_pids(self) -> list[int]:
+        """Processes of its workers that run."""
+        return []
+
+    def unstarted_workers(self) -> int:
+        """Workers that its next batch starts, because none have been yet."""
+        return 0
 
     def close(self) -> None:
         """End the workers."""
@@ -69,8 +73,7 @@ class LoaderSource(Source):
 
     def __init__(self, combined: Any, iterator: Iterator[Any] | None = None) -> None:
         self._combined = combined
-        loaders = [loader for loader in combined.flattened if isinstance(loader, DataLoader)]
-        self.burst = math.lcm(*(min(_MOST_AT_ONCE, max(1, loader.num_workers)) for loader in loaders))
+        self.burst = math.lcm(*(min(_MOST_AT_ONCE, max(1, loader.num_workers)) for loader in _data_loaders(combined)))
         self._iterator = None if self._starts_anew() else iterator  # what a start costs is measured
         self._starts_s: list[float] = []
         self._in_block_s = 0.0
@@ -113,17 +116,20 @@ class LoaderSource(Source):
 
     def _starts_anew(self) -> bool:
         """Whether workers start in each epoch, and how many batches it has is known."""
-        loaders = [loader for loader in self._combined.flattened if isinstance(loader, DataLoader)]
         try:
             length = len(self._combined)
         except (TypeError, NotImplementedError, RuntimeError):
             return False  # the last: it has not begun
-        anew = any(loader.num_workers and not loader.persistent_workers for loader in loaders)
+        anew = any(loader.num_workers and not loader.persistent_workers for loader in _data_loaders(self._combined))
         return anew and 0 < length < float("inf")
 
-    def has_worker(self, pid: int) -> bool:
+    def worker_pids(self) -> list[int]:
         """See :class:`Source`."""
-        return any(worker.pid == pid for one in self._iterators() for worker in getattr(one, "_workers", ()))
+        return [worker.pid for one in self._iterators() for worker in getattr(one, "_workers", ())]
+
+    def unstarted_workers(self) -> int:
+        """See :class:`Source`."""
+        return worker_count(self._combined) if self._iterator is None else 0
 
     def is_steady(self) -> bool:
         """See :class:`Source`: the queue is empty, or stays full, or all that it held at first is used."""
@@ -194,6 +200,11 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()  # of its own: what a step asks of it (a gradient) does not last
 
 
+def worker_count(combined: Any) -> int:
+    """Workers of all loaders of a CombinedLoader, each on its own."""
+    return sum(loader.num_workers for loader in _data_loaders(combined))
+
+
 def has_already(combined: Any, arguments: Mapping[str, Value]) -> bool:
     """Whether a CombinedLoader has DataLoaders, and all of them these arguments.
 
@@ -201,7 +212,7 @@ def has_already(combined: Any, arguments: Mapping[str, Value]) -> bool:
         combined: With all loaders of the training.
         arguments: Of ``DataLoader``.
     """
-    loaders = [loader for loader in combined.flattened if isinstance(loader, DataLoader)]
+    loaders = _data_loaders(combined)
     absent = object()
     return bool(loaders) and all(
         getattr(loader, name, absent) == value for loader in loaders for name, value in arguments.items()
@@ -230,7 +241,7 @@ def changed(combined: Any, arguments: Mapping[str, Value]) -> Any:
 
 def mean_samples(combined: Any) -> float | None:
     """Samples of a batch of the first DataLoader, mean over an epoch; None: not known."""
-    loader = next((one for one in combined.flattened if isinstance(one, DataLoader)), None)
+    loader = next(iter(_data_loaders(combined)), None)
     size = None if loader is None else getattr(loader.batch_sampler, "batch_size", loader.batch_size)
     if loader is None or not isinstance(size, int):
         return None
@@ -238,6 +249,10 @@ def mean_samples(combined: Any) -> float | None:
         return float(min(size, len(loader.sampler) / len(loader)))  # type: ignore[arg-type]
     except (TypeError, NotImplementedError, ZeroDivisionError):
         return float(size)  # a stream
+
+
+def _data_loaders(combined: Any) -> list[DataLoader[Any]]:
+    return [loader for loader in combined.flattened if isinstance(loader, DataLoader)]
 
 
 def _changed_loader(loader: DataLoader[Any], arguments: Mapping[str, Value]) -> DataLoader[Any]:

@@ -17,10 +17,19 @@ import torch
 
 from lightning_gpuprof.errors import TrialError, TrialOver
 from lightning_gpuprof.model.trial import BASE, Arm, Block, Event, Over, Plan, Skipped, Started, Trying
+from lightning_gpuprof.trial import room
 from lightning_gpuprof.trial.at_start import needs_process, runtime_part
 from lightning_gpuprof.trial.harmless import LeftOut, do_nothing, keep_learning_rates
 from lightning_gpuprof.trial.schedule import BLOCK_STEPS, Schedule
-from lightning_gpuprof.trial.sources import LoaderSource, ReplaySource, Source, changed, has_already, mean_samples
+from lightning_gpuprof.trial.sources import (
+    LoaderSource,
+    ReplaySource,
+    Source,
+    changed,
+    has_already,
+    mean_samples,
+    worker_count,
+)
 from lightning_gpuprof.trial.switches import Switched, switched
 
 WARM_UP_STEPS = 5
@@ -89,7 +98,6 @@ class InterleavedTrial:
         self._trainer = trainer
         self._write = write if trainer.is_global_zero else do_nothing
         self._clock = clock
-        self._schedule = Schedule(plan=plan, report=self._write)
         fetcher = trainer.fit_loop._data_fetcher
         if type(fetcher).__name__ == "_DataLoaderIterDataFetcher":
             raise TrialError("training_step takes the loader's iterator itself: its batches cannot be exchanged")
@@ -103,6 +111,13 @@ class InterleavedTrial:
             original, iterator = self._combined, None
             self._combined = changed(original, settings.loader)
             original.reset()
+        on_gpu = trainer.strategy.root_device.type != "cpu"
+        self._schedule = Schedule(
+            plan=plan,
+            report=self._write,
+            can_prefetch=bool(worker_count(self._combined)),
+            can_pin=on_gpu and not has_already(self._combined, {"pin_memory": True}),
+        )
         self._sources: dict[str, Source] = {BASE: LoaderSource(self._combined, iterator)}
         self._settings: dict[str, Switched] = {BASE: settings}
         self._first: tuple[Any, int, int] | None = None
@@ -117,7 +132,7 @@ class InterleavedTrial:
         self._measured = -1
         """Steps of the block; -1: steps are left out."""
         self._compiled = self._measured_anew = 0
-        self._step_s = 0.0
+        self._step_s = self._worker_bytes = 0.0
         self._warm = False
         self._deciding = False
         """An error is ours, not the arm's."""
@@ -208,7 +223,7 @@ class InterleavedTrial:
         """The arm whose error it is; None: the program's own, or ours."""
         if died := _DEAD_WORKER.search(str(error)):  # torch raises that wherever the main thread is
             for name, source in self._sources.items():
-                if source.has_worker(int(died[1])):
+                if int(died[1]) in source.worker_pids():
                     return None if source is self._sources[BASE] else self._schedule.arms[name]
         return None if self._deciding or self._arm.name == BASE else self._arm
 
@@ -273,6 +288,8 @@ class InterleavedTrial:
         self._write(block)
         if self._arm.name == BASE:
             self._step_s = seconds / self._measured
+        if self._schedule.plan.loader:
+            self._worker_bytes = max(self._worker_bytes, room.own_bytes(source.worker_pids()))
         source.rest()
         self._ended = self._clock()
         self._undo.close()
@@ -289,7 +306,7 @@ class InterleavedTrial:
                 self.close()
                 raise TrialOver(0)
             self._write(Trying(arm=arm.name, round=self._schedule.round, elapsed_s=elapsed))
-            if not self._prepare(arm):
+            if not (self._prepare(arm) and self._has_room(arm)):
                 continue
             try:
                 self._switch_on(arm)
@@ -318,6 +335,23 @@ class InterleavedTrial:
             return False
         self._settings[arm.name] = settings
         return True
+
+    def _has_room(self, arm: Arm) -> bool:
+        """Whether a search finds CPUs and memory for the workers that an arm is about to start."""
+        source = self._sources[arm.name]
+        if not self._schedule.plan.loader or source is self._sources[BASE]:
+            return True
+        workers = source.unstarted_workers()
+        ranks = max(1, self._trainer.world_size // self._trainer.num_nodes)
+        why = ""
+        try:
+            room.check_cpus(workers, ranks=ranks)
+            room.check_memory(workers * ranks, worker_bytes=self._worker_bytes)
+        except TrialError as error:
+            why = str(error)
+        if why := self._agreed(why):
+            self._skip(arm, why)
+        return not why
 
     def _switch_on(self, arm: Arm) -> None:
         self._arm = arm

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.trial import Arm, Ceiling, Outcome, Trial, Tried
 from lightning_gpuprof.sinks.trial_screen import render
-from lightning_gpuprof.sinks.trial_tables import headline, notes, tried_table
+from lightning_gpuprof.sinks.trial_tables import ceilings, headline, notes, tried_table
 
 
 def test_a_change_of_the_numbers_is_said_unless_it_could_not_be_made() -> None:
@@ -75,6 +76,18 @@ def test_names_and_numbers_of_a_trial_are_whole_on_a_terminal(width: int) -> Non
         assert word in text
     assert "At most 3.02x with a perfect loader, 1.01x without callbacks, logging and progress bar." in text
     assert "failed: batch_size=4096 (OutOfMemoryError: CUDA out of memory.)" in text
+
+
+def test_a_perfect_loader_is_no_slower_than_one_that_was_tried() -> None:
+    faster = Change(call="DataLoader", arguments={"num_workers": 2})
+    rows = [
+        ceiling("input", 2.5),
+        Tried(arm=Arm(name="loader", changes=(faster,)), outcome="faster", speedup=3.1),
+        Tried(arm=Arm(name="larger", changes=(faster,)), outcome="faster", speedup=9.0, per_sample=True),
+        tried("precision=bf16-mixed", speedup=5.0),
+    ]
+    assert ceilings(Trial(tried=tuple(rows))) == "At most 3.10x with a perfect loader."
+    assert ceilings(Trial(tried=tuple(rows[1:]))) == ""
 
 
 def test_ceilings_are_no_changes() -> None:

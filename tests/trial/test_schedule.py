@@ -33,6 +33,7 @@ def played(
     *,
     noise: float = 0.003,
     fails: Mapping[str, int] | None = None,
+    **loader_of_the_program: bool,
 ) -> tuple[Schedule, list[Added], float]:
     """A schedule asked to its end.
 
@@ -41,9 +42,10 @@ def played(
         step_s: Of each arm.
         noise: Of a block, as a ratio.
         fails: Arms that fail in a round.
+        loader_of_the_program: What the schedule is told of it.
     """
     added: list[Added] = []
-    schedule = Schedule(plan=plan, report=added.append)
+    schedule = Schedule(plan=plan, report=added.append, **loader_of_the_program)
     generator = random.Random(plan.seed)
     elapsed_s = 0.0
     while (arm := schedule.next(elapsed_s)) is not None:
@@ -188,10 +190,51 @@ def test_the_search_finds_the_best_workers_and_then_how_far_they_prefetch(seed: 
     assert measured_s["num_workers=8"] < LEAST_S, "a slow one is dropped"
 
 
-def test_a_search_in_which_no_workers_help_goes_no_finer() -> None:
+def no_workers_help(arm: Arm) -> float:
+    """Step time in s where other numbers of workers than those of the program cost something."""
+    return 0.07 if "num_workers" in arm.name and arm.name != "num_workers=0" else 0.05
+
+
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [
+        ({}, []),
+        ({"can_pin": True}, []),
+        ({"can_prefetch": True}, ["prefetch_factor=4", "prefetch_factor=8"]),
+        (
+            {"can_prefetch": True, "can_pin": True},
+            [
+                "prefetch_factor=4",
+                "prefetch_factor=8",
+                "pin_memory=True",
+                "prefetch_factor=4, pin_memory=True",
+                "prefetch_factor=8, pin_memory=True",
+            ],
+        ),
+    ],
+)
+def test_a_search_in_which_no_workers_help_tries_what_the_programs_own_can_do(
+    told: Mapping[str, bool], names: list[str]
+) -> None:
     plan = Plan(arms=tuple(loader(num_workers=n) for n in (0, 1, 2)), seconds=60, loader=True)
-    _, added, _ = played(plan, lambda arm: 0.05 if arm.name in (BASE, "num_workers=0") else 0.07)
-    assert added == []
+    _, added, _ = played(plan, no_workers_help, **told)
+    assert [one.arm.name for one in added] == names
+
+
+def test_a_search_tries_nothing_twice() -> None:
+    pinned = loader(num_workers=2, pin_memory=True)
+    finer = loader(num_workers=2, pin_memory=True, prefetch_factor=8)
+    plan = Plan(arms=(pinned, finer), seconds=60, loader=True)
+    times = {pinned.name: 0.02, finer.name: 0.04}
+    _, added, _ = played(plan, lambda arm: times.get(arm.name, 0.05), can_pin=True)
+    assert [one.arm.changes[0].arguments for one in added] == [pinned.changes[0].arguments | {"prefetch_factor": 4}]
+
+
+def test_a_search_begins_with_few_workers() -> None:
+    plan = Plan(arms=tuple(loader(num_workers=n) for n in (8, 1, 16, 2, 4)), seconds=60, loader=True)
+    schedule, _, _ = played(plan, same)
+    first = [name for name in arms_of_rounds(schedule)[0] if "num_workers" in name]
+    assert first == [f"num_workers={n}" for n in (1, 2, 4, 8, 16)]
 
 
 def test_equal_arms_gain_nothing_though_each_round_is_looked_at() -> None:

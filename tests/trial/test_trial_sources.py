@@ -190,12 +190,13 @@ def test_workers_that_stay_start_once() -> None:
 def test_a_queue_is_steady_once_what_it_held_is_used() -> None:
     own = combined(plain(num_workers=1, persistent_workers=True, prefetch_factor=3))
     source = LoaderSource(own)
+    assert source.unstarted_workers() == 1
     try:
         source.take()
         source.rest()
         [worker] = own._iterator.iterators[0]._workers
-        assert source.has_worker(worker.pid)
-        assert not source.has_worker(1)
+        assert source.worker_pids() == [worker.pid]
+        assert source.unstarted_workers() == 0
         [(held, asked)] = source._queues()
         assert held == asked == 3
         seen = 0
@@ -257,6 +258,6 @@ def test_a_replay_has_no_queue_and_no_worker() -> None:
     source.rest()
     source.begin_block()
     assert source.is_steady()
-    assert not source.has_worker(1)
+    assert (source.worker_pids(), source.unstarted_workers()) == ([], 0)
     assert source.spread_s(10) == 0.0
     source.close()

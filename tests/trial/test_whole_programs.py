@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from lightning_gpuprof.cli.main import main
-from lightning_gpuprof.model.trial import INPUT, Block, Event, Plan, Started, Trial, Tried
+from lightning_gpuprof.model.trial import INPUT, Arm, Block, Event, Plan, Started, Trial, Tried
 from lightning_gpuprof.trial import processes, program
 from lightning_gpuprof.trial.arms import asked
 from lightning_gpuprof.trial.results import result
@@ -57,12 +57,16 @@ def left(folder: Path) -> list[str]:
 
 
 def tried(
-    kind: str, *settings: str, seconds: float = SECONDS, program_words: Sequence[str] = (str(SCRIPT),)
+    kind: str,
+    *settings: str,
+    seconds: float = SECONDS,
+    program_words: Sequence[str] = (str(SCRIPT),),
+    search: Sequence[Arm] = (),
 ) -> tuple[program.Ended, Trial]:
     """A trial of the program, in a folder beside the user's."""
     folder = Path.cwd().parent / "trial"
     folder.mkdir()
-    plan = Plan(arms=asked(settings), seconds=seconds)
+    plan = Plan(arms=(*asked(settings), *search), seconds=seconds, loader=bool(search))
     events: list[Event] = []
     words = [sys.executable, *program_words, kind]
     ended = program.run(words, plan, folder, on_event=events.append, environ=os.environ)
@@ -130,6 +134,24 @@ def test_ranks_change_in_the_same_step(user: Path, kind: str, monkeypatch: pytes
     # No exit code is asked for: once it is over, ranks leave in any order, and gloo may abort the last one.
     assert "KeyboardInterrupt" not in ended.tail, "it ends by itself"
     assert [path for path in user.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "most", "words"),
+    [("ranks", 1, "2 ranks would start"), ("crowded", 1, "workers need about")],
+)
+def test_a_search_takes_no_more_than_is_there(
+    kind: str, most: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "OVER_LIMIT_S", 120.0)
+    counts = 0, 1, 2 * (os.cpu_count() or 1)
+    arms = [arm for count in counts for arm in asked([f"num_workers={count}"])]
+    ended, trial = tried(kind, search=arms)
+    assert ended.is_over, ended.tail
+    assert {one.arm.name for one in trial.tried if not one.arm.ceiling} <= {f"num_workers={n}" for n in range(most + 1)}
+    [left_out] = [one.why for one in trial.not_tried if one.advice == f"num_workers={counts[-1]}"]
+    assert words in left_out
 
 
 @pytest.mark.slow
