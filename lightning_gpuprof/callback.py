@@ -34,6 +34,8 @@ from lightning_gpuprof.model.config import (
     NvmlConfig,
     Options,
     TraceConfig,
+    check_flag,
+    check_int,
     check_price,
     parse_reports,
     parse_target,
@@ -97,7 +99,12 @@ def _named_arguments(init: Callable[Parameters, None]) -> Callable[Parameters, N
     options = [f"{name}.{option}" for name, group in _GROUPS.items() for option in inspect.signature(group).parameters]
     note = functools.partial(note_unknown_arguments, "GpuProfiler", [*known, *options])
     atexit.register(note)
-    restore = answer_before_the_parser("GpuProfiler", [*known, *options], lambda: atexit.unregister(note))
+    restore = answer_before_the_parser(
+        "GpuProfiler",
+        [*known, *options],
+        {"": lambda **given: GpuProfiler(**given), **_GROUPS},
+        lambda: atexit.unregister(note),
+    )
 
     @functools.wraps(init)
     def named(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
@@ -173,16 +180,16 @@ class GpuProfiler(Callback):
     ) -> None:
         trace_config = _group("trace", trace, TraceConfig)
         limits = trace_config or TraceConfig()
-        if log_every_n_steps is not None and (isinstance(log_every_n_steps, bool) or log_every_n_steps < 1):
-            raise ArgumentError("log_every_n_steps", log_every_n_steps, "be at least 1, or None for the trainer's")
-        if baseline is not None and not Path(baseline).expanduser().exists():
+        if log_every_n_steps is not None:
+            check_int("log_every_n_steps", log_every_n_steps, 1)
+        if baseline is not None and not (
+            isinstance(baseline, (str, os.PathLike)) and Path(baseline).expanduser().exists()
+        ):
             raise ArgumentError("baseline", baseline, "name an existing run folder or report.json")
-        if nvtx is not None and not isinstance(nvtx, bool):
-            raise ArgumentError("nvtx", nvtx, "be true, false, or null for: under Nsight Systems or Compute")
-        if not isinstance(input_pipeline, bool):
-            raise ArgumentError("input_pipeline", input_pipeline, "be true or false")
-        if not isinstance(verbose, bool):
-            raise ArgumentError("verbose", verbose, "be true or false")
+        check_flag("enabled", enabled)
+        check_flag("nvtx", nvtx, unset="under Nsight Systems or Compute")
+        check_flag("input_pipeline", input_pipeline)
+        check_flag("verbose", verbose)
         if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
             raise ArgumentError("dirpath", dirpath, "be a path")
         if dirpath is not None and not is_local_path(os.path.expandvars(dirpath)):

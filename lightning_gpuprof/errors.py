@@ -5,7 +5,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -92,12 +92,14 @@ def note_unknown_arguments(what: str, known: Collection[str]) -> None:
         what: Name of the class.
         known: The arguments that there are, and those of a group of options after its name: ``trace.active``.
     """
-    for _, words in _unknown_arguments(what, known):
+    for _, words in _wrong_arguments(what, known, checks={}):
         print(words, file=sys.stderr)
 
 
-def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[], None]) -> Callable[[], None]:
-    """Let LightningCLI end with our lines alone where it refuses an argument of a class that does not exist.
+def answer_before_the_parser(
+    what: str, known: Collection[str], checks: Mapping[str, Callable[..., object]], told: Callable[[], None]
+) -> Callable[[], None]:
+    """Let LightningCLI end with our lines alone where it refuses an argument of a class.
 
     What else it refuses, it says itself, as it does with ``GPUPROF_DEBUG=1`` and ``JSONARGPARSE_DEBUG``. The class may
     be imported before LightningCLI: a command with a configuration file is taken to use it.
@@ -105,6 +107,7 @@ def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[
     Args:
         what: As of :func:`note_unknown_arguments`.
         known: Likewise.
+        checks: Called with one argument: the class, under an empty name, and its groups of options under theirs.
         told: Called when our lines were printed.
 
     Returns:
@@ -115,7 +118,7 @@ def answer_before_the_parser(what: str, known: Collection[str], told: Callable[[
             import_module("jsonargparse")
 
     def wrong_in(message: str) -> list[str]:
-        return [words for name, words in _unknown_arguments(what, known) if name in message]
+        return [words for name, words in _wrong_arguments(what, known, checks) if name in message]
 
     return _before_the_parser(wrong_in, told)
 
@@ -148,9 +151,10 @@ def _before_the_parser(wrong_in: Callable[[str], list[str]], told: Callable[[], 
 
     def error(self: Any, message: str, *args: object, **kwargs: object) -> object:
         wrong: list[str] = []
-        with suppress(Exception):  # whatever is in the files: then the parser's own error is the answer
-            wrong += wrong_in(message)
-        if wrong and getattr(self, "exit_on_error", False) and "JSONARGPARSE_DEBUG" not in os.environ:
+        if getattr(self, "exit_on_error", False) and "JSONARGPARSE_DEBUG" not in os.environ:
+            with suppress(Exception):  # whatever is in the files: then the parser's own error is the answer
+                wrong += wrong_in(message)
+        if wrong:
             print(*wrong[:_MAX_WRONG], _IN_CONFIGURATION, sep="\n", file=sys.stderr)
             told()
             sys.exit(2)
@@ -169,35 +173,50 @@ def _configurations() -> list[str]:
     return [word.rpartition("=")[2] for word in sys.argv[1:] if word.endswith((".yaml", ".yml"))]
 
 
-def _unknown_arguments(what: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """The name of each argument that does not exist, and our lines about it."""
+def _wrong_arguments(
+    what: str, known: Collection[str], checks: Mapping[str, Callable[..., object]]
+) -> Iterator[tuple[str, str]]:
+    """The name of each argument that does not exist or has a value that cannot work, and our lines about it."""
     yaml = sys.modules.get("yaml")
     if yaml is None or "jsonargparse" not in sys.modules:
         return
+    groups = {name.partition(".")[0] for name in known if "." in name}
     for path in _configurations():
         with suppress(OSError, ValueError, yaml.YAMLError):
-            groups = {name.partition(".")[0] for name in known if "." in name}
-            for name in _arguments_in(yaml.safe_load(Path(path).read_text(encoding="utf-8")), what, groups):
-                if name not in known:
-                    group, _, option = name.rpartition(".")
-                    there = [one.rpartition(".")[2] for one in known if one.rpartition(".")[0] == group]
-                    wrong = UnknownArgumentError(f"{what}.{group}" if group else what, option, there)
-                    yield option, f"gpuprof: {wrong}\n  in {path}"
+            for name, value in _arguments_in(yaml.safe_load(Path(path).read_text(encoding="utf-8")), what, groups):
+                if wrong := _wrong_argument(what, name, value, known, checks):
+                    yield name.rpartition(".")[2], f"gpuprof: {wrong}\n  in {path}"
 
 
-def _arguments_in(read: object, what: str, groups: Collection[str]) -> Iterator[str]:
-    """Names of the arguments that a configuration gives to a class, wherever it stands, and to its groups."""
+def _wrong_argument(
+    what: str, name: str, value: object, known: Collection[str], checks: Mapping[str, Callable[..., object]]
+) -> GpuProfError | None:
+    group, _, option = name.rpartition(".")
+    if name not in known:
+        there = [one.rpartition(".")[2] for one in known if one.rpartition(".")[0] == group]
+        return UnknownArgumentError(f"{what}.{group}" if group else what, option, there)
+    if group in checks and not (name in checks and isinstance(value, dict)):
+        try:
+            checks[group](**{option: value})
+        except GpuProfError as error:
+            return error
+    return None
+
+
+def _arguments_in(read: object, what: str, groups: Collection[str]) -> Iterator[tuple[str, object]]:
+    """Arguments that a configuration gives to a class, wherever it stands, and to its groups."""
     if isinstance(read, dict):
         given = read.get("init_args")
         if isinstance(given, dict) and str(read.get("class_path")).rpartition(".")[2] == what:
             for name, value in given.items():
-                yield str(name)
+                yield str(name), value
                 if name in groups and isinstance(value, dict):
                     options = value.get("init_args") if "class_path" in value else value
-                    yield from (f"{name}.{option}" for option in (options if isinstance(options, dict) else ()))
+                    inner = options.items() if isinstance(options, dict) else ()
+                    yield from ((f"{name}.{option}", one) for option, one in inner)
     if isinstance(read, dict | list):
-        for inner in read.values() if isinstance(read, dict) else read:
-            yield from _arguments_in(inner, what, groups)
+        for below in read.values() if isinstance(read, dict) else read:
+            yield from _arguments_in(below, what, groups)
 
 
 def _shorten_for_command_lines(words: str) -> None:

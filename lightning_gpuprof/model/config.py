@@ -20,7 +20,32 @@ UNTRACED = "gpuprof.untraced"
 OWN_KINDS: tuple[ReportKind, ...] = ("terminal", "tensorboard", "html", "json")
 
 
-def _check_int(argument: str, value: object, minimum: int) -> None:
+def check_flag(argument: str, value: object, *, unset: str = "") -> None:
+    """Refuse what is neither true nor false.
+
+    Args:
+        argument: Its name.
+        value: What was given.
+        unset: What null stands for, if it is allowed.
+
+    Raises:
+        ArgumentError: It is something else.
+    """
+    if not isinstance(value, bool) and (value is not None or not unset):
+        raise ArgumentError(argument, value, f"be true, false, or null for: {unset}" if unset else "be true or false")
+
+
+def check_int(argument: str, value: object, minimum: int) -> None:
+    """Refuse what is no integer, or too small.
+
+    Args:
+        argument: Its name.
+        value: What was given.
+        minimum: The least that it may be.
+
+    Raises:
+        ArgumentError: It cannot work.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise ArgumentError(argument, value, f"be an integer of at least {minimum}")
 
@@ -74,23 +99,26 @@ class TraceConfig:
     background_stop: bool | None = None
 
     def __post_init__(self) -> None:
-        _check_int("trace.active", self.active, 1)
-        _check_int("trace.warmup", self.warmup, 0)
-        _check_int("trace.max_windows", self.max_windows, 0)
-        _check_int("trace.max_mb", self.max_mb, 1)
+        check_int("trace.active", self.active, 1)
+        check_int("trace.warmup", self.warmup, 0)
+        check_int("trace.max_windows", self.max_windows, 0)
+        check_int("trace.max_mb", self.max_mb, 1)
         if self.every_n_steps is not None:
-            _check_int("trace.every_n_steps", self.every_n_steps, self.active + self.warmup + 1)
-        _check_int("trace.max_steps", self.max_steps, 1)
+            check_int("trace.every_n_steps", self.every_n_steps, self.active + self.warmup + 1)
+        check_int("trace.max_steps", self.max_steps, 1)
         if isinstance(self.max_s, bool) or not isinstance(self.max_s, (int, float)) or not 0.1 <= self.max_s <= 3600:
             raise ArgumentError("trace.max_s", self.max_s, "be a number of seconds from 0.1 to 3600")
         if self.active > self.max_steps:
             raise ArgumentError(
                 "trace.active", self.active, f"be at most trace.max_steps ({self.max_steps})", "Lower it or raise that."
             )
+        if not isinstance(self.ranks, (list, tuple)):
+            raise ArgumentError("trace.ranks", self.ranks, "be a list of global ranks", "Write [0].")
         for rank in self.ranks:
-            _check_int("trace.ranks", rank, 0)
-        if self.background_stop is not None and not isinstance(self.background_stop, bool):
-            raise ArgumentError("trace.background_stop", self.background_stop, "be True, False or None")
+            check_int("trace.ranks", rank, 0)
+        for name in ("on_slow_step", "record_shapes", "with_stack", "profile_memory", "memory_snapshot"):
+            check_flag(f"trace.{name}", getattr(self, name))
+        check_flag("trace.background_stop", self.background_stop, unset="where it was tried")
         if self.background_stop and self.with_stack:
             raise ArgumentError(
                 "trace.background_stop", True, "not be set beside trace.with_stack", "Leave out one of them."
@@ -111,6 +139,7 @@ class NvmlConfig:
 
     def __post_init__(self) -> None:
         _check_interval("nvml.interval_s", self.interval_s)
+        check_flag("nvml.gpm", self.gpm)
 
 
 @dataclass(frozen=True)
@@ -206,8 +235,8 @@ def parse_reports(reports: Sequence[str]) -> tuple[ReportKind, ...]:
     Raises:
         ArgumentError: A name is not one of ``terminal, tensorboard, html, json``, nor a sink of another package.
     """
-    if isinstance(reports, str):
-        raise ArgumentError("reports", reports, "be a list of names", f"Write [{reports!r}].")
+    if isinstance(reports, str) or not isinstance(reports, Sequence):
+        raise ArgumentError("reports", reports, "be a list of names", 'Write ["terminal", "html"].')
     if unknown := [name for name in reports if name not in OWN_KINDS]:
         installed = metadata.entry_points(group=SINKS).names
         for name in unknown:

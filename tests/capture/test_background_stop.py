@@ -334,5 +334,5 @@ def test_what_needs_the_interpreter_is_refused_beside_it() -> None:
 
 @pytest.mark.parametrize("value", ["yes", 1])
 def test_what_is_neither_true_nor_false_is_refused(value: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"trace\.background_stop must be True, False or None"):
+    with pytest.raises(ArgumentError, match=r"trace\.background_stop must be true, false, or null"):
         TraceConfig(background_stop=value)

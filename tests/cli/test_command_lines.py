@@ -44,7 +44,7 @@ def test_a_wrong_argument_names_the_one_that_was_meant(wrong: str, meant: str) -
 
 WRONG = {
     "trace: {class_path: lightning_gpuprof.TraceConfig, init_args: {active: 0}}": "trace.active must be",
-    "log_every_n_steps: 0": "log_every_n_steps must be at least 1",
+    "log_every_n_steps: 0": "log_every_n_steps must be an integer of at least 1",
 }
 
 
@@ -94,12 +94,13 @@ def refused(
 
 def test_misspelt_names_in_yaml_are_all_that_is_said(tmp_path: Path) -> None:
     host = "{class_path: lightning_gpuprof.HostConfig, init_args: {intervals: 1.0}}"
-    lines = refused(tmp_path, ["windws: [200]", "trace: {warmups: 3}", f"host: {host}"])
+    lines = refused(tmp_path, ["windws: [200]", "trace: {warmups: 3}", f"host: {host}", "reports: html"])
     where = f"  in {tmp_path / 'wrong.yaml'}"
     said = lines[lines.index(where) - 1 :]
     assert said[:2] == ["gpuprof: GpuProfiler has no argument 'windws'. Did you mean windows?", where]
     assert "gpuprof: GpuProfiler.trace has no argument 'warmups'. Did you mean warmup?" in said
     assert "gpuprof: GpuProfiler.host has no argument 'intervals'. Did you mean interval_s?" in said
+    assert 'gpuprof: reports must be a list of names, got \'html\'. Write ["terminal", "html"].' in said
     assert len(lines) <= 10
     assert not any(line.startswith("usage:") for line in lines)
 
@@ -109,6 +110,20 @@ def test_a_misspelt_name_is_all_that_is_said_where_the_class_is_imported_before(
     lines = refused(tmp_path, ["windws: [200]"], before="from lightning_gpuprof import GpuProfiler\n")
     assert lines[0] == "gpuprof: GpuProfiler has no argument 'windws'. Did you mean windows?"
     assert len(lines) <= 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("windows: [abc]", "windows must be optimizer steps of at least 0, got 'abc'. Write 200, (200, 205)"),
+        ("trace: {with_stack: sure}", "trace.with_stack must be true or false, got 'sure'"),
+    ],
+)
+def test_a_value_of_another_type_in_yaml_is_all_that_is_said(tmp_path: Path, line: str, words: str) -> None:
+    lines = refused(tmp_path, [line])
+    assert lines[0].startswith(f"gpuprof: {words}")
+    assert len(lines) <= 4
 
 
 @pytest.mark.slow
@@ -147,7 +162,7 @@ def test_the_parser_s_own_error_is_kept(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["train", str(config_of(tmp_path, line))])
-    restore = answer_before_the_parser("GpuProfiler", ["trace", "trace.active"], lambda: None)
+    restore = answer_before_the_parser("GpuProfiler", ["trace", "trace.active"], {}, lambda: None)
     with pytest.raises(
         jsonargparse.ArgumentError if environment else SystemExit, match="windws" if environment else "2"
     ):
@@ -170,7 +185,7 @@ def test_what_else_is_wrong_is_said_by_the_parser_itself(
     monkeypatch.setattr(sys, "argv", ["train", str(config)])
     before = jsonargparse.ArgumentParser.error
     told: list[bool] = []
-    restore = answer_before_the_parser("GpuProfiler", ["trace", "trace.warmup"], lambda: told.append(True))
+    restore = answer_before_the_parser("GpuProfiler", ["trace", "trace.warmup"], {}, lambda: told.append(True))
     with pytest.raises(SystemExit):
         jsonargparse.ArgumentParser(exit_on_error=True).error(message)
     assert f"error: {message}" in capsys.readouterr().err

@@ -12,7 +12,12 @@ from lightning_gpuprof import GpuProfError, GpuProfiler, NvmlConfig, TraceConfig
     [
         ({"trace": "yes"}, "trace must be a bool or a TraceConfig, got 'yes'"),
         ({"nvml": 3}, "nvml must be a bool or a NvmlConfig, got 3"),
-        ({"log_every_n_steps": 0}, "log_every_n_steps must be at least 1"),
+        ({"log_every_n_steps": 0}, "log_every_n_steps must be an integer of at least 1"),
+        ({"log_every_n_steps": "often"}, "log_every_n_steps must be an integer of at least 1, got 'often'"),
+        ({"enabled": "perhaps"}, "enabled must be true or false, got 'perhaps'"),
+        ({"nvtx": 1}, "nvtx must be true, false, or null for: under Nsight Systems or Compute, got 1"),
+        ({"baseline": [1]}, r"baseline must name an existing run folder or report.json, got \[1\]"),
+        ({"reports": 1.5}, "reports must be a list of names, got 1.5"),
         ({"reports": ["pdf"]}, "reports must hold only terminal, tensorboard, html, json, got 'pdf'"),
         ({"baseline": "/nowhere/at/all"}, "baseline must name an existing run folder"),
         ({"windows": (9, 3)}, "windows must have a stop not before its start"),
@@ -36,6 +41,9 @@ def test_wrong_arguments_are_named_before_training(arguments: dict[str, Any], wo
     ("make", "words"),
     [
         (lambda: TraceConfig(active=0), "trace.active must be an integer of at least 1, got 0"),
+        (lambda: TraceConfig(ranks=1), r"trace.ranks must be a list of global ranks, got 1. Write \[0\]."),
+        (lambda: TraceConfig(with_stack="sure"), "trace.with_stack must be true or false, got 'sure'"),
+        (lambda: NvmlConfig(gpm=None), "nvml.gpm must be true or false, got None"),
         (lambda: TraceConfig(warmup=-1), "trace.warmup must be an integer of at least 0, got -1"),
         (lambda: TraceConfig(every_n_steps=5), "trace.every_n_steps must be an integer of at least 6, got 5"),
         (lambda: NvmlConfig(interval_s=0), "nvml.interval_s must be a number of seconds"),
