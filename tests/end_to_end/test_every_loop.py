@@ -58,6 +58,7 @@ def test_sleeps_are_found_where_they_were_planted_and_nowhere_else(case: Case) -
 def test_a_sleep_that_is_found_elsewhere_than_expected_is_told() -> None:
     """What the cases rest on: the comparison itself can fail."""
     plain = next(case for case in CASES if case.name == "only backward")
-    problems = " ".join(run_case(replace(plain, places={"backward": in_step("forward")}), alone=True).problems)
-    assert "phase forward: 1" in problems
+    elsewhere = replace(plain, places={"backward": in_step("forward")})
+    problems = " ".join(run_case(elsewhere, scale=8.0, alone=True).problems)  # no machine is slow enough to explain that
+    assert "only backward: phase forward: " in problems
     assert "phase backward: 0.0 ms were planted" in problems
