@@ -59,6 +59,7 @@ def test_a_sleep_that_is_found_elsewhere_than_expected_is_told() -> None:
     """What the cases rest on: the comparison itself can fail."""
     plain = next(case for case in CASES if case.name == "only backward")
     elsewhere = replace(plain, places={"backward": in_step("forward")})
-    problems = " ".join(run_case(elsewhere, scale=8.0, alone=True).problems)  # no machine is slow enough to explain that
+    outcome = run_case(elsewhere, scale=8.0, alone=True)  # naps longer than a slow machine can explain
+    problems = " ".join(outcome.problems)
     assert "only backward: phase forward: " in problems
     assert "phase backward: 0.0 ms were planted" in problems
