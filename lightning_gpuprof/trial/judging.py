@@ -19,6 +19,10 @@ LEAST_PAIRS = 2
 SURE_RATIO = 0.01
 """Half of an interval, of the speed-up, below which more rounds say nothing new."""
 
+NOTHING_RATIO = 0.08
+"""Width of an interval in which a speed-up nearer to nothing than to :data:`WORTH` is called no gain. Heuristic: with
+the noise of real fits, and 45 s, 97 % of changes without effect are called so, and 23 % of those that gain 4 %."""
+
 _T_90 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753)
 """95 % quantiles of Student's t for 1, 2, 3, ... degrees of freedom: a 90 % interval has two sides."""
 _NORMAL_90 = 1.645
@@ -46,7 +50,7 @@ class Paired:
             return "faster"
         if self.upper < 1.0 and self.speedup <= 1.0 / WORTH:
             return "slower"
-        if self.upper < WORTH or self.upper / self.lower <= 1 + 2 * MIN_GAIN_RATIO:
+        if self.upper < WORTH or (self.speedup < math.sqrt(WORTH) and self.upper / self.lower <= 1 + NOTHING_RATIO):
             return "no gain"
         return "undecided"
 

@@ -274,7 +274,12 @@ def simulated(fit: Mapping[str, Any], speedup: float, seed: int) -> tuple[str, f
 
 @pytest.mark.parametrize(
     ("speedup", "outcomes", "least_ratio"),
-    [(1.0, ("no gain",), 0.95), (1.1, ("faster",), 0.98), (0.9, ("slower", "no gain"), 0.98)],
+    [
+        (1.0, ("no gain",), 0.95),
+        (1.04, ("faster", "undecided"), 0.7),
+        (1.1, ("faster",), 0.98),
+        (0.9, ("slower", "no gain"), 0.98),
+    ],
 )
 def test_with_the_noise_of_real_fits_a_change_is_called_what_it_is(
     speedup: float, outcomes: tuple[str, ...], least_ratio: float
