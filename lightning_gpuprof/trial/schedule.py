@@ -23,6 +23,9 @@ WANTED_ROUNDS = 12
 """Rounds that the time should be enough for where steps are long."""
 LAST_SHARE = 0.3
 """Of the time, kept for what is worth it at once."""
+FINER_SHARE = 0.5
+"""Of the time of a search, kept for how far the best number of workers prefetches. Heuristic: as much as for the number
+itself, because the same few seconds decide less where one batch of many is slow."""
 CEILINGS = (Arm(name=INPUT, ceiling="input"), Arm(name=AROUND, ceiling="around the model"))
 
 
@@ -55,8 +58,8 @@ class Schedule:
         self._round = -1
         self._queue: list[str] = []
         self._searched = False
-        has_rest = self.plan.loader or len(self.plan.arms) > 1
-        self._kept_ratio = LAST_SHARE if has_rest else 0.0
+        rest_ratio = LAST_SHARE if len(self.plan.arms) > 1 else 0.0
+        self._kept_ratio = FINER_SHARE if self.plan.loader else rest_ratio
 
     @property
     def round(self) -> int:
@@ -113,7 +116,10 @@ class Schedule:
             return
         if self.plan.loader and not self._searched:
             self._searched = True
-            self._open += [self._add(arm) for arm in self._finer()]
+            best = self._best_loader()
+            if finer := self._finer(best):
+                self._open = [name for name in self._open if best is None or name == best.name]
+                self._open += [self._add(arm) for arm in finer]
         elif not self.together and (all_of_them := self._combined()) is not None:
             self.together = all_of_them.name
             self._open = [self._add(all_of_them)]
@@ -138,11 +144,18 @@ class Schedule:
         """All advice that is worth it; what gains more wins where two set the same."""
         return combined([self.arms[name] for name in faster_arms(self.blocks, self.arms) if self.arms[name].changes])
 
-    def _finer(self) -> Sequence[Arm]:
+    def _best_loader(self) -> Arm | None:
+        """The fastest by now, though undecided: with deeper queues it may gain more. None: that of the program."""
+        found = {name: paired(self.blocks, name) for name, arm in self.arms.items() if _is_loader(arm)}
+        gains = {
+            name: one.speedup
+            for name, one in found.items()
+            if one is not None and one.outcome in ("faster", "undecided") and one.speedup > 1.0
+        }
+        return self.arms[max(gains, key=gains.__getitem__)] if gains else None
+
+    def _finer(self, best: Arm | None) -> Sequence[Arm]:
         """How far the best number of workers prefetches; with a GPU also each depth with pinned memory."""
-        best = next(
-            (self.arms[name] for name in faster_arms(self.blocks, self.arms) if _is_loader(self.arms[name])), None
-        )
         change = Change(call="DataLoader") if best is None else best.changes[0]
         if not (self.can_prefetch if best is None else change.arguments.get("num_workers")):
             return ()

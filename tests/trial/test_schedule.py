@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -219,6 +220,25 @@ def test_a_search_in_which_no_workers_help_tries_what_the_programs_own_can_do(
     plan = Plan(arms=tuple(loader(num_workers=n) for n in (0, 1, 2)), seconds=60, loader=True)
     _, added, _ = played(plan, no_workers_help, **told)
     assert [one.arm.name for one in added] == names
+
+
+def test_queues_are_deepened_though_the_workers_alone_are_undecided() -> None:
+    stalls = itertools.cycle([0.03, 0.07])
+
+    def step_s(arm: Arm) -> float:
+        if arm.name == "num_workers=1":
+            return 0.07
+        if "prefetch_factor" in arm.name:
+            return 0.03
+        return next(stalls) if arm.name == "num_workers=2" else 0.05
+
+    plan = Plan(arms=(loader(num_workers=1), loader(num_workers=2)), seconds=30, loader=True)
+    schedule, added, _ = played(plan, step_s)
+    deeper = ["num_workers=2, prefetch_factor=4", "num_workers=2, prefetch_factor=8"]
+    assert [one.arm.name for one in added] == deeper
+    at_work = [arms for arms in arms_of_rounds(schedule).values() if deeper[0] in arms]
+    assert len(at_work) >= LEAST_ROUNDS
+    assert all(set(arms) <= {BASE, "num_workers=2", *deeper} for arms in at_work), "no time for what is not better"
 
 
 def test_a_search_tries_nothing_twice() -> None:
