@@ -21,7 +21,7 @@ SURE_RATIO = 0.01
 
 NOTHING_RATIO = 0.08
 """Width of an interval in which a speed-up nearer to nothing than to :data:`WORTH` is called no gain. Heuristic: with
-the noise of real fits, and 45 s, 97 % of changes without effect are called so, and 23 % of those that gain 4 %."""
+the noise of real fits, and 45 s, 97 % of changes without effect are called so, and 28 % of those that gain 4 %."""
 
 _T_90 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753)
 """95 % quantiles of Student's t for 1, 2, 3, ... degrees of freedom: a 90 % interval has two sides."""
