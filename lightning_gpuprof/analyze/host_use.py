@@ -311,8 +311,11 @@ def _reading(epochs: Mapping[int, Reading], wanted: Callable[[int], bool]) -> Re
 
 
 MIN_SAMPLES = 20
-MAX_PARTS = 10
-MIN_PART_SAMPLES = 3
+LEVELS = 4
+"""Heuristic: so many flat levels are three jumps, as where layers are unfrozen one after the other."""
+_MIN_LEVEL_SAMPLES = 5
+_MAX_LEVELS_SAMPLES = 200
+"""Of more, so many are taken evenly: all pairs of ends are compared."""
 
 
 def growth(of: str, t_ns: Sequence[int], values: Sequence[float], period_s: float | None) -> MemoryGrowth | None:
@@ -341,13 +344,21 @@ def growth(of: str, t_ns: Sequence[int], values: Sequence[float], period_s: floa
         p_value=found.p_value,
         samples=len(values),
         late_slope_bytes_per_s=None if late is None else late.slope,
-        typical_rise_ratio=_typical_rise_ratio(np.asarray(t_ns, np.float64), level),
+        levels_ratio=_levels_ratio(np.asarray(t_ns, np.float64), level),
     )
 
 
-def _typical_rise_ratio(t_ns: Floats, level: Floats) -> float | None:
-    parts = min(MAX_PARTS, len(level) // MIN_PART_SAMPLES)
-    edges = np.searchsorted(t_ns, np.linspace(t_ns[0], t_ns[-1], parts + 1)[1:-1])
-    rises = np.diff([float(np.min(part)) for part in np.split(level, edges) if len(part)])
-    mean = float(np.mean(rises))
-    return float(np.median(rises)) / mean if mean > 0 else None
+def _levels_ratio(t_ns: Floats, level: Floats) -> float | None:
+    """Squares that the best flat levels leave over those that a straight line leaves (segmented least squares)."""
+    kept = np.linspace(0, len(level) - 1, min(len(level), _MAX_LEVELS_SAMPLES)).astype(np.int64)
+    t_s, mb = (t_ns[kept] - t_ns[0]) / 1e9, (level[kept] - level.mean()) / 1e6
+    sums, squares = (np.concatenate(([0.0], np.cumsum(mb**power))) for power in (1, 2))
+    ends = np.arange(len(mb) + 1)
+    samples = ends[None, :] - ends[:, None]
+    flat = squares[None, :] - squares[:, None] - (sums[None, :] - sums[:, None]) ** 2 / np.maximum(samples, 1)
+    flat[samples < _MIN_LEVEL_SAMPLES] = np.inf
+    best = flat[0]
+    for _ in range(LEVELS - 1):
+        best = np.min(best[:, None] + flat, axis=0)
+    line = float(((mb - np.polyval(np.polyfit(t_s, mb, 1), t_s)) ** 2).sum())
+    return float(best[-1]) / line if line > 0 else None

@@ -236,9 +236,9 @@ class MemoryGrowth(msgspec.Struct, kw_only=True, frozen=True):
     samples: int
     late_slope_bytes_per_s: float | None = None
     """The same slope over the later half of the samples; None if they are fewer than ten."""
-    typical_rise_ratio: float | None = None
-    """Of the least memory in ten parts of the time, the median rise over the mean one: 1 if it goes on, 0 if it is a
-    few jumps."""
+    levels_ratio: float | None = None
+    """Squares that the best four flat levels leave, over those that a straight line leaves: near 0 if it grows in a few
+    jumps, about 1 or more if it grows evenly. None below 20 samples or without a change."""
 
     @property
     def latest_bytes_per_s(self) -> float:

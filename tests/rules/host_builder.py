@@ -48,7 +48,7 @@ def growing(
             p_value=p_value if grown else 0.5,
             samples=samples,
             late_slope_bytes_per_s=late * grown / 100,
-            typical_rise_ratio=even,
+            levels_ratio=even,
         )
 
     rows = {"process_private": 0.0, of: mib * MIB}

@@ -418,7 +418,7 @@ MORE: dict[str, tuple[Example, ...]] = {
             "critical",
             "by 2.68 MB per step",
             _grows(1024.0, even=0.4),
-            _grows(1024.0, even=0.6),
+            _grows(1024.0, even=0.8),
             saves_ms=0,
         ),
         looks_alike("it may be chance", **_grows(1024.0, p_value=0.005)),
