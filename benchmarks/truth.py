@@ -6,6 +6,7 @@ Run it from anywhere, with nothing else running::
     python benchmarks/truth.py --only callback --repetitions 3
     python benchmarks/truth.py --dose                   planted cost against the gain that the finding promises
     python benchmarks/truth.py --advice                 the advice is applied; what it brought against its bound
+    python benchmarks/truth.py --removed                the fault is removed; what it cost against what is promised
     python benchmarks/truth.py --traceml                TraceML's verdict on the same fits, beside ours
     python benchmarks/truth.py --load 4                 is the first finding the same in five runs beside CPU hogs?
     python benchmarks/truth.py --show --only healthy    the whole reports
@@ -18,6 +19,7 @@ import argparse
 import functools
 import io
 import multiprocessing
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,7 +34,7 @@ import msgspec
 from paired import RESULTS, wide_console, write_json
 from rich.table import Table
 from traceml_verdicts import ask_traceml, why_not
-from truths import cures, doses
+from truths import cures, doses, removed
 from truths.case import Case
 from truths.cases import CASES
 from truths.cures import Effect
@@ -315,6 +317,31 @@ def run_advice(cases: Sequence[Case], options: argparse.Namespace) -> int:
     return 0
 
 
+def run_removed(cases: Sequence[Case], options: argparse.Namespace) -> int:
+    jobs = [job for repetition in range(options.repetitions) for job in removed.jobs(cases, repetition)]
+    found = told_by(jobs, at_once=options.jobs)
+    table = Table(
+        "case", "rule", "with", "without", "cost", "promised", "of it", title="Without the fault, ms per step"
+    )
+    rows = []
+    for name in dict.fromkeys(one.case for one in found):
+        of = [one for one in found if one.case == name]
+        ratios = [one.ratio for one in of if one.ratio is not None]
+        ratio = statistics.median(ratios) if ratios else None
+        numbers = [(one.with_ms, one.without_ms, one.cost_ms) for one in of]
+        means = [f"{statistics.median(column):.1f}" for column in zip(*numbers, strict=True)]
+        promised = [one.promised_ms for one in of if one.promised_ms is not None]
+        table.add_row(
+            *(name, of[0].rule or "none with a gain", *means),
+            f"{statistics.median(promised):.1f}" if promised else "-",
+            "-" if ratio is None else f"{ratio:.2f}",
+        )
+        rows.append({"case": name, "ratio": ratio, "runs": [asdict(one) for one in of]})
+    console.print(table)
+    write_json(options.json, "truth removed", repetitions=options.repetitions, cases=rows)
+    return 0
+
+
 def run_peers(cases: Sequence[Case], options: argparse.Namespace) -> int:
     chosen_cases = [case for case in cases if case.of_peers]
     ours = matrix(chosen_cases, at_once=options.jobs)
@@ -326,11 +353,22 @@ def run_peers(cases: Sequence[Case], options: argparse.Namespace) -> int:
     return 0
 
 
+MODES = {
+    "": run_matrix,
+    "advice": run_advice,
+    "removed": run_removed,
+    "traceml": run_peers,
+    "load": run_load,
+    "show": show,
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--dose", action="store_true", help="planted cost against the promised gain")
     what.add_argument("--advice", action="store_true", help="apply the advice and run again")
+    what.add_argument("--removed", action="store_true", help="run without the fault: promised gain against its cost")
     what.add_argument("--traceml", action="store_true", help="the cases of other tools, also under TraceML")
     what.add_argument(
         "--load", type=int, default=0, metavar="N", help="beside N processes that compute, five runs each"
@@ -350,7 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time; they disturb each other")
     parser.add_argument("--json", type=Path, help="default: truth.json, truth_doses.json and so on in results")
     options = parser.parse_args(arguments)
-    mode = next((name for name in ("dose", "advice", "traceml", "load", "show") if getattr(options, name)), "")
+    mode = next((name for name in ("dose", *MODES) if name and getattr(options, name)), "")
     if options.json is None:
         options.json = RESULTS / f"truth{mode and '_'}{mode}.json"
     options.repetitions = options.repetitions or (LOAD_RUNS if mode == "load" else 1)
@@ -363,9 +401,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--only {' '.join(options.only)} names no case")
     if mode == "traceml" and (why := why_not()):
         parser.error(why)
-    return {"": run_matrix, "advice": run_advice, "traceml": run_peers, "load": run_load, "show": show}[mode](
-        cases, options
-    )
+    return MODES[mode](cases, options)
 
 
 if __name__ == "__main__":
