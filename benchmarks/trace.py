@@ -15,6 +15,9 @@ afterwards.
   one process whatever the size.
 - ``hta``: HolisticTraceAnalysis, kernels, idle time, overlap, launches and queue; ``tb``: torch_tb_profiler, all its
   views; ``tracelens``: TraceLens, timeline, operators and kernels. ``trace_peers.py`` has what exactly they are asked.
+
+``gpuprof trace`` itself is run in the same rounds, and timed from the start of its process to its end: that is what a
+user waits for, and what documentation says.
 """
 
 import argparse
@@ -42,8 +45,10 @@ from trace_results import (
     Run,
     Target,
     as_table,
+    as_table_of_commands,
     as_table_of_stages,
     as_table_of_targets,
+    commands_of,
     summarise,
     targets_of,
 )
@@ -58,7 +63,16 @@ FILES = ("v100_2rank_rank1_comm_heavy", "h100_owlv2")
 GROWN = "v100_2rank_rank1_comm_heavy"
 READERS = (*trace_ours.READERS, *trace_peers.READERS)
 DEFAULT_READERS = ("ours", "ours-as-hta", "ours-all", *trace_peers.READERS)
+COMMANDS: dict[str, tuple[str, ...]] = {"gpuprof trace FILE --json": ("--json",), "gpuprof trace FILE": ()}
 TIMEOUT_S = 900
+
+
+def as_installed(*, own: bool) -> dict[str, str]:
+    """The environment of a process that keeps what it compiles, as installed ones do; ours finds this package."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    if own:
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return environ
 
 
 def in_a_process(reader: str, path: Path | None) -> Run:
@@ -66,9 +80,7 @@ def in_a_process(reader: str, path: Path | None) -> Run:
     own = reader in trace_ours.READERS
     program, interpreter = ("trace_ours.py", sys.executable) if own else ("trace_peers.py", str(python()))
     command = [interpreter, str(HERE / program), reader, *([str(path)] if path else [])]
-    environ = dict(os.environ)
-    if own:
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    environ = as_installed(own=own)
     begin = time.perf_counter()
     try:
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -79,6 +91,22 @@ def in_a_process(reader: str, path: Path | None) -> Run:
         last = (done.stderr.strip().splitlines() or ["without a word"])[-1]
         return Run(process_s=took, reading=None, failed=f"ended with {done.returncode}: {last}")
     return Run(process_s=took, reading=Reading.parse(done.stdout.splitlines()[-1]))
+
+
+def time_command(options: Sequence[str], path: Path) -> float:
+    """Run ``gpuprof trace`` and return the seconds from the start of its process to its end.
+
+    Raises:
+        RuntimeError: It failed.
+    """
+    environ = as_installed(own=True)
+    command = [sys.executable, "-m", "lightning_gpuprof", "trace", str(path), *options]
+    begin = time.perf_counter()
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT_S)
+    took = time.perf_counter() - begin
+    if done.returncode:
+        raise RuntimeError(f"gpuprof trace {path.name}: {done.stderr.strip()}")
+    return took
 
 
 def able(readers: Sequence[str], console: Console) -> list[str]:
@@ -109,8 +137,15 @@ def measure(path: Path, name: str, readers: Sequence[str], *, rounds: int, seed:
     order = random.Random(seed)
     path.read_bytes()
     runs: dict[str, list[Run]] = {reader: [] for reader in readers}
+    took_s: dict[str, list[float]] = {command: [] for command in COMMANDS}
+    for options in COMMANDS.values():
+        time_command(options, path)  # compiles what is not compiled yet
+    each = [*readers, *COMMANDS]
     for number in range(1, rounds + 1):
-        for reader in order.sample(list(readers), k=len(readers)):
+        for reader in order.sample(each, k=len(each)):
+            if reader in COMMANDS:
+                took_s[reader].append(time_command(COMMANDS[reader], path))
+                continue
             run = in_a_process(reader, path)
             if run.reading is None and reader in trace_ours.READERS:
                 raise RuntimeError(f"{reader}, {name}: {run.failed}")
@@ -118,12 +153,14 @@ def measure(path: Path, name: str, readers: Sequence[str], *, rounds: int, seed:
             told = f"{run.reading.work_s:.2f} s, {run.reading.peak_mb:.0f} MB" if run.reading else run.failed
             console.print(f"{name}, round {number} of {rounds}: {reader} {told}", style="dim", markup=False)
     json_mb = size_of_json(path) / MB
+    rng = np.random.default_rng(seed)
     return FileResult(
         file=name,
         json_mb=json_mb,
         file_mb=path.stat().st_size / MB,
         rounds=rounds,
-        results=summarise(runs, json_mb, np.random.default_rng(seed)),
+        results=summarise(runs, json_mb, rng),
+        commands=commands_of(took_s, runs.get("hta", ()), json_mb, rng),
     )
 
 
@@ -155,6 +192,10 @@ def show(found: Sequence[FileResult], targets: Sequence[Target], console: Consol
         for result in file.results:
             for problem in filter(None, (result.failed, *result.problems)):
                 console.print(f"{result.reader}: {problem}", style="yellow", markup=False)
+    for file in found:
+        commands = as_table_of_commands(file)
+        if commands is not None:
+            console.print(commands)
     for file in found:
         stages = as_table_of_stages(file, list(trace_ours.READERS))
         if stages is not None:

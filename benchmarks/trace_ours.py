@@ -115,7 +115,7 @@ def main(reader: str, path: str = "") -> None:
         meter.finish()
         return
     begin = time.perf_counter()
-    trace = Trace.read(Path(path), frames=frames, processes=processes)
+    trace = Trace.read(Path(path), frames=frames, processes=processes, fork=True)
     took = time.perf_counter() - begin
     meter.others_ended()
     meter.add(READING + "rest", took - sum(meter.parts_s.values()))

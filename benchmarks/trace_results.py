@@ -67,14 +67,28 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command as a user types it, from the start of its process to its end: imports, reading, analyses, output."""
+
+    command: str
+    process_s: Interval
+    mb_per_s: float
+    """JSON, decompressed, per second of that."""
+    hta_times: Multiple | None
+    """The whole process of HolisticTraceAnalysis as a multiple of it in the same rounds."""
+    rounds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class FileResult:
-    """All readers of one file."""
+    """All readers of one file, and our commands."""
 
     file: str
     json_mb: float
     file_mb: float
     rounds: int
     results: tuple[Result, ...]
+    commands: tuple[Command, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +116,30 @@ def summarise(runs: Mapping[str, Sequence[Run]], json_mb: float, rng: np.random.
     """Each reader over its rounds, and against ours in the same rounds."""
     ours = _readings(runs.get(OURS, ()))
     return tuple(_summary(reader, of, ours, json_mb, rng) for reader, of in runs.items())
+
+
+def commands_of(
+    took_s: Mapping[str, Sequence[float]], hta: Sequence[Run], json_mb: float, rng: np.random.Generator
+) -> tuple[Command, ...]:
+    """Each command over its rounds, and HolisticTraceAnalysis against it.
+
+    Args:
+        took_s: Seconds of the whole process in each round, by command.
+        hta: The runs of HolisticTraceAnalysis in the same rounds; empty if it is not there.
+        json_mb: Size of the trace.
+        rng: Of the bootstrap.
+    """
+    hta_s = [run.process_s for run in hta] if _readings(hta) else []
+    return tuple(
+        Command(
+            command=command,
+            process_s=bootstrap(list(took), rng),
+            mb_per_s=json_mb / float(np.median(took)),
+            hta_times=multiple(hta_s, list(took), rng) if len(hta_s) == len(took) else None,
+            rounds=tuple(took),
+        )
+        for command, took in took_s.items()
+    )
 
 
 def _readings(runs: Sequence[Run]) -> list[Reading]:
@@ -176,6 +214,10 @@ def targets_of(found: FileResult) -> list[Target]:
         ),
         target("MB of JSON a second, all analyses without stacks", 150, speed),
     ]
+    more = 20.0 if big else 10.0
+    targets += [
+        target(f"HTA's whole process, x {command.command}", more, command.hta_times) for command in found.commands
+    ]
     if big:
         targets.append(target("peak memory, MB", 400, ours.peak_mb if ours else None, at_least=False))
     return targets
@@ -211,6 +253,19 @@ def as_table(found: FileResult) -> Table:
             f"{result.imports_s:.2f}",
             f"{result.process_s:.2f}",
         )
+    return table
+
+
+def as_table_of_commands(found: FileResult) -> Table | None:
+    """Our commands, whole, for a person; None if none was run."""
+    if not found.commands:
+        return None
+    table = Table(title=f"{found.file}: commands from the start of their process to its end")
+    for heading in ("command", "s", "MB/s", "HTA's whole process, x"):
+        table.add_column(heading, justify="left" if heading == "command" else "right", no_wrap=True)
+    for one in found.commands:
+        hta_times = _times(one.hta_times, found.rounds)
+        table.add_row(one.command, f"{one.process_s.median:.2f}", f"{one.mb_per_s:.0f}", hta_times)
     return table
 
 

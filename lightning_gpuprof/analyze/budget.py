@@ -62,12 +62,14 @@ def phase_rows(
         cpu_ms: Median main-thread CPU time; empty if it was not measured.
         device_ms: Median device span; empty if it was not measured.
     """
+    few = np.flatnonzero(steady)
+    few = few[statistics.thinned(len(few))]
     totals = {phase: int(phases[phase].sum()) for phase in PHASES}
     whole = sum(totals.values())
-    ordinary_ms = _ordinary_ms(phases, steady)
+    ordinary_ms = _ordinary_ms(phases, few)
     rows = []
     for phase in PHASES:
-        chosen = phases[phase][steady] / 1e6
+        chosen = phases[phase][few] / 1e6
         p05, median, p95 = statistics.quantiles(chosen, (0.05, 0.5, 0.95)) if len(chosen) else (None, None, None)
         rows.append(
             PhaseRow(
@@ -85,14 +87,14 @@ def phase_rows(
     return tuple(rows)
 
 
-def _ordinary_ms(phases: Mapping[Phase, Ints], steady: Mask) -> dict[Phase, float]:
+def _ordinary_ms(phases: Mapping[Phase, Ints], steady: Ints) -> dict[Phase, float]:
     """The phases of an ordinary step, which sum to the median step time; empty if no step is steady.
 
     Args:
         phases: Exclusive time in ns.
-        steady: Which steps.
+        steady: Indices of steps.
     """
-    steps = np.zeros(int(np.count_nonzero(steady)))
+    steps = np.zeros(len(steady))
     if len(steps) == 0:
         return {}
     for phase in PHASES:  # one after another: all at once are 200 MB of a million steps
@@ -100,7 +102,7 @@ def _ordinary_ms(phases: Mapping[Phase, Ints], steady: Mask) -> dict[Phase, floa
     first, median, third = statistics.quantiles(steps, (0.25, 0.5, 0.75))
     middle = (steps >= first) & (steps <= third)
     mean = float(steps[middle].mean())
-    chosen = np.flatnonzero(steady)[middle]
+    chosen = steady[middle]
     means = ((phase, float((phases[phase][chosen] / 1e6).mean())) for phase in PHASES)
     return {phase: its * median / mean if mean > 0 else 0.0 for phase, its in means}
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.model.packing import Group, Ints
+from lightning_gpuprof.model.packing import MAX_WIDTH, Group, Ints
 
 CHUNK_ROWS = 1 << 14
 _NARROW = (np.uint8, np.uint16, np.uint32)
@@ -16,6 +16,7 @@ The sum or the difference of two still has room; NumPy sums a whole column with 
 
 Parts = list[tuple[int, npt.NDArray[np.unsignedinteger | np.int64]]]
 """Pieces of a column that are not all zero, each with the row it begins at."""
+Places = npt.NDArray[np.intp]
 
 
 class NarrowColumns(Mapping[int, Ints]):
@@ -61,7 +62,13 @@ class ColumnStore:
     def __init__(self, leading: int) -> None:
         self._leading = leading
         self._place: dict[int, int] = {}
-        self._table = np.zeros((16, 0), "<i8")  # of a journal without such blocks it stays so
+        self._places: dict[bytes, Places] = {}
+        self._planes = np.zeros((MAX_WIDTH, 16, 0), np.uint8)  # of a journal without such blocks it stays so
+        """The chunk that is filled: bytes of numbers, lowest first, by column and row, as blocks have them."""
+        self._width = 0
+        """Planes that are not all zero."""
+        self._blocks: list[tuple[int, list[tuple[Places, Ints]]]] = []
+        """Rows of each block of the chunk, and what is to be added to all numbers of some of its columns."""
         self._filled = 0
         self._begin = 0
         self._parts: dict[int, Parts] = {}
@@ -73,16 +80,18 @@ class ColumnStore:
             groups: Columns by width, as :func:`unpack` gives them.
             rows: Number of rows.
         """
-        if self._filled + rows > self._table.shape[1]:
+        if self._filled + rows > self._planes.shape[2]:
             self._close_chunk(rows)
         end = self._filled + rows
-        places_of = [[self._place_of(number) for number in group.columns.tolist()] for group in groups]
-        digits = self._table.view(np.uint8).reshape(*self._table.shape, 8)
-        for group, places in zip(groups, places_of, strict=True):
-            for byte, plane in enumerate(group.planes):
-                digits[places, self._filled : end, byte] = plane
+        bases = []
+        for group in groups:
+            places = self._places_of(group.columns)
+            width = len(group.planes)
+            self._planes[:width, places, self._filled : end] = group.planes
+            self._width = max(self._width, width)
             if group.base.any():
-                self._table[places, self._filled : end] += group.base[:, None]
+                bases.append((places, group.base))
+        self._blocks.append((rows, bases))
         self._filled = end
 
     def close(self) -> None:
@@ -108,25 +117,43 @@ class ColumnStore:
                     summed[begin : begin + len(part)] += part.astype(np.int64)
         return summed
 
-    def _place_of(self, number: int) -> int:
-        place = self._place.setdefault(number, len(self._place))
-        if place == len(self._table):
-            grown = np.zeros((2 * place, self._table.shape[1]), "<i8")
-            grown[:place, : self._filled] = self._table[:, : self._filled]
-            self._table = grown
-        return place
+    def _places_of(self, columns: Ints) -> Places:
+        """Rows of the chunk for columns; blocks have few sets of these."""
+        key = columns.tobytes()
+        if key not in self._places:
+            places = [self._place.setdefault(number, len(self._place)) for number in columns.tolist()]
+            while len(self._place) > self._planes.shape[1]:
+                self._planes = np.concatenate([self._planes, np.zeros_like(self._planes)], axis=1)
+            self._places[key] = np.array(places, np.intp)
+        return self._places[key]
 
     def _close_chunk(self, rows_to_come: int) -> None:
-        filled = self._table[:, : self._filled]
-        for number, place in self._place.items():
-            column = filled[place]
-            largest = int(column.max(initial=0))
-            if largest:
-                narrow = next((t for t in _NARROW if largest <= np.iinfo(t).max), np.int64)
-                self._parts.setdefault(number, []).append((self._begin, column.astype(narrow)))
-        if rows_to_come > self._table.shape[1]:
-            self._table = np.zeros((len(self._table), max(rows_to_come, CHUNK_ROWS)), "<i8")
+        if self._filled:
+            table = self._numbers()
+            for number, largest, column in zip(self._place, table.max(axis=1).tolist(), table, strict=True):
+                if largest:
+                    narrow = next((t for t in _NARROW if largest <= np.iinfo(t).max), np.int64)
+                    self._parts.setdefault(number, []).append((self._begin, column.astype(narrow)))
+        if rows_to_come > self._planes.shape[2]:
+            self._planes = np.zeros((*self._planes.shape[:2], max(rows_to_come, CHUNK_ROWS)), np.uint8)
         else:
-            filled[:] = 0
+            self._planes[: self._width] = 0
         self._begin += self._filled
-        self._filled = 0
+        self._filled = self._width = 0
+        self._blocks = []
+
+    def _numbers(self) -> npt.NDArray[np.uint32 | np.int64]:
+        """Shape (columns, rows): what the chunk holds."""
+        planes = self._planes[: max(self._width, 1), : len(self._place), : self._filled]
+        bases = np.zeros((len(self._place), len(self._blocks)), np.int64)
+        for number, (_, of_block) in enumerate(self._blocks):
+            for places, base in of_block:
+                bases[places, number] = base
+        largest = int(bases.max(initial=0))
+        kind = np.uint32 if largest + 256**self._width <= 1 << 32 else np.int64
+        table: npt.NDArray[np.uint32 | np.int64] = planes[0].astype(kind)
+        for byte, plane in enumerate(planes[1:], 1):
+            table |= plane.astype(kind) << kind(8 * byte)
+        if largest:
+            table += np.repeat(bases.astype(kind), [rows for rows, _ in self._blocks], axis=1)
+        return table

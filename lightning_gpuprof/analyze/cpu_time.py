@@ -85,7 +85,8 @@ def rows_of(sampled_batch: Ints, journal: Journal, steady: Mask) -> tuple[Ints, 
     if not len(batch) or not len(sampled_batch):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     order = sorting(batch)
-    place = np.minimum(np.searchsorted(batch[order], sampled_batch), len(batch) - 1)
+    wanted = sampled_batch.astype(batch.dtype)  # else all batches would be copied to the wider type
+    place = np.minimum(np.searchsorted(batch[order], wanted), len(batch) - 1)
     if not isinstance(order, slice):
         place = order[place]
     rows = np.flatnonzero((batch[place] == sampled_batch) & steady[place])

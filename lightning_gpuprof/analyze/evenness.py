@@ -46,18 +46,19 @@ def evenness(journal: Journal, chosen: Selection) -> Evenness:
         speed_levels=speed_levels,
         drift=_drift(journal, steady, view),
         warmup_steps=chosen.first_steady,
-        warmup_excess_s=_warmup_excess_s(journal, chosen),
+        warmup_excess_s=_warmup_excess_s(journal, chosen.first_steady, steady),
         warmup_taken_cpus=view.taken_cpus(0, chosen.first_steady - 1) if chosen.first_steady else None,
     )
 
 
-def _warmup_excess_s(journal: Journal, chosen: Selection) -> float | None:
-    if chosen.first_steady is None:
+def _warmup_excess_s(journal: Journal, first_steady: int | None, steady: Ints) -> float | None:
+    if first_steady is None:
         return None
     steps, phases = journal.steps, journal.phases
     own = steps.period_ns - phases["data_wait"] - phases["validation"] - phases["checkpoint"]
-    early = own[: chosen.first_steady][(steps.flags[: chosen.first_steady] & PROFILED) == 0]
-    return float(early.sum() - len(early) * statistics.median(own[chosen.steady])) / 1e9
+    early = own[:first_steady][(steps.flags[:first_steady] & PROFILED) == 0]
+    usual = statistics.median(own[steady[statistics.thinned(len(steady))]])
+    return float(early.sum() - len(early) * usual) / 1e9
 
 
 def _drift(journal: Journal, steady: Ints, view: _StretchBuilder) -> Drift | None:
@@ -85,10 +86,11 @@ class _StretchBuilder:
 
     def stretches(self, parts: Sequence[Ints]) -> tuple[Stretch, ...]:
         """Each of the steady steps with some indices, ascending, at least one."""
+        few = [chosen[statistics.thinned(len(chosen))] for chosen in parts]
         medians: dict[Phase, list[float]] = {}
         for phase in self._phases.timed:
             column = self._phases[phase]  # once for all parts: a long run's is unpacked
-            medians[phase] = [statistics.median(column[chosen]) / 1e6 for chosen in parts]
+            medians[phase] = [statistics.median(column[chosen]) / 1e6 for chosen in few]
         phases_ms = [{phase: of_parts[part] for phase, of_parts in medians.items()} for part in range(len(parts))]
         return tuple(itertools.starmap(self._stretch, zip(parts, phases_ms, strict=True)))
 
@@ -98,7 +100,7 @@ class _StretchBuilder:
 
     def _stretch(self, chosen: Ints, phases_ms: dict[Phase, float]) -> Stretch:
         steps = self._journal.steps
-        period_ms = steps.period_ns[chosen] / 1e6
+        period_ms = steps.period_ns[chosen[statistics.thinned(len(chosen))]] / 1e6
         taken, busy = self._machine_load(int(chosen[0]), int(chosen[-1]))
         cpu_ms, delay = self._thread_times(chosen)
         return Stretch(

@@ -422,6 +422,11 @@ def narrow(numbers: Ints) -> Ints:
     return numbers.astype(np.int32) if numbers.max(initial=0) < SHORT else numbers
 
 
+def _labels(numbers: Ints) -> Ints:
+    """Numbers with which nothing is computed, in 16 bits where these hold them."""
+    return numbers.astype(np.int16) if numbers.max(initial=0) <= np.iinfo(np.int16).max else narrow(numbers)
+
+
 class _StepTable:
     """Collects the blocks of steps."""
 
@@ -445,8 +450,8 @@ class _StepTable:
             start_ns=_since_first(np.cumsum(period_ns) - period_ns, start_ns, counts),
             period_ns=narrow(period_ns),
             global_step=narrow(_since_first(np.cumsum(self._store.column(0)), global_step, counts)),
-            epoch=np.repeat(narrow(epoch), counts),
-            flags=narrow(self._store.column(1)),
+            epoch=np.repeat(_labels(epoch), counts),
+            flags=_labels(self._store.column(1)),
             charged=self._store.slots(),
         )
 

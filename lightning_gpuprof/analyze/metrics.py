@@ -90,6 +90,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     undisturbed = ordinary & ((steps.flags & DISTURBED) == 0)
     far = outliers.outlier_indices(unsaved.steps, undisturbed)
     waited_ratio = _fetch_waited(phases["data_wait"][chosen.steady], period)
+    del period  # of a long run it would be in the way of what comes next
     sampled = SampledSteps(journal, chosen.steady)
     run_delay = sampled.delay()
     cpu = dataclasses.replace(

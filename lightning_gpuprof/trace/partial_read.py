@@ -1,7 +1,7 @@
 """The second half of a big trace is read in a process of its own, while this one reads the first.
 
-What the other process read comes over its standard output, pickled. It is a fresh process and no fork, as the one that
-reads may have threads and a GPU.
+What the other process read comes through a pipe, pickled. It is a fresh process where the one that reads may have
+threads and a GPU; a command of ours has neither and is copied.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
@@ -23,15 +24,15 @@ from lightning_gpuprof.trace.compression import is_gzip, open_json
 from lightning_gpuprof.trace.events import AnyDocument, EventDecoder
 from lightning_gpuprof.trace.times import InexactTimesError
 
-if TYPE_CHECKING:
-    import subprocess
-
 TWO_FROM_BYTES = 128 << 20
 """JSON from which a second process saves more time than its start costs, 0.2 s."""
+TWO_BY_FORK_FROM_BYTES = 20 << 20
+"""The same of one that is a copy of this."""
 
 _FIRST_SHARE_PLAIN = 0.52
 _FIRST_SHARE_GZIP = 0.6
-"""Of the JSON; the second process starts later, and unpacks a compressed file from its begin."""
+_FIRST_SHARE_COPIED = 0.54
+"""Of the JSON; a fresh process starts later, and any unpacks a compressed file from its begin."""
 _START = f"import sys; sys.path = list(filter(None, sys.path)); from {__name__} import main; main()"
 """Not ``-m``: what is defined in a main module cannot be unpickled here. Nothing is imported from the folder that
 this runs in: traces may lie there beside anything."""
@@ -129,7 +130,9 @@ def size_of_json(path: Path) -> int:
     return noted
 
 
-def read_in_two(path: Path, size_json: int, *, frames: bool, block_bytes: int) -> PartialRead | None:
+def read_in_two(
+    path: Path, size_json: int, *, frames: bool, block_bytes: int, fork: bool = False
+) -> PartialRead | None:
     """Read a file in two processes; None if the second one failed, which says nothing about the file.
 
     Args:
@@ -137,21 +140,22 @@ def read_in_two(path: Path, size_json: int, *, frames: bool, block_bytes: int) -
         size_json: See :func:`size_of_json`; only what is halved depends on it.
         frames: Whether calls of Python functions are wanted.
         block_bytes: Bytes of JSON in memory at a time, in each process.
+        fork: The second process may be a copy of this one, see :meth:`Trace.read`.
 
     Raises:
         msgspec.DecodeError: As :func:`read_part`, of the first half, and what else it raises.
     """
-    share = _FIRST_SHARE_GZIP if is_gzip(path) else _FIRST_SHARE_PLAIN
+    share = _FIRST_SHARE_COPIED if fork else _FIRST_SHARE_GZIP if is_gzip(path) else _FIRST_SHARE_PLAIN
     middle = max(1, int(size_json * share))
-    with _second_half(path, middle, frames=frames, block_bytes=block_bytes) as process:
-        if process is None:
+    start = _copied_process if fork else _fresh_process
+    with start(path, middle, frames=frames, block_bytes=block_bytes) as pickled:
+        if pickled is None:
             return None
         first = read_part(path, frames=frames, block_bytes=block_bytes, stop=middle)
         if first.document is not None:  # the guess of the size was far too large
             return first
         try:
-            assert process.stdout is not None
-            second = pickle.load(process.stdout)
+            second = pickle.load(pickled)
         except (EOFError, pickle.UnpicklingError):
             return None
     if not isinstance(second, PartialRead) or second.document is None:
@@ -161,10 +165,36 @@ def read_in_two(path: Path, size_json: int, *, frames: bool, block_bytes: int) -
 
 
 @contextmanager
-def _second_half(
-    path: Path, middle: int, *, frames: bool, block_bytes: int
-) -> Iterator[subprocess.Popen[bytes] | None]:
-    """A process that reads the second half and ends with the context; None if none could be started."""
+def _copied_process(path: Path, middle: int, *, frames: bool, block_bytes: int) -> Iterator[BinaryIO | None]:
+    """What a copy of this process reads of the second half; the copy ends with the context."""
+    readable, writable = os.pipe()
+    try:
+        child = os.fork()
+    except OSError:
+        os.close(readable)
+        os.close(writable)
+        yield None
+        return
+    if not child:
+        try:
+            os.close(readable)
+            with open(writable, "wb") as file:
+                half = read_part(path, frames=frames, block_bytes=block_bytes, begin=middle)
+                pickle.dump(half, file, protocol=pickle.HIGHEST_PROTOCOL)
+        finally:  # nothing of what this process is a copy of is to be ended by it, nor said twice
+            os._exit(0)
+    os.close(writable)
+    try:
+        with open(readable, "rb") as file:
+            yield file
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@contextmanager
+def _fresh_process(path: Path, middle: int, *, frames: bool, block_bytes: int) -> Iterator[BinaryIO | None]:
+    """What a process of its own reads of the second half; it ends with the context. None if none could be started."""
     import subprocess  # for big traces only
 
     package_parent = str(Path(__file__).resolve().parents[2])
@@ -182,7 +212,7 @@ def _second_half(
         yield None
         return
     try:
-        yield process
+        yield cast("BinaryIO", process.stdout)
     finally:
         process.kill()
         with process:  # closes the pipe and waits

@@ -24,7 +24,15 @@ from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
-from lightning_gpuprof.trace.partial_read import TWO_FROM_BYTES, PartialRead, add, add_all, read_in_two, size_of_json
+from lightning_gpuprof.trace.partial_read import (
+    TWO_BY_FORK_FROM_BYTES,
+    TWO_FROM_BYTES,
+    PartialRead,
+    add,
+    add_all,
+    read_in_two,
+    size_of_json,
+)
 from lightning_gpuprof.trace.repair import encoding_of, repaired
 from lightning_gpuprof.trace.tables import (
     Collective,
@@ -189,6 +197,7 @@ class Trace:
         frames: bool = True,
         processes: int | None = None,
         block_bytes: int = BLOCK_BYTES,
+        fork: bool = False,
     ) -> Trace:
         """Read a trace, plain or gzip.
 
@@ -198,6 +207,8 @@ class Trace:
             processes: 2 reads the halves of a file side by side, 1 does not; by default two where the file is big
                 (128 MB of JSON) and a CPU is there for each.
             block_bytes: Bytes of JSON that are in memory at a time.
+            fork: The second process may be a copy of this one, as no thread of it may hold a lock and it has no
+                GPU. A copy starts at once: two are then the default from 20 MB of JSON on.
 
         Returns:
             The trace. A trace without steps, operators or GPU is valid.
@@ -205,7 +216,7 @@ class Trace:
         Raises:
             TraceError: The file is missing, a folder, empty, cut off, broken, or not a Kineto trace.
         """
-        trace = _read_file(_File(source, frames, block_bytes, processes))
+        trace = _read_file(_File(source, frames, block_bytes, processes, fork))
         trim_heap()
         return trace
 
@@ -214,9 +225,15 @@ class _File:
     """Something that can be read from its begin more than once, and how it is to be read: see :meth:`Trace.read`."""
 
     def __init__(
-        self, source: str | os.PathLike[str] | BinaryIO, frames: bool, block_bytes: int, processes: int | None
+        self,
+        source: str | os.PathLike[str] | BinaryIO,
+        frames: bool,
+        block_bytes: int,
+        processes: int | None,
+        fork: bool,
     ) -> None:
         self.frames, self.block_bytes, self.processes = frames, block_bytes, processes
+        self.fork = fork and hasattr(os, "fork")
         self._stream: BinaryIO | None = None
         """The open file, if one was given."""
         if isinstance(source, (str, os.PathLike)):
@@ -303,8 +320,9 @@ def _read_pieces(file: _File) -> Trace:
     half: PartialRead | None = None
     if not file.is_open:
         size = size_of_json(file.path)
-        if (file.processes or min(usable_cpus(), 2) * (size >= TWO_FROM_BYTES)) > 1:
-            half = read_in_two(file.path, size, frames=file.frames, block_bytes=file.block_bytes)
+        least = TWO_BY_FORK_FROM_BYTES if file.fork else TWO_FROM_BYTES
+        if (file.processes or min(usable_cpus(), 2) * (size >= least)) > 1:
+            half = read_in_two(file.path, size, frames=file.frames, block_bytes=file.block_bytes, fork=file.fork)
     if half is None:
         with file.open() as stream:
             pieces = Pieces(stream, block_bytes=file.block_bytes)

@@ -66,6 +66,8 @@ def test_a_tiny_trace_is_read_in_a_process_and_the_results_are_written(
     assert {name.partition(": ")[0] for name in ours["parts_s"]} == {"reading", "join", "analysis"}
     assert sum(ours["parts_s"].values()) <= ours["work_s"]["median"]
     assert ours["parts_s"]["reading: decode"] > 0
+    assert [one["command"] for one in file["commands"]] == ["gpuprof trace FILE --json", "gpuprof trace FILE"]
+    assert all(one["process_s"]["median"] > 0 and one["hta_times"] is None for one in file["commands"])
     assert str(tmp_path) not in text
     assert "HTA's time" in capsys.readouterr().out
 
@@ -81,6 +83,19 @@ def test_others_are_multiples_of_ours_in_the_same_rounds() -> None:
     assert other.memory_times_ours is not None
     assert other.memory_times_ours.median == pytest.approx(5)
     assert own.mb_per_s == pytest.approx(80)
+
+
+def test_whole_processes_are_held_against_the_peers_in_the_same_rounds() -> None:
+    hta = runs_of(replace(PLANTED, work_s=5.7), replace(PLANTED, work_s=11.7))  # and 0.3 s until it begins
+    (command,) = trace_results.commands_of({"ours": [0.5, 1.0]}, hta, 60.0, np.random.default_rng(0))
+    assert command.hta_times is not None
+    assert (command.hta_times.low, command.hta_times.high) == (pytest.approx(12), pytest.approx(12))
+    assert command.mb_per_s == pytest.approx(80)
+    found = replace(file_of({"ours": runs_of(PLANTED), "hta": hta}, json_mb=60.0), commands=(command,))
+    (target,) = (one for one in trace_results.targets_of(found) if "whole" in one.what)
+    assert (target.what, target.wanted, target.met) == ("HTA's whole process, x ours", 10.0, True)
+    failed = [*hta[:1], Run(process_s=1.0, reading=None, failed="ended")]
+    assert trace_results.commands_of({"ours": [0.5, 1.0]}, failed, 60.0, np.random.default_rng(0))[0].hta_times is None
 
 
 def test_what_was_wanted_is_held_against_ours_with_the_same_analyses() -> None:
@@ -137,7 +152,9 @@ def test_a_peer_is_asked_in_its_own_environment_and_its_failure_ends_nothing(
 def test_ours_failing_is_an_error(tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("{")
-    with pytest.raises(RuntimeError, match=r"ours, broken: ended with 1: .*TraceError"):
+    with pytest.raises(
+        RuntimeError, match=r"(ours, broken: ended with 1: .*TraceError|gpuprof trace broken\.json: .*cut off)"
+    ):
         trace.measure(broken, "broken", ["ours"], rounds=1, seed=0, console=trace.wide_console())
 
 

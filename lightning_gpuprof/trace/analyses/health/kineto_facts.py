@@ -25,9 +25,14 @@ _NAME_CHARACTERS = 160
 _DISTRIBUTED = ("rank", "world_size", "backend", "nccl_version")
 
 
-def facts_of_file(path: Path) -> KinetoFacts:
-    """The plain facts of a file."""
-    linked = LinkedTrace(Trace.read(path, frames=False))
+def facts_of_file(path: Path, *, fork: bool = False) -> KinetoFacts:
+    """The plain facts of a file.
+
+    Args:
+        path: The file.
+        fork: See :meth:`Trace.read`.
+    """
+    linked = LinkedTrace(Trace.read(path, frames=False, fork=fork))
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):

@@ -27,7 +27,7 @@ _ABSENCE: dict[SignalName, tuple[str, str]] = {
     ),
     "stacks": (
         "device time and blocking calls cannot be given to source lines",
-        "TraceConfig(with_stack=True); tracing then takes two to three times as long.",
+        "TraceConfig(with_stack=True); a window then costs more.",
     ),
     "module frames": ("device time cannot be given to modules", "TraceConfig(with_stack=True)."),
     "forward-backward links": (
