@@ -82,10 +82,13 @@ def test_the_first_screen_is_one_view(sized) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)], ids=["laptop", "telephone"])
-def test_the_first_screen_is_one_view_with_the_longest_titles(browser, tmp_path: Path, width: int, height: int) -> None:
+def test_the_first_screen_is_one_view_with_the_longest_titles_and_a_deep_folder(
+    browser, tmp_path: Path, width: int, height: int
+) -> None:
     titles = sorted((rule.title for rule in installed().rules), key=len)
     findings = tuple(msgspec.structs.replace(f, title=titles.pop()) for f in REPORT.findings)
-    (tmp_path / "report.html").write_text(render_html(msgspec.structs.replace(REPORT, findings=findings)))
+    folder = Path("/scratch/someone/experiments/imagenet-resnet50-bf16/lightning_logs/version_12/gpuprof")
+    (tmp_path / "report.html").write_text(render_html(msgspec.structs.replace(REPORT, findings=findings), folder))
     opened = browser.new_page(viewport={"width": width, "height": height})
     opened.goto((tmp_path / "report.html").as_uri())
     box = opened.locator(".first").bounding_box()

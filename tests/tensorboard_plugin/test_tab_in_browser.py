@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import log_directories
+import msgspec
 import pytest
 import sample_report
 from planted_runs import Planted, Sleepy, fit
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.tensorboard_plugin.run_list import MAX_TREND
 
 pytestmark = pytest.mark.slow
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -245,6 +247,31 @@ def test_a_run_s_name_breaks_between_its_words(width: int, reader: Reader, logdi
         assert all(line.endswith(("/", "-", "_")) for line in lines[name][:-1]), lines[name]
         assert lines[name][-1].split("/")[-1] == name.split("/")[-1], "a short folder stays whole"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_no_column_of_the_list_is_cut_on_a_laptop(reader: Reader, logdir: Path) -> None:
+    """The widest verdict, a million steps and a trend of all bars, beside names that need several lines."""
+    report = sample_report.full_report()
+    report = msgspec.structs.replace(
+        report,
+        verdict=msgspec.structs.replace(report.verdict, kind="hardware-limited"),
+        steps=msgspec.structs.replace(report.steps, count=1_234_567),
+        run={**report.run, "started": "2026-12-31T23:59:00"},
+    )
+    for number in range(MAX_TREND):
+        made = logdir / f"sweeps/language-model_learning-rate_three_seed-eleven/version_{number}" / "gpuprof"
+        made.mkdir(parents=True)
+        json_report.write(report, made / "report.json")
+    reader.page.set_viewport_size({"width": 1280, "height": 720})
+    page = reader.open()
+    page.get_by_role("searchbox", name="Search runs").fill("language-model")
+    page.get_by_role("status").get_by_text(f"{MAX_TREND} of ").wait_for()
+    edge = page.locator(".scroll").bounding_box()
+    cells = [cell.bounding_box() for cell in page.locator(".runs :is(th, td):last-child").all()]
+    assert len(cells) == MAX_TREND + 1
+    assert max(cell["x"] + cell["width"] for cell in cells) <= edge["x"] + edge["width"]
+    dates = [cell.evaluate(LINES_OF) for cell in page.locator(".runs td:last-child").all()]
+    assert all(lines[0].startswith("12/31/26,") for lines in dates), "a date is not broken"
 
 
 def test_a_request_to_another_host_would_be_seen(reader: Reader) -> None:

@@ -165,15 +165,15 @@ def _fix(fix: Fix, proof: str, tried: str) -> str:
         shown = (_code(escape(fix.code), "") if fix.code else "") + f"<p>{prose(fix.advice)}</p>\n"
     measured = f"<p><code>gpuprof try</code> on this run: <b>{escape(tried)}</b></p>\n" if tried else ""
     again = "Run again with the change" if diff else "Run again after it"
-    prove = f"<h2>{again}, then prove it</h2>\n{_code(escape(proof), proof)}" if proof else ""
+    prove = f"<h2>{again}, then prove it</h2>\n{_code(escape(proof), proof, 'command')}" if proof else ""
     title = "Change this" if diff else "What to do"
     return f'<div class="card">\n<h2>{title}{where}</h2>\n{shown}{measured}{prove}</div>\n'
 
 
-def _code(shown: str, copied: str) -> str:
+def _code(shown: str, copied: str, kind: str = "") -> str:
     """Lines of code, and what a button copies of them; none where nothing is to be copied."""
     button = f'<button type="button" data-copy="{escape(copied)}">Copy</button>' if copied else ""
-    return f'<div class="code"><pre>{shown.rstrip()}</pre>{button}</div>\n'
+    return f'<div class="{f"code {kind}".rstrip()}"><pre>{shown.rstrip()}</pre>{button}</div>\n'
 
 
 def _card(inner: str) -> str:
