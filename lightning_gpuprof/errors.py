@@ -1,16 +1,17 @@
 """Every error the profiler raises on purpose: what was wrong, with which value, and the way out."""
 
-import difflib
-import inspect
+from __future__ import annotations
+
 import os
 import sys
-import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Any
 
 _IN_CONFIGURATION = "  in the configuration of GpuProfiler; GPUPROF_DEBUG=1 shows where"
 """In an error of jsonargparse 4.53."""
@@ -54,6 +55,8 @@ class UnknownArgumentError(GpuProfError, TypeError):
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
+    import difflib  # as below: every command imports this module, and few end with an error
+
     near = difflib.get_close_matches(name, known, n=2)
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
@@ -135,6 +138,8 @@ def answer_for_class(module: str, name: str, known: Collection[str]) -> None:
     def wrong_in(message: str) -> list[str]:
         if f"'{module}.{name}'" not in message:
             return []
+        from pathlib import Path
+
         files = [path for path in _configurations() if name in Path(path).read_text(encoding="utf-8")]
         words = f"gpuprof: {module} has no class {name!r}.{_meant(name, known)}"
         return ["\n  in ".join([words, *files[:1]])]
@@ -177,6 +182,8 @@ def _wrong_arguments(
     what: str, known: Collection[str], checks: Mapping[str, Callable[..., object]]
 ) -> Iterator[tuple[str, str]]:
     """The name of each argument that does not exist or has a value that cannot work, and our lines about it."""
+    from pathlib import Path
+
     yaml = sys.modules.get("yaml")
     if yaml is None or "jsonargparse" not in sys.modules:
         return
@@ -227,6 +234,8 @@ def _shorten_for_command_lines(words: str) -> None:
     """
     if os.environ.get("GPUPROF_DEBUG") == "1" or "jsonargparse" not in sys.modules:
         return
+    import inspect
+
     frame = inspect.currentframe()
     while frame is not None and not str(frame.f_globals.get("__name__", "")).startswith("jsonargparse"):
         frame = frame.f_back
@@ -235,6 +244,8 @@ def _shorten_for_command_lines(words: str) -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        import traceback
+
         said = "".join(traceback.format_exception_only(kind, error))
         if words not in said:
             before(kind, error, trace)

@@ -221,6 +221,20 @@ def advice() -> str:
     )
 
 
+def removed() -> str:
+    """What findings promise against what their faults cost."""
+    ratios = sorted(
+        (one["ratio"], one["case"]) for one in _results("truth_removed")["cases"] if one["ratio"] is not None
+    )
+    above = [f"{case} ({ratio:.2f})" for ratio, case in ratios if ratio > 1.1]
+    low, middle, high = (f"{ratios[at][0]:.2f}" for at in (0, len(ratios) // 2, -1))
+    return (
+        f"`--removed` runs a fit again without its fault. Of what the fault cost, the findings of {len(ratios)} fits "
+        f"promise {low} to {high} (median {middle}; of fits that ran more than once, their median counts). "
+        + (f"Above 1.1: {'; '.join(above)}." if above else "None promises more than 1.1 of it.")
+    )
+
+
 def tried() -> str:
     """What was expected of changes and what a trial said, against what they brought; empty until it was measured."""
     if not (RESULTS / "advice.json").is_file():
@@ -285,27 +299,70 @@ def _searches(found: Sequence[dict[str, Any]]) -> str:
 
 
 def traces() -> str:
-    """Reading and analysing traces, against HolisticTraceAnalysis."""
+    """Traces from the start of a process to its end, against HolisticTraceAnalysis."""
+    results = _results("trace_small")
     rows = []
-    for name in ("trace_small", "trace_grown"):
-        results = _results(name)
-        ratios = {(one["file"], one["what"]): f"{one['measured']:.1f}" for one in results["targets"]}
-        for file in results["results"]:
-            by = {one["reader"]: one for one in file["results"]}
-            rows.append(
-                (
-                    f"`{file['file']}`",
-                    f"{file['json_mb']:.0f} MB",
-                    *(
-                        f"{by[reader]['work_s']['median']:.2f} s, {by[reader]['peak_mb']['median']:.0f} MB"
-                        for reader in ("ours", "hta")
-                    ),
-                    *(ratios[file["file"], f"HTA's {what}, x ours for the same"] for what in ("time", "memory")),
-                )
+    for file in results["results"]:
+        hta = _peer(file)
+        rows.append(
+            (
+                f"`{file['file']}`",
+                f"{file['json_mb']:.0f} MB",
+                *(f"{one['process_s']['median']:.2f} s" for one in file["commands"]),
+                f"{hta['process_s']:.2f} s",
+                *(f"{one['hta_times']['median']:.1f}" for one in file["commands"]),
+                f"{_ours(file)['peak_mb']['median']:.0f} MB, {hta['peak_mb']['median']:.0f} MB",
             )
-    return table(
-        ("trace", "JSON", "all of ours", "HTA", "HTA's time, x ours for the same", "HTA's memory, x ours"), rows
+        )
+    commands = [one["command"].replace("gpuprof ", "") for one in results["results"][0]["commands"]]
+    heads = (
+        *("trace", "JSON"),
+        *(f"`{command}`" for command in commands),
+        "HTA",
+        *(f"HTA's time, x `{command}`" for command in commands),
+        "memory: all of ours, HTA",
     )
+    return f"{table(heads, rows)}\n\n{_traces_measured(results)}"
+
+
+def trace_speed() -> str:
+    """The same in a sentence."""
+    results = _results("trace_small")
+    file = results["results"][0]
+    facts, summary = (f"{one['process_s']['median']:.1f} s" for one in file["commands"])
+    return (
+        f"Of a trace of {file['json_mb']:.0f} MB, `gpuprof trace` prints analysis and findings in {summary}, and with "
+        f"`--json` only its facts in {facts}. HolisticTraceAnalysis takes {_peer(file)['process_s']:.1f} s. "
+        f"{_traces_measured(results)}"
+    )
+
+
+def _traces_measured(results: dict[str, Any]) -> str:
+    version, cpus = results["settings"]["peers"]["hta"].partition("==")[2], results["machine"]["cpus"]
+    return f"Whole processes, imports included, medians on {cpus} CPUs; HolisticTraceAnalysis {version}."
+
+
+def _ours(file: dict[str, Any]) -> dict[str, Any]:
+    return next(one for one in file["results"] if one["reader"] == "ours")
+
+
+def _peer(file: dict[str, Any]) -> dict[str, Any]:
+    return next(one for one in file["results"] if one["reader"] == "hta")
+
+
+def reading() -> str:
+    """Reading and analysing traces without the imports, against HolisticTraceAnalysis, of a large one."""
+    rows = []
+    for file in _results("trace_grown")["results"]:
+        rows.append(
+            (
+                f"`{file['file']}`",
+                f"{file['json_mb']:.0f} MB",
+                *(f"{one['process_s']:.1f} s, {one['peak_mb']['median']:.0f} MB" for one in (_ours(file), _peer(file))),
+                f"{_peer(file)['process_s'] / _ours(file)['process_s']:.1f}",
+            )
+        )
+    return table(("trace", "JSON", "all of ours", "HTA", "HTA's time, x ours"), rows)
 
 
 def rest() -> str:
@@ -365,7 +422,24 @@ def versions() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     one.__name__: one
     for one in (
-        *(step_cost, profilers, windows, planted, truth, load, alarms, limits, dose, advice, tried, traces, rest),
+        *(
+            step_cost,
+            profilers,
+            windows,
+            planted,
+            truth,
+            load,
+            alarms,
+            limits,
+            dose,
+            advice,
+            removed,
+            tried,
+            traces,
+            trace_speed,
+            reading,
+            rest,
+        ),
         *(sampling, probe, versions),
     )
 }

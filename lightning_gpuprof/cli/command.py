@@ -1,16 +1,19 @@
 """What a command of ``gpuprof`` is made of: its words for ``--help``, its arguments, its work."""
 
+from __future__ import annotations
+
 import argparse
 import itertools
 import sys
 import textwrap
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NoReturn
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from typing import NoReturn
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -67,15 +70,14 @@ class CommandParser(ArgumentParser):
         return found, unknown
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """One command; ``run`` gives the exit code."""
 
     description: str
     examples: tuple[str, ...]
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
-    values: Mapping[str, Callable[[], Sequence[str]]] = field(default_factory=dict)
+    values: Mapping[str, Callable[[], Sequence[str]]] = MappingProxyType({})
     """Names of arguments -> what they can be, for a shell that completes words; else choices, and files, are."""
 
     def describe(self, parser: ArgumentParser) -> ArgumentParser:
@@ -92,6 +94,8 @@ class Command:
 
 def print_json(value: object) -> None:
     """Print a value for a program."""
+    import msgspec  # not for --help
+
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
 
 
@@ -102,4 +106,6 @@ def names(text: str) -> tuple[str, ...]:
 
 def path(text: str) -> Path:
     """A path, as the type of an argument; a shell leaves the ``~`` of ``--option=~/file`` alone."""
+    from pathlib import Path
+
     return Path(text).expanduser()

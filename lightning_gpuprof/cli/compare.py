@@ -1,5 +1,7 @@
 """``gpuprof compare``: what changed between two runs, with an exit code for a CI gate."""
 
+from __future__ import annotations
+
 import math
 import sys
 from argparse import ArgumentParser, Namespace
@@ -11,7 +13,6 @@ from lightning_gpuprof.cli.command import Command, names
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.comparison import DEFAULT_METRICS, DEFAULT_THRESHOLD_RATIO, Outcome
 from lightning_gpuprof.model.conditions import FIXED_GROUPS, FixedGroup
-from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.plain import visible
 
 EXIT_CODES: dict[Outcome, int] = {"improved": 0, "within noise": 0, "regressed": 1, "not comparable": 2}
@@ -90,6 +91,8 @@ def _run(options: Namespace) -> int:
         metrics=options.metric,
     )
     if options.json:
+        from lightning_gpuprof.sinks import json_report
+
         sys.stdout.write(json_report.encode_comparison(comparison).decode())
     else:
         from lightning_gpuprof.sinks.comparison_text import print_comparison  # as below: nobody else waits for it

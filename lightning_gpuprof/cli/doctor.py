@@ -1,198 +1,46 @@
 """``gpuprof doctor``: what can be measured on this machine, and why not."""
 
-import os
-import platform
+from __future__ import annotations
+
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
-from importlib import import_module, metadata
+from typing import TYPE_CHECKING
 
-import msgspec
-from rich.table import Table
-from rich.text import Text
-
-from lightning_gpuprof import __version__
-from lightning_gpuprof.capture.nvml.inspection import MachineGpus, inspect_in_child
-from lightning_gpuprof.capture.switches import GPUPROF, LIVE, unknown_value
-from lightning_gpuprof.cli.check import Check, State, absent, ok, problem
 from lightning_gpuprof.cli.command import Command, print_json
-from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
-from lightning_gpuprof.cli.doctor_host import host_checks
-from lightning_gpuprof.model import numbers
-from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.console import print_to
 
-TAB = "TensorBoard's GPU Profiler tab"
-TAB_GROUP = "tensorboard_plugins"
-_PLUGIN = "lightning_gpuprof.tensorboard_plugin.plugin"
+if TYPE_CHECKING:
+    from lightning_gpuprof.cli.check import Check, State
 
-_PACKAGES: tuple[tuple[str, str], ...] = (
-    ("torch", "no training and no trace windows here; reports can still be made"),
-    ("lightning", "GpuProfiler needs it or pytorch-lightning; reports can still be made"),
-    ("pytorch-lightning", "only needed for scripts that import pytorch_lightning"),
-    ("tensorboard", "no TensorBoard: scalars, diagnosis and traces cannot be shown there"),
-    ("torch-tb-profiler", "TensorBoard has no PyTorch Profiler tab; Perfetto opens the traces, too"),
-    ("nvidia-ml-py", "GPUs cannot be sampled: utilization, memory, power and clocks are not measured"),
-    ("psutil", "workers are not found where the kernel does not list child processes"),
-    ("numpy", "traces and journals cannot be analysed"),
-    ("msgspec", "journals and reports cannot be read"),
-    ("rich", "no summary on the terminal"),
-    ("plotly", "the tab in TensorBoard draws no figures"),
-    ("jsonargparse", "no LightningCLI"),
-    ("isal", "gzip by zlib, several times slower: pip install lightning-gpuprof[fast]"),
-)
-"""Distributions and what the absence of each means."""
+LOAD = "gpuprof doctor --load also imports torch and TensorBoard's tab, which takes seconds."
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--load", action="store_true", help="import torch and TensorBoard's tab, too: do they work?")
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
 
 
 def _run(options: Namespace) -> int:
-    checks = examine()
+    from lightning_gpuprof.cli.doctor_checks import examine  # as below: not for a shell's completion
+
+    checks = examine(load=options.load)
     if options.json:
         print_json(checks)
     else:
-        _print(checks)
+        _print(checks, loaded=options.load)
     return 0
 
 
-def examine(look_at_gpus: Callable[[], MachineGpus] = inspect_in_child) -> list[Check]:
-    """All checks in order; one that fails is a finding of its own."""
-    gpus = look_at_gpus() if _version("nvidia-ml-py") is not None else None
-    groups: tuple[tuple[str, Callable[[], list[Check]]], ...] = (
-        ("python", _python),
-        ("packages", _packages),
-        ("host", host_checks),
-        ("nvml", lambda: _nvml(gpus)),
-        ("torch", lambda: _torch(driver_hangs=gpus is not None and gpus.hangs)),
-        ("plugins", _plugins),
-        ("environment", _environment),
-    )
-    checks: list[Check] = []
-    for area, group in groups:
-        try:
-            found = group()
-        except Exception as error:  # a broken driver or package is what a doctor is called for
-            found = [problem(area, f"{type(error).__name__}: {error}")]
-        checks += [msgspec.structs.replace(check, area=area) for check in found]
-    return checks
+def _print(checks: list[Check], *, loaded: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
 
+    from lightning_gpuprof.cli.doctor_checks import conclusion
+    from lightning_gpuprof.sinks import plain
+    from lightning_gpuprof.sinks.console import print_to
 
-def _python() -> list[Check]:
-    return [
-        ok("python", platform.python_version()),
-        ok("system", platform.platform(terse=True)),
-        ok("lightning-gpuprof", __version__),
-    ]
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _packages() -> list[Check]:
-    checks = []
-    for name, absence in _PACKAGES:
-        version = _version(name)
-        checks.append(absent(name, absence) if version is None else ok(name, version))
-    if (version := _version("pynvml")) is not None:
-        way_out = "shadows the module of nvidia-ml-py: pip uninstall pynvml, then reinstall nvidia-ml-py"
-        checks.append(problem("pynvml", way_out, version))
-    return checks
-
-
-def _torch(*, driver_hangs: bool) -> list[Check]:
-    if _version("torch") is None:
-        return [absent("CUDA", "torch is not installed")]
-    torch = import_module("torch")
-    built = torch.version.cuda or torch.version.hip
-    if built is not None and driver_hangs:
-        return [problem("CUDA", "not checked: the driver hangs", f"built for {built}")]
-    checks = []
-    if built is None:
-        checks.append(absent("CUDA", "this torch is built for the CPU only"))
-    elif not torch.cuda.is_available():
-        way_out = "torch finds no GPU: look at the driver (nvidia-smi) and at CUDA_VISIBLE_DEVICES"
-        checks.append(absent("CUDA", way_out, f"built for {built}"))
-    else:
-        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-        checks.append(ok("CUDA", f"{built}: {names}"))
-    activities = {activity.name for activity in torch.profiler.supported_activities()}
-    if torch.profiler.kineto_available():
-        checks.append(ok("Kineto", ", ".join(sorted(activities))))
-    else:
-        checks.append(absent("Kineto", "this torch has no Kineto: no trace windows"))
-    if "CUDA" in activities:
-        checks.append(ok("CUPTI", "kernels and copies can be traced"))
-    else:
-        checks.append(absent("CUPTI", "no GPU activity in traces; operators and phases are measured all the same"))
-    return checks
-
-
-def _nvml(gpus: MachineGpus | None) -> list[Check]:
-    if gpus is None:
-        return [absent("NVML", f"nvidia-ml-py is not installed: {NOT_MEASURED}")]
-    return gpu_checks(gpus)
-
-
-def _plugins() -> list[Check]:
-    found = metadata.entry_points(group=TAB_GROUP)
-    checks = [tab_check(_version("tensorboard"), found)]
-    # where it is absent, the list of packages says so, and what that means
-    checks += [ok("TensorBoard's PyTorch profiler tab", e.value) for e in found if e.name == "torch_profiler"][:1]
-    for group in ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory"):
-        own = [e for e in metadata.entry_points(group=group) if e.name == "gpuprof"]
-        way_out = "GPUPROF=1 has no effect: reinstall lightning-gpuprof"
-        checks.append(ok(group, own[0].value) if own else problem(group, way_out))
-    return checks
-
-
-def _environment() -> list[Check]:
-    names = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS")
-    checks = [_switch(name) for name in (GPUPROF, LIVE) if name in os.environ]
-    checks += [ok(name, os.environ[name]) for name in names if name in os.environ]
-    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
-        way_out = "every kernel launch waits for the GPU: unset it, or all times are wrong"
-        checks.append(problem("CUDA_LAUNCH_BLOCKING", way_out))
-    return checks
-
-
-def _switch(name: str) -> Check:
-    wrong = unknown_value(name, os.environ)
-    return problem(name, wrong) if wrong else ok(name, os.environ[name])
-
-
-def conclusion(checks: Sequence[Check]) -> list[str]:
-    """What can be measured here, what cannot, and what to repair, each in a line."""
-    by_name = {check.name: check for check in checks}
-
-    def there(*names: str) -> bool:
-        return all(by_name[name].state == "ok" for name in names if name in by_name)
-
-    able = [
-        ("step times, phases and callbacks", there("torch") and (there("lightning") or there("pytorch-lightning"))),
-        ("CPUs and memory of the host", there("msgspec")),
-        ("traces of operators", there("torch", "Kineto")),
-        ("traces of GPU kernels", there("torch", "CUDA", "CUPTI")),
-        ("utilization, memory, power and clocks of GPUs", there("nvidia-ml-py", "NVML")),
-        ("the tab in TensorBoard", there("tensorboard")),
-    ]
-    problems = [check for check in checks if check.state == "problem"]
-    lines = [f"Works here: {', '.join(name for name, works in able if works) or 'nothing'}."]
-    if missing := [name for name, works in able if not works]:
-        lines.append(f"Not here: {', '.join(missing)}.")
-    if not problems:
-        return [*lines, "Nothing to fix."]
-    named = ", ".join(check.name for check in problems)
-    return [*lines, f"{numbers.counted(len(problems), 'problem')} to fix: {named}."]
-
-
-def _print(checks: list[Check]) -> None:
     for line in conclusion(checks):
         print_to(None, Text(plain.sentence(line), style="bold"))
+    if not loaded:
+        print_to(None, Text(LOAD))
     print_to(None, Text(""))
     styles: dict[State, str] = {"ok": "green", "absent": "yellow", "problem": "bold red"}
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -207,32 +55,7 @@ def _print(checks: list[Check]) -> None:
 
 COMMAND = Command(
     description="Looks at Python, packages, host, CUDA, CUPTI, NVML and plugins. An absence is no error: exit code 0.",
-    examples=("gpuprof doctor", "gpuprof doctor --json"),
+    examples=("gpuprof doctor", "gpuprof doctor --load", "gpuprof doctor --json"),
     add_arguments=_add_arguments,
     run=_run,
 )
-
-
-def tab_check(
-    tensorboard: str | None, entries: Iterable[metadata.EntryPoint], load: Callable[[str], object] = import_module
-) -> Check:
-    """Whether TensorBoard can show our tab.
-
-    Args:
-        tensorboard: Its version; None if it is not installed.
-        entries: The plugins that TensorBoard would find.
-        load: Imports the plugin, with what it needs of TensorBoard.
-    """
-    if tensorboard is None:
-        return absent(TAB, "TensorBoard is not installed: pip install tensorboard; report.html has the same views")
-    version = f"{__version__} in TensorBoard {tensorboard}"
-    own = [entry for entry in entries if entry.name == "gpuprof"]
-    if not own:
-        return problem(TAB, "its entry point is missing: reinstall lightning-gpuprof", version)
-    try:
-        own[0].load()
-        load(_PLUGIN)
-    except Exception as error:  # TensorBoard's own dependencies fail in many ways
-        why = f"{type(error).__name__}: {error}"
-        return problem(TAB, f"it cannot be loaded ({why}): pip install --upgrade tensorboard", version)
-    return ok(TAB, version)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib
 import keyword
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from lightning_gpuprof.cli.command import Command
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """A command in the list of all."""
 
     name: str

@@ -1,10 +1,20 @@
 """``gpuprof explain``: the page of a rule; without a rule, the list of all."""
 
+from __future__ import annotations
+
+import shutil
 import sys
+import textwrap
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from lightning_gpuprof.cli.command import Command, print_json
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.rules.catalogue import Listed
+
+_WIDTH = 100
+"""Columns at the most."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -15,15 +25,17 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    from lightning_gpuprof.rules import pages  # loads all rules: not for --help
-
     if options.rule is None:
-        rules = pages.overview()
+        from lightning_gpuprof.rules.catalogue import catalogue, families  # and no rule
+
+        rules = catalogue()
         if options.json:
-            print_json([{"rule": rule, "finds": finds} for rule, finds in rules.items()])
+            print_json([{"rule": one.rule, "finds": one.finds} for one in rules])
         else:
-            _print_all(pages.families(), rules)
+            _print_all(families(rules))
         return 0
+    from lightning_gpuprof.rules import pages
+
     page = pages.explain(options.rule)
     if options.json:
         print_json({"rule": options.rule, "page": page})
@@ -38,28 +50,31 @@ def _run(options: Namespace) -> int:
     return 0
 
 
-def _print_all(families: Mapping[str, Sequence[str]], rules: Mapping[str, str]) -> None:
+def _print_all(families: dict[str, list[Listed]]) -> None:
     """All rules by family, each with what it finds."""
-    from rich.table import Table
-    from rich.text import Text
-
     from lightning_gpuprof.sinks import plain
-    from lightning_gpuprof.sinks.console import print_to
 
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    names = max(len(plain.name(one.rule)) for family in families.values() for one in family) + 4
+    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
     for title, family in families.items():
-        table.add_row(Text(f"\n{plain.visible(title)}", style="bold"), Text(""))
-        for rule in family:
-            table.add_row(Text(f"  {plain.name(rule)}"), Text(plain.visible(rules[rule])))
-    print_to(None, table)
+        print(f"\n{plain.visible(title)}")
+        for one in family:
+            first = f"  {plain.name(one.rule)}".ljust(names)
+            print(
+                textwrap.fill(
+                    plain.visible(one.finds),
+                    max(width, 2 * names),
+                    initial_indent=first,
+                    subsequent_indent=" " * names,
+                    break_on_hyphens=False,
+                )
+            )
 
 
 def _rules() -> list[str]:
-    from lightning_gpuprof.rules import discovery
+    from lightning_gpuprof.rules.catalogue import catalogue
 
-    return [rule.id for rule in discovery.discover().rules]
+    return [one.rule for one in catalogue()]
 
 
 COMMAND = Command(

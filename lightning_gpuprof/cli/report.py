@@ -1,18 +1,22 @@
 """``gpuprof report``: the report of a run on the terminal, as HTML and as JSON."""
 
+from __future__ import annotations
+
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command, path
 from lightning_gpuprof.errors import ReportError
-from lightning_gpuprof.model.config import ReportKind
-from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.run_folders import FOLDER_PATTERN
-from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
+
+if TYPE_CHECKING:
+    from lightning_gpuprof.model.config import ReportKind
+    from lightning_gpuprof.model.report import Report
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -34,6 +38,8 @@ def _run(options: Namespace) -> int:
         with progress(f"writing {name(str(page))}"):
             html.write(report, page, folder)
     if options.json:
+        from lightning_gpuprof.sinks import json_report
+
         sys.stdout.write(json_report.encode(report).decode())
         return 0
     where = _rewrite(report, folder, with_page=page is None) if options.rank is None else {}

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from lightning_gpuprof.model.journal import Header
-from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.model.run_folders import REPORT_FILE
 
 MAX_DEPTH = 8
 MAX_FOLDERS = 5_000
@@ -69,7 +69,7 @@ def _start_ns(files: list[Path]) -> int | None:
 
 
 def _header_ns(file: Path) -> int | None:
-    if file.name == json_report.FILE_NAME:
+    if file.name == REPORT_FILE:
         return None
     try:
         with file.open("rb") as opened:
@@ -85,7 +85,7 @@ def _list_folder(folder: Path, journals: str) -> tuple[list[Path], list[Path]]:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
-                if entry.name == json_report.FILE_NAME or fnmatchcase(entry.name, journals):
+                if entry.name == REPORT_FILE or fnmatchcase(entry.name, journals):
                     files.append(folder / entry.name)
             elif not entry.name.startswith("."):
                 inner.append(folder / entry.name)
@@ -94,7 +94,9 @@ def _list_folder(folder: Path, journals: str) -> tuple[list[Path], list[Path]]:
 
 def _changed_ns(file: Path) -> int | None:
     """When a journal or a report of ours was written last."""
+    from lightning_gpuprof.sinks import json_report  # reads reports: not for --help
+
     with suppress(OSError):
-        if file.is_file() and (file.name != json_report.FILE_NAME or json_report.is_own(file)):
+        if file.is_file() and (file.name != REPORT_FILE or json_report.is_own(file)):
             return file.stat().st_mtime_ns
     return None

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from lightning_gpuprof.cli.runs_below import runs_below, start_ns
 from lightning_gpuprof.errors import ReportError
-from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.model.run_folders import own_folders
-from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.model.run_folders import REPORT_FILE, own_folders
 from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
 
 if TYPE_CHECKING:
+    from lightning_gpuprof.model.report import Report
     from lightning_gpuprof.pipeline import Run
 
 JOURNALS = "rank*.jsonl"
@@ -50,8 +49,7 @@ def run_folder(path: Path) -> Path:
         found, searched = list(below.folders), below.all_searched
     if not found:
         raise ReportError(
-            f"{path} holds neither a journal ({JOURNALS}) nor a {json_report.FILE_NAME}: "
-            "name the folder that GpuProfiler wrote"
+            f"{path} holds neither a journal ({JOURNALS}) nor a {REPORT_FILE}: name the folder that GpuProfiler wrote"
         )
     if len(found) == 1 and searched:
         return found[0]
@@ -108,4 +106,4 @@ def load_run(path: Path) -> Run:
 
 
 def _holds_run(folder: Path) -> bool:
-    return folder.is_dir() and (has_journal(folder) or (folder / json_report.FILE_NAME).is_file())
+    return folder.is_dir() and (has_journal(folder) or (folder / REPORT_FILE).is_file())

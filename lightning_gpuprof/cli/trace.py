@@ -65,7 +65,7 @@ def _run(options: Namespace) -> int:
         facts = {}
         for number, (name, file) in enumerate(_named(files).items(), 1):
             with _progress("reading", name, number, len(files)):
-                facts[name] = facts_of_file(file)
+                facts[name] = facts_of_file(file, fork="torch" not in sys.modules)
         print_json(facts)
         return 0
     from lightning_gpuprof.cli import trace_outputs as outputs  # numpy and the trace reader: not for --help
@@ -175,7 +175,7 @@ def _progress(what: str, name: str, number: int, count: int) -> AbstractContextM
 
 
 def _tables() -> list[str]:
-    from lightning_gpuprof.sinks.trace_tables import NAMES
+    from lightning_gpuprof.sinks.trace_table_names import NAMES
 
     return [*NAMES, "all"]
 

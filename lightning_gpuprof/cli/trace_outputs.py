@@ -5,6 +5,7 @@ What only some options need is imported where it is used: nobody else waits for 
 
 import functools
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,8 @@ from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.plain import visible
 from lightning_gpuprof.sinks.status_line import progress
 from lightning_gpuprof.sinks.tables import Table
-from lightning_gpuprof.sinks.trace_tables import CATALOGUE, NAMES, Entry
+from lightning_gpuprof.sinks.trace_table_names import NAMES
+from lightning_gpuprof.sinks.trace_tables import CATALOGUE, Entry
 from lightning_gpuprof.trace.analysis import analyse, first_rows
 from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -39,7 +41,7 @@ EACH_ALONE = "Call gpuprof trace once for each."
 
 def read(path: Path) -> LinkedTrace:
     """A trace with its joins."""
-    return LinkedTrace(Trace.read(path))
+    return LinkedTrace(Trace.read(path, fork="torch" not in sys.modules))  # which has threads, and may have a GPU
 
 
 def analysis(linked: LinkedTrace, ceilings: MeasuredCeilings | None) -> TraceAnalysis:

@@ -68,7 +68,7 @@ class TraceConfig:
             than the steady band. A single long step opens none.
         ranks: Global ranks that record windows.
         record_shapes: Record the shapes of operator inputs.
-        with_stack: Record Python stacks. Costs two to three times the tracing time.
+        with_stack: Record Python stacks. A window costs more with them.
         profile_memory: Record tensor allocations. Perturbs times.
         memory_snapshot: In each window record the CUDA allocator's history, too: a pickle for pytorch.org/memory_viz
             beside the trace, and a table of what held the memory at its peak by source line. Costs some microseconds

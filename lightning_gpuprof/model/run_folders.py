@@ -5,6 +5,8 @@ from pathlib import Path
 
 FOLDER_PATTERN = "gpuprof*"
 """Names of our folders in a log folder."""
+REPORT_FILE = "report.json"
+"""A run's report in its folder."""
 
 
 def sibling(folder: Path, name: str) -> Path:

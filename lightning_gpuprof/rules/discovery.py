@@ -3,11 +3,9 @@
 import difflib
 import functools
 import importlib
-import pkgutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
@@ -15,9 +13,7 @@ from lightning_gpuprof import rules as own_rules
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.rules.base import Rule
-
-ENTRY_POINTS = "lightning_gpuprof.rules"
-"""Group under which other packages name their rule classes."""
+from lightning_gpuprof.rules.files import ENTRY_POINTS, modules_of
 
 
 class EntryPoint(Protocol):
@@ -66,7 +62,7 @@ def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoi
             return
         found[rule.id] = rule
 
-    for where in _modules(package):
+    for where, _ in modules_of(package):
         try:
             classes = list(_rule_classes(importlib.import_module(where)))
         except Exception as error:
@@ -94,7 +90,7 @@ def find(rule_id: str) -> Rule | None:
         rule_id: A built-in rule's module has the same name.
     """
     module = rule_id.replace("-", "_")
-    for where in _modules(own_rules):
+    for where, _ in modules_of(own_rules):
         if where.rpartition(".")[2] == module:
             for rule_class in _rule_classes(importlib.import_module(where)):
                 if (rule := cast(Rule, rule_class())).id == rule_id:
@@ -106,17 +102,6 @@ def find(rule_id: str) -> Rule | None:
 def installed() -> Discovered:
     """All rules of this process, looked for once: some 15 ms, which each of many short fits would pay."""
     return discover()
-
-
-def _modules(package: ModuleType) -> Iterator[str]:
-    """Names of the modules of a package and of those in it; nothing is imported."""
-    for folder in package.__path__:
-        for info in pkgutil.iter_modules([folder]):
-            name = f"{package.__name__}.{info.name}"
-            if info.ispkg:
-                yield from (f"{name}.{inner.name}" for inner in pkgutil.iter_modules([str(Path(folder) / info.name)]))
-            else:
-                yield name
 
 
 def describe(error: Exception) -> str:

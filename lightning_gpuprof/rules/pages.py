@@ -25,7 +25,7 @@ def explain(rule_id: str) -> str:
     """
     rule = find(rule_id)
     if rule is None:
-        raise no_such_rule("rule", rule_id, "be the id of a rule", overview())
+        raise no_such_rule("rule", rule_id, "be the id of a rule", (one.id for one in discover().rules))
     return page(rule)
 
 
@@ -34,22 +34,6 @@ def page(rule: Rule) -> str:
     examples = getattr(rule, "examples", ())
     shown = f"\n{listed(examples)}" if examples else ""
     return f"# {rule.id}\n\n{_text(rule)}\n{shown}{_thresholds(rule)}"
-
-
-def overview() -> dict[str, str]:
-    """The ids of all rules, also of those that other packages have added, each with what it finds in a sentence."""
-    return {rule.id: sentence(rule) for rule in discover().rules}
-
-
-def families() -> dict[str, list[str]]:
-    """Ids of all rules by family, also of those that other packages have added; the built-in families come first."""
-    found: dict[str, list[str]] = {}
-    added: dict[str, list[str]] = {}
-    for rule in discover().rules:
-        own = type(rule).__module__.startswith(f"{__package__}.")
-        title = family(rule).partition(": ")[0] if own else "Of other packages"
-        (found if own else added).setdefault(title, []).append(rule.id)
-    return dict(sorted(found.items())) | added
 
 
 def family(rule: Rule) -> str:

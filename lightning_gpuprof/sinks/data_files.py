@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from lightning_gpuprof.errors import ArgumentError, ReportError
-from lightning_gpuprof.sinks.csv_tables import harmless, raw
 from lightning_gpuprof.sinks.files import made_whole
 
 if TYPE_CHECKING:
@@ -52,6 +51,8 @@ def write_tables(tables: Sequence[DataTable], folder: Path, form: Format) -> lis
 
 
 def _write_csv(table: DataTable, path: Path) -> None:
+    from lightning_gpuprof.sinks.csv_tables import harmless, raw  # not for a shell that completes names of formats
+
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([harmless(name) for name in table.columns])

@@ -7,9 +7,10 @@ import msgspec
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
+from lightning_gpuprof.model.run_folders import REPORT_FILE
 from lightning_gpuprof.sinks.files import write_whole
 
-FILE_NAME = "report.json"
+FILE_NAME = REPORT_FILE
 _BEGIN = b'{\n "schema_version":'
 
 

@@ -1,4 +1,4 @@
-"""All tables of a trace, under the names by which they can be asked for."""
+"""All tables of a trace, under the names by which they can be asked for (:mod:`.trace_table_names`)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -151,4 +151,3 @@ CATALOGUE: tuple[Entry, ...] = (
         ),
     ),
 )
-NAMES: tuple[str, ...] = tuple(entry.name for entry in CATALOGUE)

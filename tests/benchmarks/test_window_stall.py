@@ -91,7 +91,7 @@ def test_both_profilers_record_the_same_window_and_the_results_are_written(
     assert window_stall.main(["--variants", "gpuprof", "pytorch-gzip", *tiny]) == 0
     ours, theirs = json.loads(target.read_text())["results"]
     assert (ours["variant"], theirs["variant"]) == ("gpuprof", "pytorch-gzip")
-    assert theirs["times_ours"]["gpuprof"]["median"] > 0
+    assert set(theirs["times_ours"]) == {"gpuprof"}
     assert theirs["stop_ms"] > 0
     assert theirs["export_ms"] > 0
     # The same five steps of the same network; Lightning's has its own ranges besides.

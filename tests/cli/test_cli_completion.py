@@ -13,7 +13,7 @@ from lightning_gpuprof.cli.completion import Argument, CommandWords, bash, zsh
 from lightning_gpuprof.cli.entries import ENTRIES
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.rules.discovery import discover
-from lightning_gpuprof.sinks.trace_tables import NAMES
+from lightning_gpuprof.sinks.trace_table_names import NAMES
 
 
 def script_of(shell: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from lightning_gpuprof.cli import doctor
+from lightning_gpuprof.capture.nvml.inspection import GpuState, MachineGpus
+from lightning_gpuprof.cli import doctor_checks as doctor
 
 
 def test_every_absence_and_problem_says_what_it_means() -> None:
@@ -31,6 +33,44 @@ def test_every_dependency_of_this_package_is_named() -> None:
         "isal",
         "CUPTI",
     }
+
+
+TORCH_OF = {
+    "old": "cuda = '12.1'\nhip = None\n",
+    "new": "cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n",
+    "rocm": "cuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n",
+    "cpu": "debug = False\ncuda: Optional[str] = None\nhip: Optional[str] = None\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("built", "gpus", "state", "value"),
+    [
+        ("old", MachineGpus(gpus=(GpuState(index=0, name="A", uuid="GPU-a"),)), "ok", "built for 12.1"),
+        ("new", MachineGpus(absent="no driver"), "absent", "built for 13.0"),
+        ("new", MachineGpus(absent="no answer", hangs=True), "problem", "built for 13.0"),
+        ("new", None, "ok", "built for 13.0"),
+        ("rocm", MachineGpus(absent="no driver"), "ok", "built for 6.4"),
+        ("cpu", MachineGpus(absent="no driver"), "absent", ""),
+    ],
+)
+def test_what_torch_is_built_for_is_read_from_its_files(
+    built: str, gpus: MachineGpus | None, state: str, value: str, tmp_path: Path
+) -> None:
+    (tmp_path / "version.py").write_text(f"from typing import Optional\n__version__ = '2.9'\n{TORCH_OF[built]}")
+    cuda = doctor.torch_as_built(tmp_path, gpus)[0]
+    assert (cuda.name, cuda.state, cuda.value) == ("CUDA", state, value)
+
+
+@pytest.mark.slow
+def test_loading_agrees_with_what_the_files_say() -> None:
+    as_built, loaded = ({c.name: c for c in doctor.examine(load=load)} for load in (False, True))
+    assert loaded["Kineto"].state == "ok"
+    assert as_built == {name: check for name, check in loaded.items() if name != "Kineto"}
+
+
+def test_the_text_says_how_to_look_closer(printed: Callable[..., str]) -> None:
+    assert "gpuprof doctor --load also imports torch" in printed("doctor")
 
 
 def test_json_and_text_name_the_same_things(printed: Callable[..., str]) -> None:

@@ -11,7 +11,7 @@ from fake_nvml import builder
 from fake_nvml.builder import FakeGpu, Scenario
 
 from lightning_gpuprof.capture.nvml.inspection import GpuState, MachineGpus
-from lightning_gpuprof.cli import doctor
+from lightning_gpuprof.cli import doctor_checks as doctor
 from lightning_gpuprof.cli.check import Check
 from lightning_gpuprof.cli.doctor_gpus import gpu_checks
 

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from saved_runs import save_run
 
+import lightning_gpuprof
 from lightning_gpuprof import __version__
 from lightning_gpuprof.cli.entries import ENTRIES
 from lightning_gpuprof.cli.main import main
 from terminal_screen import run_in_terminal, screen
+
+ROOMS = {file.stem for file in Path(lightning_gpuprof.__file__).parent.iterdir() if not file.name.startswith("_")}
+HEAVY = {"torch", "lightning", "pytorch_lightning", "tensorboard", "pynvml", "numpy", "rich", "jsonargparse", "plotly"}
 
 
 def gpuprof(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -28,13 +32,13 @@ def gpuprof(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def imported_by(*words: str) -> set[str]:
-    """Modules of ours that a command imports, without the package's name."""
+    """Modules that a command imports, ours without the package's name."""
     code = (
         f"import sys; from lightning_gpuprof.cli.main import main\ntry: main({list(words)})\nexcept SystemExit: pass\n"
     )
-    code += "print([m for m in sys.modules if m.startswith('lightning_gpuprof.')], file=sys.stderr)"
+    code += "print(list(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    return {name.partition("lightning_gpuprof.")[2] for name in ast.literal_eval(done.stderr.splitlines()[-1])}
+    return {name.removeprefix("lightning_gpuprof.") for name in ast.literal_eval(done.stderr.splitlines()[-1])}
 
 
 def test_help_lists_every_command_examples_and_exit_codes() -> None:
@@ -51,7 +55,19 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     names = [entry.load().__class__.__module__ for entry in ENTRIES]
     assert names == ["lightning_gpuprof.cli.command"] * len(ENTRIES)
     rooms = imported_by("--help")
-    assert rooms == {"cli", "cli.command", "cli.entries", "cli.main", "errors"}
+    assert {name for name in rooms if name.partition(".")[0] in ROOMS} == {
+        *("cli", "cli.command", "cli.entries", "cli.main", "errors")
+    }
+    assert not {"msgspec", "dataclasses", "inspect", "difflib", "traceback", *HEAVY} & rooms
+
+
+@pytest.mark.parametrize("words", [["explain"], ["completion", "bash"], ["doctor", "--json"]], ids=" ".join)
+def test_lists_and_checks_import_no_rule_no_analysis_and_nothing_to_draw(words: list[str]) -> None:
+    rooms = imported_by(*words)
+    assert not HEAVY & rooms
+    ours = {name for name in rooms if name.startswith(("rules.", "analyze.", "trace.", "pipeline"))}
+    assert not ours - {"rules.catalogue", "rules.files"}
+    assert not {"model.metrics", "model.report", "sinks.tables", "sinks.console"} & rooms
 
 
 def test_a_page_of_a_rule_imports_no_other_rule() -> None:

@@ -3,6 +3,8 @@
 import csv
 import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -207,3 +209,25 @@ def test_without_a_gpu_nothing_can_be_measured(trace: Path, refused: Callable[..
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")
     assert "device must be a device that torch finds here" in refused("trace", trace, "--measure")
+
+
+@pytest.mark.parametrize("options", [["--json"], ["--table", "health"]], ids=" ".join)
+@pytest.mark.parametrize(("torch_is_loaded", "copies"), [(False, 1), (True, 0)])
+def test_a_big_trace_is_read_by_two_but_no_process_with_torch_is_copied(
+    options: list[str], torch_is_loaded: bool, copies: int, trace: Path
+) -> None:
+    program = f"""
+import os, sys
+from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.trace import reader
+if {torch_is_loaded}:
+    sys.modules["torch"] = sys
+made, fork = [], os.fork
+os.fork = lambda: made.append("copy") or fork()
+reader.TWO_BY_FORK_FROM_BYTES, reader.usable_cpus = 0, lambda: 2
+assert main(["trace", {str(trace)!r}, *{options!r}]) == 0
+print(len(made), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout
+    assert done.stderr.split() == [str(copies)]

@@ -13,7 +13,7 @@ import pytest
 import sample_journals
 import saved_runs
 
-from lightning_gpuprof.cli import advised_run, try_
+from lightning_gpuprof.cli import advised_run, try_run
 from lightning_gpuprof.cli.advised_run import TriedCommand
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.errors import ReportError
@@ -222,8 +222,8 @@ def test_the_page_of_a_profile_names_its_own_folder_though_the_trial_fails(
 
     monkeypatch.setattr(program, "run", run)
     assert main(["try", "--", PYTHON, "train.py"]) == 2
-    page = (tmp_path / try_.OWN_FOLDER / "train-1" / html.FILE_NAME).read_text()
-    assert f"gpuprof compare {tmp_path / try_.OWN_FOLDER / 'train-1'} " in page
+    page = (tmp_path / try_run.OWN_FOLDER / "train-1" / html.FILE_NAME).read_text()
+    assert f"gpuprof compare {tmp_path / try_run.OWN_FOLDER / 'train-1'} " in page
     assert "/gpuprof-try-" not in page
 
 
@@ -233,7 +233,7 @@ def test_a_profile_that_does_not_come_to_its_end_leaves_what_others_made_and_not
 ) -> None:
     def run(words: Sequence[str], plan: Plan, folder: Path, **_: object) -> program.Ended:
         run_of(Path(plan.profile_into), "train.py")
-        run_of(tmp_path / try_.OWN_FOLDER / "train-1", "train.py")  # by another trial, meanwhile
+        run_of(tmp_path / try_run.OWN_FOLDER / "train-1", "train.py")  # by another trial, meanwhile
         if how is not None:
             raise how
         return program.Ended(attached=True)
@@ -245,7 +245,7 @@ def test_a_profile_that_does_not_come_to_its_end_leaves_what_others_made_and_not
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()] == [
         "gpuprof-try/train-1/rank0.jsonl"
     ]
-    assert [path.name for path in tmp_path.iterdir()] == [try_.OWN_FOLDER]
+    assert [path.name for path in tmp_path.iterdir()] == [try_run.OWN_FOLDER]
 
 
 def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
@@ -309,7 +309,7 @@ class Terminal(io.StringIO):
 def test_the_line_says_what_is_tried_and_the_time_left_and_nothing_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with try_._Shown(30) as shown:
+    with try_run._Shown(30) as shown:
         assert "waiting for the first step" in terminal.getvalue()
         shown.event(Trying(arm="num_workers=2", round=3, elapsed_s=12.4))
         assert "18 s left, round 4: num_workers=2" in terminal.getvalue()
@@ -323,6 +323,6 @@ def test_the_line_says_what_is_tried_and_the_time_left_and_nothing_of_it_stays(m
 def test_where_there_is_no_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with try_._Shown(30) as shown:
+    with try_run._Shown(30) as shown:
         shown.event(Trying(arm="num_workers=2", round=3, elapsed_s=12.4))
     assert stream.getvalue() == ""

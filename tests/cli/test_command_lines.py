@@ -10,7 +10,7 @@ from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
 
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.cli.doctor import conclusion, examine
+from lightning_gpuprof.cli.doctor_checks import conclusion, examine
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.errors import GpuProfError, answer_before_the_parser, note_unknown_arguments
 

@@ -7,7 +7,7 @@ from importlib import metadata
 import pytest
 
 from lightning_gpuprof import __version__
-from lightning_gpuprof.cli.doctor import TAB, TAB_GROUP, tab_check
+from lightning_gpuprof.cli.doctor_checks import TAB, TAB_GROUP, tab_check
 
 OWN = metadata.EntryPoint("gpuprof", "json:loads", TAB_GROUP)
 OTHER = metadata.EntryPoint("torch_profiler", "json:loads", TAB_GROUP)

@@ -20,7 +20,7 @@ from planted_runs import GpuProfiler, fit
 from log_directories import Tab
 from tensorboard import default
 import patience
-from lightning_gpuprof.cli import doctor
+from lightning_gpuprof.cli import doctor_checks as doctor
 
 patience.begin()
 folder = Path(sys.argv[1])

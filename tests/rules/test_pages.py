@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lightning_gpuprof.errors import GpuProfError
+from lightning_gpuprof.rules.catalogue import OF_OTHERS, catalogue
 from lightning_gpuprof.rules.discovery import discover
-from lightning_gpuprof.rules.pages import explain, overview, page
+from lightning_gpuprof.rules.pages import explain, family, page, sentence
 from rule_pages import index, write
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "rules"
@@ -61,9 +62,13 @@ def test_explain_gives_the_page_of_a_rule() -> None:
     assert "median + max(5 * 1.4826 * MAD, 0.5 * median)" in text
 
 
-def test_the_overview_has_a_sentence_for_each_rule() -> None:
-    listed = overview()
-    assert [rule.id for rule in RULES] == [rule for rule in listed if rule in {one.id for one in RULES}]
+def test_the_list_from_the_heads_of_files_is_what_the_rules_say_of_themselves() -> None:
+    imported = [(rule.id, family(rule).partition(": ")[0], sentence(rule)) for rule in RULES]
+    assert [one for one in catalogue() if one.family != OF_OTHERS] == imported
+
+
+def test_the_list_has_a_sentence_for_each_rule() -> None:
+    listed = {one.rule: one.finds for one in catalogue()}
     assert listed["gc-pauses"] == "Python's garbage collector stops the training for a noticeable part of the time."
     assert all(finds and "\n" not in finds for finds in listed.values())
 

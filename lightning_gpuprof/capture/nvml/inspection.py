@@ -4,12 +4,16 @@ Run as a program it prints them as JSON; :func:`inspect_in_child` starts that pr
 a child and not the caller.
 """
 
+from __future__ import annotations
+
 import contextlib
+import ctypes
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,14 +26,18 @@ from lightning_gpuprof.capture.nvml.backend import (
     NvmlDevice,
     NvmlError,
 )
-from lightning_gpuprof.capture.nvml.driver import PynvmlBackend
 from lightning_gpuprof.capture.nvml.visible_gpus import select_devices
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.journal import Value
 
+if TYPE_CHECKING:
+    from lightning_gpuprof.capture.nvml.driver import PynvmlBackend
+
 _SAMPLE_INTERVAL_S = 0.2
 """The performance counters need two samples."""
 
+LIBRARY = "libnvidia-ml.so.1"
+"""As nvidia-ml-py opens it."""
 MODULE = "lightning_gpuprof.capture.nvml.inspection"
 
 
@@ -72,7 +80,14 @@ class MachineGpus(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def inspect_in_child(timeout_s: float = 20.0) -> MachineGpus:
-    """Read the GPUs in a child process: a driver that takes longer than ``timeout_s`` hangs."""
+    """Read the GPUs in a child process: a driver that takes longer than ``timeout_s`` hangs.
+
+    Without the driver's library no child is started: to open it asks the driver nothing.
+    """
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return MachineGpus(absent=f"no driver: {LIBRARY} is not here")
     child = subprocess.Popen(
         [sys.executable, "-m", MODULE], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -93,6 +108,8 @@ def inspect_in_child(timeout_s: float = 20.0) -> MachineGpus:
 
 def inspect(environ: Mapping[str, str]) -> MachineGpus:
     """Read the GPUs in this process; the environment says which of them processes see."""
+    from lightning_gpuprof.capture.nvml.driver import PynvmlBackend  # only the child needs it
+
     try:
         backend = PynvmlBackend()
     except NvmlError as error:

@@ -1,0 +1,242 @@
+"""All checks of ``gpuprof doctor``, from what is installed; torch and TensorBoard are imported only on demand."""
+
+import os
+import platform
+import re
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from lightning_gpuprof import __version__
+from lightning_gpuprof.capture.nvml.inspection import MachineGpus, inspect_in_child
+from lightning_gpuprof.capture.switches import GPUPROF, LIVE, unknown_value
+from lightning_gpuprof.cli.check import Check, absent, ok, problem
+from lightning_gpuprof.cli.doctor_gpus import NOT_MEASURED, gpu_checks
+from lightning_gpuprof.cli.doctor_host import host_checks
+from lightning_gpuprof.model import numbers
+
+TAB = "TensorBoard's GPU Profiler tab"
+TAB_GROUP = "tensorboard_plugins"
+_PLUGIN = "lightning_gpuprof.tensorboard_plugin.plugin"
+
+_PACKAGES: tuple[tuple[str, str], ...] = (
+    ("torch", "no training and no trace windows here; reports can still be made"),
+    ("lightning", "GpuProfiler needs it or pytorch-lightning; reports can still be made"),
+    ("pytorch-lightning", "only needed for scripts that import pytorch_lightning"),
+    ("tensorboard", "no TensorBoard: scalars, diagnosis and traces cannot be shown there"),
+    ("torch-tb-profiler", "TensorBoard has no PyTorch Profiler tab; Perfetto opens the traces, too"),
+    ("nvidia-ml-py", "GPUs cannot be sampled: utilization, memory, power and clocks are not measured"),
+    ("psutil", "workers are not found where the kernel does not list child processes"),
+    ("numpy", "traces and journals cannot be analysed"),
+    ("msgspec", "journals and reports cannot be read"),
+    ("rich", "no summary on the terminal"),
+    ("plotly", "the tab in TensorBoard draws no figures"),
+    ("jsonargparse", "no LightningCLI"),
+    ("isal", "gzip by zlib, several times slower: pip install lightning-gpuprof[fast]"),
+)
+"""Distributions and what the absence of each means."""
+
+
+def examine(look_at_gpus: Callable[[], MachineGpus] = inspect_in_child, *, load: bool = False) -> list[Check]:
+    """All checks in order; one that fails is a finding of its own.
+
+    Args:
+        look_at_gpus: Asks the driver.
+        load: Import torch and the tab of TensorBoard, which takes seconds; else their files are looked at.
+    """
+    gpus = look_at_gpus() if _version("nvidia-ml-py") is not None else None
+    groups: tuple[tuple[str, Callable[[], list[Check]]], ...] = (
+        ("python", _python),
+        ("packages", _packages),
+        ("host", host_checks),
+        ("nvml", lambda: _nvml(gpus)),
+        ("torch", lambda: (_torch if load else _torch_unloaded)(gpus)),
+        ("plugins", lambda: _plugins(load)),
+        ("environment", _environment),
+    )
+    checks: list[Check] = []
+    for area, group in groups:
+        try:
+            found = group()
+        except Exception as error:  # a broken driver or package is what a doctor is called for
+            found = [problem(area, f"{type(error).__name__}: {error}")]
+        checks += [msgspec.structs.replace(check, area=area) for check in found]
+    return checks
+
+
+def _python() -> list[Check]:
+    return [
+        ok("python", platform.python_version()),
+        ok("system", platform.platform(terse=True)),
+        ok("lightning-gpuprof", __version__),
+    ]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _packages() -> list[Check]:
+    checks = []
+    for name, absence in _PACKAGES:
+        version = _version(name)
+        checks.append(absent(name, absence) if version is None else ok(name, version))
+    if (version := _version("pynvml")) is not None:
+        way_out = "shadows the module of nvidia-ml-py: pip uninstall pynvml, then reinstall nvidia-ml-py"
+        checks.append(problem("pynvml", way_out, version))
+    return checks
+
+
+_BUILT = re.compile(r"""^(?:cuda|hip)\b[^=\n]*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
+"""In torch/version.py."""
+_NO_CUPTI = absent("CUPTI", "no GPU activity in traces; operators and phases are measured all the same")
+_FOR_CPU = absent("CUDA", "this torch is built for the CPU only")
+_NO_TORCH = absent("CUDA", "torch is not installed")
+_HANGS = "not checked: the driver hangs"
+_NO_GPU = "{} no GPU: look at the driver (nvidia-smi) and at CUDA_VISIBLE_DEVICES"
+
+
+def _torch_unloaded(gpus: MachineGpus | None) -> list[Check]:
+    torch = find_spec("torch")
+    if _version("torch") is None or torch is None or torch.origin is None:
+        return [_NO_TORCH]
+    return torch_as_built(Path(torch.origin).parent, gpus)
+
+
+def torch_as_built(folder: Path, gpus: MachineGpus | None) -> list[Check]:
+    """What the files of torch say, without importing it.
+
+    Args:
+        folder: Of the package.
+        gpus: What the driver says; None: it was not asked.
+    """
+    found = _BUILT.search((folder / "version.py").read_text(encoding="utf-8"))
+    if found is None:
+        return [_FOR_CPU, _NO_CUPTI]
+    built = f"built for {found[1]}"
+    if gpus is not None and gpus.hangs:
+        return [problem("CUDA", _HANGS, built)]
+    if gpus is not None and not gpus.gpus and "cuda" in found[0]:
+        return [absent("CUDA", _NO_GPU.format("the driver has"), built)]
+    return [ok("CUDA", built, "gpuprof doctor --load shows whether torch finds the GPU")]
+
+
+def _torch(gpus: MachineGpus | None) -> list[Check]:
+    if _version("torch") is None:
+        return [_NO_TORCH]
+    torch = import_module("torch")
+    built = torch.version.cuda or torch.version.hip
+    if built is not None and gpus is not None and gpus.hangs:
+        return [problem("CUDA", _HANGS, f"built for {built}")]
+    checks = []
+    if built is None:
+        checks.append(_FOR_CPU)
+    elif not torch.cuda.is_available():
+        checks.append(absent("CUDA", _NO_GPU.format("torch finds"), f"built for {built}"))
+    else:
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        checks.append(ok("CUDA", f"{built}: {names}"))
+    activities = {activity.name for activity in torch.profiler.supported_activities()}
+    if torch.profiler.kineto_available():
+        checks.append(ok("Kineto", ", ".join(sorted(activities))))
+    else:
+        checks.append(absent("Kineto", "this torch has no Kineto: no trace windows"))
+    if "CUDA" in activities:
+        checks.append(ok("CUPTI", "kernels and copies can be traced"))
+    else:
+        checks.append(_NO_CUPTI)
+    return checks
+
+
+def _nvml(gpus: MachineGpus | None) -> list[Check]:
+    if gpus is None:
+        return [absent("NVML", f"nvidia-ml-py is not installed: {NOT_MEASURED}")]
+    return gpu_checks(gpus)
+
+
+def _plugins(load: bool) -> list[Check]:
+    every = metadata.entry_points()
+    found = every.select(group=TAB_GROUP)
+    checks = [tab_check(_version("tensorboard"), found, import_module if load else None)]
+    # where it is absent, the list of packages says so, and what that means
+    checks += [ok("TensorBoard's PyTorch profiler tab", e.value) for e in found if e.name == "torch_profiler"][:1]
+    for group in ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory"):
+        own = [e for e in every.select(group=group) if e.name == "gpuprof"]
+        way_out = "GPUPROF=1 has no effect: reinstall lightning-gpuprof"
+        checks.append(ok(group, own[0].value) if own else problem(group, way_out))
+    return checks
+
+
+def _environment() -> list[Check]:
+    names = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS")
+    checks = [_switch(name) for name in (GPUPROF, LIVE) if name in os.environ]
+    checks += [ok(name, os.environ[name]) for name in names if name in os.environ]
+    if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
+        way_out = "every kernel launch waits for the GPU: unset it, or all times are wrong"
+        checks.append(problem("CUDA_LAUNCH_BLOCKING", way_out))
+    return checks
+
+
+def _switch(name: str) -> Check:
+    wrong = unknown_value(name, os.environ)
+    return problem(name, wrong) if wrong else ok(name, os.environ[name])
+
+
+def conclusion(checks: Sequence[Check]) -> list[str]:
+    """What can be measured here, what cannot, and what to repair, each in a line."""
+    by_name = {check.name: check for check in checks}
+
+    def there(*names: str) -> bool:
+        return all(by_name[name].state == "ok" for name in names if name in by_name)
+
+    able = [
+        ("step times, phases and callbacks", there("torch") and (there("lightning") or there("pytorch-lightning"))),
+        ("CPUs and memory of the host", there("msgspec")),
+        ("traces of operators", there("torch", "Kineto")),
+        ("traces of GPU kernels", there("torch", "CUDA", "CUPTI")),
+        ("utilization, memory, power and clocks of GPUs", there("nvidia-ml-py", "NVML")),
+        ("the tab in TensorBoard", there("tensorboard")),
+    ]
+    problems = [check for check in checks if check.state == "problem"]
+    lines = [f"Works here: {', '.join(name for name, works in able if works) or 'nothing'}."]
+    if missing := [name for name, works in able if not works]:
+        lines.append(f"Not here: {', '.join(missing)}.")
+    if not problems:
+        return [*lines, "Nothing to fix."]
+    named = ", ".join(check.name for check in problems)
+    return [*lines, f"{numbers.counted(len(problems), 'problem')} to fix: {named}."]
+
+
+def tab_check(
+    tensorboard: str | None,
+    entries: Iterable[metadata.EntryPoint],
+    load: Callable[[str], object] | None = import_module,
+) -> Check:
+    """Whether TensorBoard can show our tab.
+
+    Args:
+        tensorboard: Its version; None if it is not installed.
+        entries: The plugins that TensorBoard would find.
+        load: Imports the plugin, with what it needs of TensorBoard; None: it is not imported.
+    """
+    if tensorboard is None:
+        return absent(TAB, "TensorBoard is not installed: pip install tensorboard; report.html has the same views")
+    version = f"{__version__} in TensorBoard {tensorboard}"
+    own = [entry for entry in entries if entry.name == "gpuprof"]
+    if not own:
+        return problem(TAB, "its entry point is missing: reinstall lightning-gpuprof", version)
+    if load is None:
+        return ok(TAB, version)
+    try:
+        own[0].load()
+        load(_PLUGIN)
+    except Exception as error:  # TensorBoard's own dependencies fail in many ways
+        why = f"{type(error).__name__}: {error}"
+        return problem(TAB, f"it cannot be loaded ({why}): pip install --upgrade tensorboard", version)
+    return ok(TAB, version)
