@@ -36,6 +36,9 @@ SLACK_RATIO = 0.8
 Heuristic."""
 TRANSFER_MARGIN_MS = 0.5
 """A wait that is not longer than this is what any fetch from a worker may cost. Heuristic: as the rules have it."""
+_SEEN_RATIO = 0.5
+"""Of the mean time of all batches, what those measured in detail take at least to tell how it divides. Heuristic: below
+it, a few that were not among them take most of the time."""
 
 
 def input_pipeline(
@@ -125,16 +128,18 @@ def _worker(sample: Sample) -> InputWorker:
     collate_ms = _ms(sample, "collate_sum_s", measured)
     made_ms = _ms(sample, "made_sum_s", batches)
     cpu_ms = _ms(sample, "cpu_sum_s", measured)
-    if made_ms and items_ms is not None and collate_ms is not None and items_ms + collate_ms > 0:
+    make_ms = seen_ms = None if items_ms is None or collate_ms is None else items_ms + collate_ms
+    if made_ms and seen_ms:
         # Batches that are costly, or follow such, are measured in detail too often: only how they divide is taken.
-        cpu_ms = None if cpu_ms is None else made_ms * cpu_ms / (items_ms + collate_ms)
-        items_ms = made_ms * items_ms / (items_ms + collate_ms)
-        collate_ms = made_ms - items_ms
+        make_ms, scale = made_ms, made_ms / seen_ms
+        told = seen_ms >= _SEEN_RATIO * made_ms
+        items_ms, collate_ms, cpu_ms = (
+            value * scale if told and value is not None else None for value in (items_ms, collate_ms, cpu_ms)
+        )
     idle_ms = _ms(sample, "idle_sum_s", _count(sample, "idle_count"))
     idle_ratio = None
-    if idle_ms is not None and items_ms is not None and collate_ms is not None:
-        whole = idle_ms + items_ms + collate_ms
-        idle_ratio = idle_ms / whole if whole > 0 else None
+    if idle_ms is not None and make_ms is not None:
+        idle_ratio = idle_ms / (idle_ms + make_ms) if idle_ms + make_ms > 0 else None
     return InputWorker(
         loader=_loader_of(sample.subject) or 0,
         process=sample.subject.partition(".")[2],
@@ -144,6 +149,7 @@ def _worker(sample: Sample) -> InputWorker:
         item_mean_ms=_ms(sample, "item_sum_s", items or 0),
         item_p95_ms=_ms(sample, "item_p95_s"),
         item_max_ms=_ms(sample, "item_max_s"),
+        make_ms=make_ms,
         items_ms=items_ms,
         collate_mean_ms=collate_ms,
         collate_max_ms=_ms(sample, "collate_max_s"),
@@ -178,7 +184,7 @@ def _loaders(
         count = 0 if inside else max(of_queue, len([w for w in workers if w.loader == loader]))
         items_ms = _mean([(w.items_ms, w.batches) for w in own])
         collate_ms = _mean([(w.collate_mean_ms, w.batches) for w in own])
-        make_ms = None if items_ms is None or collate_ms is None else items_ms + collate_ms
+        make_ms = _mean([(w.make_ms, w.batches) for w in own])
         order_of, order_ms = _order(last, loader)
         found.append(
             InputLoader(
@@ -237,15 +243,15 @@ def _mean(weighted: Sequence[tuple[float | None, int]]) -> float | None:
 
 def _own_regions(journal: Journal, workers: Sequence[InputWorker]) -> list[tuple[float, InputPart]]:
     """Regions marked in a dataset whose items are made in the main process: they are slots of its steps."""
-    inside = next((w for w in workers if w.process == "process" and w.items_ms), None)
-    if inside is None or inside.items_ms is None:
+    inside = next((w for w in workers if w.process == "process" and w.make_ms), None)
+    if inside is None:
         return []
     spent_ms: dict[str, float] = {}
     for slot_id, column in journal.steps.charged.items():
         slot = journal.slots[slot_id]
         if slot.annotation and slot.step_phase == "data_wait":
             spent_ms[slot.annotation] = spent_ms.get(slot.annotation, 0.0) + float(column.sum()) / 1e6
-    whole_ms = inside.items_ms * len(journal.steps)
+    whole_ms = (inside.items_ms or 0.0) * len(journal.steps)
     return [
         (
             ms,
@@ -316,6 +322,8 @@ def _verdict(
         return "not-enough-data", f"{steady_steps} steady steps were measured, {MIN_STEPS} are needed"
     step_ms = max(0.0, period_ms - wait.median_ms)
     makes = f"items {millis(slowest.items_ms)}, collate {millis(slowest.collate_ms)}"
+    if slowest.items_ms is None:
+        makes = "a few take most of it"
     needs = f"a step needs {millis(step_ms)}"
     waits = wait.lower_ratio >= MIN_WAIT_RATIO
     if not slowest.workers:

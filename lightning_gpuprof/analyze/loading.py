@@ -138,7 +138,7 @@ def _fetch_cost_ms(metrics: Metrics, made: InputLoader | None, wait_ms: float, *
     if made is None or metrics.input is None:
         return None
     if not workers:
-        return max(0.0, wait_ms - (made.items_ms or 0.0))
+        return None if made.items_ms is None else max(0.0, wait_ms - made.items_ms)
     return 0.0 if metrics.input.verdict == "processing" or wait_ms > RECEIVE_GUARD_MS else wait_ms
 
 

@@ -38,7 +38,8 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     item_max_ms: float | None
     """Longest item."""
     items_ms: float | None
-    """Mean time that the items of one batch take, of all batches."""
+    """Mean time that the items of one batch take, of all batches. None, as the next and ``cpu_ms``, also if batches
+    that were not looked at took most of it."""
     collate_mean_ms: float | None
     """Mean time to put the items of a batch together, of all batches."""
     collate_max_ms: float | None
@@ -49,6 +50,8 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     """That wait as a share of the time between two batches."""
     cpu_ms: float | None = None
     """Mean CPU time that a batch takes, as measured in the thread or worker that makes it."""
+    make_ms: float | None = None
+    """Mean time that a batch takes, items and collation, of all batches."""
 
 
 class InputPart(msgspec.Struct, kw_only=True, frozen=True):
@@ -116,7 +119,7 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     make_ms: float | None
     """Mean time that one process needs for a batch: items and collation."""
     items_ms: float | None
-    """Of that, making the items."""
+    """Of that, making the items. None, as the next, also if a few batches that were not looked at take most of it."""
     collate_ms: float | None
     """Of that, putting them together."""
     deliver_ms: float | None

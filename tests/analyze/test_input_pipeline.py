@@ -73,6 +73,17 @@ def test_the_time_of_a_batch_is_that_of_all_batches_divided_as_in_those_measured
     assert found.enough_workers == 2
 
 
+def test_how_batches_divide_is_not_told_by_quick_ones_where_a_few_others_take_most_of_the_time() -> None:
+    """Of 300 batches of 0.2 ms and 8 of 200 ms, only quick ones were looked at: "collate 3 ms" was said."""
+    seen = making("process", items_ms=0.1, collate_ms=0.1)
+    seen.values.update(batches_count=308, made_sum_s=1.66, cpu_sum_s=50 * 0.2 / 1e3)
+    found = found_in(fed(seen, wait_ms=0.2))
+    of_loader = found.loaders[0]
+    assert of_loader.make_ms == pytest.approx(1660 / 308)
+    assert (of_loader.items_ms, of_loader.collate_ms, of_loader.cpu_ms) == (None, None, None)
+    assert "makes a batch in 5.39 ms (a few take most of it)" in found.summary
+
+
 def in_bursts(*samples: Sample) -> Journal:
     """100 steps of 20 ms of work, every fourth of which waits for a batch of each worker."""
     made = fed(*samples, wait_ms=0.1)

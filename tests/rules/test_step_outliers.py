@@ -179,6 +179,32 @@ def test_late_workers_that_make_batches_in_time_are_doubtful_on_a_machine_that_o
     assert ("not the queue longer" in finding.advice) is (verdict == "processing")
 
 
+@pytest.mark.parametrize(
+    ("num_workers", "wait_ms", "severity"), [(0, 0.2, "critical"), (0, 50.0, "info"), (2, 0.2, "info")]
+)
+def test_pauses_of_a_crowded_machine_would_not_all_lie_in_a_short_fetch_of_the_main_process(
+    num_workers: int, wait_ms: float, severity: str
+) -> None:
+    """The few slow samples were not among those that were timed; workers can wait for a CPU all the time."""
+    times_ms = {**SHORT, "data_wait": wait_ms}
+    period_ms = sum(times_ms.values())
+    stalls = outliers(count=12, stall_ms=400.0, phases="data_wait", steps=380, period_ms=period_ms)
+    metrics = build(times_ms=times_ms, stalls=stalls, num_workers=num_workers, host=busy_machine(0.95))
+    loader = InputLoader(
+        loader=0, workers=num_workers, make_ms=12.0, items_ms=None, collate_ms=None, deliver_ms=12.0, idle_ratio=None
+    )
+    found = InputPipeline(
+        verdict="compute",
+        summary="",
+        step_ms=period_ms,
+        wait_ms=wait_ms,
+        waited_ratio=None,
+        enough_workers=None,
+        loaders=(loader,),
+    )
+    assert fired(RULE, replace(metrics, input=found)).severity == severity
+
+
 @pytest.mark.parametrize(("others_cpus", "severity"), [(0.9, "critical"), (1.0, "info")])
 def test_a_quarter_of_the_cpus_used_by_others_is_a_crowd(others_cpus: float, severity: str) -> None:
     stalls = outliers(count=12, stall_ms=400.0, phases="forward", steps=380, period_ms=50.0)

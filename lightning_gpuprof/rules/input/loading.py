@@ -105,10 +105,13 @@ def making_evidence(state: Loading) -> list[Evidence]:
     """The time to make a batch, and its parts where they were measured."""
     made = state.made
     name = "time to make a batch" if state.num_workers == 0 else "time for a worker to make a batch"
+    if made is None and state.num_workers:
+        name += ", at most"
+    whole = Evidence(name=name, value=state.batch_ms, unit="ms")
     if made is None or made.items_ms is None or made.collate_ms is None:
-        return [Evidence(name=name if state.num_workers == 0 else f"{name}, at most", value=state.batch_ms, unit="ms")]
+        return [whole]
     return [
-        Evidence(name=name, value=state.batch_ms, unit="ms"),
+        whole,
         Evidence(name="of it items, measured there", value=made.items_ms, unit="ms"),
         Evidence(name="of it collate_fn, measured there", value=made.collate_ms, unit="ms"),
     ]
