@@ -132,9 +132,9 @@ def _worker(sample: Sample) -> InputWorker:
     if made_ms and seen_ms:
         # Batches that are costly, or follow such, are measured in detail too often: only how they divide is taken.
         make_ms, scale = made_ms, made_ms / seen_ms
-        told = seen_ms >= _SEEN_RATIO * made_ms
+        representative = seen_ms >= _SEEN_RATIO * made_ms
         items_ms, collate_ms, cpu_ms = (
-            value * scale if told and value is not None else None for value in (items_ms, collate_ms, cpu_ms)
+            value * scale if representative and value is not None else None for value in (items_ms, collate_ms, cpu_ms)
         )
     idle_ms = _ms(sample, "idle_sum_s", _count(sample, "idle_count"))
     idle_ratio = None

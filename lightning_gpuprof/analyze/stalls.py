@@ -53,7 +53,7 @@ def stalls(metrics: Metrics) -> Stalls | Unmeasured:
     ordinary_ms = {phase: share.median_ms for phase, share in shares.items()}
     excess_ms = outliers.excess_by_phase_ms
     longest_ms = outliers.worst_ms - (metrics.period_ms or 0.0)
-    told = Stalls(
+    known = Stalls(
         outliers=outliers,
         attributed_ms=excess_ms,
         every=every,
@@ -65,7 +65,7 @@ def stalls(metrics: Metrics) -> Stalls | Unmeasured:
         usual_ratio={phase: share.median_ratio for phase, share in shares.items()},
         as_many=outliers.excess_ms / longest_ms if longest_ms > 0 else 0.0,
     )
-    return replace(told, attributed_ms=_attributed_ms(metrics, told))
+    return replace(known, attributed_ms=_attributed_ms(metrics, known))
 
 
 def _without_delay(metrics: Metrics, outliers: Outliers) -> Outliers:
@@ -105,7 +105,7 @@ def _in_slow_levels(metrics: Metrics, outliers: Outliers) -> bool:
     return of_parts_ms >= _OF_PARTS_RATIO * outliers.excess_ms
 
 
-def _attributed_ms(metrics: Metrics, told: Stalls) -> Mapping[Phase, float]:
+def _attributed_ms(metrics: Metrics, known: Stalls) -> Mapping[Phase, float]:
     """The excess per phase that is not waiting for a CPU, nor for batches that were made in time.
 
     Where the machine's CPUs were fully used, a step can be long because another process had the CPU, and the model's
@@ -113,11 +113,11 @@ def _attributed_ms(metrics: Metrics, told: Stalls) -> Mapping[Phase, float]:
     their batches in time. There, only the excess of the other phases counts, unless stalls come at a fixed distance,
     as nothing from outside would, or batches were slow enough to make for such stalls.
     """
-    crowded = told.every is None and _crowded(metrics)
+    crowded = known.every is None and _crowded(metrics)
     left_out: set[Phase] = set(COMPUTE_PHASES) if crowded else set()
-    if told.made_in_time or (crowded and not _slow_batches(metrics, told)):
+    if known.made_in_time or (crowded and not _slow_batches(metrics, known)):
         left_out.add("data_wait")
-    return {phase: ms for phase, ms in told.outliers.excess_by_phase_ms.items() if phase not in left_out}
+    return {phase: ms for phase, ms in known.outliers.excess_by_phase_ms.items() if phase not in left_out}
 
 
 def _crowded(metrics: Metrics) -> bool:
@@ -127,18 +127,18 @@ def _crowded(metrics: Metrics) -> bool:
     return (busy is not None and busy >= _CROWDED_RATIO) or others >= _OTHERS_RATIO * usable_cpus
 
 
-def _slow_batches(metrics: Metrics, told: Stalls) -> bool:
+def _slow_batches(metrics: Metrics, known: Stalls) -> bool:
     """Whether the making of batches can be the reason of stalls in ``data_wait``, as far as that is known.
 
     One sample of the batch of the longest stall took a good part of that, and all batches took about as long as all
     stalls. Or the main process makes them, which waits for no worker, and pauses of the machine would hardly all lie
     there.
     """
-    found, outliers = metrics.input, told.outliers
+    found, outliers = metrics.input, known.outliers
     if found is None or found.verdict not in ("compute", "transfer"):
         return True
     alone = metrics.loader is not None and not metrics.loader.num_workers
-    if alone and not told.may_be_pauses(["data_wait"], UNLIKELY):
+    if alone and not known.may_be_pauses(["data_wait"], UNLIKELY):
         return True
     slowest_ms = max((worker.item_max_ms or 0.0 for worker in found.workers), default=0.0)
     return slowest_ms >= _SLOW_SAMPLE_RATIO * outliers.worst_ms and not _are_quick(metrics, outliers)
