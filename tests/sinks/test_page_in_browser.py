@@ -231,8 +231,28 @@ def test_a_link_from_a_finding_shows_its_moment_in_the_timeline(browser, tmp_pat
     opened.wait_for_selector("html[data-drawn]", state="attached")
     opened.locator(".first .all a").first.click()
     assert opened.locator("#finding-1 .next").is_visible()
-    opened.locator("[data-moment]").first.click()
+    opened.locator("#finding-1 [data-moment]").click()
     opened.wait_for_function("document.querySelector('.timeline .said').textContent.startsWith('finding 1: ')")
     assert opened.locator(".lanes text", has_text="finding 1").count() == 1
     assert opened.locator("#timeline").bounding_box()["y"] < 720
+    opened.close()
+
+
+def test_findings_that_explain_the_same_time_link_to_the_same_moment(browser, tmp_path: Path) -> None:
+    found = window_samples.window(window_samples.analysis(on_device=True))
+    wait = Claim(resource="batches", name="data_wait", phase="data_wait")
+    findings = tuple(msgspec.structs.replace(one, explains=wait, gain=None) for one in REPORT.findings[:2])
+    (tmp_path / "report.html").write_text(
+        render_html(msgspec.structs.replace(REPORT, windows=(found,), findings=findings))
+    )
+    opened = browser.new_page(viewport={"width": 1280, "height": 720})
+    opened.goto((tmp_path / "report.html").as_uri())
+    opened.wait_for_selector("html[data-drawn]", state="attached")
+    links = opened.locator(".finding [data-moment]")
+    assert links.count() == 2
+    for number in range(2):
+        opened.locator(".finding summary").nth(number).click()
+        links.nth(number).click()
+        opened.wait_for_function("document.querySelector('.timeline .said')?.textContent.startsWith('findings 1, 2: ')")
+        opened.evaluate("document.querySelector('.timeline .said').textContent = ''")
     opened.close()

@@ -28,6 +28,7 @@ from lightning_gpuprof.sinks.console import terminal_width
 from lightning_gpuprof.sinks.tables import MS, Column, Table, bar
 from lightning_gpuprof.sinks.terminal_table import draw
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
+from lightning_gpuprof.sinks.trace_terminal import render_tables
 
 WIDTHS = (60, 80, 100, 160)
 
@@ -49,6 +50,13 @@ def drawn(table: Table, width: int) -> str:
     stream = StringIO()
     Console(file=stream, width=width, color_system=None).print(draw(table))
     return stream.getvalue()
+
+
+def test_what_shows_the_other_columns_is_said_below_the_table() -> None:
+    stream = StringIO()
+    Console(file=stream, width=60, color_system=None).print(*render_tables([TABLE]))
+    for shown, way_out in ((drawn(TABLE, 60), "a wider terminal"), (stream.getvalue(), "a wider terminal, or --csv")):
+        assert " ".join(shown.split()).endswith(f"; use {way_out}")
 
 
 def left_out(shown: str) -> list[str]:

@@ -19,17 +19,17 @@ def findings(report: Report) -> str:
         return (
             f'<section id="findings">\n<h2>Findings</h2>\n<p>{escape(wording.nothing_found(report))}</p>\n</section>\n'
         )
-    drawn = {moment.number for window in report.windows for moment in moments(report, window)}
+    drawn = {n: one.name for window in report.windows for one in moments(report, window) for n in one.numbers}
     cards = "".join(
-        _finding(n, finding, line_of(finding, report.lines), drawn=n in drawn)
+        _finding(n, finding, line_of(finding, report.lines), drawn.get(n, ""))
         for n, finding in enumerate(report.findings, 1)
     )
     return f'<section id="findings">\n<h2>Findings, most valuable first</h2>\n{cards}</section>\n'
 
 
-def _finding(number: int, finding: Finding, line: LineRow | None, *, drawn: bool) -> str:
+def _finding(number: int, finding: Finding, line: LineRow | None, moment: str) -> str:
     subject = f' <span class="subject">{bdi(plain.name(finding.subject))}</span>' if finding.subject else ""
-    moment = f' · <a href="#timeline" data-moment="{number}">see it in the timeline</a>' if drawn else ""
+    link = f' · <a href="#timeline" data-moment="{moment}">see it in the timeline</a>' if moment else ""
     gain = ""
     if finding.gain is not None:
         gain_term = term("Gain", "what the change is expected to bring, and its upper bound T / (T - R)")
@@ -57,7 +57,7 @@ def _finding(number: int, finding: Finding, line: LineRow | None, *, drawn: bool
         f'<p class="next"><span>Do</span> {prose(plain.sentence(finding.advice))}</p>\n'
         f'<p class="gain">{gain}rule <code>{escape(plain.name(finding.rule))}</code> · '
         f"{term('confidence', 'how sure the rule is, 0 to 100 %')} {finding.confidence * 100:.0f} %"
-        f"{moment}</p>\n{evidence}</details>\n"
+        f"{link}</p>\n{evidence}</details>\n"
     )
 
 

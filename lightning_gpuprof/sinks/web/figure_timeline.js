@@ -160,8 +160,8 @@ gpuprof.figures.timeline = (place, data, both) => {
   picture.addEventListener("pointercancel", () => { begun = null; });
   // A link from a finding shows the part of the step that it is about, with as much again on both sides.
   document.addEventListener("click", (event) => {
-    const number = event.target.closest("[data-moment]")?.dataset.moment;
-    const lane = number && data.lanes.find((one) => one.title === `finding ${number}`);
+    const moment = event.target.closest("[data-moment]")?.dataset.moment;
+    const lane = moment && data.lanes.find((one) => one.title === moment);
     if (!lane || !place.isConnected) return;
     const start = lane.start_us[0], length = lane.length_us[0];
     look(start - length, start + 2 * length);

@@ -41,13 +41,18 @@ class TimelineFigure(msgspec.Struct, kw_only=True, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """Where a finding shows in a step."""
+    """Where findings show in a step: all that explain the same time, at once."""
 
-    number: int
-    """Of the finding, from 1."""
-    title: str
+    numbers: tuple[int, ...]
+    """Of the findings, from 1."""
+    titles: tuple[str, ...]
     start_us: float
     length_us: float
+
+    @property
+    def name(self) -> str:
+        """``finding 1`` or ``findings 1, 3``: the title of its lane, by which links know it."""
+        return f"finding{'s' * (len(self.numbers) > 1)} {', '.join(map(str, self.numbers))}"
 
 
 _CAUSES_OF: Mapping[str, tuple[IdleCause, ...]] = {
@@ -81,13 +86,20 @@ def moments(report: Report, window: WindowFacts) -> list[Moment]:
     found = None if window.analysis is None else window.analysis.timeline
     if found is None:
         return []
-    shown: dict[str, Moment] = {}
+    numbers: dict[Claim, list[int]] = {}
     for number, finding in enumerate(report.findings, 1):
-        claim = finding.explains
-        part = None if claim is None or claim.name in shown else _longest(found, claim)
-        if claim is not None and part is not None:
-            shown[claim.name] = Moment(number=number, title=title_of(finding), start_us=part[0], length_us=part[1])
-    return list(shown.values())
+        if finding.explains is not None:
+            numbers.setdefault(finding.explains, []).append(number)
+    return [
+        Moment(
+            numbers=tuple(of_claim),
+            titles=tuple(title_of(report.findings[number - 1]) for number in of_claim),
+            start_us=part[0],
+            length_us=part[1],
+        )
+        for claim, of_claim in numbers.items()
+        if (part := _longest(found, claim)) is not None
+    ]
 
 
 def _longest(timeline: Timeline, claim: Claim) -> tuple[float, float] | None:
@@ -117,12 +129,12 @@ def timeline_figure(timeline: Timeline, marked: Sequence[Moment] = ()) -> Timeli
 
 
 def _findings(marked: Sequence[Moment]) -> Sequence[Lane]:
-    """One lane for each finding: their parts may be the same."""
+    """One lane for each: their parts may be the same."""
     return [
         Lane(
-            title=f"finding {one.number}",
+            title=one.name,
             kind="finding",
-            names=(plain.name(one.title, NAME_CELLS),),
+            names=("; ".join(plain.name(title, NAME_CELLS) for title in one.titles),),
             keys=("accent",),
             start_us=(one.start_us,),
             length_us=(one.length_us,),

@@ -67,12 +67,12 @@ async function go(change, anchor = "", moment = "") {
 }
 
 // A finding's moment is shown by the timeline, which is drawn a little later.
-function showMoment(number, tries = 50) {
+function showMoment(moment, tries = 50) {
   if (!document.querySelector(".lanes")) {
-    if (tries) setTimeout(showMoment, 100, number, tries - 1);
+    if (tries) setTimeout(showMoment, 100, moment, tries - 1);
     return;
   }
-  const link = make("a", { "data-moment": number, hidden: true });
+  const link = make("a", { "data-moment": moment, hidden: true });
   document.body.append(link);
   link.click();
   link.remove();
