@@ -110,7 +110,9 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             device_time.medians_ms(journal, chosen.steady),
         ),
         shares=shares,
-        callback_shares=_callback_shares(journal, ordinary, unsaved.steps.period_ns[ordinary]),
+        callback_shares=_callback_shares(
+            journal, ordinary, np.where(chosen.steady, steps.period_ns, unsaved.steps.period_ns)[ordinary]
+        ),
         loader=loader,
         cpu=cpu,
         fetch_waited_ratio=waited_ratio,

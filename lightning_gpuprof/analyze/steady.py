@@ -72,7 +72,8 @@ def select(steps: StepColumns, phases: Mapping[Phase, Ints], compiled: Mask | No
     follows on one, and if it is the first or last of an epoch. The step after a stall is slower while caches fill and
     workers, which went on meanwhile, compete with the main thread (measured: 29 % after a checkpoint, 32 % after
     validation, the next one 4 to 5 %). Where so little is left that this would cost more than half of the steps
-    (validation every other step, epochs of two), these neighbours and the last steps of epochs count. Outliers stay
+    (validation every other step, epochs of two), these neighbours and the last steps of epochs count. Where most steps
+    hold a checkpoint, that is what the run is like, and they count. Outliers stay
     in: they are a part of the run. In a run so short that fewer than 20 steady steps would be left, steps beside the
     analysis of a trace count: it runs in the kernel's idle class, and the report says so.
 
@@ -94,6 +95,8 @@ def _select(steps: StepColumns, phases: Mapping[Phase, Ints], disturbed: int, co
     """Label the steps; those with the flag ``disturbed`` are left out."""
     labels = np.full(len(steps), _CODE["steady"], np.int8)
     checkpoint, validation = phases["checkpoint"] > 0, phases["validation"] > 0
+    if checkpoint.sum() > MIN_LEFT_RATIO * len(steps):
+        checkpoint = np.zeros(len(steps), np.bool_)
     first, last = (steps.flags & FIRST_OF_EPOCH) != 0, (steps.flags & LAST_OF_EPOCH) != 0
     excluded: dict[StepLabel, Mask] = {
         "first-of-epoch": first,

@@ -373,6 +373,19 @@ def test_what_a_callback_does_in_a_step_that_holds_a_checkpoint_is_seen() -> Non
     assert found.checkpoint.total_s == pytest.approx(1.8)
 
 
+def test_what_a_callback_does_is_seen_where_every_step_holds_a_checkpoint() -> None:
+    one = journal(100)
+    for batch in range(100):
+        charge(one, 3, batch, 50 * MS)
+        charge(one, 6, batch, 30 * MS)
+    found = build(one)
+    assert found.steps.steady_count == 94
+    assert found.steps.labels["checkpoint"] == 0
+    assert found.callback_shares[0].share.total_ratio == pytest.approx(51 / 90)
+    assert found.outliers is not None
+    assert found.outliers.count == 0
+
+
 def test_phases_of_an_ordinary_step_sum_to_it_where_their_medians_do_not(of: Journal) -> None:
     for step in range(20, 100):  # one phase or another is long, each in a third of the steps
         charge(of, 1 + step % 3, step, 6 * MS)

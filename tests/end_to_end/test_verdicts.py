@@ -105,6 +105,23 @@ def test_checkpoints_that_stall_the_training(tmp_path: Path) -> None:
     assert named(report, "checkpoint-stall").severity == "critical"
 
 
+class Uploads(pl.callbacks.ModelCheckpoint):
+    """Takes its time after what Lightning counts as saving."""
+
+    def _save_checkpoint(self, trainer: pl.Trainer, filepath: str) -> None:
+        super()._save_checkpoint(trainer, filepath)
+        time.sleep(0.3 if self._every_n_train_steps > 1 else 0.04)
+
+
+@pytest.mark.parametrize(("every", "rule"), [(10, "step-outliers"), (1, "callback-slow")])
+def test_a_sleep_in_a_checkpoint_callback_is_that_callback(tmp_path: Path, every: int, rule: str) -> None:
+    saver = Uploads(every_n_train_steps=every, save_top_k=1, dirpath=tmp_path / "ckpt")
+    report = run(tmp_path, callbacks=[saver], enable_checkpointing=True)
+    assert report.verdict.kind == "loop-bound"
+    assert report.findings[0].rule == rule
+    assert report.findings[0].subject == "Uploads.on_train_batch_end"
+
+
 class Stalling(Dataset[torch.Tensor]):
     """Every 240th item takes 0.4 s: 2 % of the steps hold most of the time."""
 
