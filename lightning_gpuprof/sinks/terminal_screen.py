@@ -21,10 +21,10 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import first_screen, memory_tables, plain
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
 from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, StepBar
-from lightning_gpuprof.sinks.terminal_text import command, indented, labelled, sentence_text
+from lightning_gpuprof.sinks.terminal_text import command, grid, indented, labelled, sentence_text
 
 MAX_LINES = 25
-_LEFT_OUT = ("explain", "second", "others", "outside")
+_LEFT_OUT = ("explain", "second", "others", "outside", "why conditional")
 """In this order, where there is no room."""
 MAX_SEGMENTS = 4
 MAX_OTHERS = 2
@@ -34,6 +34,8 @@ LONGEST_LINES = 2
 """Of a sentence; all of it is under ``--all``."""
 LABEL_WIDTH = 11
 """Columns before a sentence."""
+RAGGED = 5
+"""Columns that an indented line leaves empty, on average: words are not cut."""
 TABLE_WIDTH = 40
 """Columns of the labels and numbers beside a bar."""
 
@@ -94,7 +96,7 @@ class _Screen:
 
     def _parts(self, width: int, left_out: frozenset[str]) -> list[RenderableType]:
         screen, report = self.screen, self.report
-        parts = [*_head(screen, width), *_notes(screen, report, width)]
+        parts = [*_head(screen, width), *_notes(screen, report, width, why="why conditional" not in left_out)]
         if screen.severity is not None:
             parts += [Text(""), *_bars(screen), *_lines(screen.outside if "outside" not in left_out else "")]
             parts += _other_opportunities(
@@ -134,14 +136,22 @@ class _Marked:
         yield sentence_text(f"{mark} {self.words}", self.style)
 
 
-def _notes(screen: FirstScreen, report: Report, width: int) -> list[RenderableType]:
+def _notes(screen: FirstScreen, report: Report, width: int, *, why: bool) -> list[RenderableType]:
     """Where memory ran out, and why the numbers are conditional, where the headline does not say it."""
     end = report.memory.out_of_memory
     lines: list[RenderableType] = [] if end is None else [_line(f"out of memory: {memory_tables.end_line(end)}")]
     lines += [_line(plain.sentence(text)) for text in report.rank_ends]
-    if screen.reliability.kind != "conditional" or report.rank_ends or (report.validity.ok and not report.findings):
+    if (
+        not why
+        or screen.reliability.kind != "conditional"
+        or report.rank_ends
+        or (report.validity.ok and not report.findings)
+    ):
         return lines
-    return [*lines, *(indented(sentence_text(_short(text, width))) for text in screen.reliability.details[:1])]
+    return [
+        *lines,
+        *(indented(sentence_text(_short(text, width, before=RAGGED))) for text in screen.reliability.details[:1]),
+    ]
 
 
 def _bars(screen: FirstScreen) -> list[RenderableType]:
@@ -235,9 +245,7 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
     elif screen.reliability.kind == "conditional" and screen.severity is None:
         head = "CONDITIONAL"
     style = _HEADS[screen.severity] if head != "CONDITIONAL" else _HEADS["warning"]
-    lines: list[RenderableType] = [
-        Text.assemble((f" {head} ", style), "  ").append_text(sentence_text(screen.headline, "bold"))
-    ]
+    lines: list[RenderableType] = [grid([(Text(f" {head} ", style), sentence_text(screen.headline, "bold"))], gap=2)]
     if screen.severity is None:
         few = screen.reliability.kind == "too little"
         sentence = screen.sentence
@@ -294,9 +302,9 @@ def _line(text: str) -> RenderableType:
     return indented(Text(text, no_wrap=True, overflow="ellipsis"))
 
 
-def _short(text: str, width: int, lines: int = LONGEST_LINES) -> str:
+def _short(text: str, width: int, lines: int = LONGEST_LINES, *, before: int = LABEL_WIDTH) -> str:
     """A text of at most so many lines that ends between sentences, else between clauses, else between words."""
-    most = lines * (width - LABEL_WIDTH)
+    most = lines * (width - before)
     if len(text) <= most:
         return text
     for mark in _ENDS:

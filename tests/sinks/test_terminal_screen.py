@@ -38,7 +38,19 @@ def short() -> Report:
     return msgspec.structs.replace(digits(), findings=(), steps=few, verdict=verdict)
 
 
+def crowded() -> Report:
+    why = (
+        "other programs used 1.5 of 2 CPUs; the main thread waited for a CPU in 51 % of the step, so steps are up to "
+        "105 % longer than on a quiet machine"
+    )
+    report, first = digits(), digits().findings[0]
+    little = msgspec.structs.replace(first, expected=msgspec.structs.replace(first.expected, step_ms=230.0))
+    validity = msgspec.structs.replace(report.validity, conditional=True, caveats=(why,))
+    return msgspec.structs.replace(report, findings=(little, *report.findings), validity=validity)
+
+
 REPORTS = {
+    "crowded": crowded,
     "digits": digits,
     "full": sample_report.full_report,
     "hostile": sample_report.hostile_report,
@@ -69,6 +81,13 @@ def test_at_most_25_lines_that_fit(name: str, width: int, encoding: str) -> None
 @pytest.mark.parametrize("name", ["healthy", "short"])
 def test_at_most_10_lines_without_a_finding(name: str, width: int) -> None:
     assert len(drawn(REPORTS[name](), width).splitlines()) <= 10
+
+
+def test_why_numbers_are_conditional_is_said_whole_or_not_at_all() -> None:
+    wide, narrow = drawn(crowded()), drawn(crowded(), 80)
+    assert "are up to 105 % longer than on a quiet machine" in " ".join(wide.split())
+    assert "~ other programs used the CPUs" in narrow
+    assert "so steps" not in narrow
 
 
 def test_the_verdict_the_change_and_the_gain_come_last() -> None:
