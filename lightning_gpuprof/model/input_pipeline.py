@@ -38,8 +38,8 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     item_max_ms: float | None
     """Longest item."""
     items_ms: float | None
-    """Mean time that the items of one batch take, of all batches. None, as the next and ``cpu_ms``, also if batches
-    that were not looked at took most of it."""
+    """Mean time that the items of one batch take, of all batches. None, like the next and ``cpu_ms``, also where a few
+    unmeasured batches take most of the time."""
     collate_mean_ms: float | None
     """Mean time to put the items of a batch together, of all batches."""
     collate_max_ms: float | None
@@ -119,7 +119,7 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     make_ms: float | None
     """Mean time that one process needs for a batch: items and collation."""
     items_ms: float | None
-    """Of that, making the items. None, as the next, also if a few batches that were not looked at take most of it."""
+    """Of that, making the items. None, like the next, also where a few unmeasured batches take most of the time."""
     collate_ms: float | None
     """Of that, putting them together."""
     deliver_ms: float | None
