@@ -138,9 +138,7 @@ def answer_for_class(module: str, name: str, known: Collection[str]) -> None:
     def wrong_in(message: str) -> list[str]:
         if f"'{module}.{name}'" not in message:
             return []
-        from pathlib import Path
-
-        files = [path for path in _configurations() if name in Path(path).read_text(encoding="utf-8")]
+        files = [path for path in _configurations() if name in _text_of(path)]
         words = f"gpuprof: {module} has no class {name!r}.{_meant(name, known)}"
         return ["\n  in ".join([words, *files[:1]])]
 
@@ -178,19 +176,26 @@ def _configurations() -> list[str]:
     return [word.rpartition("=")[2] for word in sys.argv[1:] if word.endswith((".yaml", ".yml"))]
 
 
+def _text_of(configuration: str) -> str:
+    """Of a file as the command names it: jsonargparse reads each in the file's own folder."""
+    from pathlib import Path
+
+    here = Path.cwd()
+    places = [*(folder / configuration for folder in (here, *here.parents)), here / Path(configuration).name]
+    return next(filter(Path.is_file, places), places[0]).read_text(encoding="utf-8")
+
+
 def _wrong_arguments(
     what: str, known: Collection[str], checks: Mapping[str, Callable[..., object]]
 ) -> Iterator[tuple[str, str]]:
     """The name of each argument that does not exist or has a value that cannot work, and our lines about it."""
-    from pathlib import Path
-
     yaml = sys.modules.get("yaml")
     if yaml is None or "jsonargparse" not in sys.modules:
         return
     groups = {name.partition(".")[0] for name in known if "." in name}
     for path in _configurations():
         with suppress(OSError, ValueError, yaml.YAMLError):
-            for name, value in _arguments_in(yaml.safe_load(Path(path).read_text(encoding="utf-8")), what, groups):
+            for name, value in _arguments_in(yaml.safe_load(_text_of(path)), what, groups):
                 if wrong := _wrong_argument(what, name, value, known, checks):
                     yield name.rpartition(".")[2], f"gpuprof: {wrong}\n  in {path}"
 
