@@ -18,6 +18,9 @@ newest = $$(dirname "$$(ls -t runs/$(1)/version_*/gpuprof*/report.json | head -n
 # Two processes: each begins with one half of the files, so that a fit that many tests read is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
+# Only files that have slow tests: reading all ten thousand tests takes each process 20 s.
+SLOW = $(filter-out %/test_sabotage.py,$(shell grep -lrw --include='test_*.py' 'mark\.slow' tests))
+
 # Spelling is checked in what people wrote, not in data or runs.
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
 
@@ -64,7 +67,7 @@ test: $(READY) ## All tests but those that take minutes
 	$(PYTEST) -n 3 -m "not slow"  # a third process: half of the time they sleep, or wait for another program
 
 test-slow: $(READY) ## Those that take minutes: ranks, whole programs, browsers
-	$(PYTEST) -m slow --ignore tests/end_to_end/test_sabotage.py  # two: each measures a training, and a third slows both
+	$(PYTEST) -m slow $(SLOW)  # two: each measures a training, and a third slows both
 
 sabotage: $(READY) ## A fault in every line of ours, a fit for each; PART=0 to 3 for a quarter of the lines
 	$(PYTEST) -m slow $(if $(PART),-k part$(PART)) tests/end_to_end/test_sabotage.py
