@@ -2,6 +2,7 @@
 
 import math
 
+from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.device import MIN_SAMPLES, ThrottleShare
 from lightning_gpuprof.model.gpu import ActiveMultiprocessors, Gpu, GpuClocks, HeldClock, PcieLink
 from lightning_gpuprof.model.metrics import Metrics
@@ -76,7 +77,6 @@ def _clocks(metrics: Metrics, device: Device) -> GpuClocks:
     ratios = {reason: share.busy_ratio for reason, share in shares.items() if share.busy_ratio}
     highest = _positive(device.facts.sm_clock_max_mhz)
     full = (_positive(busy.sm_clock_free_median_mhz) if busy is not None else None) or highest
-    dram = device.median("dram_active_ratio")
     unnamed = ratios.get("hw_slowdown", 0.0) - sum(ratios.get(name, 0.0) for name in ("hw_thermal", "hw_power_brake"))
     return GpuClocks(
         samples=count,
@@ -87,8 +87,7 @@ def _clocks(metrics: Metrics, device: Device) -> GpuClocks:
         unnamed_slowdown=_held(shares["hw_slowdown"], max(0.0, unnamed), count, full)
         if "hw_slowdown" in ratios
         else None,
-        busy_ratio=_busy_ratio(metrics, device),
-        certain_ratio=0.0 if dram is None else max(0.0, 1.0 - dram),
+        work=_work(metrics, device),
     )
 
 
@@ -108,6 +107,15 @@ def _held(share: ThrottleShare, ratio: float, count: int, full_mhz: float | None
         sm_clock_mhz=clock,
         lost_ratio=None if clock is None or full_mhz is None else max(0.0, 1.0 - clock / full_mhz),
     )
+
+
+@or_unmeasured
+def _work(metrics: Metrics, device: Device) -> Cost | None:
+    ratio, dram = _busy_ratio(metrics, device), device.median("dram_active_ratio")
+    if ratio is None:
+        return None
+    work_ms = ratio * metrics.step_ms
+    return metrics.cost(work_ms, 0.0 if dram is None else work_ms * max(0.0, 1.0 - dram))
 
 
 def _busy_ratio(metrics: Metrics, device: Device) -> float | None:

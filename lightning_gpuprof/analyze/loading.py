@@ -16,6 +16,7 @@ from lightning_gpuprof.model.loading import (
     CpuTime,
     Fetch,
     Loading,
+    Pace,
     Starving,
 )
 from lightning_gpuprof.model.metrics import CpuFacts, Metrics
@@ -60,7 +61,7 @@ def loading(metrics: Metrics) -> Loading:
             known.
     """
     found = _loading(metrics)
-    return replace(found, bursts=_bursty_loading(metrics, found))
+    return replace(found, pace=_pace(metrics, found), bursts=_bursty_loading(metrics, found))
 
 
 @or_unmeasured
@@ -248,6 +249,22 @@ def _used_cpus(facts: CpuFacts, *, workers: int) -> float | None:
     if facts.process_cpus is None or (workers and facts.worker_cpus is None):
         return None
     return facts.process_cpus + (facts.worker_cpus or 0.0)
+
+
+def _pace(metrics: Metrics, state: Loading) -> Pace | None:
+    """A lower bound of the step time that fixes beside the loader leave.
+
+    It is without what such fixes may end as well, the time in which workers are ready but have no CPU, and without the
+    longest item and collation of each worker, which may be its first.
+    """
+    found, made = metrics.input, state.made
+    if not state.num_workers or made is None or found is None:
+        return None
+    own = [worker for worker in found.workers if worker.loader == made.loader]
+    longest_ms = sum((worker.item_max_ms or 0.0) + (worker.collate_max_ms or 0.0) for worker in own)
+    longest_ms /= max(1, sum(worker.batches or worker.measured for worker in own))
+    least_ms = max(0.0, state.batch_ms - state.queued_ms - longest_ms)
+    return Pace(workers=state.num_workers, batch_ms=least_ms / state.num_workers, period_ms=state.period_ms)
 
 
 def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:

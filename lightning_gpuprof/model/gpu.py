@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.cost import Cost
+from lightning_gpuprof.model.missing import Unmeasured, measured
 from lightning_gpuprof.model.report import Device, Distribution
 
 _GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
@@ -44,16 +45,43 @@ class GpuClocks:
     """By reason, those that were seen."""
     unnamed_slowdown: HeldClock | None
     """The hardware's slowdown, without that for heat and that of the power brake."""
-    busy_ratio: float | None
-    """Share of a step in which the GPU works, by trace windows, else by the driver's utilization, which is an upper
-    bound; None: not known."""
-    certain_ratio: float
-    """Of that: what a higher clock shortens for certain. Not the time in which the GPU's memory works; 0 where that was
-    not measured."""
+    work: Cost | Unmeasured | None
+    """What the GPU works in a step, by trace windows, else by the driver's utilization, which is an upper bound; None:
+    not known. A higher clock shortens it for certain but for the time in which the GPU's memory works: none of it where
+    that was not measured."""
 
     def of_highest(self, clock_mhz: float | None) -> float | None:
         """A clock over the highest that the GPU has; None if one of them is not known."""
         return None if clock_mhz is None or self.highest_mhz is None else clock_mhz / self.highest_mhz
+
+    def cost(self, lost_ratio: float, lower_ratio: float | None = None) -> Cost | None:
+        """What low clocks cost: kernels that take T at a clock c take T * c / full at the full clock.
+
+        Args:
+            lost_ratio: Lost speed, as a share of the time in which the GPU works.
+            lower_ratio: The same from the lower bound of the share of samples; default: as much.
+
+        Returns:
+            None if it is not worthwhile, or if it is not known how long the GPU works.
+
+        Raises:
+            MissingSignal: The step time was not measured.
+        """
+        work = measured(self.work)
+        if work is None:
+            return None
+        lower_ratio = lost_ratio if lower_ratio is None else lower_ratio
+        cost = replace(work, ms=lost_ratio * work.ms, lower_ms=lower_ratio * work.lower_ms)
+        return cost if cost.is_worth() else None
+
+    def cost_of(self, held: HeldClock) -> Cost | None:
+        """:meth:`cost` of one reason, while it holds the clock down; None if that is not known, too.
+
+        Raises:
+            MissingSignal: As :meth:`cost`.
+        """
+        lost = held.lost_ratio
+        return None if lost is None else self.cost(held.ratio * lost, held.lower_ratio * lost)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lightning_gpuprof.model.finding import worthwhile
 from lightning_gpuprof.model.input_pipeline import InputLoader, enough_workers
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+from lightning_gpuprof.model.numbers import counted, millis
 from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.model.worker_time import WorkerTime
 
@@ -130,6 +131,29 @@ class WorkerPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pace:
+    """The step time below which workers that make batches all the time cannot keep up."""
+
+    workers: int
+    batch_ms: float
+    """Time from one batch to the next."""
+    period_ms: float
+    """T, of the steps as they are."""
+
+    @property
+    def room_ms(self) -> float:
+        """The most that a step can get shorter at this pace; 0 if that is not worthwhile."""
+        room_ms = max(0.0, self.period_ms - self.batch_ms)
+        return room_ms if worthwhile(room_ms, self.period_ms) else 0.0
+
+    @property
+    def words(self) -> str:
+        """``2 workers deliver a batch every 12.0 ms at best``."""
+        verb = "delivers" if self.workers == 1 else "deliver"
+        return f"{counted(self.workers, 'worker')} {verb} a batch every {millis(self.batch_ms)} at best"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Loading:
     """How the training loop is fed, per steady step."""
 
@@ -172,6 +196,8 @@ class Loading:
     workers that are behind. None: not measured where batches are made."""
     guard_ms: float
     """What a fetch may cost although nothing is wrong."""
+    pace: Pace | None = None
+    """What is left if workers make batches all the time. None: no workers, or it was not measured in them."""
     bursts: Loading | None = None
     """The same of a mean step, if workers that are behind deliver several batches at a time: then few steps wait, but
     for long, and medians show nothing or little of it."""

@@ -46,6 +46,19 @@ def step_idle_ratio(metrics: Metrics) -> float | None:
     return 1.0 if metrics.is_cpu_only else device_idle_ratio(metrics)
 
 
+def rank_wait_ratio(metrics: Metrics) -> float | None:
+    """Share of a step in which the device of this rank can wait for another one: it is idle, or only communicates.
+
+    Returns:
+        0 to 1; None on a CPU, or if no trace window shows it.
+    """
+    step = device_step(metrics)
+    analysis = None if step is None or step.window is None else step.window.analysis
+    if step is None or analysis is None or analysis.communication is None:
+        return None
+    return min(1.0, step.idle_ratio + step.exposed_communication_ratio)
+
+
 def capability(metrics: Metrics) -> float | None:
     """Compute capability of the NVIDIA device, ``8.6``; None if it is not known."""
     value = metrics.condition("device.capability")

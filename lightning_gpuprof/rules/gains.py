@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.finding import SEVERITIES, CombinedGain, Finding, speedup
+from lightning_gpuprof.model.loading import Loading, Pace
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import device_step
 from lightning_gpuprof.rules.base import Claim, Metrics, Phase, millis, possible, severity
-from lightning_gpuprof.rules.bounds import Pace, most_ms, phases_ms, workers_pace
+from lightning_gpuprof.rules.bounds import most_ms, phases_ms
 from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
 
 
@@ -34,7 +35,8 @@ def settled_gains(
         metrics: The run.
         specific_first: Puts the findings of a group into that order.
     """
-    pace, faster = workers_pace(metrics), _makes_workers_faster(findings, metrics)
+    pace = metrics.loading.pace if isinstance(metrics.loading, Loading) else None
+    faster = _makes_workers_faster(findings, metrics)
     groups: dict[Claim, list[Finding]] = {}
     for finding in findings:
         finding = _bounded(finding, metrics)

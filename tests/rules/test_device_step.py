@@ -14,11 +14,10 @@ from lightning_gpuprof.model.finding import Verdict
 from lightning_gpuprof.model.numbers import percent
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Device, SpeedLevel
-from lightning_gpuprof.model.signals import step_idle_ratio
+from lightning_gpuprof.model.signals import rank_wait_ratio, step_idle_ratio
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import device_idle_ratio, device_step
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.ranks.rank_times import most_waiting_ratio
 from lightning_gpuprof.rules.verdict import decide
 
 
@@ -213,7 +212,7 @@ def test_verdict_engine_and_rules_have_one_answer_to_how_idle_the_device_is(unma
         metrics.host_limit.by_phase["forward"],
         metrics.host_limit.ratio,
         metrics.host_limit.stalls_ratio,
-        most_waiting_ratio(metrics),
+        rank_wait_ratio(metrics),
     )
     assert answers == (pytest.approx(idle),) * len(answers)
 

@@ -10,11 +10,12 @@ from feeding_builder import starved, worker_row
 from findings_builder import finding, gain
 from metrics_builder import replace
 
+from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.model.finding import Finding, Gain
 from lightning_gpuprof.model.input_pipeline import InputWorker
+from lightning_gpuprof.model.loading import Loading, Pace
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.bounds import workers_pace
 from lightning_gpuprof.rules.engine import diagnose, settle
 from lightning_gpuprof.rules.gains import combined_gain
 
@@ -36,6 +37,12 @@ def paced(every_ms: float = 12.0, *, workers: int = 2, callbacks: bool = False, 
 
 def held(metrics: Metrics, *findings: Finding) -> dict[str, float | None]:
     return {f.rule: None if f.gain is None else round(f.gain.saved_ms_per_step, 6) for f in settle(findings, metrics)}
+
+
+def pace(metrics: Metrics) -> Pace | None:
+    state = with_derived(metrics).loading
+    assert isinstance(state, Loading)
+    return state.pace
 
 
 def gain_of(of: Finding, metrics: Metrics) -> Gain | None:
@@ -82,7 +89,7 @@ def test_workers_that_are_fast_enough_bound_nothing() -> None:
 
 @pytest.mark.parametrize("metrics", [paced(workers=0), paced(measured=False)])
 def test_without_workers_that_were_measured_there_is_no_pace(metrics: Metrics) -> None:
-    assert workers_pace(metrics) is None
+    assert pace(metrics) is None
     callback = finding("callback-slow", saved_ms=10.0, explains=claims.CALLBACKS, period_ms=metrics.period_ms or 0.0)
     assert held(metrics, callback) == {"callback-slow": 10.0}
 
@@ -143,7 +150,7 @@ def test_a_wait_that_is_none_for_the_workers_lifts_no_pace() -> None:
 
 def test_workers_without_a_cpu_may_get_faster_by_the_cure() -> None:
     queued = paced(rows=(worker_row(0, delay=0.1), worker_row(1, delay=0.1)))
-    found = workers_pace(queued)
+    found = pace(queued)
     assert found is not None
     assert found.batch_ms == pytest.approx(12.0 - 0.1 * 15.0)
 
@@ -152,6 +159,6 @@ def test_the_longest_item_of_a_worker_is_no_pace() -> None:
     metrics = paced(workers=1)
     assert metrics.input is not None
     late = msgspec.structs.replace(metrics.input, workers=(worker(item_max_ms=500.0, measured=100),))
-    found = workers_pace(replace(metrics, input=late))
+    found = pace(replace(metrics, input=late))
     assert found is not None
     assert found.batch_ms == pytest.approx(12.0 - 500.0 / 100)

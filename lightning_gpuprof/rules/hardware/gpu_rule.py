@@ -1,4 +1,4 @@
-"""What the rules about a GPU share: which GPUs can be judged, and what low clocks cost."""
+"""What the rules about a GPU share: which GPUs can be judged, and how low clocks are reported."""
 
 from abc import ABC, abstractmethod
 
@@ -111,44 +111,13 @@ def slow_words(clocks: GpuClocks, held: HeldClock) -> str:
     return f": SM clock {mhz(held.sm_clock_mhz)} instead of {mhz(clocks.full_mhz)}."
 
 
-def clock_cost(metrics: Metrics, clocks: GpuClocks, lost: float, lower: float) -> Cost | None:
-    """What low clocks cost: kernels that take T at a clock c take T * c / full at the full clock.
-
-    Args:
-        metrics: The run.
-        clocks: Of the GPU.
-        lost: Lost speed, as a share of busy time.
-        lower: The same from the lower bound of the share of samples.
-
-    Returns:
-        None if it is not worthwhile, or if it is not known how busy the GPU was.
-    """
-    if clocks.busy_ratio is None:
-        return None
-    busy_ms = clocks.busy_ratio * metrics.step_ms
-    cost = metrics.cost(lost * busy_ms, lower * busy_ms * clocks.certain_ratio)
-    return cost if cost.is_worth() else None
-
-
-def held_cost(metrics: Metrics, clocks: GpuClocks, held: HeldClock) -> Cost | None:
-    """:func:`clock_cost` of one reason, while it holds the clock down; None if that is not known, too.
-
-    Args:
-        metrics: Metrics of the run.
-        clocks: SM clocks of the GPU while it is busy.
-        held: A reason for a low clock, and how often it held.
-    """
-    lost = held.lost_ratio
-    return None if lost is None else clock_cost(metrics, clocks, held.ratio * lost, held.lower_ratio * lost)
-
-
 def held_severity(metrics: Metrics, held: HeldClock, cost: Cost | None) -> Severity:
     """Severity by the lower bound of the share of the step that is lost.
 
     Args:
         metrics: Metrics of the run.
         held: A reason for a low clock, and how often it held.
-        cost: As :func:`held_cost`.
+        cost: What that costs.
     """
     lost = 0.0 if cost is None else cost.ratio * held.lower_ratio / held.ratio
     return severity(lost, metrics.steps.steady_count)

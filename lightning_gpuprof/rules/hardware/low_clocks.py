@@ -21,7 +21,7 @@ from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.finding import Evidence, Finding, at_most_warning
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, mhz, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks, clock_cost
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks
 
 _SET = {
     "app_clocks": "application clocks are set (nvidia-smi -ac)",
@@ -72,7 +72,7 @@ class LowClocks(ClockRule):
             return None
         why = _SET[named.reason] if named is not None else _UNNAMED
         now, highest = clocks.median_mhz or 0.0, clocks.highest_mhz or 0.0
-        cost = clock_cost(metrics, clocks, 1.0 - ratio, 1.0 - ratio)
+        cost = clocks.cost(1.0 - ratio)
         lost = 0.0 if cost is None else cost.ratio
         return self.finding(
             severity=at_most_warning(severity(lost, metrics.steps.steady_count)),

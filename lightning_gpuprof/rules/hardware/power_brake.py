@@ -19,7 +19,7 @@ Have the administrator check power supplies, cables and the limit of the rack. U
 
 from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_cost, held_severity, slow_words
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_severity, slow_words
 
 
 def _held(*reasons: str) -> dict[str, object]:
@@ -58,7 +58,7 @@ class PowerBrake(ClockRule):
             judged = self.evidence("least_slowdown_ratio", held.ratio, "busy samples")
         else:
             return None
-        cost = held_cost(metrics, clocks, held)
+        cost = clocks.cost_of(held)
         return self.finding(
             subject=gpu.device.title,
             severity="critical" if held_severity(metrics, held, cost) == "critical" else "warning",

@@ -22,7 +22,7 @@ precision, no work thrown away.
 from lightning_gpuprof.model.device import LOWERED_RATIO
 from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_cost, slow_words
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, slow_words
 
 _BUILT_SO = """Nothing to repair: the board runs at the limit it is built for. Lower precision, fewer bytes moved and \
 less padding need less energy and run faster."""
@@ -84,5 +84,5 @@ class PowerThrottle(ClockRule):
                 self.fact("default power limit", default, "W"),
                 *self.clock_facts(gpu, clocks, held),
             ),
-            cost=held_cost(metrics, clocks, held) if lowered else None,
+            cost=clocks.cost_of(held) if lowered else None,
         )

@@ -23,7 +23,7 @@ compare times with runs on a cool GPU.
 
 from lightning_gpuprof.rules.base import Finding, Metrics, measured, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_cost, held_severity, slow_words
+from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, held_severity, slow_words
 
 _WORDS = {"sw_thermal": "the driver", "hw_thermal": "the hardware"}
 
@@ -54,7 +54,7 @@ class ThermalThrottle(ClockRule):
         held = max(hot, key=lambda one: one.ratio, default=None)
         if held is None or held.lower_ratio < self.least_ratio:
             return None
-        cost = held_cost(metrics, clocks, held)
+        cost = clocks.cost_of(held)
         level, stopped = held_severity(metrics, held, cost), clocks.held.get("hw_thermal")
         if held.lost_ratio is None or (stopped is not None and stopped.lower_ratio >= self.least_ratio):
             level = "warning" if level == "info" else level

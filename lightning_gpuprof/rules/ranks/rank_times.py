@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from lightning_gpuprof.model.metrics import RankTimes
-from lightning_gpuprof.model.signals import MIN_STEPS, device_step
+from lightning_gpuprof.model.signals import MIN_STEPS, rank_wait_ratio
 from lightning_gpuprof.rules.base import Cost, Evidence, FamilyRule, Metrics, MissingSignal, Share, measured
 
 
@@ -36,24 +36,11 @@ def lost_by_waiting(metrics: Metrics, share: Share, steps: int) -> Cost:
         share: How much longer the rank takes than the others, of a step.
         steps: That all ranks were compared in.
     """
-    most = most_waiting_ratio(metrics)
+    most = rank_wait_ratio(metrics)
     return replace(metrics.cost_of(share), steps=steps, most_ratio=math.inf if most is None else most)
 
 
 def waiting_evidence(metrics: Metrics) -> Evidence | None:
     """How long the device can wait for another rank, if that is known. Otherwise None."""
-    most, name = most_waiting_ratio(metrics), "device idle or only communicating, share of the step"
+    most, name = rank_wait_ratio(metrics), "device idle or only communicating, share of the step"
     return None if most is None else Evidence(name=name, value=most, unit="ratio")
-
-
-def most_waiting_ratio(metrics: Metrics) -> float | None:
-    """Share of a step in which the device of this rank can wait for another one: it is idle, or only communicates.
-
-    Returns:
-        None on a CPU, or if no trace window shows it.
-    """
-    step = device_step(metrics)
-    analysis = None if step is None or step.window is None else step.window.analysis
-    if step is None or analysis is None or analysis.communication is None:
-        return None
-    return min(1.0, step.idle_ratio + step.exposed_communication_ratio)
