@@ -133,7 +133,7 @@ def truth() -> str:
         "decoys": "no warning on a fit that only looks faulty",
     }
     return table(
-        ("", "real fits on the CPU", "computed and recorded GPU runs"),
+        ("", "real fits on the CPU", "simulated and recorded GPU runs"),
         [(name, _share(real[key]), _share(computed[key])) for key, name in names.items()],
     )
 
@@ -183,10 +183,10 @@ def limits() -> str:
     stalls = [one for one in _results("window_stall_waiting")["results"] if one["variant"] == "gpuprof-waiting"]
     alarms = 100 * _results("compare_alarms")["outlasting_changed_ratio"]
     return (
-        "- With a GPU, or a torch other than 2.13.0, training waits while a trace window is written: "
+        "- With a GPU, or a torch other than 2.13.0, training stops while a trace window is written: "
         f"{stalls[0]['stall_ms']['median'] / 1e3:.1f} s for {round(stalls[0]['trace_events'], -3):,} events.\n"
-        f"- `gpuprof compare` calls {alarms:.0f} % of equal runs changed where the noise outlasts the run, and more on "
-        "a busy machine."
+        f"- `gpuprof compare` reports a change in {alarms:.0f} % of pairs of equal runs whose noise drifts slowly, and "
+        "in more of them on a busy machine."
     )
 
 
@@ -331,15 +331,15 @@ def trace_speed() -> str:
     file = results["results"][0]
     facts, summary = (f"{one['process_s']['median']:.1f} s" for one in file["commands"])
     return (
-        f"Of a trace of {file['json_mb']:.0f} MB, `gpuprof trace` prints analysis and findings in {summary}, and with "
-        f"`--json` only its facts in {facts}. HolisticTraceAnalysis takes {_peer(file)['process_s']:.1f} s. "
-        f"{_traces_measured(results)}"
+        f"`gpuprof trace` analyses a {file['json_mb']:.0f} MB trace and prints its findings in {summary}. "
+        f"`gpuprof trace --json`, which prints facts only, takes {facts}. "
+        f"HolisticTraceAnalysis takes {_peer(file)['process_s']:.1f} s. {_traces_measured(results)}"
     )
 
 
 def _traces_measured(results: dict[str, Any]) -> str:
     version, cpus = results["settings"]["peers"]["hta"].partition("==")[2], results["machine"]["cpus"]
-    return f"Whole processes, imports included, medians on {cpus} CPUs; HolisticTraceAnalysis {version}."
+    return f"Times are of whole processes, imports included: medians on {cpus} CPUs, HolisticTraceAnalysis {version}."
 
 
 def _ours(file: dict[str, Any]) -> dict[str, Any]:
