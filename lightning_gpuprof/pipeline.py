@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
+from lightning_gpuprof.analyze import rank_states
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.analyze.other_ranks import attribute_cpu_to_ranks
 from lightning_gpuprof.analyze.rank_ends import rank_ends
-from lightning_gpuprof.analyze.rank_summary import other_ranks, summarise, summary_path, without_summary
+from lightning_gpuprof.analyze.rank_summary import OtherRanks, other_ranks, summarise, summary_path, without_summary
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.capture.fence import logger_part
 from lightning_gpuprof.errors import GpuProfError, JournalError, ReportError, TraceError
@@ -25,6 +26,7 @@ from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, THIS_RUN
 from lightning_gpuprof.model.conditions import FixedGroup
 from lightning_gpuprof.model.config import OWN_KINDS, ReportKind
 from lightning_gpuprof.model.curves import RankRow, Ranks
+from lightning_gpuprof.model.job_ranks import JobRanks
 from lightning_gpuprof.model.journal import Notice, WindowRecord
 from lightning_gpuprof.model.metrics import Metrics, RankTimes
 from lightning_gpuprof.model.missing import Unmeasured
@@ -50,6 +52,8 @@ _RANKS_WAIT_S = 5.0
 """How long the report at the end of a run waits for the summaries of the other ranks, which end about then."""
 _INTERRUPTED_RANKS_WAIT_S = 2.0
 """The same of a run that was interrupted, as some of them may be dead."""
+
+_ON_RANKS = ("straggler-rank", "load-imbalance")
 
 TRACE_ENDING = ".pt.trace.json.gz"
 
@@ -84,6 +88,40 @@ def make_report(directory: Path, *, notices: Sequence[Notice] = (), rank: int | 
     return with_trial(report_of(_metrics_of(journal, found, notices)), found.parent)
 
 
+def job_ranks(directory: Path, most_bytes: int = rank_states.MOST_BYTES) -> JobRanks:
+    """Where all ranks of a job are and who is late, from its folder, while it runs or later; no rank is asked.
+
+    Of large journals only the ends are read.
+
+    Args:
+        directory: Folder of the run.
+        most_bytes: Of all journals together that are read, but at least 128 kB of each.
+
+    Raises:
+        JournalError: There is no readable journal in the folder.
+    """
+    folder = find_journal(directory).parent
+    job = rank_states.look(folder, most_bytes)
+    header = job.own.header
+    metrics = _metrics_of(job.own, folder / f"rank{header.rank}.jsonl", others=job.others)
+    findings = tuple(one for one in engine.diagnose(metrics).findings if one.rule in _ON_RANKS)
+    comparison = _ranks_of(metrics.ranks)
+    return JobRanks(
+        folder=str(folder),
+        stage=header.stage,
+        world_size=header.world_size,
+        answer=rank_states.answer(job, findings, compared=comparison is not None),
+        is_over=job.is_over,
+        ranks=job.states,
+        worst=rank_states.worst(job, comparison),
+        ends=job.ends.sentences,
+        problems=job.problems,
+        findings=findings,
+        comparison=comparison,
+        not_compared=metrics.ranks.why if isinstance(metrics.ranks, Unmeasured) else "",
+    )
+
+
 def with_trial(report: Report, folder: Path) -> Report:
     """The report with what was tried of its advice, if that lies in its folder and can be read.
 
@@ -105,10 +143,12 @@ def _metrics_of(
     *,
     before: Metrics | None = None,
     most_journals: int | None = None,
+    others: OtherRanks | None = None,
 ) -> Metrics:
     """The metrics of the journal that was read from a file; what belongs to it lies beside that file.
 
-    ``before`` are those of the same run when its steps were over. At most so many journals of other ranks are read.
+    ``before`` are those of the same run when its steps were over. At most so many journals of other ranks are read,
+    and none where the others are given.
     """
     on_gpu = journal.conditions.get("device.type") == "cuda"
     windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]
@@ -117,7 +157,8 @@ def _metrics_of(
         return analyze_metrics.with_end(before, journal, windows, notices)
     if alone:
         return analyze_metrics.build(journal, windows, notices)
-    others = other_ranks(found, most_journals=most_journals)
+    if others is None:
+        others = other_ranks(found, most_journals=most_journals)
     metrics = analyze_metrics.build(attribute_cpu_to_ranks(journal, others.summaries), windows, notices)
     own = summarise(journal)
     ends = rank_ends(own, others.summaries, others.unread.keys() - others.skipped)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
@@ -180,6 +182,8 @@ class Journal:
     """Lines that could not be read: torn by a kill, or of a kind that this version does not know."""
     lost_slots: int = 0
     """Slots that time was charged to, but whose name could not be read: they are called ``lost``, phase ``loop``."""
+    is_whole: bool = True
+    """False: only the ends of the file were read."""
 
     @cached_property
     def phases(self) -> PhaseColumns:
@@ -244,24 +248,43 @@ MAX_BLOCK_ROWS = 1 << 16
 MAX_NUMBER = 1 << 62
 
 
-def read_journal(path: Path) -> Journal:
+_LONGEST_HEADER = 1 << 20
+"""A longer first line is damage."""
+
+
+def read_journal(path: Path, most_bytes: int | None = None) -> Journal:
     """Read a journal, also one of a run that is still going or was killed.
 
     A block of steps must be as it was written (by its checksum), a segment's slots must sum to its length. What does
     not is left out and counted. A slot whose own line is damaged keeps its time, without its name.
 
+    Args:
+        path: The file.
+        most_bytes: Of a larger file only the first and the last half of so many are read; None: all of it.
+
     Raises:
         JournalError: The file is missing, holds no header, or was written by a newer version or one too old.
     """
     try:
-        with open(path, "rb") as lines:
-            header = _header(path, lines.readline())
-            return _read_lines(header, lines)
+        with open(path, "rb") as file:
+            header = _header(path, file.readline(_LONGEST_HEADER))
+            if most_bytes is None or os.fstat(file.fileno()).st_size <= most_bytes:
+                return _read_lines(header, file)
+            return _read_lines(header, _ends(file, most_bytes // 2), is_whole=False)
     except OSError as error:
         raise JournalError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
-def _read_lines(header: Header, lines: Iterable[bytes]) -> Journal:
+def _ends(file: BinaryIO, most_bytes: int) -> Iterator[bytes]:
+    """The whole lines in so much of a file from here on, and in as much before its end."""
+    head = file.read(most_bytes)
+    yield from head[: head.rfind(b"\n") + 1].splitlines()
+    file.seek(-most_bytes, os.SEEK_END)
+    file.readline()
+    yield from file
+
+
+def _read_lines(header: Header, lines: Iterable[bytes], *, is_whole: bool = True) -> Journal:
     steps = _StepTable()
     cpu = _CpuTable()
     device: list[DeviceBlock] = []
@@ -311,7 +334,8 @@ def _read_lines(header: Header, lines: Iterable[bytes]) -> Journal:
         except UNREADABLE:
             journal.dropped_lines += 1
 
-    slots.end(journal.dropped_lines)
+    journal.is_whole = is_whole
+    slots.end(journal.dropped_lines if is_whole else MAX_SLOTS)
     segments = [s for s in journal.segments if _sums_to_duration(s) and slots.possible(s.charged)]
     spans = [block for block in device if slots.possible(block.charged)]
     journal.dropped_lines += len(journal.segments) - len(segments) + len(device) - len(spans)

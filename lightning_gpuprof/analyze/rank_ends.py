@@ -8,7 +8,7 @@ import numpy as np
 from lightning_gpuprof.model.numbers import listed, numbered, seconds
 from lightning_gpuprof.model.rank_summary import RankSummary
 
-_FINISHED = "finished"
+FINISHED = "finished"
 _INTERRUPTED = "interrupted: "
 _MOST_NAMED = 4
 _WAITING = ("backward", "sync")
@@ -36,7 +36,7 @@ def rank_ends(own: RankSummary, others: Sequence[RankSummary], unread: Collectio
     same = [one for one in others if (one.job, one.stage, one.world_size) == (own.job, own.stage, own.world_size)]
     ends = _ends(own, same, unread)
     standing = _standing([own, *same])
-    if all(one.stands_in is None or _waits(one) for one in [own, *same]):  # for a rank that failed, if one did
+    if all(one.stands_in is None or waits(one) for one in [own, *same]):  # for a rank that failed, if one did
         return replace(ends, sentences=(*ends.sentences, *standing))
     return replace(ends, sentences=(*standing, *ends.sentences))
 
@@ -48,14 +48,14 @@ def _standing(ranks: Sequence[RankSummary]) -> tuple[str, ...]:
         if one.stands_in is not None:
             where = f"{one.stands_in}{f' ({one.stands_collective})' if one.stands_collective else ''}"
             at = f" at {one.stands_at}" if one.stands_at else ""
-            key = (_waits(one), one.batches, f"in {where}{at} after {_batches(one.batches)}")
+            key = (waits(one), one.batches, f"in {where}{at} after {_batches(one.batches)}")
             groups.setdefault(key, []).append(one)
     if not groups:
         return ()
-    one_is_late = sum(not waits for waits, _, _ in groups) == 1
+    one_is_late = sum(not in_wait for in_wait, _, _ in groups) == 1
     named = [
-        f"{numbered('rank', (one.rank for one in of))} {'waiting ' if waits and one_is_late else ''}{where}"
-        for (waits, _, where), of in sorted(groups.items(), key=lambda item: item[0])
+        f"{numbered('rank', (one.rank for one in of))} {'waiting ' if in_wait and one_is_late else ''}{where}"
+        for (in_wait, _, where), of in sorted(groups.items(), key=lambda item: item[0])
     ]
     if moving := [one.rank for one in ranks if one.stands_in is None and not one.status]:
         named.append(f"{numbered('rank', moving)} still running, or killed")
@@ -63,15 +63,18 @@ def _standing(ranks: Sequence[RankSummary]) -> tuple[str, ...]:
     return (f"no progress for {lasted}: {named[0]}", *named[1:_MOST_NAMED])
 
 
-def _waits(one: RankSummary) -> bool:
-    """Whether it stands where ranks wait for each other."""
+def waits(one: RankSummary) -> bool:
+    """Whether it stands where ranks wait for each other.
+
+    Args:
+        one: A rank.
+    """
     return one.stands_in in _WAITING or bool(one.stands_collective)
 
 
 def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]) -> RankEnds:
     open_ended = [one for one in same if not one.status]
-    failed = [one for one in same if one.status.startswith(_INTERRUPTED)]
-    failed.sort(key=lambda one: _ahead_ns(one, own), reverse=True)
+    failed = first_to_last([one for one in same if one.status.startswith(_INTERRUPTED)], own)
     if own.status.startswith(_INTERRUPTED):
         unread = [rank for rank in unread if rank < own.world_size]
         if open_ended or unread:
@@ -80,13 +83,13 @@ def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]
         earlier = [_first(one, own) for one in failed if _ahead_ns(one, own) > 0]
         return RankEnds(sentences=tuple(earlier[:1]))
     interrupted = tuple(
-        f"rank {one.rank} on {one.host} was interrupted by {_error(one)} after {_batches(one.batches)}"
+        f"rank {one.rank} on {one.host} was interrupted by {failure(one)} after {_batches(one.batches)}"
         for one in failed[:_MOST_NAMED]
     )
     if not own.status:
         return RankEnds(sentences=interrupted)
-    finished = [own, *(one for one in same if one.status == _FINISHED)]
-    in_step = len({tuple(one.epochs) for one in finished}) == 1
+    finished = [one for one in (own, *same) if one.status == FINISHED and (one.epochs or not one.batches)]
+    in_step = len({tuple(one.epochs) for one in finished}) <= 1
     return RankEnds(
         sentences=(
             *(() if in_step else (_out_of_step(finished),)),
@@ -101,7 +104,7 @@ def _first(one: RankSummary, own: RankSummary) -> str:
     """A rank that failed before the one that is looked at."""
     later = seconds(_ahead_ns(one, own) / 1e9)
     return (
-        f"rank {one.rank} on {one.host} failed first, with {_error(one)} after {_batches(one.batches)}; the "
+        f"rank {one.rank} on {one.host} failed first, with {failure(one)} after {_batches(one.batches)}; the "
         f"{_error(own)} of rank {own.rank} followed {later} later"
     )
 
@@ -131,6 +134,25 @@ def _out_of_step(ranks: Sequence[RankSummary]) -> str:
 
 def _error(one: RankSummary) -> str:
     return one.status.removeprefix(_INTERRUPTED)
+
+
+def failure(one: RankSummary) -> str:
+    """The exception that ended it, and where that was raised.
+
+    Args:
+        one: A rank that was interrupted.
+    """
+    return f"{_error(one)}{f' at {one.failed_at}' if one.failed_at else ''}"
+
+
+def first_to_last(ended: Sequence[RankSummary], own: RankSummary) -> list[RankSummary]:
+    """Ranks in the order in which they ended.
+
+    Args:
+        ended: Ranks that ended.
+        own: The rank by whose steps and clock that is judged.
+    """
+    return sorted(ended, key=lambda one: _ahead_ns(one, own), reverse=True)
 
 
 def _ahead_ns(one: RankSummary, own: RankSummary) -> int:

@@ -75,14 +75,15 @@ def summarise(journal: Journal) -> RankSummary:
         epoch_ns=header.epoch_ns,
         end_ns=journal.end_ns,
         status=journal.footer.status if journal.footer else "",
-        batches=len(steps),
-        epochs=np.unique(steps.epoch, return_counts=True)[1][:MAX_EPOCHS].tolist(),
+        failed_at=journal.footer.place if journal.footer else "",
+        batches=int(steps.batch[-1] - steps.batch[0]) + 1 if len(steps) else 0,
+        epochs=np.unique(steps.epoch, return_counts=True)[1][:MAX_EPOCHS].tolist() if journal.is_whole else [],
         steps=table(rows[few]),
         longest=table(rows[_longest(steps.period_ns[rows])]) if len(few) < len(rows) else None,
         steady_steps=len(rows),
         steady_ns=int(steps.period_ns[rows].sum()),
         last_step_ns=int(steps.start_ns[-1] + steps.period_ns[-1]) if len(steps) else header.start_ns,
-        validation_s=_validation_s(journal),
+        validation_s=_validation_s(journal) if journal.is_whole else None,
         own_phases=_own_phases(journal, waits),
         run_delay_ratio=cpu_time.SampledSteps(journal, steady_steps).delay_ratio(),
         strategy=_text(journal, "trainer.strategy"),
@@ -176,7 +177,7 @@ def other_ranks(own: Path, *, most_journals: int | None = None) -> OtherRanks:
     found = OtherRanks()
     read = 0
     for rank, journal in sorted(_others_in_folder(own).items()):
-        summary = _left_by(summary_path(journal))
+        summary = left_by(journal)
         if summary is None and most_journals is not None and read >= most_journals:
             found.unread[rank] = "left no summary before the report was made; `gpuprof report` reads its journal"
             found.skipped.add(rank)
@@ -197,16 +198,28 @@ def without_summary(own: Path) -> list[int]:
 
 
 def _others_in_folder(own: Path) -> dict[int, Path]:
-    """Where the journals of the other ranks are, or were before only their summaries were copied."""
-    names = {path.name.split(".")[0] for ending in (".jsonl", _ENDING) for path in own.parent.glob(f"rank*{ending}")}
-    numbers = {name: name.removeprefix("rank") for name in names - {own.stem}}
-    return {int(number): own.with_name(f"{name}.jsonl") for name, number in numbers.items() if number.isdecimal()}
+    return {rank: path for rank, path in journals_in(own.parent).items() if path.name != own.name}
 
 
-def _left_by(path: Path) -> RankSummary | None:
-    """The summary; None if there is none that can be read: the journal has all of it."""
+def journals_in(folder: Path) -> dict[int, Path]:
+    """Rank -> where its journal is, or was before only its summary was copied.
+
+    Args:
+        folder: Of the run.
+    """
+    names = {path.name.split(".")[0] for ending in (".jsonl", _ENDING) for path in folder.glob(f"rank*{ending}")}
+    numbers = {name: name.removeprefix("rank") for name in names}
+    return {int(number): folder / f"{name}.jsonl" for name, number in numbers.items() if number.isdecimal()}
+
+
+def left_by(journal: Path) -> RankSummary | None:
+    """The summary beside a journal; None if there is none that can be read: the journal has all of it.
+
+    Args:
+        journal: Of the rank.
+    """
     try:
-        summary = msgspec.json.decode(path.read_bytes(), type=RankSummary)
+        summary = msgspec.json.decode(summary_path(journal).read_bytes(), type=RankSummary)
         for table in (summary.steps, summary.longest, summary.device_steps):
             if table is not None:
                 table.columns()

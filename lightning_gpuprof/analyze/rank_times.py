@@ -302,14 +302,12 @@ def _alone_ns(groups: Sequence[list[int]], own_ns: Ints) -> Ints:
     return found
 
 
-def _late_in_validation(ranks: Sequence[RankSummary]) -> LateInValidation:
-    next_late, late = sorted(ranks, key=lambda one: one.validation_s)[-2:]
-    return LateInValidation(
-        rank=late.rank,
-        host=late.host,
-        total_s=late.validation_s,
-        excess_s=late.validation_s - next_late.validation_s,
-    )
+def _late_in_validation(ranks: Sequence[RankSummary]) -> LateInValidation | None:
+    known = [(one.validation_s, one.rank, one.host) for one in ranks if one.validation_s is not None]
+    if len(known) < len(ranks):
+        return None
+    (next_s, _, _), (total_s, rank, host) = sorted(known)[-2:]
+    return LateInValidation(rank=rank, host=host, total_s=total_s, excess_s=total_s - next_s)
 
 
 def _run_delay_ms(late: LateRanks, ranks: Sequence[RankSummary], steps: _Beside) -> tuple[float, float] | None:

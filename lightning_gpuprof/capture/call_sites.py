@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
@@ -105,6 +106,12 @@ class UserCode:
             if code.co_name in _STAGES and PurePath(code.co_filename).parts[-2:] == _TRAINER_FILE:
                 return
             frame = frame.f_back
+
+    def raised_at(self, error: BaseException) -> str:
+        """``path:line function`` of the user's innermost frame that an exception came through, or nothing."""
+        passed = traceback.walk_tb(error.__traceback__)
+        places = [self.place(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in passed]
+        return next((place for place in reversed(places) if place), "")
 
     def place(self, filename: str, line: int, function: str) -> str | None:
         """``path:line function`` of one place, or None if it is in a library.

@@ -15,6 +15,7 @@ import torch
 from lightning_gpuprof.capture import annotated_regions, conditions, nvtx_ranges, output_folder
 from lightning_gpuprof.capture.actions import does_nothing, overridden_hooks, profiles_nothing
 from lightning_gpuprof.capture.attachments import Attachments
+from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.capture.compilation import Counters, counters_now
 from lightning_gpuprof.capture.conditions.anomaly_cost import anomaly_cost
 from lightning_gpuprof.capture.device_spans import DeviceEvents, backend_for
@@ -84,6 +85,7 @@ class Session:
         self._run_delay: RunDelay | None = None
         self._compiled_before: Counters | None = None
         self._open = True
+        self._failed_at = ""
         self._steps_off = False
         self._waited_s = 0.0
         self._opened: list[Callable[[], object]] = [self._close_run_delay]
@@ -342,6 +344,8 @@ class Session:
         """Training ends with an exception, which is only looked at."""
         with self.fence.around("out of memory"):
             self._steps.boundary.out_of_memory(error)
+        with self.fence.around("the place of an exception"):
+            self._failed_at = UserCode.of_this_process().raised_at(error)
 
     def finish(self, status: str) -> None:
         """Give the trainer back as it was, stop everything, and complete the journal. Safe to call twice."""
@@ -403,7 +407,7 @@ class Session:
             self._run_delay.close()
 
     def _footer(self, status: str) -> Footer:
-        return self._journal.footer(status, self._overhead())
+        return self._journal.footer(status, self._overhead(), self._failed_at)
 
     def _overhead(self) -> dict[str, float]:
         return {

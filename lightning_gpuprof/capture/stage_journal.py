@@ -141,15 +141,18 @@ class StageJournal:
         after = "" if isinstance(error, GpuProfError) else f" after {type(error).__name__}"
         self.fence.report(part, f"switched off{after}: {error}")
 
-    def footer(self, status: str, overhead: Mapping[str, float]) -> Footer:
+    def footer(self, status: str, overhead: Mapping[str, float], place: str = "") -> Footer:
         """The last line if the stage ended now; the last footer of a journal counts.
 
         Args:
             status: ``finished``, or how it was interrupted.
             overhead: Entry -> cost of the profiler.
+            place: Of the exception in the user's code.
         """
         global_step = self._clock.counters()[1]
-        return Footer(end_ns=time.perf_counter_ns(), status=status, overhead=dict(overhead), global_step=global_step)
+        return Footer(
+            end_ns=time.perf_counter_ns(), status=status, place=place, overhead=dict(overhead), global_step=global_step
+        )
 
     def sync(self) -> None:
         """Wait until what was posted is in the file."""

@@ -33,6 +33,7 @@ ENTRIES = (
     Entry(name="doctor", summary="what can be measured on this machine, and what each absence means"),
     Entry(name="trace", summary="everything in a Kineto trace"),
     Entry(name="nsys-cmd", summary="the command that records the same windows with Nsight Systems or Compute"),
+    Entry(name="ranks", summary="which rank of a job fails, hangs or is late, also while it runs"),
     Entry(name="trigger", summary="trace the next steps of a running job"),
     Entry(name="try", summary="measure what each piece of advice really gains", takes_program=True),
     Entry(name="completion", summary="TAB completion for bash or zsh"),

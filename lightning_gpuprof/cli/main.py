@@ -24,6 +24,7 @@ examples:
   gpuprof export runs/after --format csv  its steps, samples and findings as tables
   gpuprof trace trace.json.gz             everything in a trace of torch.profiler
   gpuprof explain input-bound             what a finding means
+  gpuprof ranks runs/job                  which rank fails, hangs or is late
   gpuprof trigger runs/after              a trace of the next steps of a running job
   gpuprof doctor                          what can be measured on this machine
   eval "$(gpuprof completion bash)"       complete commands and rules with TAB

@@ -272,6 +272,8 @@ class Footer(msgspec.Struct, tag="end", tag_field="k", kw_only=True, omit_defaul
     end_ns: int
     status: str
     """``finished``, or ``interrupted: <exception class>``."""
+    place: str = ""
+    """``file:line function`` of the user's innermost frame that the exception came through."""
     global_step: int | None = None
     """Optimizer steps completed at the end, by the trainer's count."""
     overhead: dict[str, float]

@@ -259,7 +259,8 @@ class RankTimes:
     late: LateRanks
     rare: RareRanks | None
     """None: no rank is ever late alone."""
-    in_validation: LateInValidation
+    in_validation: LateInValidation | None
+    """None: not all of it was looked at."""
     ranks: tuple[RankShare, ...]
     left_out: tuple[str, ...] = ()
     """Which ranks are not among them, and why."""

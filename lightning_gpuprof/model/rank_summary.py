@@ -89,10 +89,12 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """On its own clock, when it ended or last wrote."""
     status: str
     """As in the footer of its journal; empty if that has none."""
+    failed_at: str = ""
+    """``file:line function`` of the exception; empty if not known."""
     batches: int
     """Steps that it finished."""
     epochs: list[int]
-    """Batches of its first epochs."""
+    """Batches of its first epochs; empty if they were not all looked at."""
     steps: StepTable
     """What it waits for other ranks in its own phases is in ``sync``, as far as it can be separated."""
     longest: StepTable | None = None
@@ -104,8 +106,9 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Their step times."""
     last_step_ns: int = 0
     """When its last step was over, on its own clock; else :attr:`start_ns`."""
-    validation_s: float = 0.0
-    """Its batches of all validation runs, from fetch to ``on_validation_batch_end``, without waits that were seen."""
+    validation_s: float | None = 0.0
+    """Its batches of all validation runs, from fetch to ``on_validation_batch_end``, without waits that were seen;
+    None if they were not all looked at."""
     own_phases: tuple[Phase, ...] = ()
     """In which it waits for no other rank; on a device, whose host may wait for that in any other phase, only for
     batches."""

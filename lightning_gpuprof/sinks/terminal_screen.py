@@ -140,7 +140,7 @@ def _notes(screen: FirstScreen, report: Report, width: int, *, why: bool) -> lis
     """Where memory ran out, and why the numbers are conditional, where the headline does not say it."""
     end = report.memory.out_of_memory
     lines: list[RenderableType] = [] if end is None else [_line(f"out of memory: {memory_tables.end_line(end)}")]
-    lines += [_line(plain.sentence(text)) for text in report.rank_ends]
+    lines += [indented(sentence_text(_short(plain.sentence(text), width))) for text in report.rank_ends]
     if (
         not why
         or screen.reliability.kind != "conditional"

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.pipeline import load_report
+from lightning_gpuprof.pipeline import job_ranks, load_report
 
 PROGRAM = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 import lightning as L, torch
 from torch.utils.data import DataLoader, TensorDataset
 from lightning_gpuprof import GpuProfiler
@@ -31,6 +31,8 @@ class Net(L.LightningModule):
     def training_step(self, batch, batch_idx):
         if self.global_rank == 1 and batch_idx == 30:
             if how == "killed":
+                while not os.path.getsize(f"{folder}/rank1.jsonl"):
+                    time.sleep(0.1)
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "failed":
                 raise ValueError("planted")
@@ -56,6 +58,8 @@ if __name__ == "__main__":
     )
     trainer.fit(Net())
 """
+
+LINE = next(number for number, line in enumerate(PROGRAM.splitlines(), 1) if "planted" in line)
 
 
 def started(tmp_path: Path, how: str) -> list[subprocess.Popen[str]]:
@@ -93,6 +97,7 @@ def test_while_a_rank_hangs_the_report_says_where_and_who_waits(tmp_path: Path) 
             time.sleep(1)
             if (folder / "rank0.jsonl").exists() and (folder / "rank0.jsonl").stat().st_size:
                 said = "; ".join(load_report(folder).rank_ends)
+        hanging = job_ranks(folder)
     finally:
         for process in ranks:
             process.kill()
@@ -104,21 +109,34 @@ def test_while_a_rank_hangs_the_report_says_where_and_who_waits(tmp_path: Path) 
     assert waits.startswith("rank 0 waiting in backward at")
     stack = (folder / "rank1.stacks.txt").read_text().split("Current thread")[0]
     assert "in training_step" in stack
+    assert [(one.state, one.waits) for one in hanging.ranks] == [("hanging", True), ("hanging", False)]
+    assert hanging.worst[0] == 1
+    assert "rank 1 in forward at" in hanging.answer
+    assert not hanging.is_over
+    killed = job_ranks(folder)
+    assert [one.state for one in killed.ranks] == ["killed", "killed"]
+    assert killed.is_over
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "said", "answer"),
     [
-        ("killed", "rank 1 left no end (killed or crashed before the "),
-        ("failed", "failed first, with ValueError after 30 batches"),
+        ("killed", "rank 1 left no end (killed or crashed before the ", "Rank 1 was killed after "),
+        ("failed", f"failed first, with ValueError at {{}}:{LINE} training_step after 30 batches", "Rank 1 on "),
     ],
 )
-def test_the_rank_that_ended_first_is_named(tmp_path: Path, how: str, said: str) -> None:
+def test_the_rank_that_ended_first_is_named(tmp_path: Path, how: str, said: str, answer: str) -> None:
     report, terminal = ended(tmp_path, how)
     assert report.run["status"] == "interrupted: RuntimeError"
+    said = said.format(f"{tmp_path.name}/program.py")
     assert said in report.validity.caveats[0]
     assert said in " ".join(terminal.split())
+    job = job_ranks(tmp_path / "run")
+    assert {one.rank: one.state for one in job.ranks} == {0: "failed", 1: how}
+    assert job.worst == (1, 0)
+    assert job.answer.startswith(answer)
+    assert job.is_over
 
 
 @pytest.mark.slow

@@ -193,8 +193,7 @@ class StragglerRank(RankRule):
     def _late_in_validation(self, metrics: Metrics, times: RankTimes) -> Finding | None:
         """A rank whose validation takes longer, where the others wait at its end or in the next step."""
         late, total_s = times.in_validation, metrics.run_s
-        ratio = late.excess_s / total_s
-        if not ratio >= self.least_validation_ratio:
+        if late is None or not (ratio := late.excess_s / total_s) >= self.least_validation_ratio:
             return None
         return self.finding(
             title="One rank is slower than the others in validation",

@@ -1,0 +1,257 @@
+"""Where each rank of a job is now, from a bounded part of what lies in the job's folder; no rank is asked."""
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import psutil
+
+from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.rank_ends import FINISHED, RankEnds, failure, first_to_last, rank_ends, waits
+from lightning_gpuprof.analyze.rank_summary import OtherRanks, journals_in, left_by, summarise
+from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.model.curves import Ranks
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.job_ranks import RankState, State
+from lightning_gpuprof.model.journal import Header
+from lightning_gpuprof.model.numbers import capital, numbered, seconds
+from lightning_gpuprof.model.rank_summary import RankSummary
+
+MOST_BYTES = 64 * 2**20
+"""Of all journals together that are read, their beginnings and ends."""
+LEAST_BYTES = 2**17
+"""Of each journal, however many there are: its header, and the last 64 kB, which hold 15 s of a run or more."""
+SILENT_S = 60.0
+"""A rank writes every 5 s while it lives. Heuristic."""
+WORST = 5
+_STATES: tuple[State, ...] = get_args(State)
+_OVER: frozenset[State] = frozenset({"killed", "failed", "silent", "unreadable", "missing", "finished"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The ranks of one job."""
+
+    own: Journal
+    """The lowest readable rank's, or its ends."""
+    others: OtherRanks
+    ends: RankEnds
+    first_failed: int | None
+    """The rank that failed first; None if none did."""
+    states: tuple[RankState, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no rank goes on."""
+        return all(one.state in _OVER for one in self.states)
+
+
+def look(
+    folder: Path,
+    most_bytes: int = MOST_BYTES,
+    *,
+    now_s: Callable[[], float] = time.time,
+) -> Job:
+    """Read what the ranks of a job have left in its folder up to now.
+
+    Args:
+        folder: With the journals.
+        most_bytes: Of all journals together that are read, but at least :data:`LEAST_BYTES` of each.
+        now_s: Unix time.
+
+    Raises:
+        JournalError: None of the journals can be read.
+    """
+    files = journals_in(folder)
+    most_bytes = max(LEAST_BYTES, most_bytes // max(1, len(files)))
+    found: dict[int, RankSummary] = {}
+    headers: dict[int, Header] = {}
+    unread: dict[int, str] = {}
+    for rank, path in sorted(files.items()):
+        try:
+            if (summary := left_by(path)) is None:
+                journal = read_journal(path, most_bytes)
+                summary, headers[rank] = summarise(journal), journal.header
+            found[rank] = summary
+        except JournalError as error:
+            unread[rank] = str(error)
+    if not found:
+        raise JournalError(next(iter(unread.values()), f"{folder}: no journal (rank0.jsonl) in it"))
+    of_job, left_out = _of_one_job(found)
+    damaged = list(unread)
+    unread |= left_out
+    first = min((rank for rank in of_job if files[rank].exists()), default=None)
+    if first is None:
+        raise JournalError(f"{folder}: summaries of ranks, but no journal: copy that of one rank, too")
+    world_size = of_job[first].world_size
+    summaries = list(of_job.values())
+    states = [_state(one, _written_s(files[one.rank], now_s), headers.get(one.rank)) for one in summaries]
+    states += [
+        RankState(rank=rank, state="unreadable", detail=why) for rank, why in unread.items() if rank < world_size
+    ]
+    missing = sorted(set(range(world_size)) - {one.rank for one in states})
+    states += [RankState(rank=rank, state="missing", detail="no journal in the folder") for rank in missing]
+    problems = [f"{numbered('rank', missing)}: no journal in the folder"] if missing else []
+    ends, first_failed = _ends(summaries, {one.rank: one.state for one in states}, damaged)
+    return Job(
+        own=read_journal(files[first], most_bytes),
+        others=OtherRanks(summaries=[one for rank, one in of_job.items() if rank != first], unread=unread),
+        ends=ends,
+        first_failed=first_failed,
+        states=tuple(sorted(states, key=lambda one: one.rank)),
+        problems=(*problems, *(f"rank {rank}: {why}" for rank, why in sorted(unread.items()))),
+    )
+
+
+def answer(job: Job, findings: Sequence[Finding], *, compared: bool) -> str:
+    """One sentence: the rank that matters most, or that none does.
+
+    Args:
+        job: The ranks.
+        findings: What the rules on ranks say.
+        compared: Whether they could say something.
+    """
+    of: dict[State, list[RankState]] = {state: [] for state in _STATES}
+    for one in job.states:
+        of[one.state].append(one)
+    if killed := of["killed"]:
+        gone = "its process is" if len(killed) == 1 else "their processes are"
+        return f"{_named(killed, 'was', 'were')} killed{_after(killed)}: {gone} gone."
+    if job.ends.sentences:
+        return f"{capital(job.ends.sentences[0])}."
+    if job.first_failed is not None:
+        first = next(one for one in job.states if one.rank == job.first_failed)
+        return f"Rank {first.rank} failed{' first' if len(of['failed']) > 1 else ''}{_after([first])}: {first.detail}."
+    if silent := of["silent"]:
+        since = seconds(min(one.written_s or 0.0 for one in silent))
+        return f"{_named(silent, 'has', 'have')} written nothing for {since}{_after(silent)}: killed, or unreachable."
+    if hanging := of["hanging"]:
+        return f"{_named(hanging, 'makes', 'make')} no progress{_after(hanging)}: {hanging[0].detail}."
+    return findings[0].summary if findings else _all_well(job, of["running"] or of["finished"], compared=compared)
+
+
+def _all_well(job: Job, ranks: Sequence[RankState], *, compared: bool) -> str:
+    state, count = ranks[0].state, len(job.states)
+    late = "; none is late" if compared else "; who is late is not known"
+    which = "All" if len(ranks) == count else f"{len(ranks):,} of"
+    verb = "finished" if state == "finished" else "run"
+    return (
+        f"The only rank {'runs' if verb == 'run' else verb}{_after(ranks)}."
+        if count == 1
+        else f"{which} {count:,} ranks {verb}{_after(ranks)}{late}."
+    )
+
+
+def _named(ranks: Sequence[RankState], one: str, several: str) -> str:
+    return f"{capital(numbered('rank', (rank.rank for rank in ranks)))} {one if len(ranks) == 1 else several}"
+
+
+def _after(ranks: Sequence[RankState]) -> str:
+    known = [one.batches for one in ranks if one.batches is not None]
+    if not known:
+        return ""
+    last = f"{max(known):,}"
+    return (
+        f" after {last if min(known) == max(known) else f'{min(known):,} to {last}'} batch{'' if last == '1' else 'es'}"
+    )
+
+
+def worst(job: Job, comparison: Ranks | None) -> tuple[int, ...]:
+    """The five ranks to look at first: by what is wrong with them, then by how late they are.
+
+    Args:
+        job: The ranks.
+        comparison: Their own times.
+    """
+    late_ms = {} if comparison is None else {row.rank: row.excess_ms for row in comparison.rows}
+
+    def order(one: RankState) -> tuple[int, bool, bool, float]:
+        return _STATES.index(one.state), one.rank != job.first_failed, one.waits, -late_ms.get(one.rank, 0.0)
+
+    return tuple(one.rank for one in sorted(job.states, key=order)[:WORST])
+
+
+def is_running(header: Header) -> bool | None:
+    """Whether the process that wrote a header lives on this host; None on another one.
+
+    Args:
+        header: Of a journal.
+    """
+    if header.host != socket.gethostname():
+        return None
+    try:
+        process = psutil.Process(header.pid)
+        younger = process.create_time() > header.epoch_ns / 1e9 + 1  # another one of the same number
+        return not younger and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return None
+
+
+def _of_one_job(found: Mapping[int, RankSummary]) -> tuple[dict[int, RankSummary], dict[int, str]]:
+    """The ranks of the job of which there are most, and why others are none: by the number in the file's name."""
+    jobs = Counter((one.job, one.stage, one.world_size) for one in found.values())
+    (most, _), *_ = jobs.most_common(1)
+    of_job: dict[int, RankSummary] = {}
+    left_out: dict[int, str] = {}
+    for rank, one in found.items():
+        if (one.job, one.stage, one.world_size) != most:
+            left_out[rank] = "its journal is of another job"
+        elif one.rank != rank:
+            left_out[rank] = f"its journal says that it is of rank {one.rank}"
+        else:
+            of_job[rank] = one
+    return of_job, left_out
+
+
+def _written_s(journal: Path, now_s: Callable[[], float]) -> float | None:
+    try:
+        return max(0.0, now_s() - journal.stat().st_mtime)
+    except OSError:
+        return None
+
+
+def _state(one: RankSummary, written_s: float | None, header: Header | None) -> RankState:
+    lives = None if header is None else is_running(header)
+    silent = written_s is not None and written_s > SILENT_S
+    state: State = "running"
+    detail = ""
+    if one.status == FINISHED:
+        state = "finished"
+    elif one.status:
+        state, detail = "failed", failure(one)
+    elif lives is False:
+        state, detail = "killed", f"no process {header.pid if header else ''} on its host"
+    elif silent and not lives:
+        state = "silent"
+    elif one.stands_in is not None:
+        state, detail = "hanging", f"in {one.stands_in}{f' at {one.stands_at}' if one.stands_at else ''}"
+    elif silent:
+        state, detail = "hanging", "its process lives but writes nothing"
+    return RankState(
+        rank=one.rank,
+        state=state,
+        host=one.host,
+        batches=one.batches,
+        written_s=written_s,
+        waits=state == "hanging" and waits(one),
+        detail=detail,
+    )
+
+
+def _ends(
+    ranks: Sequence[RankSummary], states: Mapping[int, State], damaged: Collection[int]
+) -> tuple[RankEnds, int | None]:
+    """How they ended, and who failed first: seen by one that goes on, else by the last one that failed."""
+    first = ranks[0]
+    failed = first_to_last([one for one in ranks if states[one.rank] == "failed"], first)
+    going_on = [one for one in ranks if states[one.rank] in ("running", "hanging")]
+    own = (going_on or failed[-1:] or [first])[0]
+    ends = rank_ends(own, [one for one in ranks if one is not own], damaged)
+    return ends, failed[0].rank if failed else None

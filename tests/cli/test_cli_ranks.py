@@ -1,0 +1,204 @@
+"""``gpuprof ranks``: the folder of a job in, its worst ranks out."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_folders import write_rank
+
+from lightning_gpuprof.cli.ranks import watch
+from lightning_gpuprof.model.job_ranks import JobRanks
+from lightning_gpuprof.pipeline import job_ranks, leave_summary
+
+NOBODY = 2**22 + 1
+"""No process has this number."""
+
+
+def states(job: JobRanks) -> dict[int, str]:
+    return {one.rank: one.state for one in job.ranks}
+
+
+@pytest.fixture(scope="module")
+def job_of_64(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    for rank in range(64):
+        write_rank(folder, rank, 64, late_ms=21.0 if rank == 21 else 0.0, host=f"node{rank // 8}")
+    return folder
+
+
+def test_the_late_rank_of_64_is_named_first_with_its_cost_on_one_screen(
+    job_of_64: Path, printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = printed("ranks", job_of_64)
+    assert said.startswith("Rank 21 (host node2) takes 21.0 ms longer than the others in each 60.0 ms step")
+    assert "64 ranks on 8 hosts: 64 running" in said
+    assert "at most 20.8 ms a step, 1.53x" in said
+    lines = said.splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    assert lines[next(at for at, line in enumerate(lines) if "beyond others" in line) + 1].split()[0] == "21"
+    assert "and 59 more" in said
+
+
+def test_json_has_all_ranks_and_the_finding_of_the_report(job_of_64: Path, printed: Callable[..., str]) -> None:
+    said = json.loads(printed("ranks", job_of_64, "--json"))
+    assert len(said["ranks"]) == 64
+    assert said["worst"][0] == 21
+    assert len(said["worst"]) == 5
+    assert [one["rule"] for one in said["findings"]] == ["straggler-rank"]
+    assert said["is_over"] is False
+    assert said["comparison"]["rows"][21]["excess_ms"] == pytest.approx(21, rel=0.05)
+
+
+def test_of_large_journals_the_ends_say_the_same(tmp_path: Path) -> None:
+    for rank in range(4):
+        write_rank(tmp_path, rank, 4, steps=20_000, late_ms=21.0 if rank == 2 else 0.0)
+    assert (tmp_path / "rank0.jsonl").stat().st_size > 2 * 2**17
+    whole, ends = job_ranks(tmp_path), job_ranks(tmp_path, most_bytes=2**17)
+    assert [one.batches for one in ends.ranks] == [20_000] * 4
+    assert whole.answer.split(",")[0] == ends.answer.split(",")[0]
+    assert ends.findings[0].subject == "rank 2"
+    assert ends.findings[0].gain is not None
+    assert ends.findings[0].gain.saved_ms_per_step == pytest.approx(20.9, rel=0.02)
+
+
+def test_a_job_without_trouble_is_said_to_have_none(tmp_path: Path) -> None:
+    for rank in range(4):
+        write_rank(tmp_path, rank, 4, steps=200 + rank)
+    job = job_ranks(tmp_path)
+    assert job.answer == "All 4 ranks run after 200 to 203 batches; none is late."
+    for rank in range(4):
+        write_rank(tmp_path, rank, 4, status="finished")
+    job = job_ranks(tmp_path)
+    assert job.answer == "All 4 ranks finished after 200 batches; none is late."
+    assert job.is_over
+
+
+@pytest.mark.parametrize(
+    ("rank_2", "state", "answer"),
+    [
+        ({"pid": NOBODY}, "killed", "Rank 2 was killed after 200 batches: its process is gone."),
+        (
+            {"status": "interrupted: ValueError", "place": "train.py:12 training_step"},
+            "failed",
+            "was interrupted by ValueError at train.py:12 training_step after 200 batches.",
+        ),
+        (
+            {"hangs_at": "train.py:12 training_step"},
+            "hanging",
+            "No progress for 40.0 s: rank 2 in forward at train.py:12 training_step after 200 batches.",
+        ),
+    ],
+)
+def test_a_rank_that_stopped_is_the_answer(tmp_path: Path, rank_2: dict[str, Any], state: str, answer: str) -> None:
+    for rank in range(4):
+        write_rank(tmp_path, rank, 4, **(rank_2 if rank == 2 else {}))
+    job = job_ranks(tmp_path)
+    assert states(job) == {0: "running", 1: "running", 2: state, 3: "running"}
+    assert job.worst[0] == 2
+    assert job.answer.endswith(answer)
+
+
+def test_ranks_that_wait_for_one_that_hangs_come_after_it(tmp_path: Path) -> None:
+    for rank in range(4):
+        write_rank(tmp_path, rank, 4, hangs_at="train.py:12 step", waits=rank != 2)
+    job = job_ranks(tmp_path)
+    assert job.worst[0] == 2
+    assert [one.waits for one in job.ranks] == [True, True, False, True]
+    assert job.ends[1].startswith("ranks 0, 1 and 3 waiting in sync (all_reduce)")
+    assert not job.is_over
+
+
+def test_where_all_failed_the_first_one_is_named(tmp_path: Path) -> None:
+    for rank in range(3):
+        name = "ValueError" if rank == 1 else "RuntimeError"
+        write_rank(tmp_path, rank, 3, steps=200 + 10 * (rank != 1), status=f"interrupted: {name}", place="a.py:1 f")
+    job = job_ranks(tmp_path)
+    assert job.answer.startswith("Rank 1 on ")
+    assert "failed first, with ValueError at a.py:1 f after 200 batches" in job.answer
+    assert job.worst[0] == 1
+    assert job.is_over
+
+
+def test_a_rank_that_wrote_nothing_before_another_failed_is_the_first(tmp_path: Path) -> None:
+    write_rank(tmp_path, 0, 2, status="interrupted: RuntimeError")
+    (tmp_path / "rank1.jsonl").write_bytes(b"")
+    assert job_ranks(tmp_path).answer.startswith("Rank 1 left no end (killed or crashed before the RuntimeError of")
+
+
+def test_a_rank_of_another_host_that_wrote_nothing_for_long_is_silent(tmp_path: Path) -> None:
+    for rank in range(4):
+        path = write_rank(tmp_path, rank, 4, host=f"node{rank}")
+        if rank == 3:
+            os.utime(path, (path.stat().st_mtime - 300,) * 2)
+    job = job_ranks(tmp_path)
+    assert states(job)[3] == "silent"
+    assert job.answer.startswith("Rank 3 has written nothing for 5.00 min after 200 batches")
+
+
+def test_missing_damaged_doubled_and_foreign_journals_are_named_and_the_others_judged(
+    tmp_path: Path, printed: Callable[..., str]
+) -> None:
+    for rank in range(1, 9):
+        write_rank(tmp_path, rank, 9, late_ms=21.0 if rank == 2 else 0.0)
+    (tmp_path / "rank0.jsonl").write_bytes(b"\x00 no journal")
+    (tmp_path / "rank3.jsonl").write_bytes(b"")
+    (tmp_path / "rank4.jsonl").unlink()
+    write_rank(tmp_path, 2, 9, file=5)
+    write_rank(tmp_path, 6, 9, job="another")
+    job = job_ranks(tmp_path)
+    bad = {rank: state for rank, state in states(job).items() if state != "running"}
+    assert bad == {0: "unreadable", 3: "unreadable", 4: "missing", 5: "unreadable", 6: "unreadable"}
+    assert job.findings[0].subject == "rank 2"
+    said = printed("ranks", tmp_path)
+    assert "rank 4: no journal in the folder" in said
+    assert "rank 5: its journal says that it is of rank 2" in said
+    assert "and 1 more" in said
+    assert len(said.splitlines()) <= 25
+
+
+def test_a_summary_is_read_in_place_of_its_journal(tmp_path: Path) -> None:
+    for rank in range(3):
+        write_rank(tmp_path, rank, 3, status="finished")
+    leave_summary(tmp_path, 2)
+    (tmp_path / "rank2.jsonl").write_bytes(b"not looked at")
+    assert states(job_ranks(tmp_path)) == dict.fromkeys(range(3), "finished")
+
+
+def test_watching_ends_with_the_job(tmp_path: Path) -> None:
+    (tmp_path / "rank0.jsonl").write_bytes(b"")
+    said: list[str] = []
+
+    def goes_on(seconds: float) -> None:
+        for rank in range(2):
+            write_rank(tmp_path, rank, 2, status="finished" if said else "")
+
+    watch(tmp_path, lambda job: said.append(job.answer), goes_on)
+    assert said == [
+        "All 2 ranks run after 200 batches; none is late.",
+        "All 2 ranks finished after 200 batches; none is late.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: None, "there is no folder"),
+        (lambda folder: folder.write_text(""), "is not a folder"),
+        (lambda folder: folder.mkdir(), "holds neither a journal"),
+        (lambda folder: [folder.mkdir(), (folder / "report.json").write_text("{}")], "holds a report but no journal"),
+        (lambda folder: [folder.mkdir(), (folder / "rank0.jsonl").write_bytes(b"")], "empty"),
+        (lambda folder: [folder.mkdir(), (folder / "rank0.jsonl").write_bytes(b"{}\n")], "not a header"),
+    ],
+)
+def test_a_folder_without_a_job_gives_one_line(
+    tmp_path: Path, make: Callable[[Path], object], words: str, refused: Callable[..., str]
+) -> None:
+    make(tmp_path / "job")
+    said = refused("ranks", tmp_path / "job")
+    assert words in said
+    assert said.count("\n") == 1
