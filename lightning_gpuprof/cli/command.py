@@ -51,7 +51,8 @@ class CommandParser(ArgumentParser):
         _, _, missing = message.partition("required: ")
         if missing:
             named = {action.metavar: f"{action.metavar} ({action.help})" for action in self._actions if action.help}
-            message = f"missing: {'; '.join(named.get(name, name) for name in missing.split(', '))}"
+            needed = " and ".join(named.get(name, name) for name in missing.split(", "))
+            message = f"{self.prog.removeprefix('gpuprof ')} needs {needed}"
         sys.stderr.write(f"gpuprof: {message}\n  {self.prog} --help shows what it takes\n")
         raise SystemExit(2)
 

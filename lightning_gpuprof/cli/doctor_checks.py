@@ -200,7 +200,7 @@ def conclusion(checks: Sequence[Check]) -> list[str]:
         ("CPUs and memory of the host", there("msgspec")),
         ("traces of operators", there("torch", "Kineto")),
         ("traces of GPU kernels", there("torch", "CUDA", "CUPTI")),
-        ("utilization, memory, power and clocks of GPUs", there("nvidia-ml-py", "NVML")),
+        ("GPU utilization, memory, power and clocks", there("nvidia-ml-py", "NVML")),
         ("the tab in TensorBoard", there("tensorboard")),
     ]
     problems = [check for check in checks if check.state == "problem"]

@@ -9,7 +9,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.clock_events import MASK, NO_LIMIT, WORDS, reasons_of
 from lightning_gpuprof.model.journal import Value
 
-NOT_MEASURED = "utilization, memory, power and clocks of GPUs are not measured"
+NOT_MEASURED = "GPU utilization, memory, power and clocks are not measured"
 
 _COUNTERS = ("sm_active_ratio", "tensor_active_ratio", "dram_active_ratio")
 

@@ -26,12 +26,12 @@ class Entry(NamedTuple):
 
 
 ENTRIES = (
-    Entry(name="report", summary="make a run's reports again from its folder"),
+    Entry(name="report", summary="rebuild a run's report from its folder"),
     Entry(name="compare", summary="compare a later run with an earlier one (exit code 1: slower)"),
     Entry(name="export", summary="a run's steps, samples and findings as CSV or Parquet tables"),
     Entry(name="explain", summary="what a rule's finding means, how it is measured and what to do"),
-    Entry(name="doctor", summary="what can be measured on this machine, and what each absence means"),
-    Entry(name="trace", summary="everything in a Kineto trace"),
+    Entry(name="doctor", summary="what can be measured on this machine, and what is missing"),
+    Entry(name="trace", summary="analyse any torch.profiler trace"),
     Entry(name="nsys-cmd", summary="the command that records the same windows with Nsight Systems or Compute"),
     Entry(name="ranks", summary="which rank of a job fails, hangs or is late, also while it runs"),
     Entry(name="trigger", summary="trace the next steps of a running job"),

@@ -18,11 +18,11 @@ EXIT_BROKEN_PIPE = 141
 
 _EPILOG = """\
 examples:
-  gpuprof report runs/digits/version_0    a run's report, made again from its journal
+  gpuprof report runs/digits/version_0    a run's report, rebuilt from its journal
   gpuprof compare runs/before runs/after  what a change gained
   gpuprof try -- python train.py          what each piece of advice really gains
   gpuprof export runs/after --format csv  its steps, samples and findings as tables
-  gpuprof trace trace.json.gz             everything in a trace of torch.profiler
+  gpuprof trace trace.json.gz             everything in a torch.profiler trace
   gpuprof explain input-bound             what a finding means
   gpuprof ranks runs/job                  which rank fails, hangs or is late
   gpuprof trigger runs/after              a trace of the next steps of a running job
@@ -34,13 +34,13 @@ exit codes:
   1    compare: the later run is slower
   2    an error, or runs that cannot be compared
   130  interrupted with Ctrl-C
-  141  whoever read the output has gone
+  141  the reader closed the output, as head does
 
 Every command has --json for programs. Results go to standard output, progress and errors to standard error.
 
 environment:
   NO_COLOR=1       no colours
-  FORCE_COLOR=1    colours also where the output is no terminal
+  FORCE_COLOR=1    colours even if the output is not a terminal
   GPUPROF_DEBUG=1  the stack trace of an error
   GPUPROF=1        before a training's command: profile any Lightning script
   GPUPROF_LIVE=1   likewise: a line about the steps while they go on

@@ -75,7 +75,7 @@ def _rewrite(report: Report, folder: Path, *, with_page: bool) -> dict[str, str]
 
 COMMAND = Command(
     description=(
-        "Makes report.json and report.html of a run again from its journal and prints its answer.\n"
+        "Rebuilds report.json and report.html of a run from its journal and prints the result.\n"
         "Needs no GPU and neither torch nor Lightning."
     ),
     examples=(

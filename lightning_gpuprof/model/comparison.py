@@ -91,8 +91,8 @@ class FindingChange(msgspec.Struct, kw_only=True, frozen=True):
     """More was achieved than the bound, by more than chance: something else helped, or the bound was wrong."""
 
 
-Standing = Literal["as expected", "more than expected", "less than expected"]
-"""``as expected``: within the interval of what was expected."""
+Standing = Literal["in the expected range", "more than expected", "less than expected"]
+"""The range is the interval in which nine of ten such changes are expected to end."""
 
 
 class Expectation(msgspec.Struct, kw_only=True, frozen=True):

@@ -17,7 +17,7 @@ _TERMS = (
     ("within noise", "the difference is below the threshold, or the speed-up's interval includes 1"),
     ("not comparable", "something besides the change under test differs, or a run is too short or too noisy"),
     ("interval", "95 % interval of the difference, by block bootstrap over the steady steps of both runs"),
-    ("as expected", "within the interval that the earlier run's finding gave for its change"),
+    ("in the expected range", "within the interval that the earlier run's finding gave for its change"),
     ("about", "the speed-up that the earlier run's finding expected of its change"),
     ("up to", "the largest speed-up T / (T - R) that it could have, where nothing more is known"),
     ("kept", "found in both runs"),

@@ -204,7 +204,7 @@ def predicted(comparison: Comparison) -> str:
         if comparison.expectation is None and most is not None and speedup is not None:
             bound, came = (numbers.significant(times) for times in (most, speedup))
             text += f"; {what}, all findings: up to {bound}x, achieved {came}x"
-    return f"{text}; above the bound" if comparison.above_bound else text
+    return f"{text}; more than promised" if comparison.above_bound else text
 
 
 def sources(comparison: Comparison) -> str:
@@ -233,7 +233,7 @@ def achieved(finding: FindingChange) -> str:
     if finding.achieved_ms_per_step is None:
         return ""
     text = f"{numbers.significant(finding.achieved_ms_per_step)} ms/step in {plain.name(finding.achieved_in)}"
-    return f"{text}: above the bound" if finding.above_bound else text
+    return f"{text}, more than promised" if finding.above_bound else text
 
 
 def change_words(change: Change) -> str:

@@ -31,7 +31,7 @@ def _usual(host: HostUse) -> str:
             (_workers(host), host.workers.cpu_cpus if host.workers else None),
             ("other children", host.children.cpu_cpus if host.children else None),
             ("other ranks", host.machine.cpu_ranks_cpus if host.machine else None),
-            ("others", host.machine.cpu_others_cpus if host.machine else None),
+            ("other programs", host.machine.cpu_others_cpus if host.machine else None),
         )
         if level is not None
     ]
@@ -44,9 +44,9 @@ def _usual(host: HostUse) -> str:
         if use is not None and use.rss_bytes is not None
     ]
     if rss:
-        parts.append(f"memory at most: {', '.join(rss)}")
+        parts.append(f"peak memory: {', '.join(rss)}")
     if host.machine is not None and host.machine.memory_available_min_bytes is not None:
-        parts.append(f"available at least {numbers.size(host.machine.memory_available_min_bytes)}")
+        parts.append(f"at least {numbers.size(host.machine.memory_available_min_bytes)} available")
     return " · ".join(parts)
 
 

@@ -25,7 +25,7 @@ def state(level: Level) -> str:
 def answer(level: Level) -> str:
     """What a level says, with why it does not hold or is folded."""
     if not level.unfolded:
-        return f"not opened: {plain.sentence(level.why)}"
+        return f"not analysed: {plain.sentence(level.why)}"
     said = plain.sentence(level.answer)
     return said if level.holds or not level.why else f"{said} ({plain.sentence(level.why)})"
 

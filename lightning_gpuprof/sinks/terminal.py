@@ -146,7 +146,7 @@ def _wall(report: Report) -> list[RenderableType]:
     small = [entry for entry in shares if entry[2] < SMALL_PART_RATIO]
     if len(small) > 1:
         shares = [entry for entry in shares if entry[2] >= SMALL_PART_RATIO]
-        shares.append(("others", sum(entry[1] for entry in small), sum(entry[2] for entry in small)))
+        shares.append(("other", sum(entry[1] for entry in small), sum(entry[2] for entry in small)))
     lines = [head, indented(_WallLine(shares, wording.stage(report)))]
     if report.ledger:
         ledger = time_tables.ledger_table(report, TOP_ROWS, MIN_ROW_RATIO)

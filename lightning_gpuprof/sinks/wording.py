@@ -81,7 +81,7 @@ def about(expected: Expected) -> str:
 
 
 def came_of(expectation: Expectation) -> str:
-    """``about 1.7x (1.6 to 1.8), got 1.72x: as expected``."""
+    """``about 1.7x (1.6 to 1.8), got 1.72x: in the expected range``."""
     of = "" if expectation.of == "step" else " of the run"
     got = numbers.significant(expectation.speedup)
     return f"{about(expectation.expected)}{of}, got {got}x: {expectation.standing}"

@@ -18,9 +18,9 @@ from lightning_gpuprof.errors import GpuProfError, answer_before_the_parser, not
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["compare", "A"], "missing: B (the later run"),
-        (["compare"], "missing: A (the earlier run"),
-        (["report"], "missing: DIR (folder of a run"),
+        (["compare", "A"], "compare needs B (the later run"),
+        (["compare"], "compare needs A (the earlier run"),
+        (["report"], "report needs DIR (folder of a run"),
         (["compare", "A", "B", "--nonsense"], "unrecognized arguments: --nonsense"),
     ],
 )

@@ -107,7 +107,7 @@ def with_expectation(report: Report, change: Change = WORKERS) -> Report:
 
 @pytest.mark.parametrize(
     ("factor", "words"),
-    [(0.55, "1.82x: as expected"), (0.8, "1.25x: less than expected"), (0.41, "2.44x: more than expected")],
+    [(0.55, "1.82x: in the expected range"), (0.8, "1.25x: less than expected"), (0.41, "2.44x: more than expected")],
 )
 def test_what_came_of_a_change_stands_beside_what_was_expected_of_it(factor: float, words: str) -> None:
     report = with_expectation(digits())

@@ -23,8 +23,8 @@ def level(value: float) -> Level:
 def test_the_usual_line_says_who_uses_the_cpus_and_the_memory() -> None:
     usual, unusual = lines(sample_report.HOST)
     assert usual == (
-        "CPUs busy: this process 1.02, 2 workers 1.40, others 0.300 of 8 usable · memory at most: this process "
-        "1.43 GiB, workers 839 MiB · available at least 36.3 GiB"
+        "CPUs busy: this process 1.02, 2 workers 1.40, other programs 0.300 of 8 usable · peak memory: this process "
+        "1.43 GiB, workers 839 MiB · at least 36.3 GiB available"
     )
     assert unusual == (
         "swapping: at most 3.81 MiB in, 0 B out per second · cpu pressure of the machine 12.0 % · CPU quota used up in "

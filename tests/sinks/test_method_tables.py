@@ -55,7 +55,7 @@ def terminal(report: Report) -> str:
 
 def test_a_short_summary_adds_what_verdict_and_findings_do_not_say() -> None:
     said = dict(method_tables.lines(with_method(full_report())))
-    assert said["operation"] == "not opened: the run is input-bound"
+    assert said["operation"] == "not analysed: the run is input-bound"
     # What lies beside the step may gain more than the whole step has: the number of the run comes first.
     assert said["all findings"] == (
         "together: the whole run up to 2x (saves 20 of 40 ms per step); "

@@ -196,11 +196,11 @@ def test_a_link_leads_back_to_the_run_and_the_view_and_so_does_the_way_back(read
 def test_a_finding_leads_to_its_moment_in_the_timeline(reader: Reader) -> None:
     page = reader.open(run=SLOW, view="group-findings")
     finding = shown(page, SLOW, "group-findings").locator(".finding:has([data-moment])").first
-    number = finding.locator("[data-moment]").get_attribute("data-moment")
+    moment = finding.locator("[data-moment]").get_attribute("data-moment")
     finding.locator("summary").click()
     finding.locator("[data-moment]").click()
     part = shown(page, SLOW, "group-trace")
-    part.locator(".said", has_text=f"finding {number}: ").wait_for()
+    part.locator(".said", has_text=f"{moment}: ").wait_for()
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)], ids=["laptop", "telephone"])

@@ -77,7 +77,7 @@ def expectation(
     (first, *_), expected = followed, followed[0].expected
     assert expected is not None
     least, most = expected.speedup_range
-    standing: Standing = "as expected" if least <= judged.speedup <= most else "less than expected"
+    standing: Standing = "in the expected range" if least <= judged.speedup <= most else "less than expected"
     return Expectation(
         rule=first.rule,
         expected=expected,

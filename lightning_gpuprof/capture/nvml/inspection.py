@@ -87,7 +87,7 @@ def inspect_in_child(timeout_s: float = 20.0) -> MachineGpus:
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
-        return MachineGpus(absent=f"no driver: {LIBRARY} is not here")
+        return MachineGpus(absent=f"no driver ({LIBRARY} was not found)")
     child = subprocess.Popen(
         [sys.executable, "-m", MODULE], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
