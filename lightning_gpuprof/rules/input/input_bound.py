@@ -1,27 +1,27 @@
-"""Every step waits for the next batch: the data come later than the model could take them.
+"""Every step waits for the next batch: batches arrive later than the model could take them.
 
 ## What it means
-Before a step begins, Lightning fetches the next batch. `single-process-loading` and `too-few-workers` name the two most
-frequent reasons why that takes long; where one of them fires, it carries the gain.
+Before each step, Lightning fetches the next batch. The two most frequent reasons for a slow fetch have rules of their
+own, `single-process-loading` and `too-few-workers`. If one of them fires, it carries the gain.
 
 ## How it is measured
-The phase `data_wait` as a share of the steady, untraced steps: the lower bound of its median must pass the threshold.
-Severity goes by the same bound without what any fetch may cost, 1 ms without workers and 3 ms with them. A wait that
-does not exceed that must be a tenth of the step, and is information only.
+The rule compares the phase `data_wait`, as a share of the steady, untraced steps, with its threshold: the lower bound
+of the median must pass. The severity follows from the same bound minus what any fetch may cost, 1 ms without workers
+and 3 ms with them. A wait below that cost must take a tenth of the step, and is information only.
 
-The gain is the wait, or what the proposed workers leave out of it (page of `single-process-loading`), or, where the
-workers use all CPUs, a batch of a quarter of the CPU time. On a GPU it is at most the time that the GPU idles during
-the fetch, as far as a trace window has seen it.
+The gain is the wait, or the part of it that the proposed workers remove (see `single-process-loading`). If the workers
+use all CPUs, it is what a batch of a quarter of the CPU time would save. On a GPU, the gain is at most the time that
+the GPU idles during the fetch, as far as a trace window shows it.
 
 ## When it is wrong
-- A wait costs nothing while the GPU still works on the last step. Without a trace window that shows the GPU during a
-  fetch, the finding is at most a warning with a confidence of 0.6.
-- An iterable dataset without a length is fetched one batch ahead: the wait belongs to the batch after.
-- If workers are in time, but the main thread has no CPU for a tenth of the step, it is information only.
-- A median does not show rare long fetches (`step-outliers`) or batches in bursts (rules of the workers).
+- A wait is free while the GPU still works on the previous step. Without a trace window that shows the GPU during a
+  fetch, the finding is at most a warning, with a confidence of 0.6.
+- An iterable dataset without a length is fetched one batch ahead: the wait belongs to the next batch.
+- If the workers are in time but the main thread has no CPU for a tenth of the step, the finding is information only.
+- A median does not show rare long fetches (`step-outliers`) or batches that arrive in bursts (`too-few-workers`).
 
 ## What to do
-Make batches in workers, unless the dataset uses the model that is trained; or make them cheaper: decode and resize
+Make batches in workers, unless the dataset uses the model that is trained. Or make batches cheaper: decode and resize
 once, keep decoded samples in memory, read larger pieces, augment on the device (`on_after_batch_transfer`).
 """
 

@@ -1,31 +1,31 @@
-"""The GPU waits for launches, or on a CPU the step takes long, while the host is in Python and not in torch.
+"""The host spends its time in Python rather than in torch: the GPU waits for launches, or on a CPU the step takes long.
 
 ## What it means
 Between two operators the host runs the interpreter: loops over layers, time steps or samples, nested modules, hooks,
 dictionaries, asserts. If that takes longer than the kernels, the GPU waits for it.
 
 ## How it is measured
-GPU: of the idle time of `launch-bound`, the share in which the launching thread was in none of torch's operators and in
-no call of the runtime. It has to be more than 60 %, and 15 % of the step for certain. The gain is all of that idle
-time, since a compiled model has fewer launches, too; its lower bound is the part in Python.
+**On a GPU**, the rule takes the idle time of `launch-bound` and the share of it in which the launching thread was in no
+torch operator and no runtime call. That share must exceed 60 %, and certainly 15 % of the step. The gain is all of that
+idle time, because a compiled model also launches less. Its lower bound is the part in Python.
 
-CPU: forward and backward of untraced steps without waits and garbage collection, less the self time of all operators in
-a trace window. Tracing makes operators longer, so this is a lower bound. It has to be 60 % of what remains of forward
-and backward, 15 % of the step without waiting for a CPU, and 1 ms. With several ranks, which wait for each other in
-backward, only forward counts.
+**On a CPU with a trace window**, Python is what remains of forward and backward in untraced steps without waits,
+garbage collection and the self time of all operators. Tracing makes operators longer, so this is a lower bound. It must
+be 60 % of forward and backward, 15 % of the step without waits for a CPU, and 1 ms. With several ranks, only forward
+counts: ranks wait for each other in backward.
 
-CPU without a window: a thread of the profiler asks for the interpreter at random moments, ten times a second, in the
-first second twenty times. A torch operator releases it at once; Python keeps it for up to 5 ms. The share of requests
-that wait 1 ms or more, with its 5 % lower bound (Wilson's; at least ten requests), is the share of Python, also where
-other programs take the CPU: a thread that loses it keeps the interpreter if it was in Python. Loops with operators in
-them need a window, and so do runs with other busy Python threads.
+**On a CPU without a window**, a thread of the profiler asks for the interpreter lock at random times: 20 times in the
+first second, then ten times a second. A torch operator releases the lock at once; Python keeps it for up to 5 ms. The
+share of requests that wait 1 ms or more is the share of Python, with Wilson's 5 % lower bound and at least ten
+requests. Other programs do not distort it, because a thread that loses its CPU while in Python keeps the lock. Loops
+that contain operators need a window, and so do runs with other busy Python threads.
 
 ## When it is wrong
-- Stacks in a window make each Python call slower, so the share is too large.
+- Stacks in a window slow down each Python call, so the share is too large.
 - Native code that is not torch's, such as a tokenizer, counts as Python.
 
 ## What to do
-Compile, which removes the interpreter; otherwise replace loops by operators on whole tensors.
+Compile the model, which removes the interpreter. Otherwise replace loops by operators on whole tensors.
 """
 
 from dataclasses import replace

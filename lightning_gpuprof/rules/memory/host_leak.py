@@ -2,23 +2,27 @@
 
 ## What it means
 Every step keeps something: losses with their graphs, outputs of all batches, a cache without a limit, lists of metrics.
-When the memory is full, the run is killed, often hours later and without an error message.
+When the memory is full, the run is killed, often after hours and without an error message.
 
 ## How it is measured
-Resident memory without file pages and shared memory, once a second after warm-up (more often at first); shared pages of
-workers are divided, so that copy on write is no growth. Trace windows are left out with what they leave behind. Mann
-and Kendall's test must find it, in the later half it must go on (Theil and Sen's slopes), and it must be even: four
-flat levels must not explain it much better than a straight line. The severity goes by when the rest (of the machine, or
-of the control group's limit) is used up. There is no gain, as it costs no time.
+Resident memory is read once a second after warm-up, more often at first. File pages and shared memory do not count.
+Pages that workers share are divided among them, so that copy-on-write is no growth. Trace windows, and what they leave
+behind, are left out.
+
+Three tests must agree that memory grows: the Mann-Kendall test finds a trend, the trend goes on in the later half
+(Theil-Sen slopes), and it is even, so that four flat levels explain it hardly better than a straight line.
+
+The severity depends on how soon the rest is used up, of the machine or of the control group's limit. There is no gain,
+because the growth costs no time.
 
 ## When it is wrong
-- A dataset that is cached on purpose grows until all of it was read: in fewer than three epochs it is information only,
-  or a warning if the memory ends within an hour.
-- A run that was seen for a sixtieth of the time until then, or less, foreshows nothing: information only.
+- A dataset that is cached on purpose grows until all of it has been read. In a run of fewer than three epochs the
+  finding is information only, or a warning if memory runs out within an hour.
+- A run that has been observed for a sixtieth of the time until then, or less, predicts nothing: information only.
 
 ## What to do
-Keep numbers, not tensors with graphs (`loss.detach()`), clear what is collected per epoch, limit caches. In a Dataset
-hold samples in arrays instead of lists of objects. `tracemalloc` shows the lines for Python's objects.
+Keep numbers, not tensors with graphs (`loss.detach()`). Clear what is collected per epoch, and limit caches. In a
+Dataset, keep samples in arrays instead of lists of objects. `tracemalloc` shows the lines that allocate Python objects.
 """
 
 from lightning_gpuprof.model.host import MemoryGrowth

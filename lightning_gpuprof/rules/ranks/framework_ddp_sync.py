@@ -1,26 +1,26 @@
-"""Before each batch Lightning asks all ranks whether one has to stop, and waits for the answer.
+"""Before each batch, Lightning asks all ranks whether one has to stop, and waits for the answer.
 
 ## What it means
-With several ranks, Lightning from 2.5.2 on broadcasts a tensor from rank 0 and reads it on the host at the begin of
-every batch, so that all ranks stop together after a SIGTERM. On a GPU the host waits until the device has done all its
-work. Then the device has nothing to do until the batch is fetched and the first kernel is launched.
+Since version 2.5.2, Lightning broadcasts a tensor from rank 0 at the start of every batch and reads it on the host, so
+that all ranks stop together after a SIGTERM. On a GPU, the host waits until the device has finished all its work. The
+device then has nothing to do until the batch is fetched and the first kernel is launched.
 
 ## How it is measured
-On a GPU in a trace window, as for `sync-points`: the idle time of the device after waits outside of every hook and
-phase of the model, and of that no more than the host was blocked, scaled to untraced steps.
+On a GPU, a trace window shows how long the device idles after waits outside of every hook and phase of the model, as
+for `sync-points`. No more than the time that the host was blocked counts, scaled to untraced steps.
 
-On a CPU from the phase `sync`. It holds the wait for ranks that come later, which would wait elsewhere without the
-check: so this is information without a gain.
+On a CPU, the cost is the phase `sync`. It includes the wait for ranks that come later, which would wait elsewhere
+without the check. So it is information without a gain.
 
 ## When it is wrong
-- Code of your own between two steps that reads a value outside of every hook looks the same.
-- In a version of Lightning without the check there is nothing to find.
-- Another wait in each step (`sync-points`, `progress-bar-sync`) empties the queue as well: then this one alone gains
-  little.
+- Your own code looks the same if it reads a value between two steps, outside of every hook.
+- Versions of Lightning without the check have nothing to find.
+- Another wait in each step (`sync-points`, `progress-bar-sync`) empties the queue as well. Removing this one alone then
+  gains little.
 
 ## What to do
-Give a step more work: the check has the same price for a large batch, and `accumulate_grad_batches` makes it once for
-each batch. No setting of the Trainer leaves it out.
+Give each step more work: the check costs the same for a large batch, and `accumulate_grad_batches` makes it once per
+batch. No setting of the Trainer turns it off.
 """
 
 from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, claims, setting, threshold, usable

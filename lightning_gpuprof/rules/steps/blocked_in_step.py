@@ -1,26 +1,28 @@
-"""Inside forward, backward, the optimizer or the move of the batch, the main thread sleeps or waits.
+"""The main thread sleeps or waits inside forward, backward, the optimizer or the move of the batch.
 
 ## What it means
-Reading a file, waiting for a lock, the network or a subprocess, or a plain `sleep` stops the training without using a
-CPU. Operator tables do not show it, because no operator runs.
+Reading a file, a lock, the network, a subprocess or a plain `sleep` stops the training without using a CPU. Tables of
+operators do not show it, because no operator runs.
 
 ## How it is measured
-In sampled steps the CPU time of the main thread is read at every phase edge. Blocked time is wall time minus CPU time,
-in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`, without the time in which the thread was ready but
-had no CPU (`schedstat`) and without learning rate schedulers (`lr-scheduler-cost`). With N torch threads the main
-thread also waits for the others: at most N - 1 times its own CPU time in the phase, and at most the CPU time of the
-rest of the process, is taken off before the lower bound is compared with the limit. The phase with most of the rest is
-named, with the line of your code at which the thread was seen most often. The gain is the blocked time, or counted
-under `interpreter-lock` where that is what it waits for.
+In sampled steps, the CPU time of the main thread is read at every phase edge. Blocked time is wall time minus CPU time
+in `forward`, `backward`, `optimizer`, `zero_grad`, `clip` and `h2d`. Time in which the thread was ready but had no CPU
+(`schedstat`) does not count, nor do learning rate schedulers (`lr-scheduler-cost`).
+
+With N torch threads, the main thread also waits for the others. At most N - 1 times its own CPU time in the phase, and
+at most the CPU time of the rest of the process, is subtracted before the lower bound is compared with the threshold.
+
+The finding names the phase that is blocked longest, and the line of your code at which the thread was seen most often.
+The gain is the blocked time. If the thread waits for the interpreter, `interpreter-lock` carries the gain.
 
 ## When it is wrong
-- On a GPU blocked time includes waiting for the device, which may be useful work: not evaluated.
-- With several ranks, waiting for slower ones is left out: at the end of the backward and in collectives.
-- Where waiting for a CPU is not measured and the CPUs are nine tenths in use, it is information only.
+- On a GPU, blocked time includes waiting for the device, which may be useful work: not evaluated.
+- With several ranks, waits for slower ranks are left out: at the end of the backward and in collectives.
+- If waiting for a CPU is not measured and the CPUs are 90 % busy, the finding is information only.
 - With several torch threads, a real wait beside parallel computation is underestimated.
 
 ## What to do
-Move what waits out of the step: read before training or in the Dataset, write in a thread, do it every N steps.
+Move the wait out of the step: read before training or in the Dataset, write in a thread, or do it every N steps.
 """
 
 from dataclasses import replace

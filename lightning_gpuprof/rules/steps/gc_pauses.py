@@ -1,27 +1,27 @@
 """Python's garbage collector stops the training for a noticeable part of the time.
 
 ## What it means
-Objects that refer to each other in circles are freed by a collector. It runs after so many new objects, on whichever
-thread made them, while no other Python code runs. A collection of the oldest generation visits every object: with
-millions of small ones (a dataset of lists and dicts, histories) it takes a good part of a second. A program that makes
-many new objects per step collects often.
+Objects that refer to each other in cycles are freed by a collector. It starts after a number of new objects, on the
+thread that made them, and no other Python code runs meanwhile. A collection of the oldest generation visits every
+object: with millions of small ones (a dataset of lists and dicts, histories) it takes a good part of a second. A
+program that makes many objects per step collects often.
 
 ## How it is measured
-Two callbacks in `gc.callbacks` time each collection. The share is of the time during the steps; its lower bound is less
-by 1.645 / sqrt(n), with n the collections of the most costly generation, as if they came by chance. The gain is the
-whole time.
+Two callbacks in `gc.callbacks` time each collection. The share is that of the time during the steps. Its lower bound is
+lower by 1.645 / sqrt(n), where n is the number of collections of the most costly generation, as if they came by chance.
+The gain is the whole time.
 
 ## When it is wrong
-- Pauses are wall time: on a crowded machine they include waiting for a CPU.
-- Objects in circles must be freed at some time: with rarer collections memory grows in between, and the time moves to
+- Pauses are wall time. On a crowded machine they include waits for a CPU.
+- Objects in cycles must be freed eventually. If collections are rarer, memory grows in between and the time moves to
   `gc.collect()`, although each collection then finds more.
-- On a GPU, if the device is not known to be idle for that long (trace windows or NVML): information only, as a host
-  that is ahead may pause for free.
+- On a GPU, a host that runs ahead may pause for free. Unless the device is known to idle for that long (trace windows
+  or NVML), the finding is information only.
 
 ## What to do
-For the oldest generation: exclude the objects made before training (`gc.freeze()`), hold them in arrays instead of
-lists, or collect between epochs only. For the youngest: collect less often (`gc.set_threshold`), or make fewer objects
-per step that refer to each other.
+If the oldest generation is slow, exclude the objects made before training (`gc.freeze()`), keep them in arrays instead
+of lists, or collect between epochs only. If it is the youngest, collect less often (`gc.set_threshold`), or make fewer
+objects per step that refer to each other.
 """
 
 import math

@@ -1,25 +1,28 @@
-"""The optimizer's update takes a good part of the step, because it handles parameter tensors one by one.
+"""The optimizer takes a large part of the step because it updates parameter tensors one by one.
 
 ## What it means
-An update moves little data, but in a loop over tensors each costs several operator calls, with Adam about a dozen. On a
-CPU torch's optimizers loop unless `fused=True`; on a GPU they do with `foreach=False`.
+An update moves little data. But a loop over tensors makes several operator calls for each of them, about a dozen with
+Adam. torch's optimizers loop on a CPU unless `fused=True`, and on a GPU if `foreach=False`.
 
 ## How it is measured
-The lower bound of the phase `optimizer` as a share of steady steps, without the learning rate scheduler, or without
-waiting of a tenth of the step or more (see `blocked-in-step`). Silent if the first parameter group is fused, on a GPU
-also unless it is `foreach=False`. The estimated time of a fused update is subtracted: 10 us per tensor and seven passes
-over the parameters at 5 GB/s; on a CPU at most half of the loop's own time for Adam and AdamW (0.55 for Adagrad): in
-our measurements no fused update took longer. The rest is the gain, its lower bound without the share in which the
-thread waits for a CPU, and decides the severity. Where this bound does not apply and there are fewer than 100 tensors,
-it is information only.
+The rule compares the lower bound of the phase `optimizer`, as a share of the steady steps, with its threshold. The
+learning rate scheduler does not count, nor does waiting that takes a tenth of the step (see `blocked-in-step`).
+
+The gain is that time minus an estimate of the fused update: 10 us for each tensor, and seven passes over the parameters
+at 5 GB/s. For Adam, AdamW and Adagrad on a CPU, the estimate is at most 0.5, 0.5 and 0.55 of the loop's own time: no
+fused update took longer in our measurements. The lower bound of the gain excludes time in which the thread waits for a
+CPU, and it decides the severity. With fewer than 100 tensors and none of these optimizers, the finding is information
+only.
+
+The rule is silent if the first parameter group is fused, and on a GPU unless that group has `foreach=False`.
 
 ## When it is wrong
-- A custom optimizer may do more than update parameters (averages, line search, communication).
-- On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
-- If a fused update is not possible (sparse gradients, gradient clipping with `16-mixed`), `foreach=True` gains less.
+- A custom optimizer may do more than update parameters: averages, a line search, communication.
+- On a GPU, only time in which the device idles counts. Without a trace window the rule is not evaluated.
+- Sparse gradients, or gradient clipping with `16-mixed`, rule out a fused update. `foreach=True` gains less.
 
 ## What to do
-`fused=True`, or `foreach=True` where there is no fused update; fewer and larger tensors; accumulate gradients.
+Set `fused=True`, or `foreach=True` where there is no fused update. Use fewer, larger tensors. Accumulate gradients.
 """
 
 from lightning_gpuprof.model.finding import Finding, Severity

@@ -1,30 +1,35 @@
-"""One part of the run is slower than the rest: steps have several speed levels.
+"""One part of the run is slower than the rest: the steps have several speed levels.
 
 ## What it means
-At some batch the step time changes and stays changed: data are larger or lie elsewhere, a cache is full (or has
-filled), a callback, a schedule or another job starts. A mean over the run describes neither part.
+At some batch the step time changes and stays changed. Data get larger or come from elsewhere, a cache fills up, or a
+callback, a schedule or another job starts. The mean of the whole run describes neither part.
 
 ## How it is measured
-A change-point search over the steady steps finds sharp shifts of the median by more than a fifth that last at least 20
-steps (`steps.speed_levels` in the report). The slow part that costs most is compared with the fastest part that has at
-least a tenth of the steps. The phase with most of the difference is named, and whether the main thread computes or
-waits longer in it. The gain is the excess of all slower parts over the fastest; its lower bound is from the near ends
-of the 95 % intervals of the medians.
+A change-point search over the steady steps looks for sharp shifts of the median by more than a fifth that last at least
+20 steps (`steps.speed_levels` in the report). The slow part that costs most is compared with the fastest part that has
+at least a tenth of the steps.
+
+The finding names the phase with most of the difference, and whether the main thread computes or waits longer in it. The
+gain is the excess of all slower parts over the fastest one. Its lower bound comes from the near ends of the medians' 95
+% intervals.
 
 ## When it is wrong
-- Another job on the machine: silent if others took more CPUs of this run in the slow part, or the main thread waited
-  longer for a CPU, unless one phase computes or waits longer by itself. Information only if neither was measured.
-- All phases changed alike (a lower clock, more work per step): silent, unless nearly all of the step is the one phase
-  that grew.
-- Work that changes by design at the start of an epoch (unfrozen layers, longer sequences): information only if one of
-  the model's phases changed there without waiting.
-- A first epoch that waits longer for its data fills a cache, and that is over: information only.
-- On a GPU the host is ahead at first: its steps are short until the queue of 1,024 launches is full. Silent if the
-  launches of a trace window explain the fast part and the device is hardly idle; information only without a window.
-- Many speed levels: nothing lasts, information only. A gradual slow-down is `step-drift`.
+- Another job on the machine: the rule is silent if, in the slow part, others took more CPUs from this run or the main
+  thread waited longer for a CPU, unless one phase alone computes or waits longer. If neither was measured, the finding
+  is information only.
+- All phases changed alike (a lower clock, more work per step): the rule is silent, unless nearly all of the step is the
+  phase that grew.
+- Work that changes by design at the start of an epoch (unfrozen layers, longer sequences): information only, if one of
+  the model's phases changed there without longer waits.
+- A first epoch that waits longer for its data: it fills a cache, and that is over. Information only.
+- On a GPU, the first steps are short because the host runs ahead until the queue of 1,024 launches is full. The rule is
+  silent if the launches in a trace window explain the fast part and the device hardly idles. Without a window, the
+  finding is information only.
+- Many speed levels: nothing lasts, so the finding is information only. A gradual slow-down is `step-drift`.
 
 ## What to do
-Look at what starts at that batch in the named phase. Two trace windows, one on either side, show the difference.
+Look at what starts at that batch in the named phase. Two trace windows, one before and one after it, show the
+difference.
 """
 
 from lightning_gpuprof.model.evenness import Growth, LevelChange, Stretch

@@ -1,36 +1,41 @@
 """Most steps are fine, but a few take many times as long and cost a noticeable part of the run.
 
 ## What it means
-A median hides stalls: twelve of 0.4 s in a run of 8 s leave it untouched and are 60 % of the time. Causes are a file
-that is read now and then, a callback or logger that works every N steps, recompilation, another process.
+A median hides stalls: twelve stalls of 0.4 s in a run of 8 s leave it unchanged and take 60 % of the time. Typical
+causes are a file that is read now and then, a callback or logger that works every N steps, recompilation, or another
+process.
 
 ## How it is measured
-A step is an outlier above median + max(5 * 1.4826 * MAD, 0.5 * median); MAD is the median absolute deviation, which
-outliers do not widen. With accumulated gradients, steps with and without an optimizer step have a median each. Traced
-steps, those with a validation or after a checkpoint, and the first and last of an epoch are left out; steps that hold a
-checkpoint count without the time of writing it. The phases with most of the excess are named. The gain is the excess,
-spread over the checked steps. Where other programs use the CPUs, the share of the excess in which the main thread had
-none is taken off.
+A step is an outlier if it is longer than median + max(5 * 1.4826 * MAD, 0.5 * median). MAD is the median absolute
+deviation, which outliers do not widen. With accumulated gradients, steps with and without an optimizer step have
+separate medians. Traced steps, steps with a validation or after a checkpoint, and the first and last of an epoch are
+left out. Of a step that saves a checkpoint, the time of writing it is left out.
+
+The finding names the phases with most of the excess. The gain is the excess, spread over the checked steps. If other
+programs use the CPUs, the share of the excess in which the main thread had no CPU is subtracted.
 
 ## When it is wrong
-It is information only, with half the confidence,
+The finding is information only, with half the confidence, if
 
-- if one or two stalls are the whole excess: any machine pauses now and then;
-- if the excess is spread over the phases as the ordinary step is (total variation below 0.3), at no fixed distance:
+- one or two stalls are the whole excess: any machine pauses now and then;
+- the excess is spread over the phases like an ordinary step (total variation below 0.3) and comes at no fixed interval:
   batches differ in size, or something stops the whole process;
-- if the CPUs were four fifths in use, or a quarter of them by others, and too little excess lies outside the model's
-  own phases (and the wait for workers that are in time), unless stalls come at a fixed distance;
-- if the stalls wait for batches, and all batches, of which enough were measured, took less time to make;
-- on a GPU, if it is not known to be idle for that long (trace windows or NVML): a host that is ahead may pause for
-  free. The phase that waits for the device shows the excess, whichever phase gave it the work.
+- the CPUs were 80 % busy, or other programs used a quarter of them, and too little of the excess lies outside the
+  model's own phases and the wait for workers that are in time, unless stalls come at a fixed interval;
+- the stalls are waits for batches, but all batches took less time to make, as far as enough of them were measured;
+- on a GPU, nothing shows that it idles for that long (trace windows or NVML): a host that runs ahead may pause for
+  free. The phase that waits for the device then has the excess, whichever phase caused it.
 
-Silent where a part of the run is slow as a whole: that is `phase-change`. Silent, too, where all stalls together take
-less than half a second and are so few, lie where they would by chance (in the phases that fill the step anyway, at no
-fixed distance) or are spread over all phases, and where they may be waiting for a CPU and the report says already that
-other programs crowd them.
+The rule is silent if a whole part of the run is slow: that is `phase-change`. It is also silent
+
+- if all stalls together take less than half a second and chance explains them: they are few, or lie in the phases that
+  fill the step anyway at no fixed interval, or are spread over all phases;
+- if they may be waits for a CPU, or are spread over all phases, and the report already says that other programs crowd
+  the CPUs.
 
 ## What to do
-Look at the named phase in the named batches. A fixed distance between them points to something that runs every N steps.
+Look at the named phase in the named batches. A fixed interval between stalls points to something that runs every N
+steps.
 """
 
 from lightning_gpuprof.model.code_place import in_words

@@ -1,25 +1,27 @@
-"""Batches are copied to the GPU from pageable memory: slower, and the host waits for each copy.
+"""Batches are copied to the GPU from pageable memory, which is slower and makes the host wait for each copy.
 
 ## What it means
-The driver copies pageable memory through a small pinned buffer of its own, and the call returns when the copy is done,
-behind everything that is queued on the GPU. Lightning always copies with `non_blocking=True`, which has no effect on
+The driver copies pageable memory through a small pinned buffer of its own. The call returns when the copy is done,
+after everything that is queued on the GPU. Lightning always copies with `non_blocking=True`, which has no effect on
 pageable memory.
 
 ## How it is measured
-Trace window: copies named `HtoD (Pageable -> Device)`. Their cost is the time in which they run and no kernel does,
-plus the GPU's idle time that follows the host's wait for them (see `sync-points`). Certain is that idle time, and what
-the exposed bytes take longer than from pinned memory: at the rate of pinned copies in the same window, else at three
-quarters of the PCIe link, else at 12 GB/s. The gain at most is at the full rate of the link; where that is not known,
-pinned copies may take next to nothing.
+The rule looks for copies named `HtoD (Pageable -> Device)` in a trace window. Their cost is the time in which they run
+and no kernel does, plus the time that the GPU idles after the host waited for them (see `sync-points`).
+
+Two parts of that are certain: the idle time, and what the exposed bytes take longer than they would from pinned memory.
+The rate of pinned memory is that of pinned copies in the same window, else three quarters of the PCIe link's, else 12
+GB/s. The upper bound of the gain assumes the full rate of the link, or, if that is not known, pinned copies that take
+no time.
 
 ## When it is wrong
-- The rate of pinned memory is an assumption unless the window holds such copies.
-- Copies within the model's phases are not the loader's: see `host-tensor-creation`.
+- The rate of pinned memory is an assumption unless the window has such copies.
+- Copies inside the model's phases do not come from the loader: see `host-tensor-creation`.
 - Traces of ROCm do not distinguish pageable from pinned memory: not evaluated.
 
 ## What to do
-`DataLoader(..., pin_memory=True)`. A batch of a class of its own needs a method `pin_memory()` that returns it pinned,
-and `to(device, non_blocking=...)` that passes the argument on.
+Set `DataLoader(..., pin_memory=True)`. If a batch is a class of your own, give it a method `pin_memory()` that returns
+it pinned, and a `to(device, non_blocking=...)` that passes the argument on.
 """
 
 from dataclasses import replace
