@@ -22,7 +22,7 @@ from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
 
 REASON_RATIO = 0.20
-"""Lower bound of a reason's share of the busy samples from which it holds the clock down. The rule catalogue."""
+"""Lower bound of a reason's share of the busy samples from which it holds the clock down. Heuristic."""
 
 _NO_CAUSE = frozenset({"gpu_idle", "display_clock", "sync_boost", "reliability"})
 """Reasons that say nothing about what holds this GPU down, or that every GPU at its top clock gives."""

@@ -16,7 +16,7 @@ ERROR_COUNTERS: tuple[str, ...] = (
 
 
 MIN_SAMPLES = 20
-"""Samples of a GPU that a statement needs. The rule catalogue: the driver's utilization is a mean of 1/6 to 1 s."""
+"""Samples of a GPU that a statement needs. Heuristic: the driver's utilization is a mean of 1/6 to 1 s."""
 
 LOWERED_RATIO = 0.98
 """Power limit over its default below which somebody has lowered it. Heuristic."""

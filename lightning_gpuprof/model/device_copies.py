@@ -10,7 +10,7 @@ from lightning_gpuprof.model.trace.operators import OperatorShapes
 Direction = Literal["HtoD", "DtoH"]
 
 LEAST_BYTES = 1 << 20
-"""Bytes per step from which copies are about a batch rather than about single values. The catalogue."""
+"""Bytes per step from which copies are about a batch rather than about single values. Heuristic."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ class EccXid(GpuRule):
     id = "ecc-xid"
     title = "GPU memory reported errors"
 
-    least_errors: int = threshold(1, source="the rule catalogue: any")
+    least_errors: int = threshold(1, source="heuristic: any")
 
     examples = (
         fires("one was not corrected", "critical", "1 uncorrected ECC", gpu={"errors": {"ecc_uncorrected_count": 1}}),

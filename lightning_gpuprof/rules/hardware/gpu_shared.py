@@ -32,7 +32,7 @@ class GpuShared(GpuRule):
     id = "gpu-shared"
     title = "Other processes use the GPU"
 
-    least_bytes: int = threshold(2**30, source="the rule catalogue: 1 GiB")
+    least_bytes: int = threshold(2**30, source="heuristic: 1 GiB")
     least_readings: int = threshold(2, source="heuristic: one reading may meet a process that is about to end")
     least_unknown_bytes: int = threshold(4 * 2**30, source="heuristic: libraries of one process hold less")
     least_unknown_ratio: float = threshold(0.10, source="heuristic: of the GPU's memory")

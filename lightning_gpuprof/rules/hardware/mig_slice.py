@@ -32,7 +32,7 @@ class MigSlice(GpuRule):
     id = "mig-slice"
     title = "The run trains on a MIG slice of a GPU"
 
-    least_slices: int = threshold(1, source="the rule catalogue: any")
+    least_slices: int = threshold(1, source="heuristic: any")
 
     examples = (
         fires("it is a slice of 16 GiB", "info", "a slice of 16 GiB", gpu=_SLICE),

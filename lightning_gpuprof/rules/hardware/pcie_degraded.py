@@ -30,7 +30,7 @@ class PcieDegraded(GpuRule):
     id = "pcie-degraded"
     title = "The PCIe link of the GPU is slower than it could be"
 
-    least_readings: int = threshold(3, source="the rule catalogue: three readings")
+    least_readings: int = threshold(3, source="heuristic: three readings")
     busy_ratio: float = threshold(0.5, source="heuristic: share of samples with a busy GPU: the link was in use")
 
     examples = (

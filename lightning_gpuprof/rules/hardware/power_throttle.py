@@ -39,7 +39,7 @@ class PowerThrottle(ClockRule):
     title = "The power limit slows down the GPU"
     specialises = ("low-clocks",)
 
-    least_ratio: float = threshold(0.20, source="the rule catalogue: 20 % of the busy samples")
+    least_ratio: float = threshold(0.20, source="heuristic: 20 % of the busy samples")
     low_clock_ratio: float = threshold(0.85, source="the method: below it clocks limit the run")
     dense_ratio: float = threshold(0.30, source="heuristic: tensor cores active from here on, a cap is to be expected")
     lowered_ratio: float = threshold(LOWERED_RATIO, source="heuristic: limit over default below which it was lowered")

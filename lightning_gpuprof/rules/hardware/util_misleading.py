@@ -27,7 +27,7 @@ class UtilMisleading(GpuRule):
     id = "util-misleading"
     title = "Most multiprocessors of the busy GPU are idle"
 
-    full_ratio: float = threshold(0.90, source="the rule catalogue: a utilization that looks full")
+    full_ratio: float = threshold(0.90, source="heuristic: a utilization that looks full")
     active_ratio: float = threshold(0.50, source="DCGM: SM activity below 0.5 is ineffective use of the GPU")
     least_s: float = threshold(5.0, source="the method: a window of 5 s for what NVML averages")
 

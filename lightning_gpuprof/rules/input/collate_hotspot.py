@@ -44,7 +44,7 @@ class CollateHotspot(StarvingRule):
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
     needs_workers = False
 
-    least_part_ratio: float = threshold(0.25, source="catalogue, heuristic: stacking tensors is a few percent")
+    least_part_ratio: float = threshold(0.25, source="heuristic: stacking tensors is a few percent")
     least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (

@@ -47,8 +47,8 @@ class EpochBoundaryIdle(BaseRule):
     id = "epoch-boundary-idle"
     title = "Time is lost between epochs"
 
-    least_ratio: float = threshold(0.02, source="catalogue: 2 % of the run")
-    least_boundaries: int = threshold(2, source="catalogue: one can be an accident")
+    least_ratio: float = threshold(0.02, source="heuristic: 2 % of the run")
+    least_boundaries: int = threshold(2, source="heuristic: one can be an accident")
 
     examples = (
         fires(

@@ -38,8 +38,8 @@ class HostCpuQuota(BaseRule):
     id = "host-cpu-quota"
     title = "The container uses up its CPU quota"
 
-    least_ratio: float = threshold(0.10, source="catalogue, heuristic: a tenth of the intervals")
-    least_periods: float = threshold(50, source="catalogue, heuristic: five seconds")
+    least_ratio: float = threshold(0.10, source="heuristic: a tenth of the intervals")
+    least_periods: float = threshold(50, source="heuristic: five seconds")
 
     examples = (
         fires("2 CPUs in 60 %", "warning", "60 % of 480 ... by 0.5 CPUs to 2.5 CPUs", saves_ms=25.0, **_USED_UP),

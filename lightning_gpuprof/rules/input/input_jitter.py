@@ -50,10 +50,10 @@ class InputJitter(BaseRule):
     title = "A few slow samples hold up whole steps"
     specialises = ("step-outliers",)
 
-    least_ratio: float = threshold(0.05, source="catalogue: the excess is 5 % of the time")
-    least_factor: float = threshold(5.0, source="catalogue: five times the usual")
+    least_ratio: float = threshold(0.05, source="heuristic: the excess is 5 % of the time")
+    least_factor: float = threshold(5.0, source="heuristic: five times the usual")
     least_crowded_ms: float = threshold(100.0, source="heuristic: others held samples up for 45 ms")
-    least_steps: int = threshold(50, source="catalogue: fewer are an accident")
+    least_steps: int = threshold(50, source="heuristic: fewer are an accident")
 
     examples = (
         fires(

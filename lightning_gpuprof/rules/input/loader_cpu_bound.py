@@ -42,8 +42,8 @@ class LoaderCpuBound(StarvingRule):
     title = "Making batches needs more CPUs than the run has"
     specialises = ("input-bound", "step-outliers")
 
-    least_cpu_ratio: float = threshold(0.85, source="catalogue, after SageMaker Debugger: CPU above 90 %")
-    least_ratio: float = threshold(0.10, source="catalogue: a tenth of the step is wait")
+    least_cpu_ratio: float = threshold(0.85, source="heuristic, after SageMaker Debugger: CPU above 90 %")
+    least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step is wait")
 
     examples = (
         fires("two compute", "critical", "96 % ... Blur 39 %, Crop 34 %. ... 38.4 ms ... take 3.8 CPUs", **_COMPUTING),

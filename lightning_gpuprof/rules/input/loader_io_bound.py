@@ -43,10 +43,10 @@ class LoaderIoBound(StarvingRule):
     title = "DataLoader workers mostly wait instead of computing"
     specialises = ("input-bound", "step-outliers")
 
-    least_waiting_ratio: float = threshold(0.50, source="catalogue: worker CPU below 50 %")
-    least_ratio: float = threshold(0.10, source="catalogue: a tenth of the step is wait")
+    least_waiting_ratio: float = threshold(0.50, source="heuristic: worker CPU below 50 %")
+    least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step is wait")
     least_disk_ratio: float = threshold(
-        0.20, source="catalogue: IO pressure above 20 %, here of the workers themselves"
+        0.20, source="heuristic: IO pressure above 20 %, here of the workers themselves"
     )
 
     examples = (

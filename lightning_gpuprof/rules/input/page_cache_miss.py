@@ -40,9 +40,9 @@ class PageCacheMiss(StarvingRule):
     title = "Later epochs read the data from disk again"
     specialises = ("input-bound", "loader-io-bound", "step-outliers")
 
-    least_miss_ratio: float = threshold(0.50, source="catalogue, heuristic: half of what is read")
-    least_disk_ratio: float = threshold(0.20, source="catalogue: as loader-io-bound")
-    least_ratio: float = threshold(0.10, source="catalogue: a tenth of the step is wait")
+    least_miss_ratio: float = threshold(0.50, source="heuristic: half of what is read")
+    least_disk_ratio: float = threshold(0.20, source="heuristic: as loader-io-bound")
+    least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step is wait")
     least_bytes_per_s: float = threshold(5e6, source="heuristic: less is no dataset")
     least_s: float = threshold(5.0, source="heuristic: five samples")
 

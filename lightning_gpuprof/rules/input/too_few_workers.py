@@ -1,23 +1,25 @@
-"""The workers are always behind: when a step wants its batch, none is ready, and more workers would help.
+"""The workers are always behind: when a step needs its batch, none is ready. More workers would help.
 
 ## What it means
 Workers put finished batches into a queue. If it is empty at most fetches, the workers set the pace, not the model.
 
 ## How it is measured
-The share of steady steps whose fetch had to wait passes the threshold, and so does the lower bound of the wait's share
-of the step, without the 3 ms that receiving a batch may cost. The proposed number is that of the page of
-`single-process-loading`; the time to make a batch is measured in the workers, else it is at most their number times the
-step time. Workers that mostly wait (less than half of their time on a CPU or in its queue) may outnumber the CPUs;
-others may not.
+Two numbers must pass their thresholds: the share of steady steps whose fetch had to wait, and the lower bound of the
+wait's share of the step minus the 3 ms that receiving a batch may cost.
 
-Several workers that are behind often deliver at the same time: then few steps wait, but for long, and the median shows
-nothing. Where such bursts were measured (verdict `processing` of the input pipeline), the mean step counts.
+The proposed number of workers is that of `single-process-loading`. The time to make a batch is measured in the workers;
+if it was not, it is at most the step time times their number. Workers that mostly wait (less than half of their time on
+a CPU or in its queue) may outnumber the CPUs. Others may not.
+
+Workers that are behind often deliver at the same time. Then few steps wait, but for long, and the median shows nothing.
+If such bursts were measured (verdict `processing` of the input pipeline), the mean step counts.
 
 ## When it is wrong
-- If the workers already use all CPUs it is silent: batches must become cheaper (`input-bound`, `loader-cpu-bound`).
-- Where batches were not timed in the workers, the number is an upper bound. If only some samples are slow, more
+- If the workers already use all CPUs, the rule is silent: batches must become cheaper (`input-bound`,
+  `loader-cpu-bound`).
+- If batches were not timed in the workers, the number is an upper bound. If only some samples are slow, more
   prefetching helps as well (`input-jitter`).
-- A wait below 3 ms may be what it costs to receive a batch from another process.
+- A wait below 3 ms may be the cost of receiving a batch from another process.
 
 ## What to do
 Set the printed number. If it is above the number of CPUs, ignore DataLoader's warning.

@@ -46,11 +46,11 @@ class WorkerThreadOversub(BaseRule):
     title = "DataLoader workers compute on too many threads"
     specialises = ("input-bound", "loader-cpu-bound", "step-outliers", "cpu-contention", "cpu-oversubscription")
 
-    most_threads_ratio: float = threshold(1.5, source="catalogue, heuristic: threads of all workers over usable CPUs")
+    most_threads_ratio: float = threshold(1.5, source="heuristic: threads of all workers over usable CPUs")
     least_sum_ratio: float = threshold(WANTED_CPUS, source="heuristic: one thread computes and queues for 1.0 together")
     least_beside_ratio: float = threshold(BESIDE_RATIO, source="heuristic: four threads share the work in equal parts")
     least_queued_ratio: float = threshold(0.10, source="heuristic: below it CPUs are not short")
-    least_delay_ratio: float = threshold(0.05, source="catalogue: run-queue time of the main thread")
+    least_delay_ratio: float = threshold(0.05, source="heuristic: run-queue time of the main thread")
     least_samples: int = threshold(THREAD_SAMPLES, source="heuristic: cpu-contention, its effect, needs no more")
 
     examples = (

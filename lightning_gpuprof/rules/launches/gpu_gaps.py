@@ -43,8 +43,8 @@ class GpuGaps(StepRule):
     title = "The host stops launching in the middle of the step"
     explains = claims.HOST_ELSEWHERE
 
-    least_gap_ms: float = threshold(1.0, source="the catalogue: 1 ms, and 2 % of the step")
-    least_gap_ratio: float = threshold(0.02, source="the catalogue: of the step")
+    least_gap_ms: float = threshold(1.0, source="heuristic: 1 ms, and 2 % of the step")
+    least_gap_ratio: float = threshold(0.02, source="heuristic: of the step")
     least_steps_ratio: float = threshold(0.5, source="heuristic: of the traced steps")
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 

@@ -12,7 +12,7 @@ IDLE_RATIO = 0.15
 
 _GRAPH_MODES = ("reduce-overhead", "max-autotune")
 _SEPARATE_OPTIMIZER_KERNELS = 4
-"""Kernels per parameter group from which an optimizer is not a fused one: the catalogue."""
+"""Kernels per parameter group from which an optimizer is not a fused one. Heuristic."""
 
 
 class LaunchRule(StepRule, ABC):

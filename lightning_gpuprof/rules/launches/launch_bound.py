@@ -5,19 +5,20 @@ Each operator takes 5 to 50 us on the host, whatever its size. If the kernels ar
 before the next launch. A faster GPU does not help; fewer or larger launches do.
 
 ## How it is measured
-The GPU's idle time is the untraced step time without its busy time, which tracing does not change. Of that, the causes
-`launch` and `launch_latency` of a trace window: the GPU had run dry and the host was on its way to the next launch, in
-no fetch, callback, checkpoint, allocation or wait for the GPU. As tracing slows launches down, the lower bound is what
-remains of the idle time if every other cause takes as long as in the window, without the host's time outside of the
-model and without what follows a wait. The gain is that idle time.
+The GPU's idle time is the untraced step time minus its busy time, which tracing does not change. Of that, the rule
+takes the causes `launch` and `launch_latency` of a trace window: the GPU had run dry, and the host was on its way to
+the next launch. It was in no fetch, callback, checkpoint, allocation or wait for the GPU.
+
+Tracing slows launches down. So the lower bound is what remains of the idle time if every other cause takes as long as
+in the window. The host's time outside of the model, and what follows a wait, do not count. The gain is the idle time.
 
 ## When it is wrong
-- The bound is cautious: waits for the GPU or for batches are reported first, and this shows when they are gone.
+- The bound is cautious. Waits for the GPU or for batches are reported first, and this rule fires once they are gone.
 - Python between the operators counts, too: see `python-overhead`.
 - A busy or slow CPU makes every launch late: see `cpu-contention`.
 
 ## What to do
-`torch.compile(model, mode="reduce-overhead")`, a fused optimizer, a larger batch, fewer and larger operators.
+Use `torch.compile(model, mode="reduce-overhead")`, a fused optimizer, a larger batch, or fewer and larger operators.
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep

@@ -42,7 +42,7 @@ class SmallKernels(LaunchRule):
     least_kernels: float = threshold(1000.0, source="heuristic: per step")
     least_small_ratio: float = threshold(0.5, source="heuristic: a median below 10 us")
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
-    most_busy_ratio: float = threshold(0.85, source="the catalogue: only if the device is busy for less")
+    most_busy_ratio: float = threshold(0.85, source="heuristic: only if the device is busy for less")
 
     examples = (
         fires("1,200 kernels of 3 us run", "critical", "1,200 of 1,200 kernels", saves_ms=8.4, **_run()),

@@ -31,8 +31,8 @@ class BarebonesGap(BaseRule):
     id = "barebones-gap"
     title = "Lightning's loop takes a large part of these short steps"
 
-    least_ratio: float = threshold(0.10, source="catalogue")
-    most_period_ms: float = threshold(20.0, source="catalogue: longer steps hide it")
+    least_ratio: float = threshold(0.10, source="heuristic")
+    most_period_ms: float = threshold(20.0, source="heuristic: longer steps hide it")
 
     examples = (
         fires(

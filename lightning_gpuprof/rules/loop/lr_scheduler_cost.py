@@ -30,7 +30,7 @@ class LrSchedulerCost(PhaseRule):
     needs_window = True
     title = "The learning rate scheduler slows down the steps"
 
-    least_ratio: float = threshold(0.05, source="catalogue (TraceML: unexplained time above 10 %)")
+    least_ratio: float = threshold(0.05, source="heuristic (TraceML: unexplained time above 10 %)")
 
     examples = (
         fires("it takes 10 of 50 ms", "warning", "10.0 ms of each 50.0 ms step (20 %)", saves_ms=10.0, **_SLOW),

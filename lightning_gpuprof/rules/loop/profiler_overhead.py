@@ -1,21 +1,27 @@
 """This profiler itself costs a noticeable part of the run.
 
 ## What it means
-Timing the phases costs some microseconds per step, sampling some of a CPU beside the training, and trace windows slow
-down the steps that they record. All of it is measured and listed under `overhead` in the report.
+Timing the phases costs microseconds per step. Sampling uses some of a CPU beside the training. Trace windows slow down
+the steps that they record. All of it is measured and listed under `overhead` in the report.
 
 ## How it is measured
-Three shares: timing, of the steady step (a lower bound: actions that repeat within a step count once); sampling and the
-journal, of one CPU; what trace windows added, of the run: their beginning and end, and how much longer traced steps,
-and those beside the analysis of a trace, took than steady ones around, without validation, checkpoints, waits for data
-and first steps of an epoch. Not judged below 20 s, as what happens once is much of a short run. Information only;
-numbers about steady steps do not hold the windows' part.
+Three shares are compared with a threshold each:
+
+- timing, as a share of the steady step: a lower bound, because actions that repeat within a step count once;
+- sampling and the journal, as a share of one CPU;
+- trace windows, as a share of the run: beginning and ending them, and how much longer traced steps, and those during
+  the analysis of a trace, took than the steady steps around them. Validation, checkpoints, waits for data and the first
+  steps of an epoch do not count.
+
+A run shorter than 20 s is not judged, because one-time costs are a large part of it. The finding is information only:
+numbers about steady steps do not include the windows' part.
 
 ## When it is wrong
-- On a crowded machine our own code waits for a CPU, too, and costs more.
+- On a crowded machine, the profiler's own code waits for a CPU, too, and costs more.
 
 ## What to do
-Fewer or shorter windows; longer sampling intervals; `GpuProfiler(enabled=False)` for runs that are not measured.
+Use fewer or shorter windows, or longer sampling intervals. Use `GpuProfiler(enabled=False)` for runs that need no
+report.
 """
 
 from lightning_gpuprof.model.numbers import capital, listed, seconds
@@ -31,7 +37,7 @@ class ProfilerOverhead(BaseRule):
     id = "profiler-overhead"
     title = "The profiler itself costs a noticeable part of the run"
 
-    least_step_ratio: float = threshold(0.01, source="catalogue: sampling mode above 1 %")
+    least_step_ratio: float = threshold(0.01, source="heuristic: sampling mode above 1 %")
     least_background_ratio: float = threshold(0.02, source="heuristic: of one CPU")
     least_window_ratio: float = threshold(0.05, source="heuristic: of the run")
     least_run_s: float = threshold(20.0, source="heuristic: dense sampling and one window are much of a short run")

@@ -24,9 +24,9 @@ class SanityCheckCost(BaseRule):
     id = "sanity-check-cost"
     title = "The sanity check before training is slow"
 
-    least_ratio: float = threshold(0.02, source="catalogue: of the run")
+    least_ratio: float = threshold(0.02, source="heuristic: of the run")
     least_s: float = threshold(1.0, source="heuristic: a shorter one is no matter")
-    always_s: float = threshold(30.0, source="catalogue")
+    always_s: float = threshold(30.0, source="heuristic")
 
     examples = (
         fires(

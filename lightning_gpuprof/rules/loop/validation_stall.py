@@ -38,7 +38,7 @@ class ValidationStall(StallRule):
     title = "Validation takes a large part of the run"
     name = "validation"
 
-    least_ratio: float = threshold(0.20, source="catalogue: a fifth of the wall time")
+    least_ratio: float = threshold(0.20, source="heuristic: a fifth of the wall time")
     critical_ratio: float = threshold(0.40, source="heuristic: less than that may be wanted")
     wanted_ratio: float = threshold(0.05, source="heuristic: what validation may cost")
     most_times_rarer: int = threshold(10, source="heuristic: fewer runs than that hide overfitting")

@@ -30,7 +30,7 @@ class ActivationsDominate(ShortMemoryRule):
     id = "activations-dominate"
     title = "Activations fill the GPU memory"
 
-    least_ratio: float = threshold(0.50, source="the rule catalogue: half of the peak")
+    least_ratio: float = threshold(0.50, source="heuristic: half of the peak")
 
     examples = (
         fires("activations are 96 of 120 GiB", "info", "batch_size=16", allocator=_FULL),

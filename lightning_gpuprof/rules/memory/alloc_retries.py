@@ -31,7 +31,7 @@ class AllocRetries(AllocatorCallsRule):
     title = "Memory allocations fail at first and are retried"
     specialises = ("cudamalloc-steady", "empty-cache-in-loop", "gpu-gaps")
 
-    least_count: int = threshold(1, source="the rule catalogue: any in steady steps")
+    least_count: int = threshold(1, source="heuristic: any in steady steps")
     warning_per_step: float = threshold(0.01, source="heuristic: one in a hundred steps")
 
     examples = (

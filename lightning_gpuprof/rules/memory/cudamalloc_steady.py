@@ -31,7 +31,7 @@ class CudamallocSteady(AllocatorCallsRule):
     title = "Steady steps still call cudaMalloc"
     specialises = ("gpu-gaps",)
 
-    least_per_step: float = threshold(0.1, source="the rule catalogue: one in ten steps")
+    least_per_step: float = threshold(0.1, source="heuristic: one in ten steps")
 
     examples = (
         fires("380 steps take 190 segments", "info", "expandable_segments:True", allocator=_NEW),

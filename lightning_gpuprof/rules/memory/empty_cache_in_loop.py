@@ -30,7 +30,7 @@ class EmptyCacheInLoop(AllocatorCallsRule):
     title = "The training loop empties the CUDA memory cache"
     specialises = ("cudamalloc-steady", "gpu-gaps")
 
-    least_per_step: float = threshold(0.1, source="the rule catalogue: one in ten steps")
+    least_per_step: float = threshold(0.1, source="heuristic: one in ten steps")
     warning_per_step: float = threshold(1.0, source="heuristic: each step waits for the device")
 
     examples = (

@@ -34,8 +34,8 @@ class Fragmentation(BaseRule):
     id = "fragmentation"
     title = "GPU memory is fragmented"
 
-    pieces_ratio: float = threshold(0.20, source="the rule catalogue: of the reserved memory, at the peak")
-    reserved_ratio: float = threshold(0.80, source="the rule catalogue: of the GPU, so that it matters")
+    pieces_ratio: float = threshold(0.20, source="heuristic: of the reserved memory, at the peak")
+    reserved_ratio: float = threshold(0.80, source="heuristic: of the GPU, so that it matters")
 
     examples = (
         fires("a quarter is in pieces", "info", "expandable_segments:True", allocator=_PIECES),

@@ -33,8 +33,8 @@ class GradsLiveInForward(ShortMemoryRule):
     id = "grads-live-in-forward"
     title = "Old gradients occupy memory during forward"
 
-    least_ratio: float = threshold(0.10, source="the rule catalogue: of the peak")
-    short_ratio: float = threshold(0.70, source="the rule catalogue: of the GPU's memory")
+    least_ratio: float = threshold(0.10, source="heuristic: of the peak")
+    short_ratio: float = threshold(0.70, source="heuristic: of the GPU's memory")
 
     examples = (
         fires("16 of 110 GiB are old gradients", "info", "set_to_none=True", allocator=_PEAK, held=_GRADIENTS),

@@ -42,7 +42,7 @@ class HostLeak(BaseRule):
 
     least_ratio: float = threshold(0.05, source="SageMaker Debugger: memory increase of 5 %")
     least_mib: float = threshold(64.0, source="heuristic: above what allocators take in a run without a leak")
-    most_chance: float = threshold(0.001, source="heuristic, stricter than the catalogue's 0.01")
+    most_chance: float = threshold(0.001, source="heuristic, stricter than the usual 0.01")
     least_late_ratio: float = threshold(0.5, source="heuristic: growth that comes to its end is none")
     least_levels_ratio: float = threshold(
         0.7,

@@ -34,11 +34,11 @@ class MemoryHeadroom(BaseRule):
     id = "memory-headroom"
     title = "GPU memory is mostly free and the GPU is underused"
 
-    needed_ratio: float = threshold(0.50, source="the rule catalogue: half of the GPU's memory")
-    idle_ratio: float = threshold(0.30, source="the rule catalogue: work in less than 70 % of the step")
+    needed_ratio: float = threshold(0.50, source="heuristic: half of the GPU's memory")
+    idle_ratio: float = threshold(0.30, source="heuristic: work in less than 70 % of the step")
     active_ratio: float = threshold(0.50, source="DCGM: SM activity below 0.5 is ineffective use of the GPU")
     wait_ratio: float = threshold(0.10, source="the method: input-bound from here on")
-    filled_ratio: float = threshold(0.85, source="the rule catalogue: what a larger batch may fill")
+    filled_ratio: float = threshold(0.85, source="heuristic: what a larger batch may fill")
 
     examples = (
         fires("22 of 140 GiB are needed", "info", "batch_size=64", allocator=_SMALL, gpu=_IDLE),

@@ -38,12 +38,12 @@ class MemoryLeak(BaseRule):
     id = "memory-leak"
     title = "GPU memory grows with every step"
 
-    largest_p: float = threshold(0.01, source="the rule catalogue: Mann-Kendall at 1 %")
-    least_ratio: float = threshold(0.01, source="the rule catalogue: 1 % growth")
-    least_bytes: int = threshold(32 * 2**20, source="the rule catalogue: 32 MiB")
+    largest_p: float = threshold(0.01, source="heuristic: Mann-Kendall at 1 %")
+    least_ratio: float = threshold(0.01, source="heuristic: 1 % growth")
+    least_bytes: int = threshold(32 * 2**20, source="heuristic: 32 MiB")
     warning_ratio: float = threshold(0.05, source="SageMaker Debugger: 5 % growth")
     warning_bytes: int = threshold(100 * 2**20, source="TraceML: 100 MB growth")
-    least_steps: int = threshold(50, source="the rule catalogue: 50 steps")
+    least_steps: int = threshold(50, source="heuristic: 50 steps")
     least_samples: int = threshold(20, source="heuristic: as many as for the use of a GPU")
 
     examples = (

@@ -62,7 +62,7 @@ class AllocatorCallsRule(FamilyRule[DeviceMemory], ABC):
 
     explains = claims.ALLOCATOR
 
-    least_steps: int = threshold(20, source="the rule catalogue: 20 steps")
+    least_steps: int = threshold(20, source="heuristic: 20 steps")
 
     def look(self, metrics: Metrics) -> DeviceMemory:
         """Torch's allocator on the GPU.

@@ -39,7 +39,7 @@ class FrameworkDdpSync(BaseRule):
     id = "framework-ddp-sync"
     title = "Lightning's check of all ranks empties the GPU's queue"
 
-    least_ratio: float = threshold(0.03, source="the catalogue: a cost of 3 %")
+    least_ratio: float = threshold(0.03, source="heuristic: a cost of 3 %")
     least_per_step: float = threshold(0.5, source="heuristic, as for progress-bar-sync")
 
     examples = (

@@ -1,44 +1,48 @@
 """Some ranks take longer than the others before they meet them, and all wait for them in every step.
 
 ## What it means
-Ranks meet in the reduction of gradients. Their step times are equal, because the quick ones wait there: what differs is
-the time that each spends on its own before.
+Ranks meet when they reduce gradients. All have the same step time, because the fast ones wait there. What differs is
+the time that each rank spends on its own before.
 
 ## How it is measured
-From the summaries that ranks leave in the run's folder, or from their journals, for steps of the same number that are
-steady on all: the time in phases in which a rank waits for no other. On a CPU these are all but the ranks' own
-synchronisation: the backward is split where the rank's own part ends and the wait for gradients begins, and of other
-waits in collectives (FSDP, tensor-parallel layers, broadcasts of buffers) the share is sampled, by looking at where the
-main thread is. On a device it is only the wait for batches, because the host may wait for the device in any other
-phase. Phases are also taken from the devices' own clocks, in the steps in which those were read: a device is idle in
-the phase in which its host was late, and waits for other ranks where they meet. Under `DDPStrategy` that is the
-backward; under others it may be all that the model does, so only the wait for batches, the move to the device,
-callbacks and logging count. What costs more counts.
+**The time of a rank** is its time in phases in which it waits for no other rank, in steps of the same number that are
+steady on all ranks. It comes from the summaries that ranks leave in the run's folder, or from their journals. Only
+durations are compared, so the clocks of the hosts need not agree. Ranks that left nothing readable are named beside the
+table of the ranks.
 
-Ranks are ordered by the median of that time beyond the others; the late ones, at most half, end at the last large gap,
-so that all ranks of a slow host are one finding. If no such set costs 5 % of the step, most ranks may be late: those
-above the largest gap are named, without a gain. The gain is what each step would be shorter without them: the longest
-time of any rank minus the longest of the others. Its lower bound must pass a tenth of the step, and one of them must be
-the slowest in at least 60 % of the steps. Only durations are compared, so clocks of hosts need not agree. On a device
-the gain is held below the time in which this rank's device is idle or only communicates, as far as a trace window has
-seen it: a wait for a batch costs nothing while the device still has work. Ranks that left nothing readable are named
-beside the table of the ranks, and the others are compared.
+- On a CPU, all phases count but the ranks' own synchronisation. The backward is split where the rank's own part ends
+  and the wait for gradients begins. The share of other waits in collectives (FSDP, tensor-parallel layers, broadcasts
+  of buffers) is sampled by looking at where the main thread is.
+- On a device, only the wait for batches counts, because the host may wait for the device in any other phase.
+- The devices' own clocks are used as well, in steps in which they were read: a device idles in the phase in which its
+  host was late, and waits for other ranks where they meet. Under `DDPStrategy`, ranks meet in the backward. Under other
+  strategies they may meet anywhere in the model, so only the wait for batches, the move to the device, callbacks and
+  logging count. The larger of the two costs counts.
 
-A rank that is late in few steps only is in no median. It is named if it takes longer than any other for a tenth of the
-steps' time in all, and for 80 % of the time in which any rank is late alone by as much; so are all ranks of a host that
-are late together. Of a long run, summaries hold 512 steps and the longest 96, where all ranks wait. The gain, on a CPU
-only, is that time per mean step.
+**Late ranks** are those above the last large gap in the order of their times, at most half of all, so that all ranks of
+a slow host are one finding. If no such set costs 5 % of the step, most ranks may be late: those above the largest gap
+are then named, without a gain.
 
-If there is no such rank, the validation batches are compared, each rank's from fetch to `on_validation_batch_end`
-without the sampled share of waits in collectives, in all validation runs together: the rank that takes longest is named
-if it takes 5 % of the wall time longer than any other.
+**The gain** is what each step would be shorter without them: the longest time of any rank minus the longest of the
+others. Its lower bound must pass a tenth of the step, and a late rank must be the slowest in at least 60 % of the
+steps. On a device, the gain is at most the time in which this rank's device idles or only communicates, as far as a
+trace window shows it: a wait for a batch is free while the device still has work.
+
+**A rank that is late in few steps** does not show in a median. It is named if it takes longer than any other for a
+tenth of the steps' time in all, and for 80 % of the time in which any rank is late alone by as much. The same holds for
+all ranks of a host that are late together. Summaries of a long run hold 512 steps and the 96 longest in which all ranks
+wait. The gain, on a CPU only, is that time per mean step.
+
+**In validation**, if there is no such rank, the batches of each rank are compared, from fetch to
+`on_validation_batch_end`, without the sampled share of waits in collectives, over all validation runs together. The
+rank that takes longest is named if it takes 5 % of the wall time longer than any other.
 
 ## When it is wrong
-- Layers that synchronise in the forward (SyncBatchNorm) hide the difference: then it is silent.
-- On a device without a trace window the wait may be covered by work: the confidence is lower.
-- On devices, a slow backward of one rank (clocks, heat) looks like the wait of the others: `gpuprof trace` with the
-  windows of all ranks shows it. Under other strategies than DDP the same is true of all that the model does.
-- On a CPU under other strategies than DDP, 20 looks at the main thread are needed, which is 2 s of steps.
+- Layers that synchronise in the forward (SyncBatchNorm) hide the difference: the rule is silent.
+- On a device without a trace window, work may cover the wait: the confidence is lower.
+- On devices, a slow backward of one rank (clocks, heat) looks like the wait of the others. `gpuprof trace` with the
+  windows of all ranks shows it. Under strategies other than DDP, the same is true of all that the model does.
+- On a CPU under strategies other than DDP, 20 looks at the main thread are needed, which takes 2 s of steps.
 - Ranks whose folders are not shared between hosts are not found.
 
 ## What to do

@@ -5,20 +5,26 @@ torch's threads and the DataLoader's workers compete for too few CPUs. Every pha
 longer.
 
 ## How it is measured
-The kernel counts how long each thread was ready to run without a CPU (`/proc/PID/schedstat`). It is read in sampled
-steps, and the lower bound of the median share of the step must pass the threshold. The run itself must be the cause: it
-needs 5 % more than its usable CPUs (CPU time of process and workers, plus what their main threads waited), or uses 95 %
-of them, or the quota of its control group ran out in a tenth of the periods. The gain is the waiting time.
+The kernel counts how long each thread was ready to run but had no CPU (`/proc/PID/schedstat`). The count is read in
+sampled steps, and the lower bound of the median share of the step must pass the threshold. The gain is the waiting
+time.
+
+The run itself must be the cause. One of these must hold:
+
+- it needs 5 % more than its usable CPUs: CPU time of process and workers, plus what their main threads waited;
+- it uses 95 % of its usable CPUs;
+- the quota of its control group ran out in a tenth of the periods.
 
 ## When it is wrong
-- If the run alone would fit into its CPUs, other programs make it wait. That is a caveat of the measurement and no
-  finding. Under such a load it may go unnoticed that the run needs too many CPUs as well.
-- It is a lower bound: waiting of companion threads, and CPU time that a hypervisor takes (steal), are not counted.
-- On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
+- If the run alone would fit into its CPUs, other programs make it wait. The report then has a caveat and no finding.
+  Under such a load, a run that needs too many CPUs as well may go unnoticed.
+- The measured wait is a lower bound. Waits of other threads, and CPU time that a hypervisor takes (steal), do not
+  count.
+- On a GPU, only time in which the device idles counts. Without a trace window the rule is not evaluated.
 
 ## What to do
-Use as many threads and workers as there are CPUs. Where fewer workers could not keep up with the step, only more CPUs
-or a cheaper batch help.
+Use as many threads and workers as there are CPUs. If fewer workers could not keep up with the step, only more CPUs or a
+cheaper batch help.
 """
 
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
@@ -35,7 +41,7 @@ class CpuContention(BaseRule):
     id = "cpu-contention"
     title = "The main thread waits for a free CPU"
 
-    least_ratio: float = threshold(0.05, source="catalogue")
+    least_ratio: float = threshold(0.05, source="heuristic")
 
     examples = (
         fires("4 workers and the step need more than 4 CPUs", "warning", "num_workers=3 instead of 4", **_CROWDED),

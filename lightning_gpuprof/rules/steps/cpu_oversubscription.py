@@ -32,7 +32,7 @@ class CpuOversubscription(BaseRule):
     title = "torch threads and workers outnumber the CPUs"
     specialises = ("cpu-contention",)
 
-    most_per_cpu: float = threshold(1.5, source="catalogue")
+    most_per_cpu: float = threshold(1.5, source="heuristic")
     least_delay_ratio: float = threshold(0.05, source="as cpu-contention")
     least_use_ratio: float = threshold(0.9, source="heuristic: CPUs with room left are not too few")
 

@@ -46,8 +46,8 @@ class GcPauses(BaseRule):
     title = "Python's garbage collector pauses training"
     specialises = ("step-outliers",)
 
-    least_ratio: float = threshold(0.03, source="the least worthwhile gain (catalogue: 2 %)")
-    least_steps: int = threshold(50, source="catalogue")
+    least_ratio: float = threshold(0.03, source="the least worthwhile gain")
+    least_steps: int = threshold(50, source="heuristic")
     wanted_ratio: float = threshold(0.01, source="heuristic: what collecting may cost")
 
     examples = (

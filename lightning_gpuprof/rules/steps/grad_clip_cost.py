@@ -32,7 +32,7 @@ class GradClipCost(PhaseRule):
     needs_window = True
     title = "Gradient clipping takes a noticeable part of the step"
 
-    least_ratio: float = threshold(0.05, source="catalogue")
+    least_ratio: float = threshold(0.05, source="heuristic")
     fixed_ms: float = threshold(0.5, source="heuristic: 0.25 to 0.4 ms for 6 to 50 tensors on a slow CPU core")
 
     examples = (

@@ -45,7 +45,7 @@ class GraphBreaks(BaseRule):
     title = "Compiled code falls back to Python in places"
     certainty = 0.8
 
-    least_count: int = threshold(1, source="catalogue: any, if the model is compiled")
+    least_count: int = threshold(1, source="heuristic: any, if the model is compiled")
 
     examples = (
         fires(".item() breaks it", "info", "no .item()", compiled={"breaks": [{"reason": "Tensor.item() call"}]}),

@@ -29,9 +29,9 @@ class SlowFirstSteps(BaseRule):
     id = "slow-first-steps"
     title = "The first steps are slow"
 
-    least_ratio: float = threshold(0.02, source="catalogue: of the run")
+    least_ratio: float = threshold(0.02, source="heuristic: of the run")
     least_s: float = threshold(5.0, source="heuristic: below it no run is short enough to care")
-    always_s: float = threshold(60.0, source="catalogue")
+    always_s: float = threshold(60.0, source="heuristic")
     most_taken_ratio: float = threshold(CROWDED_RATIO, source="heuristic: as for workers that others make slow")
 
     examples = (

@@ -40,8 +40,8 @@ class StepDrift(BaseRule):
     specialises = ("python-overhead",)
     is_clue = True
 
-    least_growth_ratio: float = threshold(0.10, source="heuristic: machines vary less (catalogue: 5 % per 1,000 steps)")
-    most_chance: float = threshold(0.001, source="heuristic, stricter than the catalogue's 0.01")
+    least_growth_ratio: float = threshold(0.10, source="heuristic: machines vary less")
+    most_chance: float = threshold(0.001, source="heuristic, stricter than the usual 0.01")
     least_gradual_ratio: float = threshold(0.5, source="heuristic: if more comes in jumps, it is phase-change")
     least_cost_s: float = threshold(LIMIT_S, source="heuristic: shorter ones are accidents of the machine")
 

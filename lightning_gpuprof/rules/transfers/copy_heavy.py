@@ -43,7 +43,7 @@ class CopyHeavy(StepRule):
     explains = claims.MEMORY_KERNELS
     certainty = 0.5
 
-    least_ratio: float = threshold(0.10, source="the catalogue: 40 % is too late, warn from 10 %")
+    least_ratio: float = threshold(0.10, source="heuristic: 40 % is too late, warn from 10 %")
     most_outside_ratio: float = threshold(0.10, source="heuristic: more of the rows' time, and no shape is named")
 
     examples = (

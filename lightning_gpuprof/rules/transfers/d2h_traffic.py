@@ -37,7 +37,7 @@ class D2hTraffic(StepRule):
     explains = claims.COPIES_TO_HOST
     certainty = 0.8
 
-    least_bytes: float = threshold(float(LEAST_BYTES), source="the catalogue, as for h2d-pageable: 1 MiB per step")
+    least_bytes: float = threshold(float(LEAST_BYTES), source="heuristic, as for h2d-pageable: 1 MiB per step")
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")
 
     examples = (

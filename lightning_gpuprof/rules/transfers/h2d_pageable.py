@@ -53,7 +53,7 @@ class H2dPageable(StepRule):
     explains = claims.BATCH_COPIES
     certainty = 0.8
 
-    least_bytes: float = threshold(float(LEAST_BYTES), source="the catalogue: 1 MiB per step; less is no batch")
+    least_bytes: float = threshold(float(LEAST_BYTES), source="heuristic: 1 MiB per step; less is no batch")
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")
 
     examples = (

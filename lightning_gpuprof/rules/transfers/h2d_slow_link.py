@@ -35,9 +35,9 @@ class H2dSlowLink(BaseRule):
     title = "Copies to the GPU are much slower than its PCIe link"
 
     reached_ratio: float = threshold(0.50, source="heuristic: four fifths are usual")
-    least_bytes: int = threshold(8 * 2**20, source="the rule catalogue: 8 MiB, so that start-up does not count")
+    least_bytes: int = threshold(8 * 2**20, source="heuristic: 8 MiB, so that start-up does not count")
     least_copies: int = threshold(3, source="heuristic: as many bytes as so many of the largest")
-    least_readings: int = threshold(3, source="the rule catalogue, as for pcie-degraded")
+    least_readings: int = threshold(3, source="heuristic, as for pcie-degraded")
 
     examples = (
         fires("copies reach 10 % of the link", "warning", "reach 6.3 GB/s ... numactl", saves_ms=9.59, **_copied()),

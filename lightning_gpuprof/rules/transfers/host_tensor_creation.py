@@ -38,7 +38,7 @@ class HostTensorCreation(WaitRule):
     explains = claims.TENSORS_OF_THE_HOST
     counted = "copies"
 
-    least_per_step: float = threshold(2.0, source="the catalogue: at least two per step")
+    least_per_step: float = threshold(2.0, source="heuristic: at least two per step")
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
     examples = (

@@ -37,8 +37,8 @@ class ManySmallCopies(StepRule):
     certainty = 0.6
 
     least_copies: float = threshold(10.0, source="TraceLens: more than 10 per step")
-    most_bytes: float = threshold(65536.0, source="the catalogue: a median below 64 KiB")
-    call_us: float = threshold(10.0, source="the catalogue: host time of one copy")
+    most_bytes: float = threshold(65536.0, source="heuristic: a median below 64 KiB")
+    call_us: float = threshold(10.0, source="heuristic: host time of one copy")
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")
 
     examples = (

@@ -82,7 +82,7 @@ class SyncPoints(WaitRule):
     cause = "code"
     explains = claims.WAITS_OF_THE_CODE
 
-    least_per_step: float = threshold(1.0, source="the catalogue: at least one per step")
+    least_per_step: float = threshold(1.0, source="heuristic: at least one per step")
     least_ratio: float = threshold(0.05, source="heuristic, after Nsight Systems' rule for synchronising calls")
 
     examples = (
