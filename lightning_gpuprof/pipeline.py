@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
-from lightning_gpuprof.analyze import rank_states
+from lightning_gpuprof.analyze import rank_notices, rank_states
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.analyze.other_ranks import attribute_cpu_to_ranks
@@ -162,12 +162,14 @@ def _metrics_of(
     metrics = analyze_metrics.build(attribute_cpu_to_ranks(journal, others.summaries), windows, notices)
     own = summarise(journal)
     ends = rank_ends(own, others.summaries, others.unread.keys() - others.skipped)
-    caveats = (*ends.sentences, *metrics.validity.caveats)
+    notices_of_others, windows_of_others = rank_notices.of_others(journal, others.summaries)
+    caveats = (*ends.sentences, *metrics.validity.caveats, *notices_of_others)
     return dataclasses.replace(
         metrics,
         validity=msgspec.structs.replace(metrics.validity, ok=metrics.validity.ok and ends.in_step, caveats=caveats),
         ranks=rank_times(own, others.summaries, others.unread),
         rank_ends=ends.sentences,
+        rank_windows=windows_of_others,
     )
 
 

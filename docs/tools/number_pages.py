@@ -114,7 +114,7 @@ GROUPS: tuple[Group, ...] = (
         title="Ranks",
         intro="Phases of each rank side by side, if more than one left a journal. A rank that is late before a "
         "collective shows as a wait of the others, in their backward.",
-        fields=("ranks", "rank_ends"),
+        fields=("ranks", "rank_ends", "rank_windows"),
     ),
     Group(
         name="devices",

@@ -37,6 +37,7 @@ from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns, StepC
 from lightning_gpuprof.analyze.ledger import ledger
 from lightning_gpuprof.analyze.lock_waits import interpreter_lock
 from lightning_gpuprof.analyze.marks import MAX_MARKS, marks
+from lightning_gpuprof.analyze.rank_notices import notable
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.step_facts import caveats as step_caveats
 from lightning_gpuprof.analyze.step_facts import step_facts
@@ -101,7 +102,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     )
     crowd = signals.caveats(cpu, host, journal.header.world_size)
     metrics = Metrics(
-        **_account(journal, windows, summary, chosen, [*journal.notices, *notices], crowd),
+        **_account(journal, windows, summary, chosen, notable(journal, notices), crowd),
         steps=summary,
         phases=budget.phase_rows(
             phases,
@@ -164,7 +165,7 @@ def with_end(
     """
     chosen = steady.select(journal.steps, journal.phases, compilation.compiled_steps(journal))
     crowd = signals.caveats(metrics.cpu, metrics.host, journal.header.world_size)
-    noted = [*journal.notices, *notices]
+    noted = notable(journal, notices)
     ended = dataclasses.replace(metrics, **_account(journal, windows, metrics.steps, chosen, noted, crowd))
     return with_derived(ended)
 
@@ -233,8 +234,6 @@ def _validity(
     notices: Sequence[Notice],
     crowd: Sequence[str],
 ) -> Validity:
-    on_cpu = journal.conditions.get("device.type") == "cpu"
-    noted = [n for n in notices if not (on_cpu and n.part == "nvml")]  # no GPU is missed on a CPU
     unexplained_s = wall.parts["unexplained"]
     against: list[str] = []
     if facts.steady_count < MIN_STEADY_STEPS:
@@ -242,7 +241,7 @@ def _validity(
         against.append(f"{few}: run at least {MIN_STEADY_STEPS + 10} steps")
     if abs(unexplained_s) > max(MAX_UNEXPLAINED_RATIO * wall.total_s, MIN_UNEXPLAINED_S):
         against.append(f"{unexplained_s:.3g} s of {wall.total_s:.3g} s are unaccounted for: a part was not recorded")
-    against += (f"{notice.part}: {notice.message}" for notice in noted if notice.part in VITAL_PARTS)
+    against += (f"{notice.part}: {notice.message}" for notice in notices if notice.part in VITAL_PARTS)
     caveats = list(against)  # what says why it is not valid comes first
     if journal.footer is None:
         caveats.append("the run still goes on or was killed: numbers up to the last write of its journal")
@@ -255,7 +254,7 @@ def _validity(
     if journal.lost_slots:
         plural = "s" if journal.lost_slots > 1 else ""
         caveats.append(f"the name of {journal.lost_slots} slot{plural} was lost: their time is shown as loop")
-    caveats += (f"{notice.part}: {notice.message}" for notice in noted)
+    caveats += (f"{notice.part}: {notice.message}" for notice in notices)
     caveats += device_time.caveats(journal)
     return Validity(ok=not against, caveats=tuple(dict.fromkeys(caveats)), conditional=bool(crowd))
 

@@ -4,6 +4,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -85,10 +86,8 @@ def look(
     of_job, left_out = _of_one_job(found)
     damaged = list(unread)
     unread |= left_out
-    first = min((rank for rank in of_job if files[rank].exists()), default=None)
-    if first is None:
-        raise JournalError(f"{folder}: summaries of ranks, but no journal: copy that of one rank, too")
-    world_size = of_job[first].world_size
+    own = _first_readable(folder, [files[rank] for rank in of_job], most_bytes)
+    world_size, first = own.header.world_size, own.header.rank
     summaries = list(of_job.values())
     states = [_state(one, _written_s(files[one.rank], now_s), headers.get(one.rank)) for one in summaries]
     states += [
@@ -99,7 +98,7 @@ def look(
     problems = [f"{numbered('rank', missing)}: no journal in the folder"] if missing else []
     ends, first_failed = _ends(summaries, {one.rank: one.state for one in states}, damaged)
     return Job(
-        own=read_journal(files[first], most_bytes),
+        own=own,
         others=OtherRanks(summaries=[one for rank, one in of_job.items() if rank != first], unread=unread),
         ends=ends,
         first_failed=first_failed,
@@ -192,6 +191,14 @@ def is_running(header: Header) -> bool | None:
         return False
     except psutil.Error:
         return None
+
+
+def _first_readable(folder: Path, journals: Sequence[Path], most_bytes: int) -> Journal:
+    """That of a rank that left a summary may be damaged, or not be there."""
+    for path in journals:
+        with suppress(JournalError):
+            return read_journal(path, most_bytes)
+    raise JournalError(f"{folder}: summaries of ranks, but no journal: copy that of one rank, too")
 
 
 def _of_one_job(found: Mapping[int, RankSummary]) -> tuple[dict[int, RankSummary], dict[int, str]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import cpu_time, rank_waits, steady
 from lightning_gpuprof.analyze.journal import Ints, Journal, read_journal
+from lightning_gpuprof.analyze.rank_notices import notable, window_lines
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.rank_summary import (
@@ -17,6 +18,7 @@ from lightning_gpuprof.model.rank_summary import (
     MAX_EPOCHS,
     MAX_LONGEST,
     MAX_READINGS,
+    MAX_SENTENCES,
     SUMMARY_VERSION,
     RankSummary,
     StepTable,
@@ -89,6 +91,8 @@ def summarise(journal: Journal) -> RankSummary:
         strategy=_text(journal, "trainer.strategy"),
         device_steps=_device_steps(journal, steady_steps),
         **_standing(journal),
+        notices=[f"{notice.part}: {notice.message}" for notice in notable(journal)][:MAX_SENTENCES],
+        windows=window_lines(journal)[-MAX_SENTENCES:],
         cpu_set=_text(journal, "host.cpu_set"),
         cpu_t_s=[round((t_ns - header.start_ns) / 1e9, 3) for t_ns, _ in readings],
         cpu_cpus=[round(cpus, 3) for _, cpus in readings],

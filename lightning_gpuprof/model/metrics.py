@@ -387,6 +387,8 @@ class Metrics:
     """The ranks side by side; None: there is one."""
     rank_ends: tuple[str, ...] = ()
     """How other ranks ended, where that was not alike."""
+    rank_windows: tuple[str, ...] = ()
+    """Trace windows of other ranks."""
     input: InputPipeline | None = None
     """None: nothing was measured in the input pipeline."""
     evenness: Evenness = field(default_factory=Evenness)

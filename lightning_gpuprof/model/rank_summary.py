@@ -21,6 +21,8 @@ MAX_DEVICE_STEPS = 256
 """Steps measured on the device's clock, likewise."""
 MAX_READINGS = 200
 """Readings of the CPUs that a rank uses, likewise."""
+MAX_SENTENCES = 16
+"""Notices, and trace windows, likewise."""
 MAX_EPOCHS = 64
 """Epochs whose batches are counted."""
 
@@ -125,6 +127,10 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     stands_collective: str = ""
     """Function of torch.distributed there."""
     stands_s: float = 0.0
+    notices: list[str] = []
+    """What it could not measure, and why."""
+    windows: list[str] = []
+    """Its trace windows."""
     cpu_set: str = ""
     """CPUs that it may use."""
     cpu_t_s: list[float] = []

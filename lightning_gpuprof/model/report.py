@@ -348,6 +348,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     """The ranks side by side; None where there is one, or the journals of the others are not in the folder."""
     rank_ends: tuple[str, ...] = ()
     """How other ranks ended, where that was not alike."""
+    rank_windows: tuple[str, ...] = ()
+    """Trace windows of other ranks."""
     input: InputPipeline | None = None
     """The input pipeline from inside; None if nothing was measured there."""
     combined: CombinedGain | None = None

@@ -211,6 +211,7 @@ def _windows(report: Report) -> list[RenderableType]:
     lines: list[RenderableType] = [title("Trace windows")]
     if not report.windows:
         lines.append(indented(Text(tables.window_table(report).absent, style="dim")))
+    lines += [indented(bullet(plain.sentence(text))) for text in report.rank_windows]
     for window in report.windows:
         facts = []
         if window.reason:

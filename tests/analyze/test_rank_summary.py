@@ -1,5 +1,6 @@
 """Summaries of ranks: small whatever the run's length, of the same steps on all ranks, none the wiser if damaged."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,14 @@ from built_journals import MS, journal
 from sample_journals import write_journal
 
 from lightning_gpuprof.analyze.journal import DeviceColumns, read_journal
+from lightning_gpuprof.analyze.rank_notices import of_others
 from lightning_gpuprof.analyze.rank_summary import other_ranks, summarise, summary_path, without_summary
-from lightning_gpuprof.model.journal import Header
+from lightning_gpuprof.model.journal import Header, Notice, WindowRecord
 from lightning_gpuprof.model.packing import Ints
 from lightning_gpuprof.model.rank_summary import MAX_STEPS, RankSummary, StepTable, drawn
+from lightning_gpuprof.pipeline import load_report
+from lightning_gpuprof.sinks.terminal import print_report
+from lightning_gpuprof.sinks.views import windows as views
 
 
 @pytest.mark.parametrize("n", [200, 5_000, 200_000])
@@ -121,3 +126,40 @@ def test_a_summary_is_read_in_place_of_its_journal(tmp_path: Path) -> None:
     assert [one.rank for one in other_ranks(own).summaries] == [1, 2]
     other.unlink()
     assert without_summary(own) == []
+
+
+def test_what_other_ranks_could_not_measure_and_their_windows_are_told_once() -> None:
+    no_pid = Notice(part="nvml", message="its processes cannot be read")
+    own = replace(journal(40), notices=[Notice(part="p", message="m")], conditions={"device.type": "cuda"})
+    window = WindowRecord(start_step=20, stop_step=22, file="rank1.1.pt.trace.json.gz")
+    refused = WindowRecord(start_step=20, stop_step=22, problem="another tracer is in use")
+
+    def other(rank: int, windows: list[WindowRecord]) -> RankSummary:
+        header = msgspec.structs.replace(own.header, rank=rank)
+        return summarise(replace(own, header=header, notices=[*own.notices, no_pid], windows=windows))
+
+    others = [other(1, [window]), other(2, [refused]), other(3, [refused])]
+    assert of_others(own, others) == (
+        ("ranks 1 to 3: nvml: its processes cannot be read",),
+        ("rank 1: steps 20 to 22, rank1.1.pt.trace.json.gz", "ranks 2 and 3: steps 20 to 22, another tracer is in use"),
+    )
+    on_cpu = summarise(replace(own, notices=[no_pid], conditions={"device.type": "cpu"}))
+    assert on_cpu.notices == []
+
+
+def test_notices_and_windows_of_other_ranks_are_in_the_report(tmp_path: Path) -> None:
+    for rank in range(2):
+        put(tmp_path, rank, 2)
+    with (tmp_path / "rank1.jsonl").open("ab") as file:
+        for record in (
+            Notice(part="nvml", message="no driver"),
+            WindowRecord(start_step=20, stop_step=22, file="rank1.1.pt.trace.json.gz"),
+        ):
+            file.write(msgspec.json.encode(record) + b"\n")
+    report = load_report(tmp_path)
+    assert "rank 1: nvml: no driver" in report.validity.caveats
+    assert report.rank_windows == ("rank 1: steps 20 to 22, rank1.1.pt.trace.json.gz",)
+    assert "rank1.1.pt.trace.json.gz" in views.windows(report)
+    shown = io.StringIO()
+    print_report(report, shown)
+    assert "rank 1: steps 20 to 22, rank1.1.pt.trace.json.gz" in shown.getvalue()

@@ -165,8 +165,11 @@ def test_a_summary_is_read_in_place_of_its_journal(tmp_path: Path) -> None:
     for rank in range(3):
         write_rank(tmp_path, rank, 3, status="finished")
     leave_summary(tmp_path, 2)
-    (tmp_path / "rank2.jsonl").write_bytes(b"not looked at")
-    assert states(job_ranks(tmp_path)) == dict.fromkeys(range(3), "finished")
+    leave_summary(tmp_path, 1)
+    for name in ("rank0.jsonl", "rank1.jsonl"):
+        (tmp_path / name).rename(tmp_path / f"{name}.away")
+    (tmp_path / "rank1.jsonl").write_bytes(b"not looked at")
+    assert states(job_ranks(tmp_path)) == {0: "missing", 1: "finished", 2: "finished"}
 
 
 def test_watching_ends_with_the_job(tmp_path: Path) -> None:

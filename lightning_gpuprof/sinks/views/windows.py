@@ -32,7 +32,9 @@ _OF_WINDOWS = frozenset(
 
 def windows(report: Report) -> str:
     """All windows: why devices were idle, what they did, for which code, as figures and as tables."""
-    return section("windows", tables.window_table(report), "", "".join(map(_window, report.windows)))
+    others = "".join(f"<li>{bdi(text)}</li>\n" for text in report.rank_windows)
+    listed = f"<h3>Windows of other ranks</h3>\n<ul>\n{others}</ul>\n" if others else ""
+    return section("windows", tables.window_table(report), "", listed + "".join(map(_window, report.windows)))
 
 
 def timeline(report: Report) -> str:
