@@ -246,7 +246,8 @@ def _validity(
     if journal.footer is None:
         caveats.append("the run still goes on or was killed: numbers up to the last write of its journal")
     elif journal.footer.status != "finished":
-        caveats.append(f"the run was {journal.footer.status}")
+        at = f" at {journal.footer.place}" if journal.footer.place else ""
+        caveats.append(f"the run was {journal.footer.status}{at}")
     caveats += crowd  # before what may follow from it
     caveats += step_caveats(journal, facts, chosen)
     if journal.dropped_lines:

@@ -33,7 +33,9 @@ def test_an_exception_comes_through_and_what_was_measured_is_there(tmp_path: Pat
     assert profiler.report is not None
     assert profiler.report.steps.count == 5  # the one that failed is none
     assert profiler.report.run["status"] == "interrupted: ValueError"
-    assert any("interrupted" in caveat for caveat in profiler.report.validity.caveats)
+    said = next(caveat for caveat in profiler.report.validity.caveats if "interrupted" in caveat)
+    assert said.startswith("the run was interrupted: ValueError at ")
+    assert "planted_runs.py:" in said
     assert profiler.folder is not None
     assert (profiler.folder / "report.html").is_file()
     traces = list(profiler.folder.glob("*.pt.trace.json.gz"))
