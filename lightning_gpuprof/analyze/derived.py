@@ -10,6 +10,7 @@ from lightning_gpuprof.analyze.epochs import epoch_gaps, worker_starts
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
 from lightning_gpuprof.analyze.loading import fetch, loading, starving
 from lightning_gpuprof.analyze.memory_use import memory_holders
+from lightning_gpuprof.analyze.optimizer_update import optimizer_update
 from lightning_gpuprof.analyze.python_time import python_time
 from lightning_gpuprof.analyze.stalls import stalls
 from lightning_gpuprof.analyze.unevenness import growth, level_change
@@ -43,6 +44,7 @@ def with_derived(metrics: Metrics) -> Metrics:
     metrics = replace(
         metrics, starving=starving(metrics), callback_costs=callback_costs(metrics), contention=contention(metrics)
     )
+    metrics = replace(metrics, optimizer_update=optimizer_update(metrics))
     return replace(metrics, collectives=collectives(metrics), python_time=python_time(metrics))
 
 

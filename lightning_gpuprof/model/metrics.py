@@ -27,6 +27,7 @@ from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.memory_use import MemoryHolders
 from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured, require_possible
 from lightning_gpuprof.model.numbers import counted, listed, numbered, possible
+from lightning_gpuprof.model.optimizer_update import OptimizerUpdate
 from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Part, Phase
 from lightning_gpuprof.model.python_time import PythonTime
@@ -363,6 +364,8 @@ class Metrics:
     """What communication costs; None: there is one rank, or no communication."""
     python_time: PythonTime | Unmeasured = NOT_COMPUTED
     """What of a training on the CPU no operator of torch takes."""
+    optimizer_update: OptimizerUpdate | Unmeasured = NOT_COMPUTED
+    """What the update of the parameters takes, and what it would take fused."""
     level_change: LevelChange | Unmeasured | None = NOT_COMPUTED
     """Between the speed levels of the run; None: it has one."""
     growth: Growth | Unmeasured | None = NOT_COMPUTED

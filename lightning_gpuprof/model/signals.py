@@ -19,6 +19,12 @@ _PERIODIC_FACTOR = 1.5
 _MAX_DELAYED_RATIO = 0.95
 """Waiting for a CPU beyond which nothing is certain. Heuristic."""
 
+FUSED = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
+"""Optimizers of torch with `fused=True`, also on a CPU."""
+
+FOREACH = frozenset({"NAdam", "RAdam", "RMSprop", "Adadelta", "Adamax", "ASGD", "Rprop"})
+"""The others that have `foreach=True`, which is their default on a GPU."""
+
 
 def machine_busy_ratio(metrics: Metrics) -> float | None:
     """Mean use of all CPUs of the machine, by this run and by others, 0 to 1; None: not measured."""
@@ -72,6 +78,18 @@ def mixed_precision(metrics: Metrics) -> bool | None:
     """Whether the trainer computes in half precision; None if its precision is not known."""
     precision = metrics.condition("trainer.precision")
     return None if precision is None else "16" in str(precision) or "transformer-engine" in str(precision)
+
+
+def can_fuse(metrics: Metrics) -> bool | None:
+    """Whether the optimizer takes `fused=True`; None: which it is is not known."""
+    kind = metrics.condition("model.optimizer")
+    return None if kind is None else kind in FUSED and not clipping_excludes_fused(metrics)
+
+
+def clipping_excludes_fused(metrics: Metrics) -> bool:
+    """Whether Lightning would refuse to clip the gradients of a fused optimizer, which unscales them itself."""
+    scaled = str(metrics.condition("trainer.precision") or "").startswith("16")
+    return scaled and bool(metrics.condition("trainer.gradient_clip_val"))
 
 
 def ordinary_ratio(metrics: Metrics, share: Share, phase: Phase) -> float:

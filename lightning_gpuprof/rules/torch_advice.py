@@ -21,22 +21,3 @@ def compile_line(metrics: Metrics, options: str = "") -> tuple[str, str]:
         return f"model = torch.compile(model{options})", ""
     why = f"in torch {version[0]} a compiled training_step that calls self.log fails"
     return f"self.net = torch.compile(self.net{options})", f" Compile the networks in the model, not the model: {why}."
-
-
-FUSED = frozenset({"Adam", "AdamW", "SGD", "Adagrad"})
-"""Optimizers of torch with `fused=True`, also on a CPU."""
-
-FOREACH = frozenset({"NAdam", "RAdam", "RMSprop", "Adadelta", "Adamax", "ASGD", "Rprop"})
-"""The others that have `foreach=True`, which is their default on a GPU."""
-
-
-def can_fuse(metrics: Metrics) -> bool | None:
-    """Whether the optimizer takes `fused=True`; None: which it is is not known."""
-    kind = metrics.condition("model.optimizer")
-    return None if kind is None else kind in FUSED and not clipping_excludes_fused(metrics)
-
-
-def clipping_excludes_fused(metrics: Metrics) -> bool:
-    """Whether Lightning would refuse to clip the gradients of a fused optimizer, which unscales them itself."""
-    scaled = str(metrics.condition("trainer.precision") or "").startswith("16")
-    return scaled and bool(metrics.condition("trainer.gradient_clip_val"))

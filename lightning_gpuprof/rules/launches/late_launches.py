@@ -3,9 +3,10 @@
 from abc import ABC
 
 from lightning_gpuprof.model.device_step import ExplainedStep
+from lightning_gpuprof.model.signals import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.base import Advice, Change, Cost, Evidence, Metrics, MissingSignal, setting
 from lightning_gpuprof.rules.launches.step_rule import StepRule, compiled, explained_step, shapes_vary
-from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse, compile_line
+from lightning_gpuprof.rules.torch_advice import compile_line
 
 IDLE_RATIO = 0.15
 """Time waiting for launches, of the step, from which a run is launch-bound. TraceLens: idle above 15 %."""

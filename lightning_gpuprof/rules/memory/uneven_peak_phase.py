@@ -17,10 +17,10 @@ Information: it costs memory, not time.
 `foreach=False` saves the memory but is slower.
 """
 
+from lightning_gpuprof.model.signals import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.base import Advice, Change, Finding, Metrics, MissingSignal, gib, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
-from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse
 
 _ENDS = {"forward": 98.0, "backward": 90.0, "optimizer": 90.0, "step": 90.0}
 _PEAK = {"allocated_gib": 112.0, "peak_phase": "optimizer", "ends_gib": _ENDS}

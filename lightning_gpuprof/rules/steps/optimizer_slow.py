@@ -27,9 +27,9 @@ Set `fused=True`, or `foreach=True` where there is no fused update. Use fewer, l
 
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured
+from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis
-from lightning_gpuprof.model.signals import delayed_ratio
+from lightning_gpuprof.model.signals import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import (
     Advice,
@@ -40,28 +40,8 @@ from lightning_gpuprof.rules.base import (
     of_each_step,
     severity,
     threshold,
-    usable,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.torch_advice import FOREACH, FUSED, can_fuse
-
-_WAITED_RATIO = 0.10
-"""Waiting from which on it is named by itself, as for blocked-in-step."""
-
-_PASSES = 7
-"""AdamW reads and writes parameter, gradient and two states: the most that a fused update moves, in parameter bytes."""
-
-_BYTES_PER_MS = 5e6
-"""5 GB/s. Heuristic, low: what a slow CPU core moves."""
-
-_TENSOR_MS = 0.010
-"""What a fused update takes for one more tensor. Heuristic: 8 to 10 us on a slow CPU core; a loop takes 50 for
-AdamW."""
-
-_FUSED_RATIO = {"Adam": 0.5, "AdamW": 0.5, "Adagrad": 0.55}
-"""The most that a fused update takes of the CPU time of the loop: measured with one thread and tensors of 10 to
-1,000,000 numbers (Adam 0.19 to 0.45, AdamW 0.14 to 0.41, Adagrad 0.25 to 0.50). SGD gains nothing in large tensors."""
-
 
 _SLOW: dict[Phase, float] = {"optimizer": 100.0}
 _MANY: dict[str, Value] = {"model.parameter_tensors": 2000, "model.parameter_bytes": 64_000, "model.optimizer": "AdamW"}
@@ -94,50 +74,29 @@ class OptimizerSlow(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        step_ms = metrics.step_ms
-        share = metrics.share_of("optimizer")
-        scheduler = metrics.lr_scheduler
-        scheduler_ratio = scheduler.median_ratio if scheduler is not None and usable(scheduler) else 0.0
-        other_ratio = max(scheduler_ratio, _waited_ratio(metrics))  # a scheduler may wait as well
-        lower_ratio = share.lower_ratio - other_ratio
-        if lower_ratio < self.least_ratio:
+        step_ms, update = metrics.step_ms, measured(metrics.optimizer_update)
+        if update.lower_ratio < self.least_ratio:
             return None
-        tensors, held_bytes = metrics.number("model.parameter_tensors"), metrics.number("model.parameter_bytes")
-        if tensors is None or held_bytes is None:
-            raise MissingSignal("the number and size of the parameter tensors were not measured")
-        if metrics.condition("model.optimizer_fused") is True or tensors < 1:
+        fused = measured(update.fused)
+        if fused is None or not fused.saved.certain.is_worth():
             return None
-        foreach = metrics.condition("model.optimizer_foreach")
-        if not metrics.is_cpu_only and foreach is not False:
-            return None
-        running_ratio = 1.0 - delayed_ratio(metrics)
-        most_ratio = measured(metrics.host_limit.ratio)
-        median_ms = share.median_ms - other_ratio * step_ms
-        running_ms = min(median_ms / step_ms * running_ratio, most_ratio) * step_ms
+        tensors, cost = fused.tensors, fused.saved
         kind = str(metrics.condition("model.optimizer") or "the optimizer")
-        floor_ms = tensors * _TENSOR_MS + _PASSES * held_bytes / _BYTES_PER_MS
-        most_fused = _FUSED_RATIO.get(kind) if metrics.is_cpu_only and can_fuse(metrics) else None
-        if most_fused is not None:
-            floor_ms = min(floor_ms, most_fused * running_ms)
-        lower_ms = min(lower_ratio * running_ratio, most_ratio) * step_ms - floor_ms
-        # waiting for a CPU is no work of the optimizer
-        cost = metrics.cost(max(lower_ms, running_ms - floor_ms), lower_ms)
-        if not cost.certain.is_worth():
-            return None
+        foreach = metrics.condition("model.optimizer_foreach")
         level: Severity = "info"
-        if tensors >= self.many_tensors or most_fused is not None:
-            level = severity(min(1.0, cost.lower_ratio / running_ratio), cost.steps)
+        if tensors >= self.many_tensors or fused.is_known:
+            level = severity(min(1.0, cost.lower_ratio / update.running_ratio), cost.steps)
         return self.finding(
             severity=level,
             subject=kind,
-            summary=f"{kind} takes {of_each_step(median_ms, step_ms)} to update {tensors:,} parameter "
-            f"tensors one by one. A fused update would take about {millis(floor_ms)}.",
+            summary=f"{kind} takes {of_each_step(update.ms, step_ms)} to update {tensors:,} parameter "
+            f"tensors one by one. A fused update would take about {millis(fused.ms)}.",
             advice=_advice(metrics, kind, tensors, foreach),
             evidence=(
-                self.evidence("least_ratio", median_ms / step_ms, "optimizer, share of the step"),
+                self.evidence("least_ratio", update.ms / step_ms, "optimizer, share of the step"),
                 self.evidence("many_tensors", tensors, "parameter tensors"),
                 self.fact("foreach", str(foreach)),
-                self.fact("fused update (estimate)", floor_ms, "ms"),
+                self.fact("fused update (estimate)", fused.ms, "ms"),
             ),
             cost=cost,
             confidence=0.85 if kind in FUSED else 0.6,
@@ -159,12 +118,3 @@ def _advice(metrics: Metrics, kind: str, tensors: float, foreach: Value) -> Advi
         f"Update all tensors together{why}: torch.optim.{kind}(..., {name}=True) in configure_optimizers.",
         Change(call=f"torch.optim.{kind}", arguments={name: True}, before=before),
     )
-
-
-def _waited_ratio(metrics: Metrics) -> float:
-    """Share of the step time in which the thread waits for other things than computation; 0 if little or unknown."""
-    found = metrics.waiting
-    if isinstance(found, Unmeasured):
-        return 0.0
-    waited = sum(found.certain_ratio(row) for row in found.phases if row.phase == "optimizer")
-    return waited if waited >= _WAITED_RATIO else 0.0

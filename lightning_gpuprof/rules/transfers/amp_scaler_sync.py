@@ -17,9 +17,9 @@ As `sync-points`, for values that are read in Lightning's `optimizer_step`, but 
 `Trainer(precision="bf16-mixed")` from compute capability 8.0 on; before, `fused=True` without gradient clipping.
 """
 
+from lightning_gpuprof.model.signals import FUSED
 from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Value, claims, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
-from lightning_gpuprof.rules.torch_advice import FUSED
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED, HostWaits, WaitRule, idle_words, times
 
 
