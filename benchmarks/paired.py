@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from rich.console import Console
 
@@ -116,5 +117,5 @@ def write_json(path: Path, benchmark: str, *, accelerator: str = "cpu", **parts:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"benchmark": benchmark, "machine": machine, **parts}
-    write_whole(path, json.dumps(document, indent=1).encode(), b"\n")
+    write_whole(path, json.dumps(msgspec.to_builtins(document, enc_hook=str), indent=1).encode(), b"\n")
     print(f"written to {path}")

@@ -30,7 +30,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # cases that the tests run, too
-import msgspec
 from paired import RESULTS, wide_console, write_json
 from rich.table import Table
 from traceml_verdicts import ask_traceml, why_not
@@ -312,7 +311,7 @@ def run_advice(cases: Sequence[Case], options: argparse.Namespace) -> int:
     jobs = [job for repetition in range(options.repetitions) for job in cures.jobs(cases, repetition)]
     effects = told_by(jobs, at_once=options.jobs)
     console.print(advice_table(effects))
-    runs = [{**msgspec.to_builtins(asdict(one)), "achieved_ms": one.achieved_ms} for one in effects]
+    runs = [{**asdict(one), "achieved_ms": one.achieved_ms} for one in effects]
     write_json(options.json, "truth advice", runs=runs)
     return 0
 

@@ -1,6 +1,5 @@
 """A run's folder becomes its report and its files: journal and window facts → metrics → findings → report → sinks."""
 
-import dataclasses
 import os
 import sys
 import time
@@ -164,7 +163,7 @@ def _metrics_of(
     ends = rank_ends(own, others.summaries, others.unread.keys() - others.skipped)
     notices_of_others, windows_of_others = rank_notices.of_others(journal, others.summaries)
     caveats = (*ends.sentences, *metrics.validity.caveats, *notices_of_others)
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         metrics,
         validity=msgspec.structs.replace(metrics.validity, ok=metrics.validity.ok and ends.in_step, caveats=caveats),
         ranks=rank_times(own, others.summaries, others.unread),
@@ -549,8 +548,8 @@ def report_of(metrics: Metrics) -> Report:
 
 def _published(source: Metrics | Diagnosis) -> dict[str, Any]:
     """What a report has under the name that it has here."""
-    names = (field.name for field in dataclasses.fields(source))
-    return {name: getattr(source, name) for name in names if name in Report.__struct_fields__}
+    names = set(source.__struct_fields__) & set(Report.__struct_fields__)
+    return {name: getattr(source, name) for name in names}
 
 
 def _ranks_of(found: RankTimes | Unmeasured | None) -> Ranks | None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _SECTIONS = ("Args", "Returns", "Raises", "Yields")
 _ROLE = re.compile(r":[a-z]+:`~?([^`]+)`")
 _CODE = re.compile(r"(`[^`]+`)")
-_FACTORY = re.compile(r"^(?:dataclasses\.)?field\(default_factory=(?:lambda: )?(.+)\)$")
+_FACTORY = re.compile(r"^(?:msgspec\.)?field\(default_factory=(?:lambda: )?(.+)\)$")
 _SILENT_BASES = ("Protocol", "Exception", "msgspec.Struct")
 WIDTH = 100
 

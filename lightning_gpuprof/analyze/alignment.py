@@ -1,6 +1,6 @@
 """Matrix products of a window whose sizes do not fit tensor cores, beside those that do."""
 
-from dataclasses import dataclass
+import msgspec
 
 from lightning_gpuprof.model.device_kernels import input_sizes
 from lightning_gpuprof.model.matrix_kernels import MisalignedProduct
@@ -12,8 +12,7 @@ _MULTIPLES = {"fp16": 8, "bf16": 8, "tf32": 4, "fp8": 16, "int8": 16}
 _PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmm_", "linear"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Product:
+class _Product(msgspec.Struct, frozen=True, kw_only=True):
     row: RooflineRow
     sizes: tuple[int, int, int]
     """Rows, inner, columns."""

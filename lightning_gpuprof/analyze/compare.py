@@ -5,7 +5,8 @@ sure the step times are in ``uncertainty`` and ``resampling``.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze import conditions
 from lightning_gpuprof.analyze.comparison import changes, judging, notes, sampled

@@ -1,7 +1,8 @@
 """What is computed from measured metrics once, for all who ask: each reads those before it."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.collectives import collectives
 from lightning_gpuprof.analyze.device_kernels import device_run

@@ -1,7 +1,8 @@
 """A device's copies per step, and what pinned memory would reach."""
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, CopiesWithin, CopyKind, DeviceCopies
 from lightning_gpuprof.model.metrics import Metrics

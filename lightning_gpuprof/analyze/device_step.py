@@ -5,7 +5,9 @@ How long it is idle: the time of an untraced step without the work of a traced o
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+import msgspec
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.device_copies import device_copies
 from lightning_gpuprof.analyze.host_waits import host_waits
@@ -234,7 +236,7 @@ def _explained(step: DeviceStep, metrics: Metrics, *, most_busy_ms: float) -> Ex
     data_ms = _idle_for_data_ms(step, window, traced_ms.get("data", 0.0), metrics)
     others_ms = traced_idle_ms - traced_ms.get("data", 0.0)
     explained = ExplainedStep(
-        **vars(step),
+        **msgspec.structs.asdict(step),
         analysis=window.analysis,
         device=device,
         idle_lower_ms=max(0.0, min(step.pace_ms, _lower_period_ms(metrics, step.period_ms)) - most_busy_ms),

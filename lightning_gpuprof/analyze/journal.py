@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
@@ -47,8 +46,7 @@ from lightning_gpuprof.model.packing import Ints as Ints
 from lightning_gpuprof.model.phases import PHASES, Phase, SegmentKind
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepColumns:
+class StepColumns(msgspec.Struct, frozen=True, kw_only=True):
     """All steps of a run; every array has shape (n,) and the same order."""
 
     batch: Ints
@@ -114,8 +112,7 @@ class PhaseColumns(Mapping[Phase, Ints]):
         return PhaseColumns(self._charged, slots, self._rows)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuColumns:
+class CpuColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Main-thread CPU time of sampled steps; arrays of shape (m,)."""
 
     batch: Ints
@@ -124,8 +121,7 @@ class CpuColumns:
     """How long the thread was ready to run but had no CPU; None if not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceColumns:
+class DeviceColumns(msgspec.Struct, frozen=True, kw_only=True):
     """Device spans of sampled steps; arrays of shape (m,)."""
 
     batch: Ints
@@ -150,32 +146,31 @@ def _no_device_spans() -> DeviceColumns:
     return DeviceColumns(batch=np.zeros(0, np.int64), charged={})
 
 
-@dataclass(kw_only=True)
-class Journal:
+class Journal(msgspec.Struct, kw_only=True, dict=True):
     """Everything that a journal holds."""
 
     header: Header
     slots: list[Slot]
     steps: StepColumns
     cpu: CpuColumns
-    device: DeviceColumns = field(default_factory=_no_device_spans)
-    segments: list[Segment] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    sites: dict[int, dict[str, int]] = field(default_factory=dict)
-    stacks: dict[int, dict[str, int]] = field(default_factory=dict)
-    code: dict[str, str] = field(default_factory=dict)
-    looks: dict[int, int] = field(default_factory=dict)
-    in_collectives: dict[int, int] = field(default_factory=dict)
-    threads: dict[str, ThreadLooks] = field(default_factory=dict)
+    device: DeviceColumns = msgspec.field(default_factory=_no_device_spans)
+    segments: list[Segment] = msgspec.field(default_factory=list)
+    samples: list[Sample] = msgspec.field(default_factory=list)
+    sites: dict[int, dict[str, int]] = msgspec.field(default_factory=dict)
+    stacks: dict[int, dict[str, int]] = msgspec.field(default_factory=dict)
+    code: dict[str, str] = msgspec.field(default_factory=dict)
+    looks: dict[int, int] = msgspec.field(default_factory=dict)
+    in_collectives: dict[int, int] = msgspec.field(default_factory=dict)
+    threads: dict[str, ThreadLooks] = msgspec.field(default_factory=dict)
     threads_ns: int = 0
-    lock: dict[int, tuple[int, int]] = field(default_factory=dict)
-    standstills: list[Standstill] = field(default_factory=list)
-    windows: list[WindowRecord] = field(default_factory=list)
-    conditions: dict[str, Value] = field(default_factory=dict)
-    notices: list[Notice] = field(default_factory=list)
-    compilations: list[Compilation] = field(default_factory=list)
+    lock: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    standstills: list[Standstill] = msgspec.field(default_factory=list)
+    windows: list[WindowRecord] = msgspec.field(default_factory=list)
+    conditions: dict[str, Value] = msgspec.field(default_factory=dict)
+    notices: list[Notice] = msgspec.field(default_factory=list)
+    compilations: list[Compilation] = msgspec.field(default_factory=list)
     compiler_counts: CompilerCounts | None = None
-    memory_histories: list[MemoryHistory] = field(default_factory=list)
+    memory_histories: list[MemoryHistory] = msgspec.field(default_factory=list)
     out_of_memory: OutOfMemory | None = None
     footer: Footer | None = None
     dropped_lines: int = 0

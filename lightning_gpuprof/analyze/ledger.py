@@ -2,8 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze.budget import part
@@ -44,11 +44,10 @@ _NAMES: dict[str, str] = {
 _Key = tuple[Part, Phase, str, str]
 
 
-@dataclass(kw_only=True)
-class _Entry:
+class _Entry(msgspec.Struct, kw_only=True):
     ns: int = 0
     steps: int = 0
-    segments: set[int] = field(default_factory=set)
+    segments: set[int] = msgspec.field(default_factory=set)
 
 
 def ledger(journal: Journal) -> tuple[LedgerRow, ...]:

@@ -1,8 +1,9 @@
 """How the training loop is fed: from steps, CPU times and what was measured in the workers."""
 
 import math
-from dataclasses import replace
 from statistics import median
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.host import ProcessUse
 from lightning_gpuprof.model.input_pipeline import InputLoader

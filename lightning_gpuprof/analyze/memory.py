@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -69,8 +68,7 @@ def memory(journal: Journal, steady_from: int | None, process_rss_peak_bytes: fl
     )
 
 
-@dataclass(frozen=True)
-class _Reading:
+class _Reading(msgspec.Struct, frozen=True):
     sample: Sample
     phase: MemoryPhase
 

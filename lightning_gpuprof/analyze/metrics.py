@@ -1,12 +1,12 @@
 """Builds one rank's Metrics: everything that rules and reports read."""
 
-import dataclasses
 import datetime
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypedDict
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze import (
@@ -94,7 +94,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     del period  # of a long run it would be in the way of what comes next
     sampled = SampledSteps(journal, chosen.steady)
     run_delay = sampled.delay()
-    cpu = dataclasses.replace(
+    cpu = msgspec.structs.replace(
         signals.cpus(journal, host),
         run_delay_ratio=sampled.delay_ratio(),
         run_delay=run_delay,
@@ -166,7 +166,7 @@ def with_end(
     chosen = steady.select(journal.steps, journal.phases, compilation.compiled_steps(journal))
     crowd = signals.caveats(metrics.cpu, metrics.host, journal.header.world_size)
     noted = notable(journal, notices)
-    ended = dataclasses.replace(metrics, **_account(journal, windows, metrics.steps, chosen, noted, crowd))
+    ended = msgspec.structs.replace(metrics, **_account(journal, windows, metrics.steps, chosen, noted, crowd))
     return with_derived(ended)
 
 
@@ -289,8 +289,8 @@ def _without_checkpoints(journal: Journal) -> tuple[Journal, PhaseColumns]:
     steps, phases, saved_ns = journal.steps, journal.phases, journal.phases["checkpoint"]
     if not saved_ns.any():
         return journal, phases
-    steps = dataclasses.replace(steps, period_ns=steps.period_ns - saved_ns)
-    return dataclasses.replace(journal, steps=steps), phases.without("checkpoint")
+    steps = msgspec.structs.replace(steps, period_ns=steps.period_ns - saved_ns)
+    return msgspec.structs.replace(journal, steps=steps), phases.without("checkpoint")
 
 
 def _callback_shares(journal: Journal, chosen: steady.Mask, period: Ints) -> tuple[CallbackShare, ...]:

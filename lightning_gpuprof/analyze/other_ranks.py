@@ -1,10 +1,10 @@
 """Sets the CPU time of the other ranks apart from that of other programs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from lightning_gpuprof.analyze.journal import Journal

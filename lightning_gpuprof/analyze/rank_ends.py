@@ -1,9 +1,10 @@
 """How each rank ended: which stands still, failed first, still runs or is out of step."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.numbers import listed, numbered, seconds
 from lightning_gpuprof.model.rank_summary import RankSummary
@@ -15,8 +16,7 @@ _WAITING = ("backward", "sync")
 """Phases in which ranks of DDP wait for each other."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankEnds:
+class RankEnds(msgspec.Struct, frozen=True, kw_only=True):
     """How the ranks of a job ended, beside each other."""
 
     sentences: tuple[str, ...] = ()

@@ -5,10 +5,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import psutil
 
 from lightning_gpuprof.analyze.journal import Journal, read_journal
@@ -33,8 +33,7 @@ _STATES: tuple[State, ...] = get_args(State)
 _OVER: frozenset[State] = frozenset({"killed", "failed", "silent", "unreadable", "missing", "finished"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks of one job."""
 
     own: Journal

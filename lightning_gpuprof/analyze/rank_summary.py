@@ -1,7 +1,6 @@
 """The summary of a rank's journal, and those of all ranks in a job's folder."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,13 @@ _OF_BATCHES = ("data_wait", "h2d", "forward")
 _AROUND_BATCHES = ("on_validation_batch_start", "on_validation_batch_end")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OtherRanks:
+class OtherRanks(msgspec.Struct, frozen=True, kw_only=True):
     """Of a job, without the rank that is looked at."""
 
-    summaries: list[RankSummary] = field(default_factory=list)
-    unread: dict[int, str] = field(default_factory=dict)
+    summaries: list[RankSummary] = msgspec.field(default_factory=list)
+    unread: dict[int, str] = msgspec.field(default_factory=dict)
     """Rank -> why there is no summary of it."""
-    skipped: set[int] = field(default_factory=set)
+    skipped: set[int] = msgspec.field(default_factory=set)
     """Of these, the ranks whose journals were not looked at."""
 
 

@@ -1,10 +1,10 @@
 """What each rank does on its own in the steps that are steady on all of them."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze import statistics
@@ -97,7 +97,8 @@ def rank_times(
         if by_device is not None and by_device.lost.lower_ratio > late.lost.lower_ratio:
             late, judged = by_device, device
     if late is not None:
-        late = dataclasses.replace(late, run_delay_ms=_run_delay_ms(late, [ranks[rank] for rank in columns], judged))
+        of_ranks = [ranks[rank] for rank in columns]
+        late = msgspec.structs.replace(late, run_delay_ms=_run_delay_ms(late, of_ranks, judged))
     if imbalance is None or late is None:
         return Unmeasured(why="the step time was not measured")
     slowest = np.bincount(host.own_ns.argmax(axis=0), minlength=len(columns)) / len(common)

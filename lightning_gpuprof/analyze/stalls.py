@@ -3,7 +3,8 @@
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.signals import OTHERS_CPUS
 from lightning_gpuprof.analyze.unevenness import ALIKE_RATIO, concentration

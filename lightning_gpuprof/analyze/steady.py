@@ -2,8 +2,8 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -36,8 +36,7 @@ Labels = npt.NDArray[np.int8]
 _CODE: dict[StepLabel, int] = {label: code for code, label in enumerate(STEP_LABELS)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Which steps count for what; arrays of shape (n,)."""
 
     labels: Labels

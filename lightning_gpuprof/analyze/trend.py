@@ -5,8 +5,8 @@ Kendall test and slope, Hirsch, Slack and Smith 1982), so that going up and down
 """
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -18,8 +18,7 @@ MAX_SAMPLES = 400
 MIN_SAMPLES = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trend:
+class Trend(msgspec.Struct, frozen=True, kw_only=True):
     """A trend and the chance to see it in a quantity that has none."""
 
     slope: float

@@ -3,7 +3,8 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.evenness import Drift, Growth, LevelChange, SpeedChange, Stretch

@@ -7,7 +7,6 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -27,8 +26,7 @@ _MOST_LINES = 1000
 """Of a journal; its conditions stand before the first steps."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdvisedRun:
+class AdvisedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run whose advice can be tried."""
 
     folder: Path
@@ -64,8 +62,7 @@ def shown_folder(folder: Path) -> str:
     return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TriedCommand:
+class TriedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """What the words of a command run."""
 
     scripts: frozenset[str]

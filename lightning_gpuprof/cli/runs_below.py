@@ -3,7 +3,6 @@
 import os
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,8 +15,7 @@ MAX_DEPTH = 8
 MAX_FOLDERS = 5_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunsBelow:
+class RunsBelow(msgspec.Struct, frozen=True, kw_only=True):
     """What was found."""
 
     folders: tuple[Path, ...]

@@ -7,10 +7,10 @@ import functools
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text

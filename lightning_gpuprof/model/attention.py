@@ -1,13 +1,13 @@
 """Operators of a window that compute attention piece by piece, each on whole matrices of scores."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Sizes = tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoresOperator:
+class ScoresOperator(msgspec.Struct, frozen=True, kw_only=True):
     """An operator that reads or writes matrices of scores."""
 
     kind: Literal["softmax", "pointwise", "product"]
@@ -16,8 +16,7 @@ class ScoresOperator:
     device_us: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnfusedAttention:
+class UnfusedAttention(msgspec.Struct, frozen=True, kw_only=True):
     """Time of attention without a fused kernel, in microseconds of the window."""
 
     scores: Sizes
@@ -27,8 +26,7 @@ class UnfusedAttention:
     products_us: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttentionOperators:
+class AttentionOperators(msgspec.Struct, frozen=True, kw_only=True):
     """All such operators of a window."""
 
     operators: tuple[ScoresOperator, ...]

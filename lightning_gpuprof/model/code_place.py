@@ -1,14 +1,14 @@
 """A place in the code as sentences name it: the function first, then file and line."""
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 _PLACE = re.compile(r"(?P<file>.+)(?::(?P<sampled>\d+) |\((?P<traced>\d+)\): )(?P<function>.+)", re.DOTALL)
 """``costs.py:38 take``, as samples name it, and ``costs.py(38): take``, as traces do."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodePlace:
+class CodePlace(msgspec.Struct, frozen=True, kw_only=True):
     """A place in its parts."""
 
     file: str

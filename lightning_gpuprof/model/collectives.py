@@ -1,6 +1,6 @@
 """Windows of a run of several ranks: what communication costs a step, as transfer and as waiting."""
 
-from dataclasses import dataclass
+import msgspec
 
 from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communication
@@ -19,8 +19,7 @@ _LONGEST_LATENCY_US = 100.0
 """What a collective needs beside its bytes. Heuristic: NCCL starts in 10 to 50 us."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectiveWindow:
+class CollectiveWindow(msgspec.Struct, frozen=True, kw_only=True):
     """A window of training steps with communication on the device."""
 
     facts: WindowFacts
@@ -58,8 +57,7 @@ class CollectiveWindow:
         return collective.count / self.steps
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectiveRun:
+class CollectiveRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run of several ranks whose windows hold communication."""
 
     period_ms: float

@@ -1,13 +1,12 @@
 """How the main thread waits for a CPU, and who takes the CPUs of the run."""
 
-from dataclasses import dataclass
+import msgspec
 
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
 from lightning_gpuprof.model.share import Share
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contention:
+class Contention(msgspec.Struct, frozen=True, kw_only=True):
     """Waiting for a CPU, and what of the run wants one. None: not measured."""
 
     delay: Share | Unmeasured = NOT_COMPUTED

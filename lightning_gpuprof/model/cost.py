@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.finding import Gain, Severity, severity, speedup, worthwhile
 from lightning_gpuprof.model.numbers import of_each_step
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """Time that something takes of each step; what happens outside the steps is spread over all of them.
 
     As text: ``20.0 ms of each 50.0 ms step (40 %)``.

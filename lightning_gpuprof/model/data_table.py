@@ -1,17 +1,16 @@
 """A table of raw values by column, as exports write it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy.typing as npt
 
 Values: TypeAlias = npt.NDArray[Any] | list[Any]
 """Numbers as an array, or a list of numbers, texts or truth values with None for what was not measured."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataTable:
+class DataTable(msgspec.Struct, frozen=True, kw_only=True):
     """Columns of one length; names of columns end in their unit."""
 
     name: str

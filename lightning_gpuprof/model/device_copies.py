@@ -1,7 +1,8 @@
 """Copies between host and device in a traced step: how many, how large, what no kernel covers."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured
 from lightning_gpuprof.model.numbers import decimal_size
@@ -13,8 +14,7 @@ LEAST_BYTES = 1 << 20
 """Bytes per step from which copies are about a batch rather than about single values. Heuristic."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Copies:
+class Copies(msgspec.Struct, frozen=True, kw_only=True):
     """Copies of some kinds, per traced step."""
 
     count: float
@@ -36,8 +36,7 @@ class Copies:
         return decimal_size(self.total_bytes) + rate
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyKind:
+class CopyKind(msgspec.Struct, frozen=True, kw_only=True):
     """Copies of one kind, per traced step."""
 
     name: str
@@ -54,8 +53,7 @@ class CopyKind:
         return "Pageable" in self.name if "Pageable" in self.name or "Pinned" in self.name else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopiesWithin:
+class CopiesWithin(msgspec.Struct, frozen=True, kw_only=True):
     """What ``aten::copy_`` takes of the device, per traced step; of one type to the same where shapes are known."""
 
     ms: float
@@ -63,8 +61,7 @@ class CopiesWithin:
     """The largest; empty where shapes are not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceCopies:
+class DeviceCopies(msgspec.Struct, frozen=True, kw_only=True):
     """All copies of the one device of a window, per traced step."""
 
     kinds: tuple[CopyKind, ...]

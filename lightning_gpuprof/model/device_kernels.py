@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.model.attention import AttentionOperators
 from lightning_gpuprof.model.cost import Cost
@@ -20,8 +21,7 @@ _KERNEL_NAME_LENGTH = 60
 _LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceWindow:
+class DeviceWindow(msgspec.Struct, frozen=True, kw_only=True):
     """A window of training steps in which a device worked."""
 
     facts: WindowFacts
@@ -62,8 +62,7 @@ class DeviceWindow:
         return device_us * overlap / 1e3 / self.steps
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceRun:
+class DeviceRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run whose windows hold device work."""
 
     period_ms: float
@@ -120,8 +119,7 @@ class DeviceRun:
         return self.cost(Measured.over([window.per_step_ms(of_window_us(window)) for window in self.windows]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pointwise:
+class Pointwise(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels that multiply nothing: pointwise ones, normalisations and reductions."""
 
     time: Measured

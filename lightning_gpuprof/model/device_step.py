@@ -1,7 +1,8 @@
 """What the busiest device does in an untraced step: the one answer that the verdict, the engine and all rules share."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from lightning_gpuprof.model.device_copies import DeviceCopies
 from lightning_gpuprof.model.host_waits import HostWaits, WaitCause
@@ -21,8 +22,7 @@ STARVED_RATIO = 0.15
 not the kernels. The method's decision tree."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClockLoss:
+class ClockLoss(msgspec.Struct, frozen=True, kw_only=True):
     """What holds a busy GPU's clock down, and what that costs."""
 
     device: str
@@ -38,8 +38,7 @@ class ClockLoss:
     """Share of the busy samples in which it held."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceStep:
+class DeviceStep(msgspec.Struct, frozen=True, kw_only=True):
     """The busiest device in an untraced step. Tracing slows the host down, hardly the device.
 
     ``idle_ratio``, ``computing_ratio``, ``exposed_communication_ratio`` and ``exposed_copy_ratio`` sum to 1.
@@ -64,12 +63,12 @@ class DeviceStep:
     """Copies and memsets that no computation covers."""
     upload_ratio: float = 0.0
     """Of ``exposed_copy_ratio``: at most so much from host to device."""
-    idle_in_phase: Mapping[Phase, float] = field(default_factory=dict)
+    idle_in_phase: Mapping[Phase, float] = msgspec.field(default_factory=dict)
     """Share of a phase's time in which the device is idle; phases that the window does not show are left out."""
-    idle_by_phase: Mapping[Phase, float] = field(default_factory=dict)
+    idle_by_phase: Mapping[Phase, float] = msgspec.field(default_factory=dict)
     """Share of the step in which the device is idle and the host in a phase around the model: what that phase costs.
     Together at most :attr:`idle_ratio`."""
-    causes: Mapping[IdleCause, float] = field(default_factory=dict)
+    causes: Mapping[IdleCause, float] = msgspec.field(default_factory=dict)
     """What the idle time is due to that is no fetch, callback, checkpoint or validation; sums to 1, or is empty."""
     window: WindowFacts | None = None
     """The window that this is from; None where only NVML's utilization is known. That counts a sample period with one
@@ -104,8 +103,7 @@ class DeviceStep:
         return 0 if self.window is None else len(self.window.steps_us)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GapPlace:
+class GapPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Long gaps with the same place on the host."""
 
     place: str
@@ -119,8 +117,7 @@ class GapPlace:
     allocates: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExplainedStep(DeviceStep):
+class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
     """One whose window holds the work of whole steps, so that its idle causes can be scaled to untraced steps.
 
     Each cause is at most as long as in the trace.

@@ -1,12 +1,11 @@
 """What happens between epochs: time without a step, and workers that are started again."""
 
-from dataclasses import dataclass
+import msgspec
 
 from lightning_gpuprof.model.report import LedgerRow
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpochGaps:
+class EpochGaps(msgspec.Struct, frozen=True, kw_only=True):
     """Time between epochs without a step, a validation, a checkpoint or the making of loaders."""
 
     count: int
@@ -24,8 +23,7 @@ class EpochGaps:
     """Where a tenth of the gaps or more went, largest first, each with its share; without the start of workers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerStarts:
+class WorkerStarts(msgspec.Struct, frozen=True, kw_only=True):
     """What it costs that the workers are started at every epoch but the first."""
 
     epoch_s: float

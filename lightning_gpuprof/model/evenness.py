@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from lightning_gpuprof.model.cost import Cost
@@ -80,8 +78,7 @@ class Evenness(msgspec.Struct, kw_only=True, frozen=True):
     """CPUs of this run that others used meanwhile; None: not sampled."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpeedChange:
+class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between a slow and a fast part of a run."""
 
     slow: Stretch
@@ -154,8 +151,7 @@ class SpeedChange:
         return waited_ms
 
 
-@dataclass(frozen=True, kw_only=True)
-class LevelChange:
+class LevelChange(msgspec.Struct, frozen=True, kw_only=True):
     """The slow speed level that costs most, beside the fastest that lasts; times are means over all steady steps."""
 
     change: SpeedChange
@@ -173,8 +169,7 @@ class LevelChange:
     """The slow part is so small that its steps count as outlying ones."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that get longer from fifth to fifth of the run."""
 
     drift: Drift

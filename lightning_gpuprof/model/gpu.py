@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.missing import Unmeasured, measured
@@ -15,8 +17,7 @@ _ENCODING = 128 / 130
 """Payload over bits on the wire since generation 3 (PCI Express Base Specification)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeldClock:
+class HeldClock(msgspec.Struct, frozen=True, kw_only=True):
     """A reason for a low SM clock, by the samples in which the GPU was busy."""
 
     reason: str
@@ -30,8 +31,7 @@ class HeldClock:
     """Share of the speed that is lost meanwhile: 1 - held / full clock; None: not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuClocks:
+class GpuClocks(msgspec.Struct, frozen=True, kw_only=True):
     """The SM clock of a busy GPU."""
 
     samples: int
@@ -84,8 +84,7 @@ class GpuClocks:
         return None if lost is None else self.cost(held.ratio * lost, held.lower_ratio * lost)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ActiveMultiprocessors:
+class ActiveMultiprocessors(msgspec.Struct, frozen=True, kw_only=True):
     """How many of a GPU's multiprocessors have work, as a share."""
 
     ratio: float
@@ -95,8 +94,7 @@ class ActiveMultiprocessors:
     """Where it is from, in words."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PcieLink:
+class PcieLink(msgspec.Struct, frozen=True, kw_only=True):
     """A PCIe link: transfers at a generation's rate over some lanes."""
 
     generation: float
@@ -116,8 +114,7 @@ class PcieLink:
         return f"{self.generation:.0f} x{self.lanes:.0f}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """What was computed from the samples of a GPU."""
 
     device: Device

@@ -1,19 +1,19 @@
 """How much of a step time of the host can hold up: all of it on a CPU, on a device what that idles."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
 from lightning_gpuprof.model.phases import Phase
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostLimit:
+class HostLimit(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of the step that time of the host can hold up at most: the rest is hidden behind a device's work."""
 
     ratio: float | Unmeasured = NOT_COMPUTED
     """Anywhere in the step."""
-    by_phase: Mapping[Phase, float] = field(default_factory=dict)
+    by_phase: Mapping[Phase, float] = msgspec.field(default_factory=dict)
     """While the host is in a phase; where windows show the idle time of the whole step only, that. Empty: no window
     shows the device."""
     stalls_ratio: float = 1.0

@@ -1,7 +1,8 @@
 """The host's waits for the device, by who makes the host wait."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from lightning_gpuprof.model.trace.sync_points import SyncSite
 
@@ -11,8 +12,7 @@ memory to the device, outside of or within the model's phases; Lightning's check
 anything else, which is the code of the model or of a callback."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """One place that makes the host wait, in an untraced step."""
 
     site: SyncSite
@@ -24,8 +24,7 @@ class Wait:
     """Idle time of the device that it causes, per step."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostWaits:
+class HostWaits(msgspec.Struct, frozen=True, kw_only=True):
     """All waits of one cause in ordinary steps. Causes do not overlap: each explains idle time of its own."""
 
     period_ms: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from lightning_gpuprof.model.finding import worthwhile
 from lightning_gpuprof.model.input_pipeline import InputLoader, enough_workers
@@ -89,8 +89,7 @@ own memory."""
 _MIN_COMPUTE_MS = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fetch:
+class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     """The wait for batches of a steady step, and what it costs."""
 
     order: InputLoader | None = None
@@ -109,16 +108,14 @@ class Fetch:
     it does not: then a batch takes as long to make, however long the rest of the step is."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuTime:
+class CpuTime(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time per step within bounds: of a process it is known only as a whole."""
 
     least_ms: float
     most_ms: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerPlan:
+class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A number of workers and what it brings."""
 
     num_workers: int
@@ -130,8 +127,7 @@ class WorkerPlan:
     """R from the lower bound of the wait and the most that taking a batch from a worker may cost."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pace:
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """The step time below which workers that make batches all the time cannot keep up."""
 
     workers: int
@@ -153,8 +149,7 @@ class Pace:
         return f"{counted(self.workers, 'worker')} {verb} a batch every {millis(self.batch_ms)} at best"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loading:
+class Loading(msgspec.Struct, frozen=True, kw_only=True):
     """How the training loop is fed, per steady step."""
 
     period_ms: float
@@ -385,8 +380,7 @@ class Loading:
         return None if self.made_in_time else self.better_plan
 
 
-@dataclass(frozen=True, kw_only=True)
-class Starving:
+class Starving(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that wait for batches because making these takes longer than using them."""
 
     state: Loading

@@ -1,7 +1,8 @@
 """Matrix products of a window that tensor cores could do, or do slowly."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.trace.roofline import RooflineRow
@@ -10,8 +11,7 @@ ProductKind = Literal["all", "matrix products", "convolutions"]
 """Matrix products include those of attention."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OffTensorCores:
+class OffTensorCores(msgspec.Struct, frozen=True, kw_only=True):
     """Time of fp32 products on CUDA cores, per step."""
 
     time: Measured
@@ -25,8 +25,7 @@ class OffTensorCores:
     """The longest kernels, short."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MisalignedProduct:
+class MisalignedProduct(msgspec.Struct, frozen=True, kw_only=True):
     """A product with a size that is no multiple of what tensor cores load at once."""
 
     row: RooflineRow

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import possible
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """A time per step: the median over the windows, and the least of them as its lower bound."""
 
     ms: float

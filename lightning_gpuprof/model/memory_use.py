@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
 from lightning_gpuprof.model.numbers import possible
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryUse:
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
     """How full a GPU was at its fullest."""
 
     memory: DeviceMemory
@@ -49,8 +49,7 @@ class MemoryUse:
         return None if left <= 0 or bytes_per_step <= 0 else left / bytes_per_step
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelMemory:
+class ModelMemory(msgspec.Struct, frozen=True, kw_only=True):
     """What model and optimizers hold on the one GPU that they are on."""
 
     gradients_bytes: float | None
@@ -58,13 +57,12 @@ class ModelMemory:
     optimizer_state_bytes: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryHolders:
+class MemoryHolders(msgspec.Struct, frozen=True, kw_only=True):
     """Who holds the memory."""
 
     use: MemoryUse | Unmeasured = NOT_COMPUTED
     model: ModelMemory | Unmeasured = NOT_COMPUTED
-    held_bytes: Mapping[str, float] = field(default_factory=dict)
+    held_bytes: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Parameters, gradients, optimizer state and activations, at the moment when the memory ran out where it did; empty
     unless all are known."""
 

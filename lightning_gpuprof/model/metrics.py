@@ -5,7 +5,8 @@ Built by ``analyze``; rules only compare and put into words.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.compilation import CompileFacts
@@ -59,8 +60,7 @@ MOSTLY_OUTSIDE_RATIO = 0.5
 """Their share of the run, likewise. Heuristic."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoaderFacts:
+class LoaderFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The training DataLoader as configured; a value is None if the loader is not a ``torch`` DataLoader."""
 
     kind: str
@@ -78,8 +78,7 @@ class LoaderFacts:
         return 2 if self.prefetch_factor is None else self.prefetch_factor
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuFacts:
+class CpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Processors that this run may use and how busy they were; 1.0 is one full CPU. None: not measured."""
 
     usable_cpus: float
@@ -96,8 +95,7 @@ class CpuFacts:
     """Steady steps in which it was read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpochStart:
+class EpochStart(msgspec.Struct, frozen=True, kw_only=True):
     """What it costs until the first batch of an epoch is there."""
 
     epoch: int
@@ -112,8 +110,7 @@ class EpochStart:
     """Time of all steps of this epoch."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallbackShare:
+class CallbackShare(msgspec.Struct, frozen=True, kw_only=True):
     """A callback over all its per-batch hooks in steady steps."""
 
     name: str
@@ -127,8 +124,7 @@ class CallbackShare:
         return self.name.split("{", 1)[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallbackCost:
+class CallbackCost(msgspec.Struct, frozen=True, kw_only=True):
     """What the per-batch hooks of one owner take of ordinary steps."""
 
     owner: str
@@ -140,8 +136,7 @@ class CallbackCost:
     median_ms: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class HookShare:
+class HookShare(msgspec.Struct, frozen=True, kw_only=True):
     """A hook of the LightningModule or its DataModule in steady steps."""
 
     owner: str
@@ -153,8 +148,7 @@ class HookShare:
     """``file:line function`` where the main thread was most often seen in it; empty if it was not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recurring:
+class Recurring(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happens now and then: validation runs, checkpoints."""
 
     count: int
@@ -163,8 +157,7 @@ class Recurring:
     subject: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankShare:
+class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     """One rank in the steps that all have steady."""
 
     rank: int
@@ -175,12 +168,11 @@ class RankShare:
     """Share of the steps in which no rank took longer on its own."""
     period_ms: float = 0.0
     """Median."""
-    phases_ms: Mapping[Phase, float] = field(default_factory=dict)
+    phases_ms: Mapping[Phase, float] = msgspec.field(default_factory=dict)
     """Median of each phase that took any time on any rank."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LateRanks:
+class LateRanks(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks that take longest on their own: one, or several that are late alike."""
 
     ranks: tuple[int, ...]
@@ -206,8 +198,7 @@ class LateRanks:
         return max(self.excess_by_phase_ms, key=lambda one: self.excess_by_phase_ms[one])
 
 
-@dataclass(frozen=True, kw_only=True)
-class RareRanks:
+class RareRanks(msgspec.Struct, frozen=True, kw_only=True):
     """The rank, or the ranks of a host, that most often are the only late ones, if only now and then."""
 
     ranks: tuple[int, ...]
@@ -235,8 +226,7 @@ class RareRanks:
         return Cost(ms=ms, lower_ms=lower_ms, step_ms=self.step_ms, steps=self.steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LateInValidation:
+class LateInValidation(msgspec.Struct, frozen=True, kw_only=True):
     """The rank whose validation batches take longest in all."""
 
     rank: int
@@ -246,8 +236,7 @@ class LateInValidation:
     """Beyond the longest of the others."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankTimes:
+class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     """All ranks of a job side by side, by durations: clocks of hosts need not agree."""
 
     world_size: int
@@ -302,8 +291,7 @@ class RankTimes:
         return f"{name} (local rank {places.pop()} of each host)" if of_each else name
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metrics:
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """All numbers of one run, for one rank."""
 
     run: dict[str, Value]
@@ -334,9 +322,9 @@ class Metrics:
     memory: Memory
     windows: tuple[WindowFacts, ...]
     overhead: dict[str, float | None]
-    device_step: DeviceStep | Unmeasured = field(default_factory=lambda: Unmeasured(why="no trace window was recorded"))
+    device_step: DeviceStep | Unmeasured = Unmeasured(why="no trace window was recorded")
     """What the busiest device does in an untraced step."""
-    host_limit: HostLimit = field(default_factory=HostLimit)
+    host_limit: HostLimit = msgspec.field(default_factory=HostLimit)
     """How much of a step time of the host can hold up."""
     waiting: Waiting | Unmeasured = NOT_COMPUTED
     """What the main thread waits for in the phases in which it works."""
@@ -346,17 +334,17 @@ class Metrics:
     """The windows that rules on kernels can look at; None: the model runs on the CPU."""
     gpus: tuple[Gpu, ...] = ()
     """The sampled GPUs, with what holds their clocks and links down."""
-    holders: MemoryHolders = field(default_factory=MemoryHolders)
+    holders: MemoryHolders = msgspec.field(default_factory=MemoryHolders)
     """How full the GPU's memory is, and who holds it."""
     copies_to_device_ms: float | None = None
     """Time of a traced step's copies to the device, whether or not kernels ran beside them; None: not known."""
-    fetch: Fetch = field(default_factory=Fetch)
+    fetch: Fetch = msgspec.field(default_factory=Fetch)
     """What the wait for batches costs."""
     loading: Loading | Unmeasured = NOT_COMPUTED
     """How the training loop is fed."""
     callback_costs: tuple[CallbackCost, ...] = ()
     """By owner, largest share first."""
-    contention: Contention = field(default_factory=Contention)
+    contention: Contention = msgspec.field(default_factory=Contention)
     """How the main thread waits for a CPU, and who takes them."""
     starving: Starving | Unmeasured | None = NOT_COMPUTED
     """How steps wait for batches that are made too slowly; None: they do not."""
@@ -383,7 +371,7 @@ class Metrics:
     ledger: tuple[LedgerRow, ...] = ()
     compile: CompileFacts | None = None
     """None: nothing was compiled."""
-    series: dict[str, list[float]] = field(default_factory=dict)
+    series: dict[str, list[float]] = msgspec.field(default_factory=dict)
     curves: tuple[Curve, ...] = ()
     marks: tuple[Marks, ...] = ()
     ranks: RankTimes | Unmeasured | None = None
@@ -394,7 +382,7 @@ class Metrics:
     """Trace windows of other ranks."""
     input: InputPipeline | None = None
     """None: nothing was measured in the input pipeline."""
-    evenness: Evenness = field(default_factory=Evenness)
+    evenness: Evenness = msgspec.field(default_factory=Evenness)
     logging_without_delay: Share | None = None
     """Logging without the time in which the thread was ready to run but had no CPU; None: little, or not measured."""
     log_calls: Share | None = None

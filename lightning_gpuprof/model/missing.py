@@ -2,8 +2,9 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
+
+import msgspec
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.numbers import possible
@@ -24,8 +25,7 @@ class NotApplicable(MissingSignal):
     """What a rule judges cannot be in this run: the rule is left out of "not evaluated"."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unmeasured:
+class Unmeasured(msgspec.Struct, frozen=True, kw_only=True):
     """What was not measured."""
 
     why: str

@@ -1,7 +1,8 @@
 """Steps far above the band of ordinary steps, and what they can be blamed on."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.model.phases import Phase
 
@@ -9,8 +10,7 @@ UNLIKELY = 0.01
 """Chance of as many pauses all lying in some phases, below which a machine that pauses has not made them. Heuristic."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outliers:
+class Outliers(msgspec.Struct, frozen=True, kw_only=True):
     """Steps far above the band of ordinary steps: step time > median + max(5 * 1.4826 * MAD, 0.5 * median).
 
     Counted over unprofiled steps after warm-up that are not first or last of an epoch and hold no validation or
@@ -42,8 +42,7 @@ class Outliers:
         return f"{shown}, ..." if len(self.batches) > 8 else shown
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stalls:
+class Stalls(msgspec.Struct, frozen=True, kw_only=True):
     """Outlying steps with what else is known of the run, so that the program can be separated from the machine."""
 
     outliers: Outliers

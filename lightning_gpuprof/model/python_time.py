@@ -1,10 +1,9 @@
 """Forward and backward of a training on the CPU: what of them no operator of torch takes."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, kw_only=True)
-class PythonTime:
+class PythonTime(msgspec.Struct, frozen=True, kw_only=True):
     """Time per step of the main thread in Python, or in native code that is not torch's; milliseconds."""
 
     period_ms: float

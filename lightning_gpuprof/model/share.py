@@ -1,14 +1,13 @@
 """Share of the step that something takes, with its uncertainty."""
 
-from dataclasses import dataclass
+import msgspec
 
 from lightning_gpuprof.model.numbers import possible
 
 _ROUNDING = 1e-6
 
 
-@dataclass(frozen=True, kw_only=True)
-class Share:
+class Share(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the step time of steady unprofiled steps that something takes, with its uncertainty."""
 
     median_ratio: float

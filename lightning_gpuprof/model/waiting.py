@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.finding import worthwhile
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
@@ -28,8 +30,7 @@ MIN_ASKED = 10
 UNASKED = "what other threads of the program do was not measured, or in too few looks"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Blocked:
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
     """Time in which the main thread neither worked nor waited for data, in one phase of sampled steps."""
 
     phase: Phase
@@ -45,8 +46,7 @@ class Blocked:
     """It waits until other ranks have come as far, over all phases; this one has most of it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Waiting in steady steps, inside the phases in which the main thread works."""
 
     phases: tuple[Blocked, ...]
@@ -121,8 +121,7 @@ class Waiting:
         return max(self.phases, key=lambda b: (self.certain_ratio(b), b.blocked.lower_ratio))
 
 
-@dataclass(frozen=True, kw_only=True)
-class PythonThread:
+class PythonThread(msgspec.Struct, frozen=True, kw_only=True):
     """Another Python thread of the program."""
 
     name: str
@@ -132,8 +131,7 @@ class PythonThread:
     """Where it was seen, most frequent first: ``file:line function``, looks."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InterpreterLock:
+class InterpreterLock(msgspec.Struct, frozen=True, kw_only=True):
     """How hard it was to get hold of the interpreter while the main thread was at work in its steps."""
 
     asked: int
@@ -141,7 +139,7 @@ class InterpreterLock:
     late: int
     """Of these, how often it got it only after a fifth of a switch interval or longer, as from a thread that runs
     Python; from one in operators of torch it has it at once."""
-    by_phase: Mapping[Phase, tuple[int, int]] = field(default_factory=dict)
+    by_phase: Mapping[Phase, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Both numbers by phase."""
     waited: Share | None = None
     """Of sampled steps, in all phases but the fetch, rank synchronisation, validation and checkpoints: time in which
@@ -153,8 +151,7 @@ class InterpreterLock:
     """Most CPU time first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InterpreterWait:
+class InterpreterWait(msgspec.Struct, frozen=True, kw_only=True):
     """How the main thread waits for another Python thread that holds the interpreter."""
 
     thread: PythonThread | None

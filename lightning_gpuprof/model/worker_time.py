@@ -1,8 +1,9 @@
 """What DataLoader workers do while they make batches: compute, want a CPU, or wait."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
+
+import msgspec
 
 from lightning_gpuprof.model.host import WorkerUse
 from lightning_gpuprof.model.missing import MissingSignal
@@ -28,8 +29,7 @@ _OWN_THREADS = 2
 only index tensors have three with their main thread."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerTime:
+class WorkerTime(msgspec.Struct, frozen=True, kw_only=True):
     """Where a typical worker's time goes while it makes batches, without its wait for work. Shares of 0 to 1."""
 
     cpu_ratio: float
@@ -66,8 +66,7 @@ def sampled_rows(rows: Sequence[WorkerUse], least: int = MIN_SAMPLES) -> list[Wo
     return often
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkerThreads:
+class WorkerThreads(msgspec.Struct, frozen=True, kw_only=True):
     """The threads of a typical worker, and what shows that they compute."""
 
     threads: float

@@ -1,6 +1,7 @@
 """A slice of the run's time that may bound it, and what a wait in a phase is called."""
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import RankTimes
@@ -20,8 +21,7 @@ MIN_NAMED_RATIO = 0.01
 """Of the run: what is less is not named. Heuristic."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cause:
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """A slice of the run's time that may bound it."""
 
     kind: VerdictKind

@@ -4,10 +4,11 @@ import difflib
 import functools
 import importlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from types import ModuleType
 from typing import Protocol, cast
+
+import msgspec
 
 from lightning_gpuprof import rules as own_rules
 from lightning_gpuprof.errors import ArgumentError
@@ -29,8 +30,7 @@ class EntryPoint(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Discovered:
+class Discovered(msgspec.Struct, frozen=True, kw_only=True):
     """Rules in order of their ids, and what could not be loaded."""
 
     rules: tuple[Rule, ...]

@@ -1,7 +1,6 @@
 """Runs the rules: findings by severity and gain, rules that could not judge, and the verdict."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -26,8 +25,7 @@ from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules have to say about a run."""
 
     findings: tuple[Finding, ...]

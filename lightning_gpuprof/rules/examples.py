@@ -5,16 +5,16 @@ takes. Nothing is run outside of the tests.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, cast
+
+import msgspec
 
 from lightning_gpuprof.model.finding import Severity
 
 Outcome = Literal["fires", "quiet", "looks alike", "not evaluated"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Example:
+class Example(msgspec.Struct, frozen=True, kw_only=True):
     """One run and what a rule makes of it."""
 
     outcome: Outcome

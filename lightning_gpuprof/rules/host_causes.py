@@ -1,7 +1,8 @@
 """The host's slices of a step: waits and work around the model, a thread that is held up, and its own work."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import HOST_SLICES

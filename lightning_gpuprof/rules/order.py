@@ -1,8 +1,8 @@
 """How severe settled findings are, and which is first."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.claim import Claim
@@ -11,11 +11,10 @@ from lightning_gpuprof.rules.base import CRITICAL_STEPS, Metrics, severity
 from lightning_gpuprof.rules.gains import by_value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
+class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the rules beside their findings, and the order that follows from it."""
 
-    specialises: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    specialises: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Rule id -> ids of more general rules that it explains in more detail."""
     clues: Collection[str] = ()
     """Ids of rules that say when and where steps are slow, not why."""

@@ -3,8 +3,9 @@
 The terminal, the page and the tab show the same answer.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison, Judgement
@@ -20,8 +21,7 @@ LONGEST_NOTE = 160
 CONDITIONS_CELLS = 110
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """The step of both runs, by the statistic that the judgement rests on."""
 
     name: str
@@ -30,16 +30,14 @@ class StepTimes:
     after_ms: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The step that the earlier run's report expected, or else the one that it promised at best."""
 
     ms: float
     words: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class PhaseChange:
+class PhaseChange(msgspec.Struct, frozen=True, kw_only=True):
     """A phase of both steps, or all small ones."""
 
     name: str
@@ -47,8 +45,7 @@ class PhaseChange:
     after_ms: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer in ten seconds."""
 
     verdict: str

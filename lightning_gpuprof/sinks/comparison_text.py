@@ -1,9 +1,9 @@
 """All numbers of a Comparison on the terminal, as ``gpuprof compare --all`` prints them."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import IO
 
+from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
 from rich.padding import Padding

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -24,8 +23,7 @@ _SCALES: dict[str, tuple[str, float]] = {
 """Unit in a panel and factor, by the end of a value's name; longer endings first."""
 
 
-@dataclass(frozen=True)
-class _Panel:
+class _Panel(msgspec.Struct, frozen=True):
     title: str
     lines: tuple[tuple[str, str, str], ...]
     """Source, name of the value, and what is said after the subject."""

@@ -5,9 +5,11 @@ The slowest thing in plain words, today's step and the step after the fix, the c
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim, Resource
@@ -77,8 +79,7 @@ MIN_PART_RATIO = 0.01
 _VERSION = re.compile(r"(version_|.*[-_]v?)(\d+)")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reliability:
+class Reliability(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the numbers can be relied on."""
 
     kind: ReliabilityKind
@@ -93,8 +94,7 @@ class Reliability:
         return {"ok": "✓", "conditional": "~", "too little": "…"}[self.kind]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a bar."""
 
     key: str
@@ -106,16 +106,14 @@ class Segment:
     """Whether it is no time of a step, but what the run does outside of them, spread over all steps."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepBar:
+class StepBar(msgspec.Struct, frozen=True, kw_only=True):
     """The time of a step in segments that sum to ``ms``, those outside of it last."""
 
     ms: float
     segments: tuple[Segment, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opportunity:
+class Opportunity(msgspec.Struct, frozen=True, kw_only=True):
     """A finding in one line."""
 
     rule: str
@@ -133,8 +131,7 @@ class Opportunity:
     """What a hint is about, as its gain is not known; else empty."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckList:
+class CheckList(msgspec.Struct, frozen=True, kw_only=True):
     """What became of all rules."""
 
     found: int
@@ -162,8 +159,7 @@ class CheckList:
         return len(self.not_made) > MANY_RATIO * self.applicable
 
 
-@dataclass(frozen=True, kw_only=True)
-class Likely:
+class Likely(msgspec.Struct, frozen=True, kw_only=True):
     """In words, how sure the time after the fix is; by default it is a bound."""
 
     label: str = "fixed, at best"
@@ -176,8 +172,7 @@ class Likely:
     """Said before the speed-up."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FirstScreen:
+class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     """The answer in five seconds."""
 
     meta: tuple[str, ...]

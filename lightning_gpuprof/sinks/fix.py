@@ -3,7 +3,8 @@
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.command_line import HIDDEN
@@ -33,8 +34,7 @@ _EFFECTS: Mapping[str, str] = {
 """What else a new value of an argument does."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fix:
+class Fix(msgspec.Struct, frozen=True, kw_only=True):
     """What the first finding proposes."""
 
     where: str = ""

@@ -3,7 +3,6 @@
 The frame keeps the notebook's styles out of the report and the report's out of the notebook.
 """
 
-from dataclasses import dataclass
 from html import escape
 
 import msgspec
@@ -35,8 +34,7 @@ def render(report: Report) -> str:
     return framed(page("gpuprof", body, with_scripts=False))
 
 
-@dataclass(frozen=True)
-class WholePage:
+class WholePage(msgspec.Struct, frozen=True):
     """The page of a report with its figures, a few hundred KiB that the notebook then keeps."""
 
     report: Report

@@ -7,8 +7,11 @@ format: that is the drawing sink's part.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part, Phase
@@ -36,8 +39,7 @@ P95 = "95 % of the steady, untraced steps are faster"
 _UTILIZATION = 'NVML\'s "a kernel was running": says nothing about efficiency'
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """How the values of a column are written, in which unit; a value of None is "-"."""
 
     show: Callable[[Any], str]
@@ -141,8 +143,7 @@ def bar(ratio: Callable[[R], float | None], key: Callable[[R], str] | str = "for
     return Column("", lambda row: ratio(row) or 0.0, _BAR, key=key)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One readable value."""
 
     text: str
@@ -154,8 +155,7 @@ class Cell:
     """Phase or part whose colour a bar has."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(msgspec.Struct, frozen=True, kw_only=True):
     """Rows under columns, or the one sentence that says why there are none."""
 
     title: str

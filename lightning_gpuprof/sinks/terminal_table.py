@@ -1,8 +1,8 @@
 """Draws a Table for the terminal: as wide as that is, no number cut, columns without room named below it."""
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -36,8 +36,7 @@ def draw(table: tables.Table, width: int | None = None, *, way_out: str = WIDER)
     return _Drawing(table, width, way_out)
 
 
-@dataclass(frozen=True)
-class _Drawing:
+class _Drawing(msgspec.Struct, frozen=True):
     table: tables.Table
     width: int | None
     way_out: str

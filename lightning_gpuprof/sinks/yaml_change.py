@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
 
 
-@dataclass(frozen=True, kw_only=True)
-class YamlChange:
+class YamlChange(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of a configuration, indented as they stand there."""
 
     file: str

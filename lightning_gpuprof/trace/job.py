@@ -10,7 +10,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -27,8 +26,7 @@ _USAGE = "usage: python -m lightning_gpuprof.trace.job PLAIN.json FINAL.pt.trace
 _NICE = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What to do for one window."""
 
     plain: Path

@@ -7,13 +7,13 @@ import io
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.model.phases import FETCH_NAME, FETCH_RANGE
@@ -60,8 +60,7 @@ _AGAIN = "Record the window again, or give another trace."
 _ACCEPTED_FILES = "Give a *.pt.trace.json or *.pt.trace.json.gz file written by torch.profiler."
 
 
-@dataclass(frozen=True, kw_only=True)
-class About:
+class About(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace says of itself; None and empty where it does not."""
 
     base_time_ns: int | None = None
@@ -91,8 +90,7 @@ class About:
         return sorted({name for one in self.device_properties if isinstance(name := one.get("name"), str)})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trace:
+class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All spans of a trace in columns. Times are nanoseconds on the trace's clock."""
 
     device_work: DeviceSpans

@@ -1,7 +1,6 @@
 """The steps of a trace: its ``ProfilerStep#`` ranges in order of time."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.distinct import distinct
@@ -14,8 +13,7 @@ SAME_EDGE_RATIO = 0.1
 """Steps that overlap by at most so much of the shorter one follow each other: times may be whole microseconds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps in order of time; all columns are equally long."""
 
     names: tuple[str, ...]

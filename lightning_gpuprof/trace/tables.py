@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -160,8 +161,7 @@ def extent_ns(tables: Iterable[Spans]) -> tuple[int, int] | None:
     return min(int(table.start_ns.min()) for table in filled), max(int(table.end_ns.max()) for table in filled)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Geometry:
+class Geometry(msgspec.Struct, frozen=True, kw_only=True):
     """How a kernel was launched; None where the trace does not say."""
 
     grid: tuple[int, int, int] | None = None
@@ -175,8 +175,7 @@ class Geometry:
     """0 to 1, as Kineto estimated it; None where it wrote 0, its "not known"."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator was given, as far as shapes were recorded: one entry per argument in each list."""
 
     shapes: list[Any]
@@ -186,8 +185,7 @@ class Inputs:
     """What was passed for arguments that are no tensors, as text; None if the trace does not say."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Collective:
+class Collective(msgspec.Struct, frozen=True, kw_only=True):
     """What torch wrote beside a communication kernel or operator; None where it did not."""
 
     name: str

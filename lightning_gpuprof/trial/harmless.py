@@ -2,9 +2,10 @@
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from lightning_gpuprof.capture.torch_tracer import other_profiler
 from lightning_gpuprof.errors import TrialError
@@ -24,8 +25,7 @@ _LEFT_OUT = {
 """Callbacks that write, that end a training, or that run one of their own before it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """What of the user's program does not run."""
 
     loggers: tuple[str, ...]

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.model.finding import MIN_GAIN_RATIO
 from lightning_gpuprof.model.trial import BASE, Block, Outcome
@@ -28,8 +29,7 @@ _T_90 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1
 _NORMAL_90 = 1.645
 
 
-@dataclass(frozen=True, kw_only=True)
-class Paired:
+class Paired(msgspec.Struct, frozen=True, kw_only=True):
     """The speed-up of an arm over the base."""
 
     speedup: float

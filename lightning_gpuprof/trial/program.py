@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -34,11 +33,10 @@ _TAIL_LINES = 8
 _UNSEEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\t -~\u00a0-\U0010ffff]")
 
 
-@dataclass(kw_only=True)
-class Ended:
+class Ended(msgspec.Struct, kw_only=True):
     """What a program left."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     code: int = 0
     attached: bool = False
     """Whether it made a Trainer."""

@@ -10,10 +10,10 @@ import itertools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from typing import Any, TypeAlias
 
+import msgspec
 import torch
 from torch.utils._pytree import tree_map_only
 
@@ -108,12 +108,11 @@ def _image_in_channels_last(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-@dataclass(frozen=True, kw_only=True)
-class Switched:
+class Switched(msgspec.Struct, frozen=True, kw_only=True):
     """All that an arm changes, but its loader."""
 
     switches: tuple[Switch, ...] = ()
-    loader: Mapping[str, Any] = field(default_factory=dict)
+    loader: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Arguments of the DataLoader that it changes."""
 
 

@@ -1,7 +1,5 @@
 """Short, empty, torn and impossible journals give a calm report."""
 
-import dataclasses
-
 import msgspec
 import numpy as np
 import pytest
@@ -52,15 +50,15 @@ def test_epochs_of_one_step_have_no_steady_step() -> None:
 
 def test_without_conditions_nothing_fails() -> None:
     of = journal(200)
-    made = report(dataclasses.replace(of, conditions={}))
+    made = report(msgspec.structs.replace(of, conditions={}))
     assert [n for n in made.not_evaluated if n.why.startswith("failed")] == []
 
 
 def test_steps_that_took_no_time_are_no_data() -> None:
     of = journal(200)
     nothing = np.zeros(200, np.int64)
-    steps = dataclasses.replace(of.steps, period_ns=nothing, charged=dict.fromkeys(of.steps.charged, nothing))
-    made = report(dataclasses.replace(of, steps=steps))
+    steps = msgspec.structs.replace(of.steps, period_ns=nothing, charged=dict.fromkeys(of.steps.charged, nothing))
+    made = report(msgspec.structs.replace(of, steps=steps))
     assert_calm(made)
     assert made.verdict.kind == "not-enough-data"
 
@@ -73,10 +71,10 @@ def test_a_clock_that_jumps_in_one_step_makes_no_alarm_of_ordinary_steps(jump_ns
     forward[150] += jump_ns
     start = of.steps.start_ns.copy()
     start[151:] += jump_ns
-    steps = dataclasses.replace(
+    steps = msgspec.structs.replace(
         of.steps, period_ns=ints(period), start_ns=ints(start), charged={**of.steps.charged, 2: ints(forward)}
     )
-    made = report(dataclasses.replace(of, steps=steps))
+    made = report(msgspec.structs.replace(of, steps=steps))
     assert [n for n in made.not_evaluated if n.why.startswith("failed")] == []
     assert {f.rule for f in made.findings if f.severity != "info"} <= {"step-outliers"}
 

@@ -1,4 +1,3 @@
-import dataclasses
 from collections.abc import Iterable
 
 import msgspec
@@ -358,7 +357,7 @@ def test_a_run_too_short_for_a_sample_of_the_host_still_says_that_it_waited_for_
         "the run was too short to measure who used the CPUs"
     ]
     assert caveats(cpu, HostUse(samples=5), 1) == []  # the machine does not say
-    assert caveats(dataclasses.replace(cpu, usable_cpus=0.5), HostUse(), 1) == []  # it is the run's own want
+    assert caveats(msgspec.structs.replace(cpu, usable_cpus=0.5), HostUse(), 1) == []  # it is the run's own want
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Metrics from built journals, where every number is known."""
 
-import dataclasses
 import tracemalloc
 
 import msgspec
@@ -413,6 +412,6 @@ def test_phases_of_ordinary_steps_are_summed_one_at_a_time() -> None:
 
 def test_a_run_without_a_step_has_no_cost_per_step() -> None:
     m = build(journal(n=3))
-    none = dataclasses.replace(m, steps=msgspec.structs.replace(m.steps, count=0))
+    none = msgspec.structs.replace(m, steps=msgspec.structs.replace(m.steps, count=0))
     with pytest.raises(MissingSignal, match="0 steps were run"):
         none.run_cost(1.0)

@@ -1,11 +1,10 @@
 """CPU time of the job's other ranks is not that of other processes."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 from built_journals import MS, build, journal
 from known import known
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.other_ranks import attribute_cpu_to_ranks

@@ -1,13 +1,13 @@
 """Summaries of ranks: small whatever the run's length, of the same steps on all ranks, none the wiser if damaged."""
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, journal
+from msgspec.structs import replace
 from sample_journals import write_journal
 
 from lightning_gpuprof.analyze.journal import DeviceColumns, read_journal

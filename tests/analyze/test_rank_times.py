@@ -1,13 +1,13 @@
 """Known delays in the journals of ranks are found: who is late, and who took turns."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, SLOTS, ints, journal
 from known import known
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.journal import CpuColumns, DeviceColumns, Journal
 from lightning_gpuprof.analyze.rank_summary import summarise

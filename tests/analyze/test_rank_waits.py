@@ -1,11 +1,10 @@
 """What a rank waits for others in its own phases: timed at the end of the backward, elsewhere by looks."""
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, SLOTS, journal
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.rank_waits import MIN_LOOKS, waits_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 from collections.abc import Mapping
@@ -29,9 +28,7 @@ def mutated(value: Any, chance: float, dice: random.Random) -> Any:
     if isinstance(value, Mapping):
         return {key: mutated(item, chance, dice) for key, item in value.items()}
     if isinstance(value, msgspec.Struct):
-        return type(value)(**{name: mutated(getattr(value, name), chance, dice) for name in value.__struct_fields__})
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes = {f.name: mutated(getattr(value, f.name), chance, dice) for f in dataclasses.fields(value)}
+        changes = {name: mutated(getattr(value, name), chance, dice) for name in value.__struct_fields__}
         return replace(value, **changes)  # what is computed from broken numbers is computed, too
     return value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -41,8 +40,8 @@ Anything = TypeVar("Anything")
 
 
 def replace(old: Anything, /, **changes: Any) -> Anything:
-    """A dataclass with other fields; of Metrics, what is computed from them is computed anew."""
-    new: Any = dataclasses.replace(old, **changes)  # type: ignore[type-var]
+    """A struct with other fields; of Metrics, what is computed from them is computed anew."""
+    new: Any = msgspec.structs.replace(old, **changes)  # type: ignore[type-var]
     return with_derived(new) if isinstance(new, Metrics) else new
 
 

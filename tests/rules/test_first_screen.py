@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -398,7 +397,7 @@ def test_small_phases_are_one_segment() -> None:
 @pytest.mark.parametrize(("claimed_ms", "said"), [(20.0, True), (29.0, False)])
 def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bool) -> None:
     report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
-    screen = dataclasses.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
+    screen = msgspec.structs.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
     assert ("is the cause itself; the rest of the step speeds up as well" in render(screen)) is said
 
 
@@ -416,4 +415,4 @@ def test_a_single_finding_has_a_link_in_place_of_a_list_of_one() -> None:
 def test_lines_that_stand_for_the_user_s_own_are_not_copied() -> None:
     known = Fix(removed=("DataLoader(..., num_workers=0)",), added=("DataLoader(..., num_workers=2, pin_memory=True)",))
     assert known.copied == "num_workers=2, pin_memory=True"
-    assert dataclasses.replace(known, is_pattern=True).copied == ""
+    assert msgspec.structs.replace(known, is_pattern=True).copied == ""

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
 from metrics_builder import build
+from msgspec.structs import replace
 
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.finding import Finding

@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections import defaultdict
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.reader import Trace
+from lightning_gpuprof.trace.tables import Spans
 
 OURS = "gpuprof"
 COUNTS = {"categories", "events", "bytes_json", "how"}
@@ -48,14 +49,11 @@ def rows_of_events(events: list[dict[str, Any]]) -> dict[str, list[tuple[str, fl
 def differing(one: Trace, other: Trace) -> list[str]:
     """Fields of two traces that are not equal."""
     found = []
-    for field in fields(Trace):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        if is_dataclass(a) and field.name != "about":
-            found += [
-                f"{field.name}.{f.name}"
-                for f in fields(a)
-                if not np.array_equal(getattr(a, f.name), getattr(b, f.name))
-            ]
+    for name in Trace.__struct_fields__:
+        a, b = getattr(one, name), getattr(other, name)
+        if isinstance(a, Spans):
+            columns = (field.name for field in fields(a))
+            found += [f"{name}.{of}" for of in columns if not np.array_equal(getattr(a, of), getattr(b, of))]
         elif a != b:
-            found.append(field.name)
+            found.append(name)
     return found

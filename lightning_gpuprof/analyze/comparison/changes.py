@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -28,8 +27,7 @@ ONE_READING = "one measurement per run"
 NEEDS_JOURNALS = "its uncertainty is known from journals only: name the folders of both runs, not report.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ends:
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
     """Interval of a difference."""
 
     low: float

@@ -1,8 +1,8 @@
 """How many independent values a time series is worth."""
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze.statistics import Floats
@@ -14,8 +14,7 @@ MIN_LEFT_RATIO = 0.05
 """No correction for the unknown mean makes a sum, or a variance, more than 20 times as large."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dependence:
+class Dependence(msgspec.Struct, frozen=True, kw_only=True):
     """What a stretch of values says about their mean."""
 
     blocks: float

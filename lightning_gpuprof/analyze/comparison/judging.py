@@ -8,10 +8,10 @@ run but had no CPU, as far as it changed in the direction of the difference, and
 """
 
 import math
-from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.comparison import too_few
 from lightning_gpuprof.analyze.comparison.resampling import Drawn
@@ -42,8 +42,7 @@ MIN_DRAW = 1e-3
 """Of the median draw: an interval drawn as a normal sample has a tail below 0, of which there is no logarithm."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Runs:
+class Runs(msgspec.Struct, frozen=True, kw_only=True):
     """Two runs that are held against each other, and what they are judged by."""
 
     before: Report

@@ -10,8 +10,8 @@ for as many values as the steps are worth independent ones. Below ``MIN_BLOCKS``
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze.comparison.dependence import dependence
@@ -40,8 +40,7 @@ may outlast it. Chosen by simulation (``benchmarks/compare_alarms.py``, decision
 _STUDENT_STREAM = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
+class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     """A statistic of a run, drawn again and again."""
 
     at: Floats

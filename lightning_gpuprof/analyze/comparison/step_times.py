@@ -1,7 +1,8 @@
 """The step times of a journal's steady steps, which a comparison resamples."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.analyze import compilation, steady
 from lightning_gpuprof.analyze.journal import Journal
@@ -9,8 +10,7 @@ from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.phases import Phase
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Steady steps of a run in order of time; arrays of shape (n,), milliseconds."""
 
     period_ms: Floats

@@ -8,8 +8,8 @@ for the mean.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.analyze.comparison.resampling import Drawn, Resampling, draws_from_interval
@@ -24,8 +24,7 @@ MEDIAN_ERROR = 1.2533
 NORMAL_95 = 1.96
 
 
-@dataclass(frozen=True, kw_only=True)
-class Draws:
+class Draws(msgspec.Struct, frozen=True, kw_only=True):
     """A run's statistics as drawn again and again, milliseconds."""
 
     source: Source
@@ -33,9 +32,9 @@ class Draws:
     median_ms: Drawn
     p95_ms: Drawn | None = None
     """None without a journal: reports have no interval of it."""
-    phases_ms: Mapping[Phase, Drawn] = field(default_factory=dict)
+    phases_ms: Mapping[Phase, Drawn] = msgspec.field(default_factory=dict)
     """Of medians; empty without a journal."""
-    mean_phases_ms: Mapping[Phase, float] = field(default_factory=dict)
+    mean_phases_ms: Mapping[Phase, float] = msgspec.field(default_factory=dict)
     """Not drawn: the means themselves; empty without a journal."""
 
 

@@ -1,7 +1,6 @@
 """Kernels and operators per traced step of two runs, before and after."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -24,8 +23,7 @@ Row = tuple[str, int, float]
 """Name, count, microseconds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Side:
+class _Side(msgspec.Struct, frozen=True, kw_only=True):
     """One run's totals of one table."""
 
     totals: Mapping[str, tuple[int, float]]

@@ -7,11 +7,11 @@ anything but the setting, it is not taken. Libraries that keep comments write qu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from lightning_gpuprof.cli.patching.pieces import NotPlacedError
@@ -25,8 +25,7 @@ _SEQUENCE = "tag:yaml.org,2002:seq"
 _NULL = "tag:yaml.org,2002:null"
 
 
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True, dict=True):
     """One YAML file.
 
     Args:

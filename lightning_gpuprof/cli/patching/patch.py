@@ -5,8 +5,9 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from lightning_gpuprof.cli.patching.draft import Draft
 from lightning_gpuprof.cli.patching.pieces import NotPlacedError, pieces
@@ -18,8 +19,7 @@ _CODING = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _NO_NEWLINE = "\\ No newline at end of file\n"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PatchedFile:
+class PatchedFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file that changes."""
 
     path: Path
@@ -40,8 +40,7 @@ class PatchedFile:
         return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}" for line in lines)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unplaced:
+class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a change for which there is no place, or more than one."""
 
     change: Change
@@ -51,8 +50,7 @@ class Unplaced:
     """Lines to put in by hand; what begins with ``- `` is to be removed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Patch:
+class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """What changes in which files."""
 
     files: tuple[PatchedFile, ...] = ()

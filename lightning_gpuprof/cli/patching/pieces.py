@@ -3,7 +3,9 @@
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.journal import Value
@@ -17,14 +19,13 @@ class NotPlacedError(Exception):
     """There is no place for a piece, or more than one; the text says so in one line."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
+class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """Keyword arguments of one call."""
 
     call: str
     values: Mapping[str, str]
     """By name, as code."""
-    before: Mapping[str, str] = field(default_factory=dict)
+    before: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What the run had, as code, of those that are known."""
 
     @property
@@ -33,8 +34,7 @@ class Arguments:
         return (f"{self.call}(..., {', '.join(f'{name}={code}' for name, code in self.values.items())})",)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     """A callback that goes."""
 
     call: str
@@ -74,8 +74,7 @@ class Removed(Line):
         return (f"- {self.line}",)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ByHand:
+class ByHand(msgspec.Struct, frozen=True, kw_only=True):
     """Lines whose place only the author knows."""
 
     lines: tuple[str, ...]

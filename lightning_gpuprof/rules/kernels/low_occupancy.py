@@ -16,7 +16,8 @@ A larger `batch_size` takes about the same time per step. Check the memory and t
 """
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, short_name
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, claims, listed, percent, setting, threshold

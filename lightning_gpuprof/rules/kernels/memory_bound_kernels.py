@@ -16,7 +16,7 @@ compiler saves is not known beforehand: information, and the gain's lower bound 
 `torch.compile(model)`, a fused optimizer, fused normalisation layers, or half precision, which halves the bytes.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, listed, measured, percent, threshold

@@ -18,7 +18,8 @@ batch. Try it: the library may choose another kernel.
 """
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.device_kernels import DeviceRun, DeviceWindow, short_name
 from lightning_gpuprof.model.trace.kernels import KernelRow

@@ -28,7 +28,7 @@ that contain operators need a window, and so do runs with other busy Python thre
 Compile the model, which removes the interpreter. Otherwise replace loops by operators on whole tensors.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import ExplainedStep

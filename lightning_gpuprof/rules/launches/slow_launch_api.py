@@ -18,7 +18,7 @@ than two kernels, launches wait for their kernels.
 Unset `CUDA_LAUNCH_BLOCKING`, give the training a CPU of its own, look for debuggers or tools that intercept CUDA.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.trace.api_tables import TimeRow

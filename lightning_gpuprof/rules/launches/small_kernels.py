@@ -17,7 +17,7 @@ before those while the host was in the operator that launched them. That time, s
 Fuse: `torch.compile`, `foreach` or `fused` optimizers, operators of torch instead of several of your own.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.trace.kernels import SavingRow

@@ -2,15 +2,15 @@
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
+
+import msgspec
 
 from lightning_gpuprof.model.metrics import Recurring
 from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, percent, require_possible, seconds
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stall:
+class Stall(msgspec.Struct, frozen=True, kw_only=True):
     """What a recurring part of a run takes of it."""
 
     part: Recurring

@@ -22,7 +22,7 @@ If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`
 (`accumulate_grad_batches`), or more to hide behind (larger batch per rank). If it is waiting: find the late rank.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent

@@ -1,7 +1,8 @@
 """The times of all ranks in the same steps, for the rules that compare ranks."""
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.signals import MIN_STEPS, rank_wait_ratio

@@ -25,7 +25,7 @@ The gain is the blocked time. If the thread waits for the interpreter, `interpre
 Move the wait out of the step: read before training or in the Dataset, write in a thread, or do it every N steps.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.missing import MissingSignal, measured

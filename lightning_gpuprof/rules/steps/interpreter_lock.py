@@ -20,7 +20,9 @@ which it was seen most often. The gain is the waiting time, at most that thread'
 Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into native code (numpy, torch).
 """
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED

@@ -22,7 +22,8 @@ for the last batch. If a Python value changes: make it a tensor, or keep it out 
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.compilation import CompileFacts, Recompile
 from lightning_gpuprof.model.finding import Evidence, Finding

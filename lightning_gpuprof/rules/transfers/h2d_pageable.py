@@ -24,7 +24,7 @@ Set `DataLoader(..., pin_memory=True)`. If a batch is a class of your own, give 
 it pinned, and a `to(device, non_blocking=...)` that passes the argument on.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.device_copies import LEAST_BYTES
 from lightning_gpuprof.model.device_step import ExplainedStep

@@ -1,15 +1,15 @@
 """All views in the order of the method. Whatever is to appear on the page and in the tab stands here once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import host_tables, input_tables, memory_tables, tables
 from lightning_gpuprof.sinks.views import about, findings, first, over_run, overview, signals, times, windows
 
 
-@dataclass(frozen=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """A part of a page.
 
     Attributes:

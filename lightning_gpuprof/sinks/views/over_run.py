@@ -1,7 +1,8 @@
 """What was sampled beside the steps as curves, and the ranks side by side."""
 
-from dataclasses import replace
 from html import escape
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.numbers import count
 from lightning_gpuprof.model.report import Report

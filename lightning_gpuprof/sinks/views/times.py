@@ -1,7 +1,8 @@
 """Where the time went: parts of the wall time, the ledger, steps, phases, callbacks."""
 
-from dataclasses import replace
 from html import escape
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.curves import MARK_TERMS

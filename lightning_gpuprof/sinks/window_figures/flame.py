@@ -5,8 +5,9 @@ time. Of the steps by phase and calls in the user's code.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from html import escape
+
+import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASES
@@ -26,8 +27,7 @@ MAX_DEPTH = 12
 Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flame:
+class Flame(msgspec.Struct, frozen=True, kw_only=True):
     """Times by path, each with that of what is below it."""
 
     what: str

@@ -1,7 +1,6 @@
 """The data of the timeline of a window's median step; the page's own script draws it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -39,8 +38,7 @@ class TimelineFigure(msgspec.Struct, kw_only=True, frozen=True):
     lanes: tuple[Lane, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """Where findings show in a step: all that explain the same time, at once."""
 
     numbers: tuple[int, ...]

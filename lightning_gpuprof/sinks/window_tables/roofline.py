@@ -1,6 +1,6 @@
 """Tables of a window's MFU and of the operators' shares of the roofline."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.trace.roofline import Rate, Roofline, RooflineRow

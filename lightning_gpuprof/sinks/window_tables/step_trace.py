@@ -1,7 +1,8 @@
 """Tables of a window's steps on the host and on the devices."""
 
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, Phase

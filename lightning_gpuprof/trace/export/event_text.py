@@ -1,7 +1,6 @@
 """What an annotated trace adds, rows of named stretches and counters, as the text of events that viewers draw."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -23,8 +22,7 @@ _CHUNK = 1 << 13
 """Events whose numbers are Python objects at a time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Label:
+class Label(msgspec.Struct, frozen=True, kw_only=True):
     """What a stretch of time is called, and what a click on it shows."""
 
     name: str
@@ -32,8 +30,7 @@ class Label:
     """Shown beneath the name; may be empty."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SliceTrack:
+class SliceTrack(msgspec.Struct, frozen=True, kw_only=True):
     """A row of disjoint stretches of time; all columns are equally long."""
 
     name: str
@@ -44,8 +41,7 @@ class SliceTrack:
     labels: tuple[Label, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CounterTrack:
+class CounterTrack(msgspec.Struct, frozen=True, kw_only=True):
     """A value over time: it holds from its moment to the next one."""
 
     name: str

@@ -1,10 +1,10 @@
 """Time by stack, of the host's threads and of the devices, for flame graphs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
@@ -117,8 +117,7 @@ def _profile(name: str, samples: Sequence[tuple[int, ...]], time_ns: Int64) -> d
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Launched:
+class _Launched(msgspec.Struct, frozen=True, kw_only=True):
     """Work that is alike; all columns are equally long, and no time is 0."""
 
     device: Int32

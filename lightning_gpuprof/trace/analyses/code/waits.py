@@ -1,8 +1,8 @@
 """The host's waits for the device: which calls hold it, by their names, and which of them are one wait."""
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.distinct import distinct, median, numbered
@@ -60,8 +60,7 @@ def allocates(call_name: str) -> bool:
     return _ALLOCATES.search(call_name) is not None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Waits:
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """Waits of the host, in order of their ends; all columns are equally long.
 
     A wait is all blocking calls in one outermost ``aten`` operator, such as the copy and the synchronisation of an

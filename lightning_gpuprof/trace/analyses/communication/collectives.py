@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind, GroupSizeSource
@@ -43,8 +43,7 @@ _DTYPE_BYTES: Mapping[str, int] = {
 """By type names of Kineto's metadata (``BFloat16``) and of its shapes (``c10::BFloat16``), letters and digits only."""
 
 
-@dataclass(frozen=True)
-class CollectiveDescription:
+class CollectiveDescription(msgspec.Struct, frozen=True):
     """What a trace says of a collective; None is "not known"."""
 
     kind: CollectiveKind
@@ -56,8 +55,7 @@ class CollectiveDescription:
     group_size_source: GroupSizeSource | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectiveCalls:
+class CollectiveCalls(msgspec.Struct, frozen=True, kw_only=True):
     """The communication kernels of a trace in order of their start."""
 
     rows: Rows

@@ -1,9 +1,9 @@
 """Matches the collectives of several ranks: the k-th of its kind in the same step and group."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind
@@ -28,8 +28,7 @@ ALL_WAIT: frozenset[CollectiveKind] = frozenset(
 _BEFORE = "before the window"
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """What collectives on different ranks must have in common to be one; they are then told apart by their order."""
 
     step: str | None
@@ -38,8 +37,7 @@ class Key:
     message_bytes: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Matched:
+class Matched(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Collectives as rows, ranks as columns."""
 
     key: Rows
@@ -86,8 +84,7 @@ class Matched:
         return waits
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Calls:
+class _Calls(msgspec.Struct, frozen=True, kw_only=True):
     """The collectives of one rank under keys."""
 
     key: Rows

@@ -1,8 +1,8 @@
 """Who waited for whom among the ranks of one window: transfer, waiting and the late rank."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.trace.ranks import KindTimes, MatchedCollective, RanksComparison, RankTimes
@@ -75,8 +75,7 @@ def _rank_device(linked: LinkedTrace) -> tuple[str | None, DeviceParts]:
     return linked.trace.devices[device], parts[device]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Clocks:
+class _Clocks(msgspec.Struct, frozen=True, kw_only=True):
     apart_us: float
     offset_us: tuple[float | None, ...]
 

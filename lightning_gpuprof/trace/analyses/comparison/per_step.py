@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.phases import Phase
@@ -19,8 +20,7 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import Int64, Mask, Spans, extent_ns
 
 
-@dataclass(kw_only=True)
-class Total:
+class Total(msgspec.Struct, kw_only=True):
     """A time and how often it was spent."""
 
     ns: int = 0

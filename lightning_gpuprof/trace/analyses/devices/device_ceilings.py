@@ -1,23 +1,23 @@
 """The most that a trace's device can do, with rates measured on it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.trace.analyses.devices.device_peaks import peaks_of
 from lightning_gpuprof.trace.reader import Trace
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ceilings:
+class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     """The most that one device can do; a multiply-add counts 2."""
 
     device: str | None
     peak_source: str | None = None
-    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    peak_flops_per_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Dense, of the data sheet, per type of operands; empty if the device is in no table."""
     peak_bytes_per_s: float | None = None
-    measured_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    measured_flops_per_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     measured_bytes_per_s: float | None = None
 
     def flops_per_s(self, dtype: str | None) -> float | None:

@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
+
+import msgspec
 
 from lightning_gpuprof.model.trace.kernels import KernelDtype
 
 
-@dataclass(frozen=True, kw_only=True)
-class Peaks:
+class Peaks(msgspec.Struct, frozen=True, kw_only=True):
     """The peak rates of one device at the boost clock of its data sheet; a capped or shared device has less.
 
     Rates are dense, i.e. without the factor of 2 for structured sparsity, and the best that the device can do with

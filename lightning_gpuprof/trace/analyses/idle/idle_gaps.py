@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from lightning_gpuprof.model.trace.idle import HOST_WORK_FROM_US
 from lightning_gpuprof.trace.distinct import distinct
@@ -18,8 +18,7 @@ HELD_FROM_NS = int(HOST_WORK_FROM_US * 1000)
 _NEVER = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gaps:
+class Gaps(msgspec.Struct, frozen=True, kw_only=True):
     """Stretches in which no stream of a device worked, in order of time; all columns are equally long."""
 
     device: int

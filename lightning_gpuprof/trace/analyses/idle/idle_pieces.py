@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,8 +23,7 @@ _CLAIMS: tuple[IdleCause, ...] = IDLE_CAUSES[: _NUMBER["between_steps"]]
 _START_OF_TIME = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdlePieces:
+class IdlePieces(msgspec.Struct, frozen=True, kw_only=True):
     """Stretches of idle time in order of time, none empty; all columns are equally long."""
 
     gap: Ids

@@ -1,14 +1,14 @@
 """When each device computed, communicated and copied: the one division of device time that all analyses share."""
 
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceParts:
+class DeviceParts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """When a device did what, on any of its streams; the parts overlap."""
 
     busy: Coverage

@@ -1,9 +1,9 @@
 """Statistics of values by group without a loop over rows, and structs of the groups."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +17,7 @@ _SMALL = 1 << 31
 _MAX_KEY = 1 << 62
 
 
-@dataclass(frozen=True, kw_only=True)
-class Groups:
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
     """Rows that are alike, in no order that means something; no group is empty."""
 
     of_row: Int64
@@ -93,8 +92,7 @@ def groups_of(*columns: Int32 | Int64 | Rows) -> Groups:
     return Groups(of_row=(np.cumsum(present) - 1)[key].astype(np.int64), first=first[present])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statistics:
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """One value for each group."""
 
     count: Int64

@@ -1,7 +1,6 @@
 """Phases of the main thread: disjoint slices of the time of each step."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.phases import PHASES, Phase
@@ -18,8 +17,7 @@ _MAY_HOLD_BACKWARD: frozenset[Phase] = frozenset({"backward", "optimizer"})
 """Ranges in which the main thread may wait for autograd; the optimizer's holds the closure with it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PhasePieces:
+class PhasePieces(msgspec.Struct, frozen=True, kw_only=True):
     """Stretches of the main thread's time in order, each in one phase or in none; all columns are equally long."""
 
     start_ns: Int64

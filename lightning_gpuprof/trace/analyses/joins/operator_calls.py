@@ -1,8 +1,8 @@
 """Own time, device time and phase of each operator call."""
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes, operator_phases
@@ -17,8 +17,7 @@ _UPLOAD = re.compile(r"HtoD|HostToDevice", re.IGNORECASE)
 """Copies as CUPTI and as ROCm's tracer name them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorCalls:
+class OperatorCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Columns with one row for each row of :attr:`Trace.cpu_op`.
 
     Device time is the sum of the durations of kernels, copies and memsets, whatever runs beside them.

@@ -3,10 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins.grouped import Float64
@@ -25,8 +25,7 @@ _MANY_BLOCKS = 1 << 40
 """More than any device holds; sums of so many still fit 64 bits."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fill:
+class Fill(msgspec.Struct, frozen=True, kw_only=True):
     """How far one launch can fill its device, by its geometry alone; None where the trace does not say enough."""
 
     blocks: int | None = None
@@ -41,8 +40,7 @@ class Fill:
     """Share of the room of all waves that the last one leaves empty; None below one wave, where there is no tail."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelFill:
+class KernelFill(msgspec.Struct, frozen=True, kw_only=True):
     """The fill of all kernels: NaN, and 0 blocks, where it is not known."""
 
     of_launch: Sequence[Fill]

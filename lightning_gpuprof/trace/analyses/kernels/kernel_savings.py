@@ -1,7 +1,5 @@
 """Ranks kernels by what could be saved on them at most."""
 
-from dataclasses import dataclass
-
 import msgspec
 import numpy as np
 
@@ -17,8 +15,7 @@ from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Int64
 
 
-@dataclass(frozen=True, kw_only=True)
-class _KernelGroup:
+class _KernelGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels of one name and class that are all small, or all not."""
 
     trait: Trait
@@ -34,8 +31,7 @@ class _KernelGroup:
     gaps_ns: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class _FasterKernel:
+class _FasterKernel(msgspec.Struct, frozen=True, kw_only=True):
     """How much faster than in fp32 the tensor cores of a device are, and with inputs of which type."""
 
     dtype: KernelDtype

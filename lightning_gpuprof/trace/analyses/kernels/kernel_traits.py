@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype, TensorCores
@@ -26,8 +26,7 @@ _UNSUITED = re.compile(r"gemv|gemmk1|dot_kernel|depthwise|_dw_", re.IGNORECASE)
 _MATRIX_CORES_OF_AMD = re.compile(r"Instinct MI(?!25\b|50\b|60\b)|\bMI(?:1|2|3)\d\dX?\b")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trait:
+class Trait(msgspec.Struct, frozen=True, kw_only=True):
     """What the names say of a kernel."""
 
     name: str
@@ -39,8 +38,7 @@ class Trait:
     """Whether tensor cores could not help: products of a matrix and a vector, convolutions of single channels."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelTraits:
+class KernelTraits(msgspec.Struct, frozen=True, kw_only=True):
     """What the names say of all kernels."""
 
     groups: Groups

@@ -1,9 +1,10 @@
 """The grids and blocks of kernels, each distinct launch looked at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -16,8 +17,7 @@ all others are given blocks."""
 _NO_SIZE = 1 << 32
 
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchShapes:
+class LaunchShapes(msgspec.Struct, frozen=True, kw_only=True):
     """The distinct launches of kernels."""
 
     groups: Groups

@@ -1,7 +1,8 @@
 """How many blocks of a kernel fit on one multiprocessor at a time."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from lightning_gpuprof.trace.tables import Geometry
 
@@ -16,8 +17,7 @@ _MAX_BLOCKS = {(7, 5): 16, (8, 6): 16, (8, 7): 16, (8, 9): 24, (11, 0): 24, (12,
 _NEWEST_MAJOR = 12
 
 
-@dataclass(frozen=True, kw_only=True)
-class Multiprocessor:
+class Multiprocessor(msgspec.Struct, frozen=True, kw_only=True):
     """What one multiprocessor of an NVIDIA device holds."""
 
     compute_capability: tuple[int, int]

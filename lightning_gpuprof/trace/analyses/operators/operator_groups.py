@@ -1,7 +1,6 @@
 """Groups calls of operators: one group per operator and phase, or also per input shapes."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.trace.operators import OPERATOR_PHASES
@@ -14,8 +13,7 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import Int32, Int64, Mask, Rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallGroups:
+class CallGroups(msgspec.Struct, frozen=True, kw_only=True):
     """Columns with one row per group. Totals leave out calls inside another call of their group."""
 
     group: Rows
@@ -60,8 +58,7 @@ def grouped(linked: LinkedTrace, rows: Rows, label: Int32 | Int64) -> CallGroups
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShapeGroups:
+class ShapeGroups(msgspec.Struct, frozen=True, kw_only=True):
     """Groups of calls with inputs of the same shapes and types; lists have one entry per group."""
 
     groups: CallGroups

@@ -1,8 +1,8 @@
 """The least work of each operator call, counting nested calls once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.roofline.operator_work import Work, work_of
@@ -25,8 +25,7 @@ _FORWARD = frozenset(
 _PASSES = ("convolution_backward_input", "convolution_backward_weight")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CountedWork:
+class CountedWork(msgspec.Struct, frozen=True, kw_only=True):
     """The least work of each row of :attr:`Trace.cpu_op`."""
 
     works: tuple[Work, ...]

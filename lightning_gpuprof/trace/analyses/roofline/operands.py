@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
+
+import msgspec
 
 from lightning_gpuprof.model.trace.kernels import KernelDtype
 
@@ -43,8 +44,7 @@ DTYPES: Mapping[str, KernelDtype] = {
 }
 
 
-@dataclass(frozen=True)
-class Operands:
+class Operands(msgspec.Struct, frozen=True):
     """The recorded arguments of one call, by position; a missing or unreadable one is None."""
 
     shapes: Sequence[object]

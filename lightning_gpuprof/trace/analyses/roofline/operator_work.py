@@ -1,15 +1,15 @@
 """A lower bound of an operator's FLOPs and memory traffic, from its name and input shapes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
+
+import msgspec
 
 from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype
 from lightning_gpuprof.trace.analyses.roofline.operands import Operands, Shape, UnknownError, as_shape
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator has to do at least.
 
     Floating-point operations count a multiply-add as 2. Everything that is no matrix product, convolution or

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,8 +29,7 @@ _TRANSFER = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
 _ALGORITHMS = (("Winograd", re.compile("winograd", re.IGNORECASE)), ("FFT", re.compile(r"fft[123]d", re.IGNORECASE)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkGroups:
+class WorkGroups(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that count, by operator and shapes and types of the inputs; only groups that launched device work.
 
     Device work is without copies between host and device. Columns and lists have one entry per group, unless they say

@@ -1,8 +1,8 @@
 """Lanes of bounded size: an event too short to be seen is joined with its neighbours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.trace.timeline import LaneSum, PartKind, TimelineLane
@@ -20,8 +20,7 @@ NAME_CHARACTERS = 120
 """C++ templates make names of kernels of some thousand."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Events:
+class Events(msgspec.Struct, frozen=True, kw_only=True):
     """Events of one row, in any order; all columns are equally long."""
 
     start_ns: Int64
@@ -33,8 +32,7 @@ class Events:
     """Of each name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Parts:
+class _Parts(msgspec.Struct, frozen=True, kw_only=True):
     """Joined events in order of time; all columns are equally long."""
 
     start_ns: Int64
