@@ -117,6 +117,15 @@ def test_a_short_run_says_how_long_to_run() -> None:
     assert "Too short to judge (10 steps). Run at least 30." in text
 
 
+def test_how_ranks_ended_is_said_whole() -> None:
+    said = (
+        "rank 1 on node1 failed first, with ValueError at package/training/program.py:23 training_step after 30 batches"
+    )
+    text = drawn(msgspec.structs.replace(digits(), rank_ends=(said,)))
+    assert said in " ".join(text.split())
+    assert len(text.splitlines()) <= 25
+
+
 def test_many_findings_are_counted_and_the_same_time_is_not_promised_twice() -> None:
     first = msgspec.structs.replace(digits().findings[0], gain=Gain(saved_ms_per_step=60.0, speedup_max=1.2))
     others = tuple(msgspec.structs.replace(first, gain=None, subject=f"part {n}") for n in range(9))
