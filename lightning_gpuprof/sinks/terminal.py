@@ -243,13 +243,14 @@ def _findings(report: Report) -> list[RenderableType]:
         return [title("Findings"), indented(Text(wording.nothing_found(report)))]
     lines: list[RenderableType] = [title("Findings, most valuable first")]
     whole = 0
-    explained: set[Claim | None] = set()
+    explained: dict[Claim, int] = {}
     for number, finding in enumerate(report.findings, 1):
-        follows = finding.gain is None and finding.explains in explained
-        brief = follows or whole >= WHOLE_FINDINGS
-        lines.append(_brief(number, finding) if brief else _finding(number, finding))
+        same = explained.get(finding.explains) if finding.explains is not None and finding.gain is None else None
+        brief = same is not None or whole >= WHOLE_FINDINGS
+        lines.append(_brief(number, finding, same) if brief else _finding(number, finding))
         whole += not brief
-        explained |= {finding.explains} - {None}
+        if finding.explains is not None:
+            explained.setdefault(finding.explains, number)
     return lines
 
 
@@ -262,9 +263,10 @@ def _head(number: int, finding: Finding) -> Text:
     return head
 
 
-def _brief(number: int, finding: Finding) -> RenderableType:
-    """One line, cut at its end: another look at what stands above, or one of many."""
-    line = _head(number, finding).append(f": {plain.sentence(finding.summary)}")
+def _brief(number: int, finding: Finding, same: int | None) -> RenderableType:
+    """One line, cut at its end: another look at the time of a finding above, or one of many."""
+    words = f" (the same time as {same})" if same is not None else ""
+    line = _head(number, finding).append(f"{words}: {plain.sentence(finding.summary)}")
     line.no_wrap, line.overflow = True, "ellipsis"
     return indented(line)
 

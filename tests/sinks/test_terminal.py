@@ -187,6 +187,7 @@ def test_the_sixth_finding_and_another_look_at_the_same_time_have_one_line_each(
     text = printed(msgspec.structs.replace(report, findings=(first, again, *others)))
     lines = [line.strip() for line in text.splitlines()]
     (at,) = (i for i, line in enumerate(lines) if line.startswith("2. critical input-bound · DataLoader of"))
+    assert "(the same time as 1)" in lines[at]
     assert lines[at + 1].startswith("3. critical r1")
     assert "Read faster." not in text
     assert "Advice 4." in text

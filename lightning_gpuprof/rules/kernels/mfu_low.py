@@ -1,9 +1,9 @@
 """Matrix products reach a small part of the GPU's peak rate: a symptom, split into its parts.
 
 ## What it means
-Model FLOP/s utilization (MFU): the FLOPs of products, convolutions and attention that the model asks for, over what the
-device could do in the step time. It is the product of how long the GPU is busy, how much of that it multiplies, and how
-fast.
+Model FLOP/s utilization (MFU) is the FLOPs that the model needs in matrix products, convolutions and attention, over
+what the device could do in the step time. It has three factors: how long the GPU is busy, the share of matrix products
+in that, and their speed.
 
 ## How it is measured
 FLOPs from the shapes of operators in trace windows, time from untraced steps, peaks from data sheets for the dtype,
@@ -15,7 +15,7 @@ its parts have causes and gains.
 - Recomputation by activation checkpointing counts as the model's own.
 
 ## What to do
-Begin with the smallest of the three parts, which the advice names.
+Start with the smallest of the three factors, which the advice names.
 """
 
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, percent, threshold
@@ -39,8 +39,8 @@ class MfuLow(KernelRule):
     least_known_ratio: float = threshold(0.80, source="heuristic")
 
     examples = (
-        fires("MFU is 12 %", "info", "busy 96 % of the step and multiplies 70 % of that", **_run(0.12)),
-        fires("MFU is 29.9 %", "info", "how fast it multiplies", **_run(0.299)),
+        fires("MFU is 12 %", "info", "busy 96 % of the step, and 70 % of that are matrix products", **_run(0.12)),
+        fires("MFU is 29.9 %", "info", "the speed of the matrix products", **_run(0.299)),
         quiet("MFU is 30.1 %", **_run(0.301)),
         looks_alike("most kernels are no products", **_run(0.12, products_ms=20)),
         not_evaluated("half of the FLOPs are known", "FLOPs", **_run(0.12, known=0.5)),
@@ -59,21 +59,21 @@ class MfuLow(KernelRule):
             return None
         busy = min(1.0, max(device.busy_us for device in window.facts.devices) / 1e3 / window.steps / run.period_ms)
         reaches = min(1.0, mfu / (busy * multiplies))
-        parts = (
+        factors = (
             (busy, "how long the GPU is busy (see what it waits for)"),
-            (multiplies, "how much of that it multiplies (see the kernel classes)"),
-            (reaches, "how fast it multiplies (see sizes and dtypes in the roofline)"),
+            (multiplies, "the share of matrix products (see the kernel classes)"),
+            (reaches, "the speed of the matrix products (see their sizes and dtypes in the roofline)"),
         )
         return self.of_kernels(
             run,
             subject=(roofline.device or "device") if roofline is not None else "device",
-            summary=f"MFU is {percent(mfu)}. The GPU is busy {percent(busy)} of the step and multiplies "
-            f"{percent(multiplies)} of that. While it multiplies, it reaches {percent(reaches)} of its peak.",
-            advice=f"Begin with the smallest part: {min(parts, key=lambda part: part[0])[1]}.",
+            summary=f"MFU is {percent(mfu)}. The GPU is busy {percent(busy)} of the step, and {percent(multiplies)} of "
+            f"that are matrix products, which reach {percent(reaches)} of its peak.",
+            advice=f"Start with the smallest factor: {min(factors, key=lambda factor: factor[0])[1]}.",
             evidence=(
                 self.evidence("most_mfu_ratio", mfu, "MFU"),
                 self.fact("GPU busy, share of the step", busy, "ratio"),
                 self.fact("products, share of kernel time", multiplies, "ratio"),
-                self.fact("share of the peak while multiplying", reaches, "ratio"),
+                self.fact("share of the peak in products", reaches, "ratio"),
             ),
         )
