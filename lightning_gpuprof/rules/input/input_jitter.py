@@ -1,29 +1,32 @@
-"""Workers are fast enough on average, but some samples take so long that the queue runs empty meanwhile.
+"""Workers are fast enough on average, but some samples take so long that the queue runs empty.
 
 ## What it means
-A batch is as slow as its slowest sample, and batches come in order: while one worker is held up, the others fill the
-queue as far as `prefetch_factor` allows, then they wait as well. Ordinary steps find their batch ready; a few wait for
+A batch is as slow as its slowest sample, and batches come in order. While one worker is held up, the others fill the
+queue as far as `prefetch_factor` allows, and then wait as well. Ordinary steps find their batch ready; a few wait for
 long.
 
 ## How it is measured
-The wait of all steps, less what the median step waits, counts with its lower bound (of a block bootstrap: a single
-stall does not pass). The workers must be fast enough on average (else `too-few-workers` or `loader-cpu-bound` speak),
-the slowest sample slower than a step, and no more lost than batches take to make.
+The excess is the wait of all steps beyond the wait of the median step. Its lower bound counts, from a block bootstrap,
+so that a single stall does not pass. Three more conditions must hold: the workers are fast enough on average (else
+`too-few-workers` or `loader-cpu-bound` fires), the slowest sample takes longer than a step, and no more is lost than
+batches take to make.
 
-The proposed prefetch_factor is (S / C + 1) / n, rounded up: S is the time of the slowest sample with the rest of its
-batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps; on a GPU at
-most the idle time of the mean step (silent below 5 %), without a trace window at most a warning.
+The proposed prefetch_factor is (S / C + 1) / n, rounded up. S is the time of the slowest sample with the rest of its
+batch, C the step without its wait, n the number of workers. The gain is the excess, spread over all steps. On a GPU it
+is at most the idle time of the mean step, and the rule is silent below 5 %; without a trace window, the finding is at
+most a warning.
 
 ## When it is wrong
-- Workers that wait for a CPU are slow now and then, too: where that is 30 % of their time, the rule is silent. Where
-  others use a quarter of the CPUs, the slowest sample must have taken 100 ms, and it is information only.
-- Without workers each slow sample stops the training itself: `step-outliers` and `single-process-loading` speak.
-- More batches in the queue cost memory in `/dev/shm`: the number is held to 64 per worker.
+- Workers that wait for a CPU are slow now and then, too. If they do so for 30 % of their time, the rule is silent. If
+  other programs use a quarter of the CPUs, the slowest sample must have taken 100 ms, and the finding is information
+  only.
+- Without workers, each slow sample stops the training itself: see `step-outliers` and `single-process-loading`.
+- More batches in the queue cost memory in `/dev/shm`: the number is at most 64 per worker.
 - Fewer than 50 comparable steps, or no measurement in the workers: not evaluated.
 
 ## What to do
-Raise `prefetch_factor`; let batches come in another order (`in_order=False`, torch 2.6 and later) if the order does not
-matter; find the slow samples (large files, long sequences) and make them alike.
+Raise `prefetch_factor`. If the order of batches does not matter, let them come in another one (`in_order=False`, torch
+2.6 and later). Find the slow samples (large files, long sequences) and make them as cheap as the others.
 """
 
 import math

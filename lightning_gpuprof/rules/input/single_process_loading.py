@@ -1,29 +1,32 @@
 """The DataLoader has no workers: each batch is made on the main thread, between two steps.
 
 ## What it means
-With `num_workers=0`, reading, decoding, augmenting and collating a batch happen while the model waits. Worker processes
-do that during the step.
+With `num_workers=0`, the model waits while a batch is read, decoded, augmented and collated. Worker processes do that
+during the step.
 
 ## How it is measured
-`num_workers` is 0, and the lower bound of the fetch's share of the step passes the threshold, even without the 1 ms
-that receiving a batch from a worker costs. The proposed number is ceil(P / C) + 1: P is the time to make a batch,
-measured inside the loader, C the step without the wait. Where making a batch is CPU work, or that is not known, it is
-at most the usable CPUs (affinity and cgroup quota over the ranks of the machine).
+`num_workers` is 0, and the lower bound of the fetch's share of the step passes the threshold even without the 1 ms that
+receiving a batch from a worker costs.
+
+The proposed number of workers is ceil(P / C) + 1. P is the time to make a batch, measured inside the loader. C is the
+step without the wait. If making a batch is CPU work, or if that is not known, the number is at most the usable CPUs
+(affinity and cgroup quota, divided by the ranks of the machine).
 
 The step then takes at least T' = max(C + 0.5 ms, P / workers, (C + CPU time of a batch) / usable CPUs), and the gain is
-at most T - T'. On a GPU it is also at most its idle time; without a trace window the finding is at most a warning.
-Gains below 3 % of the step or 0.2 ms are not reported: indexing tensors in memory costs less than receiving them.
+at most T - T'. On a GPU it is also at most the time that the GPU idles; without a trace window, the finding is at most
+a warning. Gains below 3 % of the step or 0.2 ms are not reported: indexing tensors in memory costs less than receiving
+them from a worker.
 
 ## When it is wrong
-- The dataset depends on the training, for example a replay buffer: workers would have copies. Datasets that hold the
-  model are recognised and left alone.
-- The CPU time of loading is only known within bounds: at most what the process used beyond one CPU, at least what it
-  used beyond all torch threads. The proposal uses the first, the bound of the gain the second.
-- A step can become faster than C, because caches stay warm: then the gain is larger than the bound.
-- Where processes start by spawn, the dataset must be picklable; an iterable dataset must be sharded.
+- The dataset depends on the training, as a replay buffer does: workers would have copies. Datasets that hold the model
+  are recognised and left alone.
+- The CPU time of loading is known only within bounds: at most what the process used beyond one CPU, at least what it
+  used beyond all torch threads. The proposal uses the first, and the bound of the gain the second.
+- A step can become faster than C, because caches stay warm. The gain is then larger than the bound.
+- If processes start by spawn, the dataset must be picklable. An iterable dataset must be sharded.
 
 ## What to do
-Set the printed number, with `persistent_workers=True`, and `pin_memory=True` if there is a GPU.
+Set the printed number, with `persistent_workers=True`, and with `pin_memory=True` if there is a GPU.
 """
 
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO

@@ -4,24 +4,27 @@
 Lightning calls the hooks of all callbacks on the main thread, in every step. Training waits for them.
 
 ## How it is measured
-The time of all per-batch hooks of each callback, without what they contain of others, as a share of the steady,
-untraced steps: the lower bound of the median, or, for a callback that works every few batches, its part of the total
-without outliers. Severity goes by the share without 0.5 ms, which well-behaved callbacks cost, too. The most expensive
-callback is named with its most expensive hook; this profiler's own is under `overhead`.
+The time of a callback is that of all its per-batch hooks, without other callbacks' time inside them, as a share of the
+steady, untraced steps. The lower bound of the median must pass the threshold. For a callback that works every few
+batches, its part of the total without outliers must.
 
-On a GPU only the time counts in which it idles while the host is in callbacks, which a trace window shows; without one
-it is information only.
+The severity follows from the share beyond 0.5 ms, which well-behaved callbacks cost as well. The finding names the most
+expensive callback and its most expensive hook. This profiler's own cost is under `overhead`.
+
+On a GPU, only time counts in which the GPU idles while the host is in callbacks. A trace window shows it; without one,
+the finding is information only.
 
 ## When it is wrong
 - A hook that reads a tensor's value (`.item()`, a progress bar that shows the loss) waits for the GPU. Without the
-  hook, that wait moves elsewhere; `progress-bar-sync` explains the bar.
-- Workers that are behind are waited for instead: where their pace was measured, the gain ends there.
-- What no callback holds of the phase is reported as hooks of the LightningModule, with less confidence.
+  hook, that wait moves elsewhere. `progress-bar-sync` explains the bar.
+- Without the callback, steps may wait for workers that are behind instead. If the workers' pace was measured, the gain
+  ends there.
+- Time of the phase that no callback explains is reported as hooks of the LightningModule, with less confidence.
 - A hook that works only in rare steps: see `step-outliers`.
 
 ## What to do
-Work every N batches, in `on_train_epoch_end`, or in a thread. The printed N brings it below 1 % of the step, and is at
-most half of the run's steps. For Lightning's own callbacks, set the printed argument.
+Do the work every N batches, in `on_train_epoch_end`, or in a thread. The printed N brings it below 1 % of the step, and
+is at most half of the run's steps. For Lightning's own callbacks, set the printed argument.
 """
 
 import math

@@ -1,25 +1,29 @@
 """Collectives take a part of the step in which no kernel computes.
 
 ## What it means
-DDP starts to reduce gradients while the backward still computes; what is not done by its end, and every collective that
-something waits for, adds to the step.
+DDP reduces gradients while the backward still computes. Whatever is not done when the backward ends adds to the step,
+and so does every collective that something waits for.
 
 ## How it is measured
-In trace windows: the union of NCCL's or RCCL's kernels minus all other kernels, per step, as a share of untraced steps;
-the least of all windows is the lower bound. A communication kernel also waits for ranks that come later. Of collectives
-of one size that are seen at least three times, the fastest stands for the transfer, and the rest of their time is
-called waiting; so is what takes longer than 0.1 ms and 1 GB/s (4 GB/s within a node), slower than any link. The gain is
-the exposed time, its lower bound the transfer.
+In trace windows, the exposed time is the union of NCCL's or RCCL's kernels minus all other kernels, per step, as a
+share of untraced steps. The window with the least of it gives the lower bound.
+
+A communication kernel also waits for ranks that come later. Of collectives of one size that are seen at least three
+times, the fastest stands for the transfer, and the rest of their time counts as waiting. So does time that is longer
+than 0.1 ms and slower than 1 GB/s (4 GB/s within a node), which is slower than any link.
+
+The gain is the exposed time. Its lower bound is the transfer.
 
 ## When it is wrong
 - A rank that is never last waits in every collective: from its trace alone, transfer is an upper bound. `gpuprof trace
-  RANK0 RANK1 …` of all ranks separates transfer from waiting, and names who is late.
-- Where the host is late, hiding communication may gain less.
-- Reductions of optimizers and of sharded parameters (FSDP, ZeRO) cannot be hidden behind a backward entirely.
+  RANK0 RANK1 …` of all ranks separates transfer from waiting and names the late rank.
+- If the host is late, hiding communication may gain less.
+- Reductions by optimizers and of sharded parameters (FSDP, ZeRO) cannot be hidden behind a backward entirely.
 
 ## What to do
-If it is transfer: fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`), fewer reductions
-(`accumulate_grad_batches`), or more to hide behind (larger batch per rank). If it is waiting: find the late rank.
+If it is transfer, send fewer bytes (`ddp_comm_hook=default_hooks.bf16_compress_hook`), reduce less often
+(`accumulate_grad_batches`), or give it more to hide behind (a larger batch per rank). If it is waiting, find the late
+rank.
 """
 
 from msgspec.structs import replace

@@ -1,16 +1,19 @@
-"""Settings for debugging are on, which slow down every step.
+"""Settings for debugging are on, and they slow down every step.
 
 ## What it means
-Anomaly detection, blocking launches, sanitizers, debuggers and the like find errors at the cost of speed, often a
-factor of two and more. They are easily left on.
+Anomaly detection, blocking launches, sanitizers and debuggers find errors at the cost of speed, often a factor of two
+or more. They are easily left on.
 
 ## How it is measured
-From arguments of the Trainer, flags of torch and environment variables (see the page on conditions). Anomaly detection
-records a Python stack for each node of the autograd graph and checks each gradient for NaN: the time of one of each,
-measured at the start of training, times their number is its cost, four fifths of which are taken as certain. The gain
-is from the same times with empty caches, and no more than `forward` and `backward` take. On a GPU only the part of the
-stacks counts in which the device idles during `forward`, which needs a trace window; checks are not measured there. The
-cost of the other settings is not measured: information only, without a gain.
+The settings are read from arguments of the Trainer, flags of torch and environment variables (see the page on
+conditions).
+
+Anomaly detection has a measured cost: it records a Python stack for each node of the autograd graph and checks each
+gradient for NaN. One of each is timed at the start of training and multiplied by their number. Four fifths of that
+count as certain. The gain uses the same times with empty caches, and is at most what `forward` and `backward` take. On
+a GPU, only the stacks count, as far as the device idles during `forward`, which needs a trace window.
+
+The cost of the other settings is not measured: information only, without a gain.
 
 ## When it is wrong
 - The setting may be intended.

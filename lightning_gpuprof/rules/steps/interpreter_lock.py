@@ -1,16 +1,21 @@
 """Another thread of the program runs Python, and the main thread waits for the interpreter.
 
 ## What it means
-Only one thread at a time runs Python. One that computes in pure Python (metrics, logging, a queue that pickles)
+Only one thread at a time runs Python. A thread that computes in pure Python (metrics, logging, a queue that pickles)
 releases the interpreter every 5 ms. The main thread releases it in each operator of torch, and then waits up to 5 ms to
 get it back, many times a step.
 
 ## How it is measured
-The CPU time of each other Python thread is read once a second. In sampled steps the main thread waits without computing
-and without lacking a CPU, in all phases but the fetch (without waiting for torch's threads, as in `blocked-in-step`).
-And a thread of this profiler that requests the interpreter now and then gets it 1 ms late or more; each phase is
-weighted by how long the main thread waits in it. Named is the thread with most CPU time, with the line of your code at
-which it was seen most often. The gain is the waiting time, at most that thread's CPU time.
+Three signals must agree:
+
+- another Python thread uses CPU time, which is read once a second;
+- in sampled steps, the main thread waits without computing and without lacking a CPU, in all phases but the fetch
+  (waits for torch's threads are left out, as in `blocked-in-step`);
+- a thread of this profiler, which requests the interpreter now and then, gets it at least 1 ms late. Each phase is
+  weighted by how long the main thread waits in it.
+
+The finding names the thread with most CPU time, and the line of your code at which it was seen most often. The gain is
+the waiting time, at most that thread's CPU time.
 
 ## When it is wrong
 - The gain is an upper bound: a main thread that runs Python for long and waits for something else looks the same.

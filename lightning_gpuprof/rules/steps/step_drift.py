@@ -3,23 +3,26 @@
 ## What it means
 Something grows with every step and is processed again in every step: a list of losses or outputs that is summed up,
 metrics whose state is a list, a graph that is kept (`total += loss` without `.detach()`), hooks that are registered
-anew, a cache without a limit. What costs little at the start costs most at the end of a long run.
+again, a cache without a limit. What costs little at the start costs most at the end of a long run.
 
 ## How it is measured
-The steady steps are cut into five parts of equal number. Their medians must rise from part to part (one may fall by a
-tenth of the whole), and the near ends of the 95 % intervals of the first and the last must be more than 10 % apart.
-Jumps are no drift (but `phase-change`, or intended): medians of up to 100 blocks of steps are compared only between
-sharp changes by 5 % or more. There, Mann and Kendall's test must find a chance below 0.1 % for no trend, and Theil and
-Sen's slope must explain half of the growth and 10 % of the step. The gain is the excess over the first fifth.
+The steady steps are cut into fifths. Their medians must rise from one to the next, where one may fall by a tenth of the
+whole rise. The near ends of the 95 % intervals of the first and the last fifth must be more than 10 % apart.
+
+Jumps are no drift: they are `phase-change`, or intended. So medians of up to 100 blocks of steps are compared only
+between sharp changes by 5 % or more. There, the Mann-Kendall test must find a trend (p below 0.001), and the Theil-Sen
+slope must explain half of the growth and 10 % of the step.
+
+The gain is the excess over the first fifth.
 
 ## When it is wrong
 - Work that grows by design (longer sequences, higher resolution) and a machine that gets warm make all phases grow
-  alike: silent.
-- Silent as well if others took more CPUs of this run in the last fifth, or the main thread waited longer for a CPU,
-  unless one phase computes or waits longer by itself. Information only if neither was measured.
+  alike: the rule is silent.
+- It is also silent if others took more CPUs from this run in the last fifth, or if the main thread waited longer for a
+  CPU, unless one phase alone computes or waits longer. If neither was measured, the finding is information only.
 
 ## What to do
-Find what grows in the named phase: keep numbers instead of tensors (`.item()` or `.detach()` every N steps), limit
+Find what grows in the named phase. Keep numbers instead of tensors (`.item()` or `.detach()` every N steps), limit
 lists, reset metrics each epoch.
 """
 

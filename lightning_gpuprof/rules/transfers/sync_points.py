@@ -1,27 +1,27 @@
 """In every step the code waits for the GPU, and the GPU then idles until the host has caught up.
 
 ## What it means
-Launches are asynchronous: the host runs ahead and the GPU always has kernels queued. `.item()`, `.cpu()`,
+Launches are asynchronous: the host runs ahead, and the GPU always has kernels queued. `.item()`, `.cpu()`,
 `print(loss)`, `if tensor:`, `x[mask]`, `torch.nonzero` and `torch.cuda.synchronize()` make the host wait until the
-queue is empty; then the GPU waits for the next launch.
+queue is empty. The GPU then waits for the next launch.
 
 ## How it is measured
-Trace window, each place that waits at least every second step: the GPU's idle time that begins during the wait and ends
-with a kernel launched after it, and of that no more than the host was blocked up to then in the step. The time for
-which the host is blocked is not the cost, because the GPU is busy then. The total idle time is the untraced step time
-without the busy time; the window only splits it. The gain is the cost.
+A trace window shows each place that waits at least every second step. Its cost is the GPU's idle time that begins
+during the wait and ends with a kernel launched after it, but no more than the host was blocked up to then in the step.
+The time for which the host is blocked is not the cost, because the GPU is busy meanwhile. The total idle time is the
+untraced step time minus the busy time; the window only splits it. The gain is the cost.
 
-Waits of a progress bar, the gradient scaler, copies from pageable memory and Lightning's check of all ranks have rules
-of their own.
+Waits of a progress bar, of the gradient scaler, of copies from pageable memory and of Lightning's check of all ranks
+have rules of their own.
 
 ## When it is wrong
-- With short kernels the GPU also waits for the launches that follow. That time is reported as `launch-bound`; a part of
-  it would vanish with the wait.
+- With short kernels, the GPU also waits for the launches that follow. That time is reported as `launch-bound`, and part
+  of it would vanish with the wait.
 - A wait that is removed can move to the next one. Remove all that are named.
 - Without stacks (`TraceConfig(with_stack=True)`) the place is a hook, module or phase, not a line.
 
 ## What to do
-Keep the value on the GPU, and read it rarely: at the end of the epoch, or every N steps.
+Keep the value on the GPU and read it rarely: at the end of the epoch, or every N steps.
 """
 
 import re
