@@ -41,9 +41,9 @@ def of_others(own: Journal, others: Sequence[RankSummary]) -> tuple[tuple[str, .
         own: The rank whose report it is.
         others: Other ranks of the job.
     """
-    told = {f"{notice.part}: {notice.message}" for notice in own.notices}
+    known = {f"{notice.part}: {notice.message}" for notice in own.notices}
     same = [one for one in others if (one.job, one.stage) == (own.header.job, own.header.stage)]
-    notices = ((text, one.rank) for one in same for text in one.notices if text not in told)
+    notices = ((text, one.rank) for one in same for text in one.notices if text not in known)
     return _grouped(notices), _grouped((text, one.rank) for one in same for text in one.windows)
 
 
