@@ -1,13 +1,12 @@
 """What the update of the parameters takes of a step, and what one fused update would take."""
 
-from dataclasses import dataclass
+import msgspec
 
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.missing import Unmeasured
 
 
-@dataclass(frozen=True, kw_only=True)
-class FusedUpdate:
+class FusedUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """All parameter tensors updated together, where they are updated one by one."""
 
     tensors: float
@@ -19,8 +18,7 @@ class FusedUpdate:
     """What the loop takes longer. Waiting for a CPU is no work of the optimizer: the certain part is without it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptimizerUpdate:
+class OptimizerUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """The phase ``optimizer`` without the learning rate scheduler, or without a noticeable wait."""
 
     ms: float
