@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from findings_builder import fired
 from metrics_builder import build, busy_machine, outliers, replace
+from trusted import assert_agree
 from uneven_builder import stretch
 
 from lightning_gpuprof.model.evenness import Evenness
@@ -12,6 +13,7 @@ from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, I
 from lightning_gpuprof.model.metrics import CallbackShare, Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.base import MissingSignal
+from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.steps.step_outliers import StepOutliers
 from lightning_gpuprof.rules.verdict import decide
 
@@ -90,6 +92,20 @@ def test_stalls_of_the_loader_get_a_queue_that_hides_them() -> None:
 
 def test_stalls_of_a_loader_without_workers_get_one() -> None:
     assert "num_workers=1" in fired(RULE, stalling("data_wait", num_workers=0)).advice
+
+
+def test_stalls_of_a_loader_that_every_step_waits_for_get_the_workers_that_its_wait_needs() -> None:
+    metrics = build(
+        times_ms={**SHORT, "data_wait": 20.0},
+        steps=600,
+        stalls=outliers(count=12, stall_ms=400.0, phases="data_wait", steps=580, period_ms=25.0),
+        num_workers=0,
+        process_cpus=0.2,
+        worker_cpus=None,
+    )
+    findings = diagnose(metrics).findings
+    assert {"step-outliers", "single-process-loading"} <= {found.rule for found in findings}
+    assert_agree(findings)
 
 
 @pytest.mark.parametrize(("stall_ms", "fires"), [(12.0, False), (14.0, True)])

@@ -4,7 +4,7 @@ import math
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.evenness import SpeedChange, Stretch
-from lightning_gpuprof.model.loading import MAX_PREFETCH
+from lightning_gpuprof.model.loading import MAX_PREFETCH, Loading
 from lightning_gpuprof.model.numbers import round_number
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.rules.base import Advice, Change, Metrics, Phase, Value, millis, possible, seconds
@@ -87,9 +87,12 @@ def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> Advice
         return "", None
     workers = loader.num_workers
     if workers == 0:
-        arguments: dict[str, Value] = {"num_workers": 1, "persistent_workers": True}
+        plan = metrics.loading.helpful_plan if isinstance(metrics.loading, Loading) else None
+        wanted = 1 if plan is None else plan.num_workers  # as rules on the wait of every step advise
+        arguments: dict[str, Value] = {"num_workers": wanted, "persistent_workers": True}
         change = Change(call="DataLoader", arguments=arguments, before={"num_workers": 0})
-        return f" A worker that reads ahead hides a stall from the step: {change.added[0]}", change
+        hides = "A worker that reads ahead hides" if wanted == 1 else "Workers that read ahead hide"
+        return f" {hides} a stall from the step: {change.added[0]}", change
     depth = min(MAX_PREFETCH, round_number(math.ceil(worst_ms / median_ms / workers)))
     now = loader.queued_per_worker
     if depth <= now:
