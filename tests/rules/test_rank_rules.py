@@ -7,6 +7,8 @@ from findings_builder import fired
 from metrics_builder import replace
 from ranks_builder import job, on_device
 
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import measured
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.ranks.ddp_bucket_size import DdpBucketSize
 from lightning_gpuprof.rules.ranks.exposed_comm import ExposedComm
@@ -34,6 +36,14 @@ def test_a_wait_that_the_device_s_work_covers_costs_nothing_of_load_imbalance() 
     ranks = job(0.0, slowest=0.28, imbalance_ms=12.0)
     assert LoadImbalance().check(on_device(ranks, 2.0)) is None
     assert fired(LoadImbalance(), on_device(ranks, 8.0)).gain.saved_ms_per_step == pytest.approx(9.0)
+
+
+def test_the_time_of_a_rank_that_is_late_itself_is_that_of_its_own_phase() -> None:
+    metrics = job(16.0)
+    late = measured(metrics.ranks).late
+    finding = fired(StragglerRank(), replace(metrics, run={**metrics.run, "rank": late.ranks[0]}))
+    assert finding.explains == claims.of_phase(late.phase)
+    assert fired(StragglerRank(), metrics).explains == claims.COMMUNICATION
 
 
 def test_a_straggler_is_told_by_its_own_rule_only() -> None:

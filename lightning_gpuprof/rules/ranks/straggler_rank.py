@@ -26,7 +26,8 @@ are then named, without a gain.
 **The gain** is what each step would be shorter without them: the longest time of any rank minus the longest of the
 others. Its lower bound must pass a tenth of the step, and a late rank must be the slowest in at least 60 % of the
 steps. On a device, the gain is at most the time in which this rank's device idles or only communicates, as far as a
-trace window shows it: a wait for a batch is free while the device still has work.
+trace window shows it: a wait for a batch is free while the device still has work. If the late rank itself writes the
+report, the time is that of the phase in which it is late, and is not counted again by findings about that phase.
 
 **A rank that is late in few steps** does not show in a median. It is named if it takes longer than any other for a
 tenth of the steps' time in all, and for 80 % of the time in which any rank is late alone by as much. The same holds for
@@ -164,7 +165,8 @@ class StragglerRank(RankRule):
             ),
             cost=None if times.most_are_late else lost,
             confidence=0.8 if metrics.is_cpu_only or idle is not None else 0.5,
-            explains=claims.COMMUNICATION,
+            # The time of a rank that is late itself is in its own phase, where other findings see it, too.
+            explains=claims.of_phase(late.phase) if metrics.run.get("rank") in late.ranks else claims.COMMUNICATION,
         )
 
     def _late_now_and_then(self, metrics: Metrics, times: RankTimes, rare: RareRanks) -> Finding | None:
