@@ -6,6 +6,7 @@ from subprocess import PIPE, STDOUT
 
 import msgspec
 import pytest
+from checked_screen import checked
 
 from lightning_gpuprof.model.report import Report
 
@@ -49,7 +50,7 @@ class Net(L.LightningModule):
             time.sleep(0.3)
         out = self.layers(x)
         if how == "in turn" and turn or how in IN_BACKWARD and self.global_rank == IN_BACKWARD[how]:
-            out = SlowBackward.apply(out, 0.2)
+            out = SlowBackward.apply(out, 0.1)
         return torch.nn.functional.cross_entropy(out, y)
     def validation_step(self, batch, batch_idx):
         if self.global_rank == 1:
@@ -81,6 +82,8 @@ if __name__ == "__main__":
         trainer.fit(Net(how), loader, loader if how == "validation" else None)
 """
 
+PLANTED_MS = 100
+"""In each place and step."""
 LATE_ONE = ["forward", "backward", "own backward", "sharded", "tensor-parallel"]
 ABOUT_RANKS = {"straggler-rank", "load-imbalance", "find-unused-params", "wrong-backend", "bucket-view-off"}
 
@@ -101,7 +104,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
     for half in halves:
         output, _ = half.communicate(timeout=500)
         assert half.returncode == 0, output[-3000:]
-    return {how: msgspec.json.decode((folder / how / "report.json").read_bytes(), type=Report) for how in hows}
+    files = {how: folder / how / "report.json" for how in hows}
+    return {how: checked(msgspec.json.decode(file.read_bytes(), type=Report)) for how, file in files.items()}
 
 
 @pytest.mark.parametrize(
@@ -124,16 +128,16 @@ def test_what_is_said_of_ranks(reports: dict[str, Report], how: str, expected: s
 def test_the_late_rank_is_named_with_its_phase_and_what_it_costs(reports: dict[str, Report], how: str) -> None:
     report = reports[how]
     late = 0 if how == "own backward" else 1
-    phase, planted_ms = ("backward", 200) if "backward" in how else ("forward", 100)
+    phase = "backward" if "backward" in how else "forward"
     finding = next(one for one in report.findings if one.rule == "straggler-rank")
     assert finding.subject == f"rank {late}"
     assert f"in {phase}." in finding.summary
     # The time of a rank that sees its own wait is counted there.
     same_time = [one for one in report.findings if one.rule in {"straggler-rank", "blocked-in-step"}]
-    assert max(one.gain.saved_ms_per_step for one in same_time if one.gain is not None) > planted_ms / 2
+    assert max(one.gain.saved_ms_per_step for one in same_time if one.gain is not None) > PLANTED_MS / 2
     assert report.ranks is not None
     times_ms = [rank.phases_ms.get(phase, 0.0) for rank in report.ranks.rows]
-    assert times_ms[late] - times_ms[1 - late] > planted_ms / 2
+    assert times_ms[late] - times_ms[1 - late] > PLANTED_MS / 2
 
 
 @pytest.mark.parametrize("how", LATE_ONE)
@@ -175,4 +179,4 @@ def test_a_rank_that_is_late_in_validation_only_is_named_with_all_that_it_takes_
 def test_uneven_batches_are_counted_in_forward_and_backward(reports: dict[str, Report]) -> None:
     finding = next(one for one in reports["in turn"].findings if one.rule == "load-imbalance")
     assert finding.gain is not None
-    assert finding.gain.saved_ms_per_step > 100  # with an even share for both it would be 150; in forward only, 50
+    assert finding.gain.saved_ms_per_step > 0.75 * PLANTED_MS  # in forward only it would be half of it

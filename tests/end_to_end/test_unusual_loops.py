@@ -10,6 +10,7 @@ from pathlib import Path
 import lightning.pytorch as pl
 import pytest
 import torch
+from checked_screen import checked
 from left_behind import files_of_ours, what_is_left
 from planted_loops.check import disagreements
 from planted_loops.disturbance import Disturbance
@@ -68,7 +69,7 @@ def measured_in(folder: Path) -> tuple[Report, Journal]:
     journals = {file: read_journal(file) for file in folder.glob("gpuprof*/rank0.jsonl")}
     fits = {file: journal for file, journal in journals.items() if journal.header.stage == "fit"}
     last = max(fits, key=lambda file: fits[file].header.epoch_ns)
-    return load_report(last.parent / "report.json"), fits[last]
+    return checked(load_report(last.parent / "report.json")), fits[last]
 
 
 def problems_of(loop: Loop, report: Report, journal: Journal, *, trained: int, lost_s: float) -> list[str]:

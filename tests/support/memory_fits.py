@@ -7,6 +7,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from checked_screen import checked
 from fake_allocator import MIB, FakeAllocator
 from planted_runs import Sleepy
 from quiet_trainer import trainer_in
@@ -109,7 +110,7 @@ def fit(folder: Path, model: Hungry, *, steps: int = 60, **options: Any) -> Repo
     profiler = profiler_of(folder, model.allocator, **options)
     trainer_of(profiler).fit(model, DataLoader(Sleepy(steps), batch_size=1))
     assert profiler.report is not None
-    return profiler.report
+    return checked(profiler.report)
 
 
 def fit_until_out_of_memory(folder: Path, model: Hungry, **options: Any) -> tuple[Report, list[str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from checked_screen import checked
 from quiet_trainer import trainer_in
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -119,7 +120,7 @@ def fit(
     before: Callable[[pl.Trainer], None] | None = None,
     **options: Any,
 ) -> Report:
-    """Run a fit with the profiler and return its report."""
+    """Run a fit with the profiler and return its report, checked as all are."""
     profiler = profiler or quiet_profiler()
     Naps.total_s = 0.0
     trainer = trainer_for(folder, [profiler, *(callbacks or [])], **options)
@@ -128,7 +129,7 @@ def fit(
     loader = DataLoader(Sleepy(20), batch_size=1) if loader is None else loader
     trainer.fit(model or Planted(), loader, val_loader)
     assert profiler.report is not None
-    return profiler.report
+    return checked(profiler.report)
 
 
 def quiet_profiler(**options: Any) -> GpuProfiler:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as lightning_pytorch
+from checked_screen import checked
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.model.report import Report
@@ -129,9 +130,11 @@ class Run:
         optimizer_steps: int | None = None,
         lost_s: float = 0.0,
     ) -> None:
-        """Keep what was measured elsewhere."""
+        """Keep what was measured elsewhere; its report has to be one that can be trusted."""
         self.measured.append(
-            Measured(report=report, slept_s=slept_s, steps=steps, optimizer_steps=optimizer_steps, lost_s=lost_s)
+            Measured(
+                report=checked(report), slept_s=slept_s, steps=steps, optimizer_steps=optimizer_steps, lost_s=lost_s
+            )
         )
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from checked_screen import checked
+
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
@@ -90,8 +92,8 @@ class Job:
 
 
 def read_outcome(path: Path) -> RunOutcome:
-    """Read a report."""
-    report = load_report(path.parent)
+    """Read a report, which has to be one that can be trusted."""
+    report = checked(load_report(path.parent))
     return RunOutcome(
         verdict=report.verdict.kind,
         verdict_words=report.verdict.summary,

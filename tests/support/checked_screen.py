@@ -1,15 +1,36 @@
-"""What holds of every first screen."""
+"""What holds of every first screen, and of the report of every run that tests make."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+from trusted import assert_can_be_trusted
 
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
 from lightning_gpuprof.sinks.first_screen import SLOW_STEPS, FirstScreen, first_screen, likely_saved_ms
 from lightning_gpuprof.sinks.views import overview
+
+
+def checked(report: Report) -> Report:
+    """The report of a run, which can be trusted and whose first screen says the same."""
+    assert_can_be_trusted(report.findings, report.combined, report.verdict, report.run)
+    screen = check(report)
+    gains = [one for one in screen.opportunities if one.saved_ms is not None]
+    assert (screen.severity is None) is not any(one.severity != "info" or one.saved_ms for one in screen.opportunities)
+    if gains and screen.opportunities[0] in gains:
+        assert screen.after is not None
+    hints = screen.opportunities
+    judged = not screen.headline.startswith(("Too short to judge", "Part of the run was not recorded"))
+    assert judged or screen.reliability.kind != "ok"
+    if not hints and judged:
+        sure = screen.reliability.kind == "ok"
+        assert screen.headline.startswith("Healthy: no fix would gain more than 3 %." if sure else "No finding, but")
+    elif screen.severity is None and judged:
+        said = f"Hint: {hints[0].title}." if len(hints) == 1 else f"{len(hints)} hints without a known gain."
+        assert screen.headline.endswith(said)
+    return report
 
 
 def check(report: Report) -> FirstScreen:
