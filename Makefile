@@ -18,7 +18,7 @@ newest = $$(dirname "$$(ls -t runs/$(1)/version_*/gpuprof*/report.json | head -n
 # Two processes: each begins with one half of the files, so that a fit that many tests read is made once.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Only files that have slow tests: reading all ten thousand tests takes each process 20 s.
+# Only files that have slow tests: the others need not be imported and read.
 SLOW = $(filter-out %/test_sabotage.py,$(shell grep -lrw --include='test_*.py' 'mark\.slow' tests))
 
 # Spelling is checked in what people wrote, not in data or runs.

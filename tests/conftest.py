@@ -16,12 +16,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join([SUPPORT, *filter(None, [os.environ.g
 os.environ.pop("COLUMNS", None)
 # Tensors here are tiny: torch's threads would wait for each other most of the time, and for those of other workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Nor while they are collected: modules and ten thousand tests stay, and were looked at again and again.
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """No garbage collection looks at all tests and modules again: that took a fifth of the time of tests that train."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

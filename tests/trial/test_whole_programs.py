@@ -22,7 +22,7 @@ from lightning_gpuprof.trial.arms import asked
 from lightning_gpuprof.trial.results import result
 
 SCRIPT = Path(__file__).parents[1] / "support" / "tried_program.py"
-SECONDS = 5.0
+SECONDS = 3.0
 GONE_S = 20.0
 """Within which a process that was killed has gone: the kernel ends it later than it is told to."""
 ANOMALY = "detect_anomaly=True"
@@ -106,7 +106,7 @@ def test_the_planted_loader_is_found(user: Path) -> None:
 
 @pytest.mark.slow
 def test_the_planted_logging_is_found_and_logs_nothing_here(user: Path) -> None:
-    _, trial = tried("logs", "log_every_n_steps=50", "logger=False", seconds=8)
+    _, trial = tried("logs", "log_every_n_steps=50", "logger=False", seconds=5)
     assert speedup(trial, "log_every_n_steps=50") > 2
     assert speedup(trial, "logger=False") > 2
     assert list(user.iterdir()) == []
