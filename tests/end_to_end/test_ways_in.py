@@ -126,6 +126,7 @@ for folder, given in ((sys.argv[1], "1"), (sys.argv[2], "")):
 """
 
 
+@pytest.mark.slow
 def test_the_variable_and_the_line_work_in_a_process_with_the_other_package(tmp_path: Path) -> None:
     variable, line = tmp_path / "variable", tmp_path / "line"
     for folder, options in ((variable, {}), (line, ONE_LINE)):

@@ -242,7 +242,7 @@ class Slow(Dataset[torch.Tensor]):
         return torch.zeros(1)
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_of_a_real_loader_are_found(context: str) -> None:
     import os
 
