@@ -1,19 +1,22 @@
-"""Steps wait for workers that wait for a disk, and later epochs read it as much as the first: nothing stays cached.
+"""Steps wait for workers that wait for a disk, and later epochs read as much from it as the first: nothing is cached.
 
 ## What it means
-The operating system keeps files in free memory, so that from the second epoch on a dataset that fits is read from
-there. One that is larger than the free memory, or the container's limit, is read from the disk in each epoch.
+The operating system keeps files in free memory. From the second epoch on, a dataset that fits is read from there. A
+dataset that is larger than the free memory, or than the container's limit, is read from the disk in each epoch.
 
 ## How it is measured
-Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing`); a fifth of the
-samples finds the typical worker waiting for the disk (state D); and at least half of what the run reads by system calls
-in later epochs comes from disks, at 5 MB/s or more. The gain is the time that workers wait for the disk, over the
-workers.
+Three conditions must hold:
+
+- steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing`);
+- a fifth of the samples finds the typical worker waiting for the disk (state D);
+- in later epochs, at least half of what the run reads by system calls comes from disks, at 5 MB/s or more.
+
+The gain is the time that workers wait for the disk, divided by the workers.
 
 ## When it is wrong
 - Memory-mapped data are not read by system calls: the share is then taken as 1.
 - Datasets that give each sample once, or new files in each epoch, cannot be cached.
-- Network file systems may not count as disks: then it is silent.
+- Network file systems may not count as disks: the rule is then silent.
 - No bytes (`/proc/PID/io`), less than five seconds after the first epoch: not evaluated.
 
 ## What to do

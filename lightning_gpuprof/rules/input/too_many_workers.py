@@ -1,27 +1,27 @@
-"""There are more workers than CPUs that want these at the same time, or many more than the steps need.
+"""There are more workers than the CPUs can run at a time, or many more than the steps need.
 
 ## What it means
-Workers that compute make batches no faster than the CPUs allow. Beyond that number they take turns, and the main thread
-is one among many that want a CPU; each worker also holds memory. Workers that wait for storage may well be more than
-the CPUs. Workers that mostly wait for work bring nothing, and hold memory all the same.
+Workers that compute make batches no faster than the CPUs allow. Beyond that number they take turns, the main thread is
+one among many that want a CPU, and each worker holds memory. Workers that wait for storage may outnumber the CPUs.
+Workers that mostly wait for work gain nothing, but still hold memory.
 
 ## How it is measured
-Workers that wait: they are mostly without work, batches do not hold up the steps, at most half of them keep pace with
-the steps with one to spare, and the others hold much memory for themselves. It is information, or a warning if that is
-a good part of the machine's memory.
+**Workers take turns** if there are more of them than usable CPUs (affinity and cgroup quota, divided by the ranks of
+the machine), if they often have no CPU, and if this run's own processes use most of the CPUs. It is a warning if the
+main thread itself has no CPU for a tenth of the step. What fewer workers gain cannot be bounded: measure it.
 
-Workers that take turns: they are more than the usable CPUs (affinity and cgroup quota over the ranks of the machine),
-often without one, and this run's own processes use most of the CPUs. It is a warning if the main thread itself is
-without a CPU for a tenth of the step. What fewer workers gain cannot be bounded: measure it.
+**Workers wait for work** if they mostly have none, batches do not hold up the steps, half of them or fewer would keep
+pace with the steps with one to spare, and the others hold much memory of their own. It is information, or a warning if
+that is a large part of the machine's memory.
 
 ## When it is wrong
-- Where other processes use a quarter of the CPUs, turns may be taken with these: not evaluated.
-- The number that is best lies between the CPUs and a few more: try neighbours of the proposed one.
-- Batches that are made in time on average, but some of them very slowly, may need more workers than the mean says.
+- If other processes use a quarter of the CPUs, workers may take turns with those: not evaluated.
+- The best number lies between the CPUs and a few more: try neighbours of the proposed one.
+- Batches that are in time on average, but sometimes very slow, may need more workers than the mean says.
 - Fewer than five samples of a worker (one a second), no run-queue time (`/proc/PID/schedstat`): not evaluated.
 
 ## What to do
-Set the printed number; if the steps still wait, batches must become cheaper (`loader-cpu-bound`).
+Set the printed number. If the steps still wait, batches must become cheaper (`loader-cpu-bound`).
 """
 
 from lightning_gpuprof.model.finding import Finding

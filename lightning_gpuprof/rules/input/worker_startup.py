@@ -1,27 +1,28 @@
 """The worker processes are started again at every epoch, and the first batch waits for them.
 
 ## What it means
-Without `persistent_workers=True`, a DataLoader ends its workers with each epoch. The next epoch starts processes, hands
-them the dataset, and each of them makes its first batch while the model waits.
+Without `persistent_workers=True`, a DataLoader ends its workers with each epoch. The next epoch starts processes and
+hands them the dataset, and each makes its first batch while the model waits.
 
 ## How it is measured
-For every epoch but the first: E is the time of `iter(dataloader)` plus the fetch of the first batch, from which the
-ordinary wait W of a step is taken off. The rule speaks when the median of E - W passes 5 % of the epoch (gap and
-steps), or 3 % if E is also more than ten times the ordinary wait. Part of the first fetch is the making of one batch,
-which workers that stay alive must do as well: the lower bound of the cost therefore counts `iter(dataloader)` in full,
-but of the sum only what is more than n * T (the longest that one of n workers can take for a batch in a steady run); it
-must pass the threshold. The gain is the sum of E - W over these epochs, spread over all steps.
+For every epoch but the first, E is the time of `iter(dataloader)` plus the fetch of the first batch, and W the ordinary
+wait of a step. The rule fires if the median of E - W passes 5 % of the epoch (gap and steps), or 3 % if E is also more
+than ten times W. The gain is the sum of E - W over these epochs, spread over all steps.
+
+Workers that stay alive make a first batch as well, so the lower bound of the cost is stricter and must also pass the
+threshold. It counts `iter(dataloader)` in full, and of the sum only what exceeds n * T, the longest that one of n
+workers can take for a batch in a steady run.
 
 ## When it is wrong
-- A dataset with slow batches shows a long first fetch, too; the lower bound is there to keep such runs out.
-- A first batch that is slow for a reason of its own (a file that is opened in the worker) comes back with persistent
+- A dataset with slow batches has a long first fetch, too; the lower bound keeps such runs out.
+- A first batch that is slow for another reason, such as a file that the worker opens, stays slow with persistent
   workers if the dataset opens it per epoch.
 - Fewer than two epochs after the first: not evaluated.
 
 ## What to do
-`persistent_workers=True`, and `reload_dataloaders_every_n_epochs=0`: a loader that is made anew starts its workers
-anew. The workers then keep their copy of the dataset: a change to it in the main process no longer reaches them. A
-dataset that holds large Python objects is slow to hand over: keep arrays instead.
+Set `persistent_workers=True`, and `reload_dataloaders_every_n_epochs=0`: a new loader starts new workers. Persistent
+workers keep their copy of the dataset, so a change to it in the main process no longer reaches them. A dataset that
+holds large Python objects is slow to hand over: keep arrays instead.
 """
 
 from lightning_gpuprof.model.finding import Evidence, Finding

@@ -1,22 +1,25 @@
-"""DDP's gradient buckets are so small that latency rules, or so large that nothing is left to hide them behind.
+"""DDP's gradient buckets are so small that latency dominates, or so large that nothing is left to hide them behind.
 
 ## What it means
 DDP gathers gradients in buckets of `bucket_cap_mb` (25 by default) and reduces each as soon as it is full. Small
-buckets pay the latency of a collective many times; a bucket with most of the gradients is full only when the backward
+buckets pay the latency of a collective many times. A bucket with most of the gradients is full only when the backward
 ends.
 
 ## How it is measured
-`bucket_cap_mb` differs from the default, and in trace windows either the all-reduces of a step are more than 4 times as
-many as 25 MB buckets would make, or the largest holds more than half of the gradients of a model of at least 100 MB;
-and exposed communication takes at least 5 % of the untraced step. That bounds the gain; how much of it another size
-saves only a run shows, so its lower bound is 0.
+The rule needs a `bucket_cap_mb` that differs from the default, and exposed communication of at least 5 % of the
+untraced step. In trace windows, one of these must hold:
+
+- a step has more than 4 times as many all-reduces as 25 MB buckets would make;
+- the largest all-reduce holds more than half of the gradients of a model of at least 100 MB.
+
+The exposed communication bounds the gain. Only a run shows how much of it another size saves, so the lower bound is 0.
 
 ## When it is wrong
-All-reduces of the model's own (synchronised metrics, SyncBatchNorm) are counted from 64 KiB on. On slow networks large
+All-reduces of the model's own (synchronised metrics, SyncBatchNorm) are counted from 64 KiB on. On slow networks, large
 buckets can be right: that is why only exposed time counts.
 
 ## What to do
-`DDPStrategy(bucket_cap_mb=25)`, the default; then try twice and half of it.
+Use `DDPStrategy(bucket_cap_mb=25)`, the default. Then try twice and half of it.
 """
 
 import math

@@ -1,23 +1,24 @@
 """After warm-up, `torch.compile` keeps compiling the same functions for other arguments.
 
 ## What it means
-Dynamo compiles a function for the arguments it meets, with guards on their shapes, types and the Python values that the
-code reads. If a guard fails it compiles again, which takes seconds with inductor; after 8 versions of a function it
-gives up, and the function runs uncompiled from then on.
+Dynamo compiles a function for the arguments that it sees, with guards on their shapes, types and the Python values that
+the code reads. If a guard fails, it compiles again, which takes seconds with inductor. After 8 versions of a function
+it gives up, and the function runs uncompiled from then on.
 
 ## How it is measured
-From dynamo's own notes: recompilations in steps after warm-up with the time of each, including the backward pass. Such
-steps are not among the steady ones. The gain is that time, at most the excess of these steps, spread over all steps.
-Functions that were given up are reported even if it took little time; what running uncompiled costs is not known.
+Dynamo itself reports recompilations. The rule counts those in steps after warm-up, with the time of each, including the
+backward pass. Such steps are not steady ones. The gain is that time, at most the excess of these steps, spread over all
+steps. Functions that dynamo gave up are reported even if that took little time; the cost of running them uncompiled is
+not known.
 
 ## When it is wrong
-- In a long run the last new shape may come early: then all the cost is past. Its share is of the whole run.
-- A handful of shapes that come once each (the last batch of an epoch) cost once.
-- Before torch 2.6 dynamo gives no reason.
+- In a long run the last new shape may come early. All the cost is then past, and its share is that of the whole run.
+- A handful of shapes that come once each, such as the last batch of an epoch, cost once.
+- Before torch 2.6, dynamo gives no reason.
 
 ## What to do
-If a size changes: `dynamic=True`, `torch._dynamo.mark_dynamic(batch, dim)`, padding to a few sizes, or `drop_last=True`
-for the last batch. If a Python value changes: make it a tensor, or keep it out of the compiled code.
+If a size changes, use `dynamic=True`, `torch._dynamo.mark_dynamic(batch, dim)`, padding to a few sizes, or
+`drop_last=True` for the last batch. If a Python value changes, make it a tensor or keep it out of the compiled code.
 """
 
 import re
