@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from subprocess import PIPE, STDOUT
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 from checked_screen import checked
 
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.pipeline import job_ranks
 
 PROGRAM = """
 import sys, time
@@ -84,6 +86,17 @@ if __name__ == "__main__":
 
 PLANTED_MS = 100
 """In each place and step."""
+HOWS = [
+    "forward",
+    "backward",
+    "own backward",
+    "both",
+    "sharded",
+    "tensor-parallel",
+    "in turn",
+    "validation",
+    "now and then",
+]
 LATE_ONE = ["forward", "backward", "own backward", "sharded", "tensor-parallel"]
 ABOUT_RANKS = {"straggler-rank", "load-imbalance", "find-unused-params", "wrong-backend", "bucket-view-off"}
 
@@ -91,20 +104,23 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    hows = ["forward", "backward", "own backward", "both", "sharded", "tensor-parallel", "in turn", "validation"]
-    hows.append("now and then")
     halves = [  # beside each other: most of the time they sleep
         subprocess.Popen([sys.executable, str(program), str(folder), *half], stdout=PIPE, stderr=STDOUT, text=True)
-        for half in (hows[:4], hows[4:])
+        for half in (HOWS[:4], HOWS[4:])
     ]
     for half in halves:
         output, _ = half.communicate(timeout=500)
         assert half.returncode == 0, output[-3000:]
-    files = {how: folder / how / "report.json" for how in hows}
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reports(folder: Path) -> dict[str, Report]:
+    files = {how: folder / how / "report.json" for how in HOWS}
     return {how: checked(msgspec.json.decode(file.read_bytes(), type=Report)) for how, file in files.items()}
 
 
@@ -138,6 +154,14 @@ def test_the_late_rank_is_named_with_its_phase_and_what_it_costs(reports: dict[s
     assert report.ranks is not None
     times_ms = [rank.phases_ms.get(phase, 0.0) for rank in report.ranks.rows]
     assert times_ms[late] - times_ms[1 - late] > PLANTED_MS / 2
+
+
+@pytest.mark.parametrize("how", LATE_ONE)
+def test_one_screen_of_all_ranks_begins_with_the_late_one(folder: Path, reports: dict[str, Report], how: str) -> None:
+    job = job_ranks(folder / how)
+    assert job.answer == next(one.summary for one in reports[how].findings if one.rule == "straggler-rank")
+    assert job.worst[0] == (0 if how == "own backward" else 1)
+    assert {one.state for one in job.ranks} == {"finished"}
 
 
 @pytest.mark.parametrize("how", LATE_ONE)
