@@ -457,6 +457,18 @@ MORE: dict[str, tuple[Example, ...]] = {
         ),
     ),
     "straggler-rank": (
+        fires(
+            "rank 1 is late now and then for 1 s in all, rank 2 in validation for 6 s",
+            "critical",
+            "Rank 2 (host node1) takes 12.0 s for its validation batches",
+            ranks={"excess_ms": 0.0, "rare_ms": 500.0, "validation_s": 12.0},
+        ),
+        fires(
+            "rank 1 is late now and then for 50 s in all, rank 2 in validation for 6 s",
+            "critical",
+            "Rank 1 (host node0) takes 25.0 s longer than any other in 2.0 %",
+            ranks={"excess_ms": 0.0, "rare_ms": 25_000.0, "validation_s": 12.0},
+        ),
         *decides(
             "a tenth of the step",
             "warning",

@@ -34,9 +34,9 @@ tenth of the steps' time in all, and for 80 % of the time in which any rank is l
 all ranks of a host that are late together. Summaries of a long run hold 512 steps and the 96 longest in which all ranks
 wait. The gain, on a CPU only, is that time per mean step.
 
-**In validation**, if there is no such rank, the batches of each rank are compared, from fetch to
-`on_validation_batch_end`, without the sampled share of waits in collectives, over all validation runs together. The
-rank that takes longest is named if it takes 5 % of the wall time longer than any other.
+**In validation**, if no rank is late in every step or costs more now and then, the batches of each rank are compared,
+from fetch to `on_validation_batch_end`, without the sampled share of waits in collectives, over all validation runs
+together. The rank that takes longest is named if it takes 5 % of the wall time longer than any other.
 
 ## When it is wrong
 - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: the rule is silent.
@@ -137,8 +137,7 @@ class StragglerRank(RankRule):
         late = times.late
         lost = lost_by_waiting(metrics, late.lost, times.steps)
         if late.slowest_ratio < self.least_slowest_ratio or not lost.is_worth(self.least_ratio):
-            rare = None if times.rare is None else self._late_now_and_then(metrics, times, times.rare)
-            return rare or self._late_in_validation(metrics, times)
+            return self._late_for_less(metrics, times)
         one = len(late.ranks) == 1
         whose = "it" if one else "one of them"
         name, waiting = times.late_name, len(times.ranks) - len(late.ranks)
@@ -168,6 +167,15 @@ class StragglerRank(RankRule):
             # The time of a rank that is late itself is in its own phase, where other findings see it, too.
             explains=claims.of_phase(late.phase) if metrics.run.get("rank") in late.ranks else claims.COMMUNICATION,
         )
+
+    def _late_for_less(self, metrics: Metrics, times: RankTimes) -> Finding | None:
+        """A rank that is late in few steps, or in validation only: what costs the run more."""
+        rare = None if times.rare is None else self._late_now_and_then(metrics, times, times.rare)
+        in_validation = self._late_in_validation(metrics, times)
+        if rare is None or in_validation is None or times.rare is None or times.in_validation is None:
+            return rare or in_validation
+        rare_s = times.rare.lost.ms * times.rare.steps / 1e3
+        return rare if rare_s >= times.in_validation.excess_s else in_validation
 
     def _late_now_and_then(self, metrics: Metrics, times: RankTimes, rare: RareRanks) -> Finding | None:
         """Ranks that are late in few steps, but cost the run much; no median sees that."""
