@@ -109,7 +109,7 @@ def _in_trial(fit: Any, folder: Path) -> Any:
             raise TrialOver(0)
         trainer.fit_loop.advance = _Epoch(trainer, plan, folder, left_out)
         if hasattr(trainer.strategy.launcher, "_wrapping_function"):
-            trainer.strategy.launcher.launch = _Launch(trainer)
+            trainer.strategy.launcher.launch = _Launch(trainer, folder)
         try:
             fit(trainer, *args, **kwargs)
         except Exception as error:
@@ -139,8 +139,9 @@ def _before_trial(method: Any, folder: Path) -> Any:
 class _Launch:
     """In the place of ``launch`` of a launcher that spawns ranks: it waits for no result of a trial that is over."""
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: Any, folder: Path) -> None:
         self._trainer = trainer
+        self._events = folder / EVENTS_FILE
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from lightning_gpuprof.trial.harmless import forget_exceptions
@@ -149,10 +150,14 @@ class _Launch:
         try:
             return type(launcher).launch(launcher, *args, **kwargs)
         except Exception as error:
-            if getattr(error, "exit_code", None) != _RANK_OVER:
+            if getattr(error, "exit_code", None) != _RANK_OVER and not self._is_over():
                 raise
             forget_exceptions(self._trainer)
             raise TrialOver(0) from None
+
+    def _is_over(self) -> bool:
+        """Whether the last block ended: then ranks leave in any order, and gloo may abort the last one."""
+        return self._events.is_file() and b'{"type":"over"' in self._events.read_bytes()
 
 
 class _Epoch:

@@ -1,15 +1,18 @@
-"""A trial that its plan is not for ends on all ranks, or on none."""
+"""A trial that its plan is not for ends on all ranks, or on none; what ranks do when it is over is no failure."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch import multiprocessing
 
 from lightning_gpuprof.errors import TrialOver
-from lightning_gpuprof.model.trial import Plan
+from lightning_gpuprof.model.trial import Over, Plan
 from lightning_gpuprof.trial import attach, conditions, training
 from lightning_gpuprof.trial.harmless import LeftOut
 
@@ -41,3 +44,26 @@ def test_rank_0_says_for_all_whether_settings_differ(
     with pytest.raises(ends):
         attach._Epoch(trainer, plan, tmp_path, LeftOut(loggers=(), others=()))()
     assert asked == [own != "A100"], "each rank takes part"
+
+
+def abort(_: int) -> None:
+    """As gloo does where the other rank has left."""
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
+class Launcher:
+    """Of a rank that is aborted."""
+
+    def launch(self) -> None:
+        multiprocessing.start_processes(abort, nprocs=1, start_method="fork")
+
+
+@pytest.mark.parametrize(("over", "ends"), [(True, TrialOver), (False, multiprocessing.ProcessExitedException)])
+def test_a_rank_that_is_aborted_is_no_failure_once_the_trial_is_over(
+    over: bool, ends: type[BaseException], tmp_path: Path
+) -> None:
+    trainer: Any = SimpleNamespace(strategy=SimpleNamespace(launcher=Launcher()), callbacks=[], datamodule=None)
+    if over:
+        attach._append(tmp_path / attach.EVENTS_FILE, Over(steps=9, seconds=1.0))
+    with pytest.raises(ends):
+        attach._Launch(trainer, tmp_path)()
