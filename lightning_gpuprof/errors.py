@@ -177,12 +177,14 @@ def _configurations() -> list[str]:
 
 
 def _text_of(configuration: str) -> str:
-    """Of a file as the command names it: jsonargparse reads each in the file's own folder."""
+    """Of a file as the command names it, empty if unreadable: jsonargparse reads each in the file's own folder."""
     from pathlib import Path
 
     here = Path.cwd()
     places = [*(folder / configuration for folder in (here, *here.parents)), here / Path(configuration).name]
-    return next(filter(Path.is_file, places), places[0]).read_text(encoding="utf-8")
+    with suppress(OSError, ValueError):
+        return next(filter(Path.is_file, places), places[0]).read_text(encoding="utf-8")
+    return ""
 
 
 def _wrong_arguments(

@@ -182,9 +182,8 @@ def _loaders(
         inside = any(w.process == "process" for w in workers if w.loader == loader)
         of_queue = next((q.workers for q in queues if q.loader == loader), 0)
         count = 0 if inside else max(of_queue, len([w for w in workers if w.loader == loader]))
-        items_ms = _mean([(w.items_ms, w.batches) for w in own])
-        collate_ms = _mean([(w.collate_mean_ms, w.batches) for w in own])
         make_ms = _mean([(w.make_ms, w.batches) for w in own])
+        items_ms, collate_ms, cpu_ms = _parts_of(own, make_ms)
         order_of, order_ms = _order(last, loader)
         found.append(
             InputLoader(
@@ -195,13 +194,28 @@ def _loaders(
                 collate_ms=collate_ms,
                 deliver_ms=None if make_ms is None else make_ms / max(1, count),
                 idle_ratio=None if inside else _mean([(w.idle_ratio, w.batches) for w in own]),
-                cpu_ms=_mean([(w.cpu_ms, w.batches) for w in own]),
+                cpu_ms=cpu_ms,
                 order_ms=order_ms,
                 order_of=order_of,
                 padding=_padding(last, loader),
             )
         )
     return tuple(found)
+
+
+def _parts_of(own: Sequence[InputWorker], make_ms: float | None) -> tuple[float | None, float | None, float | None]:
+    """Items, collation and CPU time of a mean batch, divided as in the workers of which that is known.
+
+    None if these take less than half of the time of all, as where a worker's slow batches were not measured in detail.
+    """
+    known = [w for w in own if w.items_ms is not None]
+    all_s, known_s = (sum((w.make_ms or 0.0) * w.batches for w in of) for of in (own, known))
+    if make_ms is None or known_s <= 0 or known_s < _SEEN_RATIO * all_s:
+        return None, None, None
+    scale = make_ms * sum(w.batches for w in known) / known_s
+    parts = ([(getattr(w, name), w.batches) for w in known] for name in ("items_ms", "collate_mean_ms", "cpu_ms"))
+    items_ms, collate_ms, cpu_ms = (None if (mean := _mean(of)) is None else scale * mean for of in parts)
+    return items_ms, collate_ms, cpu_ms
 
 
 def _order(last: Mapping[str, Sample], loader: int) -> tuple[str, float | None]:

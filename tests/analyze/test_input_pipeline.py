@@ -84,6 +84,22 @@ def test_how_batches_divide_is_not_told_by_quick_ones_where_a_few_others_take_mo
     assert "makes a batch in 5.39 ms (a few take most of it)" in found.summary
 
 
+@pytest.mark.parametrize(("slow", "known"), [(3, False), (1, True)])
+def test_of_several_workers_those_whose_batches_were_measured_say_how_a_batch_divides(slow: int, known: bool) -> None:
+    """Slow batches of some workers were not measured: the others' parts are not put beside the time of all."""
+    seen = [making(f"worker{number}", items_ms=1.6, collate_ms=0.4) for number in range(4)]
+    for number, one in enumerate(seen):
+        one.values.update(made_sum_s=50 * (0.006 if number < slow else 0.003), cpu_sum_s=50 * 0.001)
+    (loader,) = found_in(fed(*seen, wait_ms=14.0)).loaders
+    assert loader.make_ms == pytest.approx((6.0 * slow + 3.0 * (4 - slow)) / 4)
+    wanted = (
+        pytest.approx(0.8 * loader.make_ms),
+        pytest.approx(0.2 * loader.make_ms),
+        pytest.approx(loader.make_ms / 2),
+    )
+    assert (loader.items_ms, loader.collate_ms, loader.cpu_ms) == (wanted if known else (None, None, None))
+
+
 def in_bursts(*samples: Sample) -> Journal:
     """100 steps of 20 ms of work, every fourth of which waits for a batch of each worker."""
     made = fed(*samples, wait_ms=0.1)

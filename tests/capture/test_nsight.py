@@ -1,5 +1,7 @@
 """Which of NVIDIA's profilers is noticed, and what is no sign of one."""
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,14 +137,24 @@ def test_under_a_tool_the_windows_are_its_windows_and_kineto_stays_closed(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="other tests may have CUDA in use")
+@pytest.mark.slow
 def test_without_cuda_in_use_the_runtime_is_not_touched() -> None:
-    tracer = CudaProfilerTracer(CudaProfilerSwitch())
-    tracer.prepare()
-    with pytest.raises(RuntimeError, match="not in use"):
-        tracer.start(0)
-    assert tracer.stop(False) is None
-    assert not torch.cuda.is_initialized()
+    program = (
+        "import torch\n"
+        "from lightning_gpuprof.capture.nsight import CudaProfilerSwitch, CudaProfilerTracer\n"
+        "tracer = CudaProfilerTracer(CudaProfilerSwitch())\n"
+        "tracer.prepare()\n"
+        "try:\n"
+        "    tracer.start(0)\n"
+        "except RuntimeError as error:\n"
+        "    assert 'not in use' in str(error)\n"
+        "else:\n"
+        "    raise AssertionError('no error')\n"
+        "assert tracer.stop(False) is None\n"
+        "assert not torch.cuda.is_initialized()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.gpu

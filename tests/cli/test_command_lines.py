@@ -81,7 +81,7 @@ PROGRAM = (
 def refused(
     folder: Path,
     lines: list[str],
-    *,
+    *arguments: str,
     before: str = "",
     name: str = "GpuProfiler",
     named: Path = Path("configs/wrong.yaml"),
@@ -92,7 +92,7 @@ def refused(
     program, config = folder / "program.py", config_of(folder / "configs", "\n        ".join(lines))
     program.write_text(before + PROGRAM)
     config.write_text(config.read_text().replace("GpuProfiler", name))
-    command = [sys.executable, str(program), "fit", "--config", str(named)]
+    command = [sys.executable, str(program), "fit", "--config", str(named), *arguments]
     ran = {**os.environ, **environment}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=ran, cwd=folder)
     assert done.returncode == 2
@@ -132,7 +132,7 @@ def test_values_of_another_type_in_yaml_are_all_that_is_said(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_misspelt_class_in_yaml_is_all_that_is_said(tmp_path: Path) -> None:
-    lines = refused(tmp_path, ["windows: [200]"], name="GpuProfilr")
+    lines = refused(tmp_path, ["windows: [200]"], "--trainer.default_root_dir=runs.yaml", name="GpuProfilr")
     where = "  in configs/wrong.yaml"
     assert lines[:2] == ["gpuprof: lightning_gpuprof has no class 'GpuProfilr'. Did you mean GpuProfiler?", where]
     assert len(lines) <= 10
