@@ -217,6 +217,7 @@ def _run(journal: Journal) -> dict[str, Value]:
         "stage": header.stage,
         "started": started.isoformat(timespec="seconds"),
         "status": journal.footer.status if journal.footer else "unfinished",
+        **({"ended_at": journal.footer.place} if journal.footer and journal.footer.place else {}),
         "gpuprof": header.gpuprof,
         "host": header.host,
         "rank": header.rank,

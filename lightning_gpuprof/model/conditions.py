@@ -288,6 +288,7 @@ HEADER: tuple[Fact, ...] = (
     Fact("stage", "run", "label", False, "`fit`, `validate`, `test` or `predict`"),
     Fact("started", "run", "label", False, "when the stage was entered, UTC"),
     Fact("status", "run", "label", False, "`finished`, `unfinished` or `interrupted: …`"),
+    Fact("ended_at", "run", "label", False, "line of the program that the exception which ended it came through"),
     Fact("host", "run", "label", False, "name of the machine"),
     Fact("rank", "run", "label", False, "whose journal it is"),
     Fact("gpuprof.target", "run", "label", False, "what the run was to reach, as given"),

@@ -178,6 +178,8 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     meta: tuple[str, ...]
     """Run, model, device, batch size, steps in time: what is known of it."""
     reliability: Reliability
+    ended: tuple[str, ...]
+    """How the run ended, in sentences, where it did not finish; of several ranks, how each of these ended."""
     headline: str
     """One line; never empty."""
     sentence: str
@@ -241,6 +243,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     return FirstScreen(
         meta=(*_run_name(folder), *_meta(report)),
         reliability=reliability(report),
+        ended=_ended(report),
         headline=_headline(report, first, could),
         sentence=_sentence(report, first),
         severity=None if first is None else first.severity,
@@ -262,6 +265,18 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         opportunities=_opportunities(report.findings, gained, saved_ms, times),
         checks=_checks(report),
     )
+
+
+def _ended(report: Report) -> tuple[str, ...]:
+    if report.rank_ends:
+        return tuple(plain.sentence(text) for text in report.rank_ends)
+    status, place = str(report.run.get("status") or "finished"), str(report.run.get("ended_at") or "")
+    if status == "unfinished":
+        return ("No end was recorded: the run still goes on, or was killed.",)
+    if status == "finished":
+        return ()
+    after = numbers.counted(report.steps.count, "step")
+    return (f"Ended by {status.removeprefix('interrupted: ')}{place and ' at '}{place} after {after}.",)
 
 
 def _checks(report: Report) -> CheckList:
@@ -449,8 +464,8 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
     if reliability(report).kind == "conditional":
         why = _not_made(report)
         return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"
-    most = f"o fix would gain more than {100 * MIN_GAIN_RATIO:.0f} %."
-    return f"N{most}{hints}" if hints else f"Healthy: n{most}"
+    most = f"o check found more than {100 * MIN_GAIN_RATIO:.0f} % to gain."
+    return f"N{most}{hints}" if hints or _ended(report) else f"Healthy: n{most}"
 
 
 def _hints(report: Report) -> str:

@@ -137,14 +137,14 @@ class _Marked:
 
 
 def _notes(screen: FirstScreen, report: Report, width: int, *, why: bool) -> list[RenderableType]:
-    """Where memory ran out, and why the numbers are conditional, where the headline does not say it."""
+    """Where memory ran out, how the run ended early, and why numbers are conditional where no headline says it."""
     end = report.memory.out_of_memory
     lines: list[RenderableType] = [] if end is None else [_line(f"out of memory: {memory_tables.end_line(end)}")]
-    lines += [indented(sentence_text(_short(plain.sentence(text), width))) for text in report.rank_ends]
+    lines += [indented(sentence_text(f"! {_short(text, width)}", "bold red")) for text in screen.ended]
     if (
         not why
         or screen.reliability.kind != "conditional"
-        or report.rank_ends
+        or screen.ended
         or (report.validity.ok and not report.findings)
     ):
         return lines

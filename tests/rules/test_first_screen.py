@@ -159,7 +159,7 @@ def ms(bar: StepBar, key: str) -> float:
 
 def test_a_healthy_run_has_nothing_to_gain_and_says_what_bounds_it() -> None:
     screen = first_screen(report_of(build()))
-    assert screen.headline == "Healthy: no fix would gain more than 3 %."
+    assert screen.headline == "Healthy: no check found more than 3 % to gain."
     assert "ound" in screen.sentence
     assert screen.fix is None
     assert screen.after is None
@@ -202,7 +202,7 @@ def test_nothing_is_reliable_beside_many_checks_that_could_not_be_made(run: dict
     said = f"{left} of {of} checks could not be made"
     assert (said in screen.reliability.words) is (kind == "conditional")
     assert screen.headline == (
-        "Healthy: no fix would gain more than 3 %." if kind == "ok" else f"No finding, but {said}."
+        "Healthy: no check found more than 3 % to gain." if kind == "ok" else f"No finding, but {said}."
     )
     assert ('class="first good"' in render(screen)) is (kind == "ok")
 

@@ -107,7 +107,7 @@ def test_bars_are_shares_of_the_step() -> None:
 
 def test_a_healthy_run_says_what_was_checked() -> None:
     text = drawn(healthy())
-    assert " OK   Healthy: no fix would gain more than 3 %." in text or " CONDITIONAL   No finding" in text
+    assert " OK   Healthy: no check found more than 3 % to gain." in text or " CONDITIONAL   No finding" in text
     assert "2 checks passed" in text
 
 
@@ -124,6 +124,21 @@ def test_how_ranks_ended_is_said_whole() -> None:
     text = drawn(msgspec.structs.replace(digits(), rank_ends=(said,)))
     assert said in " ".join(text.split())
     assert len(text.splitlines()) <= 25
+
+
+ENDS = {
+    "interrupted: ValueError": "Ended by ValueError at train.py:6 training_step after 10 steps.",
+    "unfinished": "No end was recorded: the run still goes on, or was killed.",
+}
+
+
+@pytest.mark.parametrize("status", ENDS)
+def test_a_run_that_did_not_finish_says_so_and_is_not_called_healthy(status: str) -> None:
+    run = {**healthy().run, "status": status, **({"ended_at": "train.py:6 training_step"} if ":" in status else {})}
+    steps = msgspec.structs.replace(healthy().steps, count=10)
+    text = drawn(msgspec.structs.replace(healthy(), run=run, steps=steps))
+    assert f"! {ENDS[status]}" in text.splitlines()[2]
+    assert "Healthy" not in text
 
 
 def test_many_findings_are_counted_and_the_same_time_is_not_promised_twice() -> None:

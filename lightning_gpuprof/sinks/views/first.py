@@ -32,7 +32,8 @@ def render(screen: FirstScreen) -> str:
     severity = screen.severity or ("good" if screen.reliability.kind == "ok" else "info")
     return (
         f'<section id="verdict" class="first {severity}">\n{_meta(screen)}'
-        f"<h1>{_headline(screen.headline)}</h1>\n"
+        + "".join(f'<p class="ended">{prose(text)}</p>\n' for text in screen.ended)
+        + f"<h1>{_headline(screen.headline)}</h1>\n"
         + (f'<p class="lead">{prose(_held(screen.sentence))}</p>\n' if screen.sentence else "")
         + _bars(screen)
         + (_fix(screen.fix, screen.proof, screen.tried) if screen.fix is not None else "")
