@@ -26,9 +26,12 @@ def checked(report: Report) -> Report:
     assert judged or screen.reliability.kind != "ok"
     if not hints and judged:
         sure = screen.reliability.kind == "ok"
-        assert screen.headline.startswith(
-            "Healthy: no check found more than 3 % to gain." if sure else "No finding, but"
+        none = (
+            "No check found more than 3 % to gain."
+            if screen.ended
+            else "Healthy: no check found more than 3 % to gain."
         )
+        assert screen.headline.startswith(none if sure else "No finding, but")
     elif screen.severity is None and judged:
         said = f"Hint: {hints[0].title}." if len(hints) == 1 else f"{len(hints)} hints without a known gain."
         assert screen.headline.endswith(said)
