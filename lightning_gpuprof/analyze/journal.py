@@ -146,6 +146,10 @@ def _no_device_spans() -> DeviceColumns:
     return DeviceColumns(batch=np.zeros(0, np.int64), charged={})
 
 
+_NO_LONGER_NS = 10 * 10**9
+"""A standstill of which nothing more is written for so long is over: it is recorded every 5 s while it lasts."""
+
+
 class Journal(msgspec.Struct, kw_only=True, dict=True):
     """Everything that a journal holds."""
 
@@ -212,6 +216,8 @@ class Journal(msgspec.Struct, kw_only=True, dict=True):
         """Where the main thread stands, or stood at the end; None if it went on, or came to its own end."""
         last = self.standstills[-1] if self.standstills else None
         if last is None or (self.footer is not None and self.footer.status == "finished"):
+            return None
+        if self.samples and self.samples[-1].t_ns > last.t_ns + _NO_LONGER_NS:
             return None
         ends = [s.end_ns for s in self.segments if s.kind != "teardown"]  # which has what an exception cut off
         if len(self.steps):

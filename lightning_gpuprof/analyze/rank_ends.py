@@ -11,6 +11,12 @@ from lightning_gpuprof.model.rank_summary import RankSummary
 
 FINISHED = "finished"
 _INTERRUPTED = "interrupted: "
+_STOPS = ("KeyboardInterrupt", "SIGTERMException")
+"""Of Ctrl-C and SIGTERM, which come from outside."""
+_OF_PEERS = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError")
+"""What a collective raises when a rank is gone: gloo's, NCCL's and the store's."""
+_WELL_BEFORE_NS = 10 * 10**9
+"""A rank writes every 5 s: what ends so long before another rank failed had ended by then. Heuristic."""
 _MOST_NAMED = 4
 _WAITING = ("backward", "sync")
 """Phases in which ranks of DDP wait for each other."""
@@ -23,6 +29,8 @@ class RankEnds(msgspec.Struct, frozen=True, kw_only=True):
     """Empty where all ended alike."""
     in_step: bool = True
     """False: epochs had different numbers of batches."""
+    own_first: bool = False
+    """The rank that is looked at failed first; what is said is how others ended."""
 
 
 def rank_ends(own: RankSummary, others: Sequence[RankSummary], unread: Collection[int] = ()) -> RankEnds:
@@ -74,14 +82,10 @@ def waits(one: RankSummary) -> bool:
 
 def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]) -> RankEnds:
     open_ended = [one for one in same if not one.status]
-    failed = first_to_last([one for one in same if one.status.startswith(_INTERRUPTED)], own)
+    failed = first_to_last([one for one in same if has_failed(one)], own)
     if own.status.startswith(_INTERRUPTED):
-        unread = [rank for rank in unread if rank < own.world_size]
-        if open_ended or unread:
-            why = f"killed or crashed before the {_error(own)} of rank {own.rank}"
-            return RankEnds(sentences=_without_end(open_ended, why, unread))
-        earlier = [_first(one, own) for one in failed if _ahead_ns(one, own) > 0]
-        return RankEnds(sentences=tuple(earlier[:1]))
+        earlier = [one for one in failed if _ahead_ns(one, own) > 0]
+        return _around(own, earlier[0] if earlier else own, open_ended, unread)
     interrupted = tuple(
         f"rank {one.rank} on {one.host} was interrupted by {failure(one)} after {_batches(one.batches)}"
         for one in failed[:_MOST_NAMED]
@@ -98,6 +102,45 @@ def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]
         ),
         in_step=in_step,
     )
+
+
+def _around(
+    own: RankSummary, first: RankSummary, open_ended: Sequence[RankSummary], unread: Collection[int]
+) -> RankEnds:
+    """Which ranks ended before the one that failed first, else that one and which ended later."""
+    unread = [rank for rank in unread if rank < own.world_size]
+    of_first = f"the {_error(first)} of rank {first.rank}"
+    before = [one for one in open_ended if may_be_why(one, first)]
+    if before or (unread and _error(first) in _OF_PEERS):
+        return RankEnds(sentences=_without_end(before, f"killed or crashed before {of_first}", unread))
+    after = [one for one in open_ended if _ahead_ns(one, first) < 0]
+    unknown = [one for one in open_ended if one not in after]
+    sentences = (
+        *(() if first is own else (_first(first, own),)),
+        *_without_end(after, f"still running, or killed after {of_first}"),
+        *_without_end(unknown, f"still running, or killed around {of_first}", unread),
+    )
+    return RankEnds(sentences=sentences, own_first=bool(sentences) and first is own)
+
+
+def may_be_why(ended: RankSummary, failed: RankSummary) -> bool:
+    """Whether a rank without an end may have been gone before another one failed, and be why.
+
+    Args:
+        ended: Without an end.
+        failed: Interrupted by an exception.
+    """
+    ahead_ns = _ahead_ns(ended, failed)
+    return ahead_ns > _WELL_BEFORE_NS or (ahead_ns >= 0 and _error(failed) in _OF_PEERS)
+
+
+def has_failed(one: RankSummary) -> bool:
+    """Whether an exception of its own ended it, and nobody from outside.
+
+    Args:
+        one: A rank.
+    """
+    return one.status.startswith(_INTERRUPTED) and _error(one) not in _STOPS
 
 
 def _first(one: RankSummary, own: RankSummary) -> str:

@@ -12,7 +12,16 @@ import msgspec
 import psutil
 
 from lightning_gpuprof.analyze.journal import Journal, read_journal
-from lightning_gpuprof.analyze.rank_ends import FINISHED, RankEnds, failure, first_to_last, rank_ends, waits
+from lightning_gpuprof.analyze.rank_ends import (
+    FINISHED,
+    RankEnds,
+    failure,
+    first_to_last,
+    has_failed,
+    may_be_why,
+    rank_ends,
+    waits,
+)
 from lightning_gpuprof.analyze.rank_summary import OtherRanks, journals_in, left_by, summarise
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.curves import Ranks
@@ -28,9 +37,12 @@ LEAST_BYTES = 2**17
 """Of each journal, however many there are: its header, and the last 64 kB, which hold 15 s of a run or more."""
 SILENT_S = 60.0
 """A rank writes every 5 s while it lives. Heuristic."""
+GONE_S = 600.0
+"""A rank that wrote nothing for so long does not go on, even if its process lives. Heuristic."""
 WORST = 5
+_WRITES_NOTHING = "its process lives but writes nothing"
 _STATES: tuple[State, ...] = get_args(State)
-_OVER: frozenset[State] = frozenset({"killed", "failed", "silent", "unreadable", "missing", "finished"})
+_OVER: frozenset[State] = frozenset({"killed", "failed", "unreadable", "missing", "stopped", "finished"})
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,13 +54,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ends: RankEnds
     first_failed: int | None
     """The rank that failed first; None if none did."""
+    killed_first: tuple[int, ...]
+    """Ranks that were killed, and not only after another one had failed."""
     states: tuple[RankState, ...]
     problems: tuple[str, ...]
 
     @property
     def is_over(self) -> bool:
         """Whether no rank goes on."""
-        return all(one.state in _OVER for one in self.states)
+        return all(one.state in _OVER or (one.written_s or 0.0) > GONE_S for one in self.states)
 
 
 def look(
@@ -95,12 +109,13 @@ def look(
     missing = sorted(set(range(world_size)) - {one.rank for one in states})
     states += [RankState(rank=rank, state="missing", detail="no journal in the folder") for rank in missing]
     problems = [f"{numbered('rank', missing)}: no journal in the folder"] if missing else []
-    ends, first_failed = _ends(summaries, {one.rank: one.state for one in states}, damaged)
+    ends, failed, killed = _ends(summaries, {one.rank: one.state for one in states}, damaged)
     return Job(
         own=own,
         others=OtherRanks(summaries=[one for rank, one in of_job.items() if rank != first], unread=unread),
         ends=ends,
-        first_failed=first_failed,
+        first_failed=failed.rank if failed else None,
+        killed_first=tuple(one.rank for one in killed),
         states=tuple(sorted(states, key=lambda one: one.rank)),
         problems=(*problems, *(f"rank {rank}: {why}" for rank, why in sorted(unread.items()))),
     )
@@ -117,10 +132,10 @@ def answer(job: Job, findings: Sequence[Finding], *, compared: bool) -> str:
     of: dict[State, list[RankState]] = {state: [] for state in _STATES}
     for one in job.states:
         of[one.state].append(one)
-    if killed := of["killed"]:
+    if killed := [one for one in of["killed"] if one.rank in job.killed_first]:
         gone = "its process is" if len(killed) == 1 else "their processes are"
         return f"{_named(killed, 'was', 'were')} killed{_after(killed)}: {gone} gone."
-    if job.ends.sentences:
+    if job.ends.sentences and not job.ends.own_first:
         return f"{capital(job.ends.sentences[0])}."
     if job.first_failed is not None:
         first = next(one for one in job.states if one.rank == job.first_failed)
@@ -129,20 +144,32 @@ def answer(job: Job, findings: Sequence[Finding], *, compared: bool) -> str:
         since = seconds(min(one.written_s or 0.0 for one in silent))
         return f"{_named(silent, 'has', 'have')} written nothing for {since}{_after(silent)}: killed, or unreachable."
     if hanging := of["hanging"]:
-        return f"{_named(hanging, 'makes', 'make')} no progress{_after(hanging)}: {hanging[0].detail}."
-    return findings[0].summary if findings else _all_well(job, of["running"] or of["finished"], compared=compared)
+        return f"{_named(hanging, 'makes', 'make')} no progress{_after(hanging)}: {_why(hanging)}."
+    if stopped := of["stopped"]:
+        return f"{_named(stopped, 'was', 'were')} stopped{_after(stopped)}, by {stopped[0].detail}."
+    if findings:
+        return findings[0].summary
+    return _all_well(of["running"] or of["finished"], len(job.states), compared=compared)
 
 
-def _all_well(job: Job, ranks: Sequence[RankState], *, compared: bool) -> str:
-    state, count = ranks[0].state, len(job.states)
-    late = "; none is late" if compared else "; who is late is not known"
-    which = "All" if len(ranks) == count else f"{len(ranks):,} of"
-    verb = "finished" if state == "finished" else "run"
-    return (
-        f"The only rank {'runs' if verb == 'run' else verb}{_after(ranks)}."
-        if count == 1
-        else f"{which} {count:,} ranks {verb}{_after(ranks)}{late}."
-    )
+def _why(hanging: Sequence[RankState]) -> str:
+    if hanging[0].detail == _WRITES_NOTHING and len(hanging) > 1:
+        return "their processes live but write nothing"
+    return hanging[0].detail
+
+
+def _all_well(ranks: Sequence[RankState], count: int, *, compared: bool) -> str:
+    """All that can be judged run or finished, and none of these is known to be late."""
+    done, known = _after(ranks), len(ranks)
+    who = {1: "The only rank", 2: "Both ranks"}.get(count, f"All {count:,} ranks")
+    if known < count:
+        who = f"{known:,} of {count:,} ranks"
+    verb = "finished" if ranks[0].state == "finished" else f"{'is' if known == 1 else 'are'} running"
+    if count == 1:
+        return f"{who} {verb}{done}."
+    of_these = "" if known == count else " of these"
+    late = f"none{of_these} is late" if compared and known > 1 else "who is late is not known"
+    return f"{who} {verb}{done}; {late}."
 
 
 def _named(ranks: Sequence[RankState], one: str, several: str) -> str:
@@ -166,10 +193,11 @@ def worst(job: Job, comparison: Ranks | None) -> tuple[int, ...]:
         job: The ranks.
         comparison: Their own times.
     """
+    ended_first = job.killed_first or (job.first_failed,)
     late_ms = {} if comparison is None else {row.rank: row.excess_ms for row in comparison.rows}
 
-    def order(one: RankState) -> tuple[int, bool, bool, float]:
-        return _STATES.index(one.state), one.rank != job.first_failed, one.waits, -late_ms.get(one.rank, 0.0)
+    def order(one: RankState) -> tuple[bool, int, bool, float]:
+        return one.rank not in ended_first, _STATES.index(one.state), one.waits, -late_ms.get(one.rank, 0.0)
 
     return tuple(one.rank for one in sorted(job.states, key=order)[:WORST])
 
@@ -231,7 +259,7 @@ def _state(one: RankSummary, written_s: float | None, header: Header | None) -> 
     if one.status == FINISHED:
         state = "finished"
     elif one.status:
-        state, detail = "failed", failure(one)
+        state, detail = "failed" if has_failed(one) else "stopped", failure(one)
     elif lives is False:
         state, detail = "killed", f"no process {header.pid if header else ''} on its host"
     elif silent and not lives:
@@ -239,7 +267,7 @@ def _state(one: RankSummary, written_s: float | None, header: Header | None) -> 
     elif one.stands_in is not None:
         state, detail = "hanging", f"in {one.stands_in}{f' at {one.stands_at}' if one.stands_at else ''}"
     elif silent:
-        state, detail = "hanging", "its process lives but writes nothing"
+        state, detail = "hanging", _WRITES_NOTHING
     return RankState(
         rank=one.rank,
         state=state,
@@ -253,11 +281,15 @@ def _state(one: RankSummary, written_s: float | None, header: Header | None) -> 
 
 def _ends(
     ranks: Sequence[RankSummary], states: Mapping[int, State], damaged: Collection[int]
-) -> tuple[RankEnds, int | None]:
-    """How they ended, and who failed first: seen by one that goes on, else by the last one that failed."""
+) -> tuple[RankEnds, RankSummary | None, list[RankSummary]]:
+    """How they ended, who failed first, and who was killed but not after that.
+
+    Seen by a rank that goes on, else by the last one that failed.
+    """
     first = ranks[0]
     failed = first_to_last([one for one in ranks if states[one.rank] == "failed"], first)
+    killed = [one for one in ranks if states[one.rank] == "killed" and (not failed or may_be_why(one, failed[0]))]
     going_on = [one for one in ranks if states[one.rank] in ("running", "hanging")]
     own = (going_on or failed[-1:] or [first])[0]
     ends = rank_ends(own, [one for one in ranks if one is not own], damaged)
-    return ends, failed[0].rank if failed else None
+    return ends, failed[0] if failed else None, killed

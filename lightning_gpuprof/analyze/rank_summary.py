@@ -73,7 +73,7 @@ def summarise(journal: Journal) -> RankSummary:
         device=_text(journal, "device.type"),
         start_ns=header.start_ns,
         epoch_ns=header.epoch_ns,
-        end_ns=journal.end_ns,
+        end_ns=_end_ns(journal),
         status=journal.footer.status if journal.footer else "",
         failed_at=journal.footer.place if journal.footer else "",
         batches=int(steps.batch[-1] - steps.batch[0]) + 1 if len(steps) else 0,
@@ -101,6 +101,12 @@ def _longest(period_ns: Ints) -> Ints:
     """Rows of the longest steps and of those before them."""
     longest = np.argsort(period_ns)[-MAX_LONGEST:]
     return np.unique(np.r_[longest, np.maximum(longest - 1, 0)])
+
+
+def _end_ns(journal: Journal) -> int:
+    """When it ended; without an end, when the last thing was recorded: a rank that waits ends no step."""
+    last_ns = journal.samples[-1].t_ns if journal.samples and journal.footer is None else 0
+    return max(journal.end_ns, last_ns)
 
 
 def _standing(journal: Journal) -> dict[str, Any]:

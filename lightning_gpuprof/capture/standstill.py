@@ -21,6 +21,8 @@ AFTER_NS = 15_000_000_000
 """Nothing is said of shorter ones: workers that start and large checkpoints take seconds."""
 AFTER_STEPS = 20
 """Nor of those shorter than so many median steps."""
+AGAIN_NS = 5_000_000_000
+"""Between two records of one that lasts: a reader sees by the last one that it is over."""
 
 _COLLECTIVES = ("torch", "distributed", "distributed_c10d.py")
 """File of the functions that wait for other ranks."""
@@ -49,7 +51,7 @@ class Watchdog:
     def __post_init__(self) -> None:
         self._periods: deque[int] = deque(maxlen=AFTER_STEPS)
         self._since_ns = -1
-        self._due_ns = 0
+        self._due_ns = self._stacks_due_ns = 0
 
     def look(self, steps: Sequence[ClosedStep]) -> None:
         """Called now and then with the steps that ended since, from another thread than the training's."""
@@ -57,13 +59,17 @@ class Watchdog:
         since_ns, slot, now_ns = self.clock.charged_since_ns(), self.clock.current_slot(), self.now()
         if since_ns != self._since_ns:
             usual_ns = statistics.median(self._periods) if self._periods else 0
-            self._since_ns, self._due_ns = since_ns, since_ns + max(AFTER_NS, round(AFTER_STEPS * usual_ns))
+            self._since_ns = since_ns
+            self._due_ns = self._stacks_due_ns = since_ns + max(AFTER_NS, round(AFTER_STEPS * usual_ns))
         if now_ns < self._due_ns:
             return
-        self._due_ns = 2 * now_ns - since_ns  # again when it has lasted twice as long
+        self._due_ns = now_ns + AGAIN_NS
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
         place, collective = _place(sys._current_frames().get(self.thread_id))
         self.post(Standstill(t_ns=now_ns, since_ns=since_ns, slot=slot, place=place, collective=collective))
+        if now_ns < self._stacks_due_ns:
+            return
+        self._stacks_due_ns = 2 * now_ns - since_ns
         # A file system that hangs, perhaps the reason, holds up this thread only.
         threading.Thread(target=self._dump, args=(now_ns - since_ns,), name="gpuprof-stacks", daemon=True).start()
 

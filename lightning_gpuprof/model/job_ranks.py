@@ -8,9 +8,9 @@ from lightning_gpuprof.model.curves import Ranks
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.phases import Stage
 
-State = Literal["killed", "failed", "silent", "hanging", "unreadable", "missing", "running", "finished"]
+State = Literal["killed", "failed", "silent", "hanging", "unreadable", "missing", "stopped", "running", "finished"]
 """The most pressing first. ``silent``: it has written nothing for long, and whether its process lives is not known.
-``hanging``: it makes no progress, or waits for a rank that does not."""
+``hanging``: it makes no progress, or waits for a rank that does not. ``stopped``: by Ctrl-C or SIGTERM."""
 
 
 class RankState(msgspec.Struct, kw_only=True, frozen=True):

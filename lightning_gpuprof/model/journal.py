@@ -210,7 +210,7 @@ class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_d
 
 
 class Standstill(msgspec.Struct, tag="standstill", tag_field="k", kw_only=True):
-    """The main thread has passed no edge for long; another record when that has lasted twice as long."""
+    """The main thread has passed no edge for long; another record every few seconds while that lasts."""
 
     t_ns: int
     since_ns: int

@@ -6,7 +6,7 @@ from built_journals import journal
 
 from lightning_gpuprof.analyze.rank_ends import RankEnds, rank_ends
 from lightning_gpuprof.analyze.rank_summary import summarise
-from lightning_gpuprof.model.journal import Footer, Segment, Standstill
+from lightning_gpuprof.model.journal import Footer, Sample, Segment, Standstill
 from lightning_gpuprof.model.rank_summary import RankSummary
 
 S = 10**9
@@ -60,17 +60,44 @@ def test_a_rank_of_another_host_with_fewer_steps_failed_before() -> None:
 
 def test_a_killed_rank_is_the_first_whatever_the_others_say() -> None:
     own = rank(0, "interrupted: RuntimeError", end_s=20)
-    others = [rank(1, "interrupted: RuntimeError", end_s=19), rank(2, "", batches=37), rank(3, "", batches=38)]
+    others = [
+        rank(1, "interrupted: RuntimeError", end_s=19),
+        rank(2, "", end_s=17, batches=37),
+        rank(3, "", end_s=18, batches=38),
+    ]
     assert rank_ends(own, others).sentences == (
-        "ranks 2 and 3 left no end (killed or crashed before the RuntimeError of rank 0); the shortest journal holds "
+        "ranks 2 and 3 left no end (killed or crashed before the RuntimeError of rank 1); the shortest journal holds "
         "37 batches",
     )
+
+
+@pytest.mark.parametrize(
+    ("end_s", "error", "said"),
+    [
+        (21, "ValueError", "still running, or killed after"),
+        (21, "RuntimeError", "still running, or killed after"),
+        (17, "ValueError", "still running, or killed around"),
+        (17, "RuntimeError", "killed or crashed before"),
+        (9, "ValueError", "killed or crashed before"),
+    ],
+)
+def test_a_rank_without_an_end_was_first_only_if_its_journal_does_not_speak_against_it(
+    end_s: float, error: str, said: str
+) -> None:
+    found = rank_ends(rank(0, f"interrupted: {error}"), [rank(1, "", end_s=end_s)])
+    assert found.sentences == (f"rank 1 left no end ({said} the {error} of rank 0); its journal holds 60 batches",)
+    assert found.own_first == ("before" not in said)
+
+
+def test_ranks_that_were_stopped_are_not_called_the_first_to_fail() -> None:
+    stopped = [rank(one, "interrupted: SIGTERMException", end_s=20 - one) for one in range(2)]
+    assert rank_ends(stopped[0], stopped[1:]) == RankEnds()
 
 
 def test_a_rank_that_was_killed_before_its_journal_was_written_to_is_the_first() -> None:
     own = rank(0, "interrupted: RuntimeError", end_s=20)
     assert rank_ends(own, [rank(1, "interrupted: RuntimeError", end_s=19)], {2: "empty"}).sentences == (
-        "rank 2 left no end (killed or crashed before the RuntimeError of rank 0); its journal holds 0 batches",
+        "rank 2 left no end (killed or crashed before the RuntimeError of rank 1); its journal holds 0 batches",
     )
     assert rank_ends(rank(0), [rank(1)], {2: "torn"}) == RankEnds()
 
@@ -157,6 +184,15 @@ def test_what_went_on_or_came_to_its_end_does_not_stand(since_ns: int, status: s
     summary = summarise(one)
     assert summary.stands_in == ("forward" if is_standing else None)
     assert summary.stands_at == ("train.py:12 training_step" if is_standing else "")
+
+
+@pytest.mark.parametrize(("later_s", "is_standing"), [(5, True), (60, False)])
+def test_a_standstill_that_is_recorded_no_more_is_over_also_within_a_step(later_s: int, *, is_standing: bool) -> None:
+    one = journal(60)
+    one.footer = None
+    one.standstills = [Standstill(t_ns=20 * S, since_ns=800_000_000, slot=2, place="train.py:24 validation_step")]
+    one.samples = [Sample(source="host", subject="process", t_ns=(20 + later_s) * S, values={"cpu_cpus": 1.0})]
+    assert (summarise(one).stands_in is not None) == is_standing
 
 
 @pytest.mark.parametrize(("slot", "stands_in"), [(1, None), (2, "forward")])

@@ -47,12 +47,16 @@ def step(seconds: float) -> ClosedStep:
     return ClosedStep(0, 0, round(seconds * S), 0, 0, 0, [], None, -1)
 
 
-def test_it_is_written_down_again_when_it_has_lasted_twice_as_long(watched: Watched) -> None:
+def test_it_is_recorded_every_5_s_while_it_lasts_and_its_stacks_when_it_has_doubled(
+    watched: Watched, tmp_path: Path
+) -> None:
     least_s = AFTER_NS / S
     assert watched.looked_at(least_s - 1) == []
     assert watched.looked_at(least_s + 1) == [16]
-    assert watched.looked_at(2 * least_s) == [16]
-    assert watched.looked_at(100) == [16, 100]
+    assert watched.looked_at(least_s + 5) == [16]
+    assert watched.looked_at(least_s + 6) == [16, 21]
+    assert watched.looked_at(100) == [16, 21, 100]
+    assert (tmp_path / "stacks.txt").read_text().count("no progress") == 2
 
 
 def test_an_edge_begins_anew(watched: Watched) -> None:

@@ -70,7 +70,7 @@ def test_a_job_without_trouble_is_said_to_have_none(tmp_path: Path) -> None:
     for rank in range(4):
         write_rank(tmp_path, rank, 4, steps=200 + rank)
     job = job_ranks(tmp_path)
-    assert job.answer == "All 4 ranks run after 200 to 203 batches; none is late."
+    assert job.answer == "All 4 ranks are running after 200 to 203 batches; none is late."
     for rank in range(4):
         write_rank(tmp_path, rank, 4, status="finished")
     job = job_ranks(tmp_path)
@@ -122,6 +122,51 @@ def test_where_all_failed_the_first_one_is_named(tmp_path: Path) -> None:
     assert "failed first, with ValueError at a.py:1 f after 200 batches" in job.answer
     assert job.worst[0] == 1
     assert job.is_over
+
+
+@pytest.mark.parametrize("lasts_s", [0.0, 4.0])
+def test_the_rank_that_failed_comes_before_those_that_its_launcher_killed(tmp_path: Path, lasts_s: float) -> None:
+    for rank in range(4):
+        fails = {"status": "interrupted: ValueError", "place": "train.py:12 training_step"}
+        write_rank(tmp_path, rank, 4, **(fails if rank == 2 else {"pid": NOBODY, "lasts_s": lasts_s}))
+    job = job_ranks(tmp_path)
+    assert states(job) == {0: "killed", 1: "killed", 2: "failed", 3: "killed"}
+    assert job.answer == "Rank 2 failed after 200 batches: ValueError at train.py:12 training_step."
+    assert job.worst[0] == 2
+    when = "after" if lasts_s else "around"
+    assert job.ends[0].startswith(f"ranks 0, 1 and 3 left no end (still running, or killed {when} the ValueError of")
+
+
+@pytest.mark.parametrize(
+    ("lasts_s", "answer"),
+    [
+        (0.0, "Rank 1 was killed after 200 batches: its process is gone."),
+        (4.0, "Rank 0 failed after 200 batches: RuntimeError at train.py:12 training_step."),
+    ],
+)
+def test_a_rank_whose_collective_failed_comes_after_one_that_was_killed_and_did_not_outlive_it(
+    tmp_path: Path, lasts_s: float, answer: str
+) -> None:
+    write_rank(tmp_path, 0, 2, status="interrupted: RuntimeError", place="train.py:12 training_step")
+    write_rank(tmp_path, 1, 2, pid=NOBODY, lasts_s=lasts_s)
+    assert job_ranks(tmp_path).answer == answer
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "SIGTERMException"])
+def test_ranks_that_were_stopped_did_not_fail(tmp_path: Path, error: str) -> None:
+    for rank in range(3):
+        write_rank(tmp_path, rank, 3, status=f"interrupted: {error}", steps=200 + rank)
+    job = job_ranks(tmp_path)
+    assert set(states(job).values()) == {"stopped"}
+    assert job.answer == f"Ranks 0 to 2 were stopped after 200 to 202 batches, by {error}."
+    assert job.ends == ()
+    assert job.is_over
+
+
+def test_a_standstill_that_training_left_behind_is_none(tmp_path: Path) -> None:
+    for rank in range(2):
+        write_rank(tmp_path, rank, 2, hangs_at="train.py:24 validation_step", lasts_s=60)
+    assert states(job_ranks(tmp_path)) == {0: "running", 1: "running"}
 
 
 def test_a_rank_that_wrote_nothing_before_another_failed_is_the_first(tmp_path: Path) -> None:
@@ -182,8 +227,8 @@ def test_watching_ends_with_the_job(tmp_path: Path) -> None:
 
     watch(tmp_path, lambda job: said.append(job.answer), goes_on)
     assert said == [
-        "All 2 ranks run after 200 batches; none is late.",
-        "All 2 ranks finished after 200 batches; none is late.",
+        "Both ranks are running after 200 batches; none is late.",
+        "Both ranks finished after 200 batches; none is late.",
     ]
 
 

@@ -46,6 +46,7 @@ def write_rank(
     pid: int | None = None,
     job: str = "j",
     file: int | None = None,
+    lasts_s: float = 0.0,
 ) -> Path:
     """A journal of steps of 60 ms, 10 of data, 20 of forward, and the rest waiting for the other ranks.
 
@@ -63,6 +64,7 @@ def write_rank(
         pid: Of its process; None: this one.
         job: The same for all ranks.
         file: Number in the file's name; None: its rank.
+        lasts_s: For so long after its last step and standstill it was sampled.
     """
     folder.mkdir(parents=True, exist_ok=True)
     header = Header(
@@ -96,6 +98,9 @@ def write_rank(
     if hangs_at or waits:
         at = {"slot": 2 if waits else 1, "place": hangs_at, "collective": "all_reduce" if waits else ""}
         records.append(Standstill(t_ns=end_ns + 40 * 10**9, since_ns=end_ns, **at))  # type: ignore[arg-type]
+    if lasts_s:
+        t_ns = end_ns + (40 * 10**9 if hangs_at or waits else 0) + round(lasts_s * 1e9)
+        records.append(Sample(source="host", subject="process", t_ns=t_ns, values={"cpu_cpus": 0.9}))
     if status:
         records.append(Footer(end_ns=end_ns, status=status, place=place, overhead={}))
     path = folder / f"rank{rank if file is None else file}.jsonl"
