@@ -26,8 +26,11 @@ from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.share import Share, usable
-from lightning_gpuprof.model.signals import ordinary_ratio
+from lightning_gpuprof.model.signals import delayed_ratio, ordinary_ratio
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
+
+_FAR_BEYOND = 10.0
+"""Times its share of the ordinary step, with waiting for a CPU, that pauses do not make of a callback. Heuristic."""
 
 
 def with_derived(metrics: Metrics) -> Metrics:
@@ -111,8 +114,22 @@ def callback_costs(metrics: Metrics) -> tuple[CallbackCost, ...]:
 def _callbacks(metrics: Metrics) -> Iterator[CallbackCost]:
     for one in metrics.callback_shares:
         if usable(one.share):
-            ratio = ordinary_ratio(metrics, one.share, "callbacks")
+            ratio = max(ordinary_ratio(metrics, one.share, "callbacks"), _in_few_steps(metrics, one.share))
             yield CallbackCost(owner=one.class_name, hook=one.hook, ratio=ratio, median_ms=one.share.median_ms)
+
+
+def _in_few_steps(metrics: Metrics, share: Share) -> float:
+    """Share of a callback that works in few steps, however long the main thread waits for a CPU; 0 if it does not.
+
+    Its lower bound, which one or two accidents do not reach, without the excess of outliers. Pauses of the machine hit
+    a callback in proportion to its time in the ordinary step, and make no such share of it.
+    """
+    outliers, whole = metrics.outliers, share.total_lower_ratio
+    if outliers is None or isinstance(metrics.stalls, Unmeasured) or whole is None or not possible(whole):
+        return 0.0
+    if whole <= _FAR_BEYOND * share.median_ratio / (1.0 - delayed_ratio(metrics)):
+        return 0.0
+    return max(0.0, whole - outliers.excess_by_phase_ms.get("callbacks", 0.0) / outliers.total_ms)
 
 
 def _module_hooks(metrics: Metrics) -> Iterator[CallbackCost]:

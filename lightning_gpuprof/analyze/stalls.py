@@ -33,6 +33,9 @@ _MADE_RATIO = 0.8
 _OF_PARTS_RATIO = 0.8
 """Share of the excess that slow parts of the run must hold to be all there is to say. Heuristic."""
 
+_LEAST_RATIO = 1e-6
+"""Share of the ordinary step of a phase that is not in it."""
+
 _SPREAD_RATIO = 0.8
 """No single phase holds so much of an excess that is spread over several. Heuristic, as for naming them."""
 
@@ -48,9 +51,10 @@ def stalls(metrics: Metrics) -> Stalls | Unmeasured:
         return Unmeasured(why="too few comparable steps (50 are needed) to find outliers")
     if not _coherent(found):
         return Unmeasured(why="the times of the outliers are impossible numbers")
-    outliers = _without_delay(metrics, found)
-    every = _distance(outliers)
     shares = {phase: share for phase, share in metrics.shares.items() if usable(share)}
+    usual_ratio = {phase: share.median_ratio for phase, share in shares.items()}
+    outliers = _without_delay(metrics, found, usual_ratio)
+    every = _distance(outliers)
     ordinary_ms = {phase: share.median_ms for phase, share in shares.items()}
     excess_ms = outliers.excess_by_phase_ms
     longest_ms = outliers.worst_ms - (metrics.period_ms or 0.0)
@@ -63,27 +67,42 @@ def stalls(metrics: Metrics) -> Stalls | Unmeasured:
         and len(dominant_phases(excess_ms, _SPREAD_RATIO)) > 1
         and concentration(excess_ms, ordinary_ms) < ALIKE_RATIO,
         in_slow_levels=_in_slow_levels(metrics, found),
-        usual_ratio={phase: share.median_ratio for phase, share in shares.items()},
+        usual_ratio=usual_ratio,
         as_many=outliers.excess_ms / longest_ms if longest_ms > 0 else 0.0,
     )
     return replace(known, attributed_ms=_attributed_ms(metrics, known))
 
 
-def _without_delay(metrics: Metrics, outliers: Outliers) -> Outliers:
+def _without_delay(metrics: Metrics, outliers: Outliers, usual_ratio: Mapping[Phase, float]) -> Outliers:
     """What of the excess is left when the main thread's waiting for a CPU is taken off, which other programs had.
 
-    Where it was the run's own threads or workers that had it, the stalls are the run's.
+    A thread loses its CPU anywhere: the waiting is taken off the phases by their share of the ordinary step. Where it
+    was the run's own threads or workers that had the CPU, the stalls are the run's.
     """
     ratio, others = outliers.delayed_ratio, metrics.host.others_cpus
     if ratio is None or not possible(ratio) or (others is not None and others < OTHERS_CPUS):
         return outliers
     left, rest_ms = max(0.0, 1.0 - ratio), outliers.rest_excess_ms
+    waited_ms = (1.0 - left) * sum(outliers.excess_by_phase_ms.values())
     return replace(
         outliers,
         excess_ms=left * outliers.excess_ms,
-        excess_by_phase_ms={phase: left * ms for phase, ms in outliers.excess_by_phase_ms.items()},
+        excess_by_phase_ms=_without(waited_ms, outliers.excess_by_phase_ms, usual_ratio),
         rest_excess_ms=None if rest_ms is None else left * rest_ms,
     )
+
+
+def _without(
+    waited_ms: float, excess_ms: Mapping[Phase, float], usual_ratio: Mapping[Phase, float]
+) -> dict[Phase, float]:
+    """Waiting taken off each phase by its share of the ordinary step; what one has no room for, off the others."""
+    weights = {phase: max(usual_ratio.get(phase, 0.0), _LEAST_RATIO) for phase in excess_ms}
+    left_ms, weight = dict(excess_ms), sum(weights.values())
+    for phase in sorted(excess_ms, key=lambda phase: excess_ms[phase] / weights[phase]):
+        part_ms = min(left_ms[phase], waited_ms * weights[phase] / weight)
+        left_ms[phase] -= part_ms
+        waited_ms, weight = waited_ms - part_ms, weight - weights[phase]
+    return left_ms
 
 
 def _coherent(outliers: Outliers) -> bool:

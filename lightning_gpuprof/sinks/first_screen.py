@@ -70,6 +70,8 @@ MISSING_RATIO = 0.05
 """Of the median step: where the medians of the phases miss more of it, times vary."""
 _MIN_SHOWN_RATIO = 0.02
 """Phases with less of the step are one segment."""
+_NOTABLE_CPUS = 0.3
+"""CPUs of this run that other programs use, from which they are the likely reason of noise. As in caveats."""
 _BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
 _OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
 _SAME_FOR_ALL = ("/", "lightning_logs")
@@ -304,7 +306,9 @@ def reliability(report: Report) -> Reliability:
     if report.validity.conditional:
         return Reliability(kind="conditional", words=f"other programs used the CPUs ({known})", details=caveats)
     if around is not None and around > NOISY_RATIO:
-        return Reliability(kind="conditional", words=f"noisy ({known})", details=caveats)
+        others = report.host.others_cpus or 0.0
+        why = f": other programs used {others:.2g} CPUs" if others >= _NOTABLE_CPUS else ""
+        return Reliability(kind="conditional", words=f"noisy{why} ({known})", details=caveats)
     if not_made := _not_made(report):
         why, rules = max(wording.by_reason(report.not_evaluated), key=lambda group: len(group[1]))
         most = f"{numbers.counted(len(rules), 'check')} could not be made: {why}."

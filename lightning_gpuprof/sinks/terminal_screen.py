@@ -106,10 +106,10 @@ class _Screen:
             parts.append(_line(_one_line(screen.bar_name, screen.today, width)))
         if screen.severity is None:
             hints = _hints(screen, 0 if "others" in left_out else MAX_OTHERS)
-            parts += [*([] if hints else [Text("")]), *_answer(screen, width), *hints]
+            parts += [*([] if screen.opportunities else [Text("")]), *_answer(screen, width), *hints]
         else:
             parts += [Text(""), *_answer(screen, width)]
-        explained = screen.severity is not None and "explain" not in left_out
+        explained = (screen.severity is not None or _says_its_hint(screen)) and "explain" not in left_out
         return [*parts, *_places(report, self.folder, self.where, explained=explained)]
 
 
@@ -231,8 +231,16 @@ def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]
     return [*lines, _line("; ".join(word for word in words if word))]
 
 
+def _says_its_hint(screen: FirstScreen) -> bool:
+    """Whether the headline of a run with nothing to gain is its one hint."""
+    titles = [one.title for one in screen.opportunities]
+    return screen.severity is None and len(titles) == 1 and titles[0] in screen.headline
+
+
 def _hints(screen: FirstScreen, most: int) -> list[RenderableType]:
-    """What can be changed on a run with nothing to gain."""
+    """What can be changed on a run with nothing to gain, unless the headline says it."""
+    if _says_its_hint(screen):
+        return []
     lines = [labelled("hint:", f"{one.title} (explain {one.rule})") for one in screen.opportunities[:most]]
     left = len(screen.opportunities) - len(lines)
     return [*lines, *([_line(f"and {numbers.counted(left, 'more hint')}")] if left else [])]

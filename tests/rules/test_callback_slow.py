@@ -3,7 +3,7 @@ from __future__ import annotations
 import lightning.pytorch.callbacks
 import pytest
 from findings_builder import fired
-from metrics_builder import build, outliers, replace
+from metrics_builder import build, outliers, replace, share
 from traced_builder import window
 
 from lightning_gpuprof.model.metrics import Metrics
@@ -96,6 +96,31 @@ def test_a_callback_that_stalls_rare_steps_is_left_to_the_outliers() -> None:
     share = replace(metrics.callback_shares[0].share, total_ratio=total_ratio)
     metrics = replace(metrics, callback_shares=(replace(metrics.callback_shares[0], share=share),), outliers=stalls)
     assert RULE.check(metrics) is None
+
+
+@pytest.mark.parametrize(
+    ("of_run", "certain_of_run", "usual_ms", "fires"),
+    [
+        (0.102, 0.08, 0.01, True),  # a sleep of 0.3 s every 10th batch
+        (0.102, 0.02, 0.01, False),  # two accidents
+        (0.102, 0.08, 0.3, False),  # pauses in proportion to what it usually takes
+    ],
+)
+def test_a_callback_of_few_steps_is_seen_where_other_programs_have_the_cpus(
+    of_run: float, certain_of_run: float, usual_ms: float, fires: bool
+) -> None:
+    metrics = with_callback(usual_ms)
+    slow = next(one for one in metrics.callback_shares if one.name == "Slow")
+    found = replace(slow.share, total_ratio=of_run, total_lower_ratio=certain_of_run)
+    delay = share(0.55 * metrics.step_ms, metrics.step_ms)
+    crowded = replace(
+        metrics,
+        callback_shares=(replace(slow, share=found),),
+        cpu=replace(metrics.cpu, run_delay=delay, run_delay_ratio=0.55),
+    )
+    assert (RULE.check(crowded) is not None) is fires
+    if fires:
+        assert fired(RULE, crowded).gain.saved_ms_per_step == pytest.approx(certain_of_run * metrics.step_ms)
 
 
 def on_device(idle: float | None) -> Metrics:

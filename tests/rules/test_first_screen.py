@@ -17,6 +17,7 @@ from metrics_builder import build
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Gain
+from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.pipeline import report_of
@@ -192,6 +193,18 @@ def test_a_wide_interval_of_the_median_is_noisy(half: float, kind: str) -> None:
     assert ("noisy" in screen.reliability.words) is (kind == "conditional")
     assert ("Healthy" in screen.headline) is (kind == "ok")
     assert f"±{100 * half:.0f} %" in screen.reliability.words
+
+
+@pytest.mark.parametrize(
+    ("others", "why"), [(0.83, "noisy: other programs used 0.83 CPUs ("), (0.1, "noisy ("), (None, "noisy (")]
+)
+def test_the_likely_reason_of_noise_is_in_the_same_line(others: float | None, why: str) -> None:
+    level = None if others is None else Level(mean=others, max=others)
+    report = report_of(build())
+    noisy = msgspec.structs.replace(report.steps, period_median_interval_ms=(1.0, 1e3))
+    host = HostUse(machine=MachineUse(cpu_others_cpus=level))
+    screen = first_screen(msgspec.structs.replace(report, steps=noisy, host=host))
+    assert screen.reliability.words.startswith(why)
 
 
 @pytest.mark.parametrize(("run", "kind"), [({}, "ok"), ({"device.type": "cuda"}, "conditional")])

@@ -303,6 +303,27 @@ def test_what_other_programs_take_of_a_stall_is_not_the_runs(
         assert f"The stalls cost {excess_s:.2f} s of 7.82 s" in finding.summary
 
 
+def test_a_sleep_is_not_made_shorter_by_what_others_take_of_the_model_s_phases() -> None:
+    """Of 7 s of stalls in a run of 10 s, a callback slept 2 s; it waits for no CPU then."""
+    metrics = crowded(stalling({"forward": 0.35, "backward": 0.35, "callbacks": 0.3}))
+    assert metrics.outliers is not None
+    stalls = replace(metrics.outliers, delayed_ratio=0.7)
+    level = Level(mean=1.5, max=1.5)
+    host = HostUse(machine=MachineUse(cpu_others_cpus=level))
+    validity = msgspec.structs.replace(metrics.validity, conditional=True)
+    finding = fired(RULE, replace(metrics, outliers=stalls, host=host, validity=validity))
+    assert finding.gain.saved_ms_per_step == pytest.approx(0.3 * stalls.excess_ms / stalls.checked, rel=0.1)
+    assert "% in callbacks" in finding.summary
+
+
+def test_beside_every_n_steps_only_batches_are_named_that_fit() -> None:
+    metrics = stalling("callbacks")
+    assert metrics.outliers is not None
+    batches = (70, 40, 80, 100, 45, 75, 81, 90)  # the longest first; the later ones are pauses of the machine
+    advice = fired(RULE, replace(metrics, outliers=replace(metrics.outliers, batches=batches))).advice
+    assert "every 10 steps (in batches 40, 70, 80, 90, 100)" in advice
+
+
 def test_stalls_that_may_be_a_crowd_s_are_silent_where_the_crowd_is_reported() -> None:
     metrics = crowded(stalling({"forward": 0.5, "backward": 0.5}))
     assert RULE.check(metrics) is not None

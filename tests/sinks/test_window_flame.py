@@ -47,24 +47,3 @@ def test_bars_are_as_wide_as_their_times_and_lie_below_what_they_are_part_of(mod
 def test_a_window_without_operators_has_no_flame_graph() -> None:
     analysis = msgspec.structs.replace(window_samples.analysis(), attribution=None, operators=None)
     assert flame_html(flame_of(analysis)) == ""
-
-
-def test_waiting_for_a_batch_is_not_other_time() -> None:
-    analysis = msgspec.structs.replace(window_samples.analysis(), attribution=None)
-    assert analysis.operators is not None
-    (first, *_) = analysis.operators.operators
-    rows = tuple(
-        msgspec.structs.replace(first, operator=name, phase="other", host_self_us=us, device_self_us=None)
-        for name, us in (
-            ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 80.0),
-            ("aten::randperm", 20.0),
-        )
-    )
-    flame = flame_of(
-        msgspec.structs.replace(analysis, operators=msgspec.structs.replace(analysis.operators, operators=rows))
-    )
-    assert flame is not None
-    assert {path: us for path, us in flame.times_us.items() if len(path) == 1} == {
-        ("data_wait",): 80.0,
-        ("other",): 20.0,
-    }

@@ -108,6 +108,8 @@ def test_autograd_s_thread_and_nodes_are_backward_and_ranges_name_the_rest() -> 
         op("aten::mul", 160, 10),
         span("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 200, 40),
         op("aten::stack", 210, 10),
+        op("enumerate(DataLoader)#gpuprof.__next__", 250, 40),
+        op("aten::select", 260, 10),
     )
     phases = {(row.operator, row.phase) for row in found.operators}
     assert phases == {
@@ -117,7 +119,9 @@ def test_autograd_s_thread_and_nodes_are_backward_and_ranges_name_the_rest() -> 
         ("aten::mul", "backward"),
         ("aten::copy_", "backward"),
         ("aten::mul", "optimizer"),
-        ("aten::stack", "other"),
+        ("aten::stack", "data_wait"),
+        ("DataLoader.__next__", "data_wait"),
+        ("aten::select", "data_wait"),
     }
 
 

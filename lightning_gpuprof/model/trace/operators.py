@@ -4,8 +4,9 @@ from typing import Literal, get_args
 
 import msgspec
 
-OperatorPhase = Literal["forward", "backward", "optimizer", "other"]
-"""What an operator was run for; ``optimizer`` holds the clearing and clipping of gradients, too."""
+OperatorPhase = Literal["data_wait", "forward", "backward", "optimizer", "other"]
+"""What an operator was run for: ``data_wait`` holds the fetch and what makes the batch in the main process,
+``optimizer`` the clearing and clipping of gradients, too."""
 
 OPERATOR_PHASES: tuple[OperatorPhase, ...] = get_args(OperatorPhase)
 

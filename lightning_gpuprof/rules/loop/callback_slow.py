@@ -6,7 +6,8 @@ Lightning calls the hooks of all callbacks on the main thread, in every step. Tr
 ## How it is measured
 The time of a callback is that of all its per-batch hooks, without other callbacks' time inside them, as a share of the
 steady, untraced steps. The lower bound of the median must pass the threshold. For a callback that works every few
-batches, its part of the total without outliers must.
+batches, its part of the total without outliers must; the waiting for a CPU is taken off that, unless the lower bound of
+the total is ten times what pauses of the machine would make of its time in an ordinary step.
 
 The severity follows from the share beyond 0.5 ms, which well-behaved callbacks cost as well. The finding names the most
 expensive callback and its most expensive hook. This profiler's own cost is under `overhead`.
@@ -41,6 +42,9 @@ _HOOKS_WITH_BATCH_IDX = frozenset(
 _LOOPS = {"fit": "train", "validate": "validation", "test": "test", "predict": "predict"}
 """What the names of a stage's hooks call its loop."""
 
+
+_FEW_RATIO = 0.1
+"""Its median over its mean, below which a callback works in few steps. Heuristic."""
 
 _SHORT = {"forward": 4.0, "backward": 5.0}
 
@@ -107,13 +111,16 @@ class CallbackSlow(BaseRule):
         where = f", mostly in {hook}" if hook else ""
         on_cpu = bool(metrics.is_cpu_only)
         waits = not on_cpu and "ProgressBar" in owner  # for the device, which progress-bar-sync explains
+        who = "A hook of the module" if own else "A callback"
+        rare = slowest.median_ms < _FEW_RATIO * certain_ms
+        few = " Most of it lies in a few steps." if rare else ""
         every = most_every(metrics, math.ceil(slowest.ratio / self.wanted_ratio))
         return self.finding(
             severity=cost.severity_beyond(self.fixed_ms),
-            title="A hook of the module slows down every step" if own else self.title,
+            title=f"{who} slows down {'some steps' if rare else 'every step'}",
             subject=f"{owner}.{hook}" if hook else owner,
-            summary=f"{what} {cost}{where}.{also}",
-            advice=own_setting(metrics, owner, every) or _rarer(metrics, slowest, every),
+            summary=f"{what} {cost}{where}.{few}{also}",
+            advice=own_setting(metrics, owner, every) or _rarer(metrics, slowest, every, rare=rare),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, f"{owner}, share of the step"),
                 self.fact(f"{owner} per step", cost.ms, "ms"),
@@ -131,8 +138,8 @@ def _is_module(metrics: Metrics, owner: str) -> bool:
     return owner == metrics.condition("model.class")
 
 
-def _rarer(metrics: Metrics, slowest: CallbackCost, every: int) -> Advice:
-    """How the user's own code works every so many batches."""
+def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, *, rare: bool) -> Advice:
+    """How the user's own code works every so many batches, or so many times less often than now."""
     loop = _LOOPS.get(str(metrics.condition("stage")), "train")
     if slowest.hook:
         where = f"{slowest.owner}.{slowest.hook}"
@@ -141,6 +148,8 @@ def _rarer(metrics: Metrics, slowest: CallbackCost, every: int) -> Advice:
     else:
         where = f"on_{loop}_batch_start, on_{loop}_batch_end and the hooks between"
         count = "self.global_step" if loop == "train" else "batch_idx"
+    if rare:
+        return f"Do that work {every} times less often, make it cheaper, or move it to a thread: {where}.", None
     line = f"if {count} % {every}: return"
     text = (
         f"Run it every {every} batches: begin {where} with `{line}`. Why {every}: it then takes "

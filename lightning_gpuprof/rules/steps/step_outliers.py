@@ -12,7 +12,8 @@ separate medians. Traced steps, steps with a validation or after a checkpoint, a
 left out. Of a step that saves a checkpoint, the time of writing it is left out.
 
 The finding names the phases with most of the excess. The gain is the excess, spread over the checked steps. If other
-programs use the CPUs, the share of the excess in which the main thread had no CPU is subtracted.
+programs use the CPUs, the share of the excess in which the main thread had no CPU is subtracted: off each phase by its
+share of the ordinary step, as a thread loses its CPU anywhere.
 
 ## When it is wrong
 The finding is information only, with half the confidence, if
@@ -133,7 +134,7 @@ class StepOutliers(BaseRule):
                 self.evidence("least_count", outliers.count, "outliers"),
                 Evidence(name="longest step", value=worst_ms, unit="ms", limit=outliers.limit_ms, source=_LIMIT),
                 *(self.fact(f"{name} share of the excess", part, "ratio") for name, part in holders),
-                self.fact("batches", outliers.some_batches),
+                self.fact("batches", outliers.some_batches()),
             ),
             cost=cost.uncertain if doubtful or alike else cost,
             confidence=0.5 if weak else 0.85,
@@ -157,7 +158,7 @@ class StepOutliers(BaseRule):
 def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float) -> Advice:
     outliers, every = stalls.outliers, stalls.every
     batch = "batch" if len(outliers.batches) == 1 else "batches"
-    shown = f"in {batch} {outliers.some_batches}" if outliers.batches else "in the outlying steps"
+    shown = f"in {batch} {outliers.some_batches(every)}" if outliers.batches else "in the outlying steps"
     if stalls.alike:
         return (
             f"Compare the samples {shown} with others by size (tokens, points, boxes). If they are "

@@ -49,9 +49,7 @@ def flame_of(analysis: TraceAnalysis) -> Flame | None:
     times = {}
     for row in found.operators:
         spent_us = (row.device_self_us if on_device else row.host_self_us) or 0.0
-        is_fetch = row.phase == "other" and "DataLoader" in row.operator and "__next__" in row.operator
-        phase = "data_wait" if is_fetch else row.phase
-        for path in ((phase,), (phase, row.operator)):
+        for path in ((row.phase,), (row.phase, row.operator)):
             times[path] = times.get(path, 0.0) + spent_us
     total_us = sum(us for path, us in times.items() if len(path) == 1)
     what = f"{'device' if on_device else 'host'} time by phase and operator"

@@ -1,4 +1,4 @@
-"""What each operator was run for: forward, backward, optimizer or something else."""
+"""What each operator was run for: the batch, forward, backward, optimizer or something else."""
 
 import re
 
@@ -18,6 +18,7 @@ Codes = npt.NDArray[np.int8]
 FORWARD, BACKWARD, OPTIMIZER, OTHER = (OPERATOR_PHASES.index(p) for p in ("forward", "backward", "optimizer", "other"))
 
 _OF_PHASE: dict[Phase, OperatorPhase] = {
+    "data_wait": "data_wait",
     "forward": "forward",
     "backward": "backward",
     "optimizer": "optimizer",
