@@ -1,6 +1,5 @@
 """Where each rank of a job is now, from a bounded part of what lies in the job's folder; no rank is asked."""
 
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,9 +25,10 @@ from lightning_gpuprof.analyze.rank_summary import OtherRanks, journals_in, left
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.curves import Ranks
 from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.job_ranks import RankState, State
+from lightning_gpuprof.model.job_ranks import GONE_S, RankState, State
 from lightning_gpuprof.model.journal import Header
 from lightning_gpuprof.model.numbers import capital, numbered, seconds
+from lightning_gpuprof.model.pid_space import pid_space
 from lightning_gpuprof.model.rank_summary import RankSummary
 
 MOST_BYTES = 64 * 2**20
@@ -37,8 +37,6 @@ LEAST_BYTES = 2**17
 """Of each journal, however many there are: its header, and the last 64 kB, which hold 15 s of a run or more."""
 SILENT_S = 60.0
 """A rank writes every 5 s while it lives. Heuristic."""
-GONE_S = 600.0
-"""A rank that wrote nothing for so long does not go on, even if its process lives. Heuristic."""
 WORST = 5
 _WRITES_NOTHING = "its process lives but writes nothing"
 _STATES: tuple[State, ...] = get_args(State)
@@ -149,7 +147,8 @@ def answer(job: Job, findings: Sequence[Finding], *, compared: bool) -> str:
         return f"{_named(stopped, 'was', 'were')} stopped{_after(stopped)}, by {stopped[0].detail}."
     if findings:
         return findings[0].summary
-    return _all_well(of["running"] or of["finished"], len(job.states), compared=compared)
+    unjudged = [*of["unreadable"], *of["missing"]]
+    return _all_well(of["running"] or of["finished"], len(job.states), unjudged, compared=compared)
 
 
 def _why(hanging: Sequence[RankState]) -> str:
@@ -158,18 +157,22 @@ def _why(hanging: Sequence[RankState]) -> str:
     return hanging[0].detail
 
 
-def _all_well(ranks: Sequence[RankState], count: int, *, compared: bool) -> str:
+def _all_well(ranks: Sequence[RankState], count: int, unjudged: Sequence[RankState], *, compared: bool) -> str:
     """All that can be judged run or finished, and none of these is known to be late."""
-    done, known = _after(ranks), len(ranks)
+    known = len(ranks)
     who = {1: "The only rank", 2: "Both ranks"}.get(count, f"All {count:,} ranks")
     if known < count:
         who = f"{known:,} of {count:,} ranks"
-    verb = "finished" if ranks[0].state == "finished" else f"{'is' if known == 1 else 'are'} running"
-    if count == 1:
-        return f"{who} {verb}{done}."
-    of_these = "" if known == count else " of these"
-    late = f"none{of_these} is late" if compared and known > 1 else "who is late is not known"
-    return f"{who} {verb}{done}; {late}."
+    if ranks[0].state == "finished":
+        said = f"{who} finished{_after(ranks)}"
+    else:
+        each = "it" if known == 1 else "each"
+        said = f"{who} {'is' if known == 1 else 'are'} running; {each} has done {_batches(ranks) or 'no batch yet'}"
+    if count > 1:
+        said += "; none is late" if compared else "; who is late is not known"
+    if unjudged:
+        said += f"; {_named(unjudged, 'is', 'are').lower()} not judged"
+    return f"{said}."
 
 
 def _named(ranks: Sequence[RankState], one: str, several: str) -> str:
@@ -177,13 +180,16 @@ def _named(ranks: Sequence[RankState], one: str, several: str) -> str:
 
 
 def _after(ranks: Sequence[RankState]) -> str:
+    done = _batches(ranks)
+    return f" after {done}" if done else ""
+
+
+def _batches(ranks: Sequence[RankState]) -> str:
     known = [one.batches for one in ranks if one.batches is not None]
     if not known:
         return ""
     last = f"{max(known):,}"
-    return (
-        f" after {last if min(known) == max(known) else f'{min(known):,} to {last}'} batch{'' if last == '1' else 'es'}"
-    )
+    return f"{last if min(known) == max(known) else f'{min(known):,} to {last}'} batch{'' if last == '1' else 'es'}"
 
 
 def worst(job: Job, comparison: Ranks | None) -> tuple[int, ...]:
@@ -203,17 +209,18 @@ def worst(job: Job, comparison: Ranks | None) -> tuple[int, ...]:
 
 
 def is_running(header: Header) -> bool | None:
-    """Whether the process that wrote a header lives on this host; None on another one.
+    """Whether the process that wrote a header lives; None where that cannot be known, as on another host.
 
     Args:
         header: Of a journal.
     """
-    if header.host != socket.gethostname():
+    if not header.pid_space or header.pid_space != pid_space():
         return None
     try:
         process = psutil.Process(header.pid)
-        younger = process.create_time() > header.epoch_ns / 1e9 + 1  # another one of the same number
-        return not younger and process.status() != psutil.STATUS_ZOMBIE
+        if process.create_time() > header.epoch_ns / 1e9 + 1:  # another one of the same number, or the clock was set
+            return None
+        return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
     except psutil.Error:

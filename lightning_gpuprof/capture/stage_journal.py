@@ -18,6 +18,7 @@ from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.journal import JOURNAL_VERSION, Footer, Header, Notice, Record
 from lightning_gpuprof.model.phases import Stage
+from lightning_gpuprof.model.pid_space import pid_space
 
 FINISHED = "finished"
 """Status of a stage that came to its own end."""
@@ -60,6 +61,7 @@ def stage_header(trainer: Any, stage: Stage, entry: Entry, version: str, key: st
         world_size=trainer.world_size,
         host=socket.gethostname(),
         pid=os.getpid(),
+        pid_space=pid_space(),
         start_ns=entry.perf_ns,
         epoch_ns=entry.epoch_ns,
         job=key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 EVERY_S = 5.0
 """Between two looks; a rank writes as often."""
+QUIET_S = 60.0
+"""For which no rank may write before a job is over of which that is only likely. Heuristic."""
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
@@ -43,24 +46,47 @@ def _run(options: Namespace) -> int:
 def watch(folder: Path, show: Callable[[JobRanks], None], sleep: Callable[[float], object] = time.sleep) -> None:
     """Show the ranks of a job again and again until no rank goes on.
 
+    Where that is only likely, because nothing has been written for long, until nothing was written meanwhile either:
+    clocks of hosts may differ.
+
     Args:
         folder: Of the job.
         show: Called with what each look finds.
         sleep: Waits so many seconds.
 
     Raises:
-        JournalError: No journal that has been written to can be read.
+        JournalError: No journal that has been written to can be read, or all are empty and old.
     """
     from lightning_gpuprof import pipeline  # as above
+    from lightning_gpuprof.model.job_ranks import GONE_S
 
-    is_over = False
-    while not is_over:
-        if any(file.stat().st_size for file in folder.glob(source.JOURNALS)):
+    before, quiet_s, has_said = None, 0.0, False
+    while True:
+        written = _written(folder)
+        quiet_s = quiet_s + EVERY_S if written == before else 0.0
+        before = written
+        if any(size for size, _ in written.values()) or all(
+            time.time() - at_s > GONE_S for _, at_s in written.values()
+        ):
             job = pipeline.job_ranks(folder)
             show(job)
-            is_over = job.is_over
-        if not is_over:
-            sleep(EVERY_S)
+            likely = any(one.state in ("silent", "hanging") for one in job.ranks)
+            if job.is_over and (not likely or quiet_s >= QUIET_S):
+                return
+        elif not has_said:
+            print(f"gpuprof: {folder} holds empty journals only: waiting for the ranks to write", file=sys.stderr)
+            has_said = True
+        sleep(EVERY_S)
+
+
+def _written(folder: Path) -> dict[str, tuple[int, float]]:
+    """Size and time of each journal."""
+    found: dict[str, tuple[int, float]] = {}
+    for file in folder.glob(source.JOURNALS):
+        with suppress(OSError):  # a dangling link, or deleted since
+            of_file = file.stat()
+            found[file.name] = of_file.st_size, of_file.st_mtime
+    return found
 
 
 def _show(job: JobRanks, options: Namespace) -> None:
@@ -77,7 +103,7 @@ def _show(job: JobRanks, options: Namespace) -> None:
 
 COMMAND = Command(
     description=(
-        "Says of all ranks of a job which have failed, were killed, hang or are late, and what that costs.\n"
+        "Shows which ranks of a job failed, were killed, hang or are late, and what that costs.\n"
         "Reads the job's folder only, while it runs or later; needs no GPU and neither torch nor Lightning."
     ),
     examples=(

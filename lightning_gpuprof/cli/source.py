@@ -47,6 +47,8 @@ def run_folder(path: Path) -> Path:
         with progress(f"looking for runs below {name(str(path))}"):
             below = runs_below(path, JOURNALS)
         found, searched = list(below.folders), below.all_searched
+    if not found and any(path.glob("rank*.summary.json")):
+        raise ReportError(f"{path} holds summaries of ranks, but no journal ({JOURNALS}): copy that of one rank, too")
     if not found:
         raise ReportError(
             f"{path} holds neither a journal ({JOURNALS}) nor a {REPORT_FILE}: name the folder that GpuProfiler wrote"

@@ -11,6 +11,8 @@ from lightning_gpuprof.model.phases import Stage
 State = Literal["killed", "failed", "silent", "hanging", "unreadable", "missing", "stopped", "running", "finished"]
 """The most pressing first. ``silent``: it has written nothing for long, and whether its process lives is not known.
 ``hanging``: it makes no progress, or waits for a rank that does not. ``stopped``: by Ctrl-C or SIGTERM."""
+GONE_S = 600.0
+"""A rank that has written nothing for so long does not go on, even if its process lives. Heuristic."""
 
 
 class RankState(msgspec.Struct, kw_only=True, frozen=True):

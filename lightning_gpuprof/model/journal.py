@@ -6,6 +6,7 @@ skip lines with an unknown tag and stop at a torn last line.
 """
 
 import zlib
+from typing import Annotated
 
 import msgspec
 
@@ -34,6 +35,11 @@ GRADIENT_WAIT = "wait for gradients"
 """Action of the time from the end of a rank's own backward until the gradients of all ranks are there."""
 
 
+RankNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**20)]
+WorldSize = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+"""A larger number is damage."""
+
+
 class Header(msgspec.Struct, tag="header", tag_field="k", kw_only=True, omit_defaults=True):
     """First line: what wrote the journal, where, and how its clock relates to the calendar."""
 
@@ -41,14 +47,16 @@ class Header(msgspec.Struct, tag="header", tag_field="k", kw_only=True, omit_def
     gpuprof: str
     run_id: str
     stage: Stage
-    rank: int
-    world_size: int
+    rank: RankNumber
+    world_size: WorldSize
     host: str
-    pid: int
+    pid: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+    pid_space: str = ""
+    """In which boot and PID namespace ``pid`` is that process; empty: not known."""
     start_ns: int
     """The run's clock when ``fit`` was entered."""
-    epoch_ns: int
-    """Unix time in nanoseconds at ``start_ns``."""
+    epoch_ns: Annotated[int, msgspec.Meta(ge=0, lt=4_102_444_800 * 10**9)]
+    """Unix time in nanoseconds at ``start_ns``; before the year 2100."""
     job: str = ""
     """The same on all ranks of the stage, and of no other run."""
 

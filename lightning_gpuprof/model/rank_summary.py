@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
+from lightning_gpuprof.model.journal import RankNumber, WorldSize
 from lightning_gpuprof.model.packing import Ints, pack, unpack
 from lightning_gpuprof.model.phases import Phase, Stage
 
@@ -78,8 +80,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     job: str
     """The same on all ranks of the stage."""
     stage: Stage
-    rank: int
-    world_size: int
+    rank: RankNumber
+    world_size: WorldSize
     host: str
     device: str
     """Type, such as ``cuda``; empty if not known."""
@@ -93,7 +95,7 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """As in the footer of its journal; empty if that has none."""
     failed_at: str = ""
     """``file:line function`` of the exception; empty if not known."""
-    batches: int
+    batches: Annotated[int, msgspec.Meta(ge=0)]
     """Steps that it finished."""
     epochs: list[int]
     """Batches of its first epochs; empty if they were not all looked at."""

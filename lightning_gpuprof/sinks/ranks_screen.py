@@ -8,6 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.curves import RankRow
 from lightning_gpuprof.model.job_ranks import JobRanks, RankState
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.console import print_to
@@ -17,6 +18,8 @@ MAX_LINES = 25
 _LONGEST = 300
 """Characters of a sentence."""
 _MOST_PROBLEMS = 4
+_NOISE_RATIO = 0.001
+"""Of the step: less than that is no difference between ranks. Heuristic."""
 
 
 def print_screen(job: JobRanks, file: IO[str] | None = None) -> None:
@@ -68,7 +71,7 @@ def _table(job: JobRanks) -> list[RenderableType]:
             "-" if one.batches is None else f"{one.batches:,}",
             "-" if one.written_s is None else f"{numbers.seconds(one.written_s)} ago",
             numbers.millis(rows[rank].period_ms) if rank in rows else "-",
-            numbers.millis(rows[rank].excess_ms) if rank in rows else "-",
+            _beyond_others(rows[rank]) if rank in rows else "-",
         )
         for rank in job.worst
         for one in [states[rank]]
@@ -83,6 +86,10 @@ def _table(job: JobRanks) -> list[RenderableType]:
     if left := len(job.ranks) - len(job.worst):
         lines.append(Text(f"  and {left:,} more: --json has them all", style="dim"))
     return [*lines, Text("")]
+
+
+def _beyond_others(row: RankRow) -> str:
+    return "0 ms" if abs(row.excess_ms) < _NOISE_RATIO * row.period_ms else numbers.millis(row.excess_ms)
 
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:
@@ -105,7 +112,8 @@ def _sentences(job: JobRanks) -> list[RenderableType]:
     for finding in job.findings if well else ():
         if finding.summary != job.answer:
             found.append(labelled("late:", _short(finding.summary)))
-        found.append(labelled("do:", _short(finding.advice)))
+        advice = finding.advice.replace("gpuprof report RUN", f"gpuprof report {plain.visible(job.folder)}")
+        found.append(labelled("do:", _short(advice)))
         if finding.gain is not None:
             saved, speedup = finding.gain.saved_ms_per_step, finding.gain.speedup_max
             found.append(labelled("gain:", f"at most {numbers.millis(saved)} a step, {numbers.factor(speedup)}"))
@@ -125,7 +133,11 @@ def _commands(job: JobRanks) -> list[RenderableType]:
         for one in job.ranks
         if one.rank in job.worst[:1] and (Path(job.folder) / f"rank{one.rank}.stacks.txt").exists()
     ]
-    return [*lines, command("all:", f"gpuprof report {folder} --rank {job.worst[0]}")]
+    unread = [one.rank for one in job.ranks if one.state == "unreadable"]
+    for rank in (*job.worst, *(one.rank for one in job.ranks)):
+        if rank not in unread and (Path(job.folder) / f"rank{rank}.jsonl").is_file():
+            return [*lines, command("all:", f"gpuprof report {folder} --rank {rank}")]
+    return lines
 
 
 def _short(text: str) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from rank_folders import write_rank
 
-from lightning_gpuprof.cli.ranks import watch
+from lightning_gpuprof.cli.ranks import EVERY_S, QUIET_S, watch
+from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.job_ranks import JobRanks
 from lightning_gpuprof.pipeline import job_ranks, leave_summary
 
@@ -42,6 +43,9 @@ def test_the_late_rank_of_64_is_named_first_with_its_cost_on_one_screen(
     assert max(map(len, lines)) <= 80
     assert lines[next(at for at, line in enumerate(lines) if "beyond others" in line) + 1].split()[0] == "21"
     assert "and 59 more" in said
+    assert said.count("--rank 21") == 2
+    assert "RUN" not in said
+    assert said.count("  0 ms\n") == 4, "what is below the noise"
 
 
 def test_json_has_all_ranks_and_the_finding_of_the_report(job_of_64: Path, printed: Callable[..., str]) -> None:
@@ -70,7 +74,7 @@ def test_a_job_without_trouble_is_said_to_have_none(tmp_path: Path) -> None:
     for rank in range(4):
         write_rank(tmp_path, rank, 4, steps=200 + rank)
     job = job_ranks(tmp_path)
-    assert job.answer == "All 4 ranks are running after 200 to 203 batches; none is late."
+    assert job.answer == "All 4 ranks are running; each has done 200 to 203 batches; none is late."
     for rank in range(4):
         write_rank(tmp_path, rank, 4, status="finished")
     job = job_ranks(tmp_path)
@@ -122,6 +126,38 @@ def test_where_all_failed_the_first_one_is_named(tmp_path: Path) -> None:
     assert "failed first, with ValueError at a.py:1 f after 200 batches" in job.answer
     assert job.worst[0] == 1
     assert job.is_over
+
+
+@pytest.mark.parametrize(
+    ("process", "state"),
+    [
+        ({"pid": NOBODY}, "killed"),
+        ({"pid": NOBODY, "pids_of": "another boot pid:[1]"}, "running"),
+        ({"pid": NOBODY, "pids_of": ""}, "running"),
+        ({"epoch_s": 1_000}, "running"),
+    ],
+)
+def test_a_process_is_gone_only_where_its_number_means_it(tmp_path: Path, process: dict[str, Any], state: str) -> None:
+    for rank in range(2):
+        write_rank(tmp_path, rank, 2, **(process if rank else {}))
+    assert states(job_ranks(tmp_path)) == {0: "running", 1: state}
+
+
+@pytest.mark.parametrize(("silent_s", "is_over"), [(300, False), (72 * 3600, True)])
+def test_a_rank_that_lives_but_wrote_nothing_for_long_does_not_go_on(
+    tmp_path: Path, silent_s: float, *, is_over: bool
+) -> None:
+    for rank in range(2):
+        write_silent_rank(tmp_path, rank, silent_s, pid=1)
+    job = job_ranks(tmp_path)
+    assert set(states(job).values()) == {"hanging"}
+    assert job.answer == ("Ranks 0 and 1 make no progress after 200 batches: their processes live but write nothing.")
+    assert job.is_over == is_over
+
+
+def write_silent_rank(folder: Path, rank: int, silent_s: float, **process: Any) -> None:
+    path = write_rank(folder, rank, 2, **process)
+    os.utime(path, (path.stat().st_mtime - silent_s,) * 2)
 
 
 @pytest.mark.parametrize("lasts_s", [0.0, 4.0])
@@ -186,8 +222,9 @@ def test_a_rank_of_another_host_that_wrote_nothing_for_long_is_silent(tmp_path: 
 
 
 def test_missing_damaged_doubled_and_foreign_journals_are_named_and_the_others_judged(
-    tmp_path: Path, printed: Callable[..., str]
+    tmp_path: Path, printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # a short name: a long one takes lines
     for rank in range(1, 9):
         write_rank(tmp_path, rank, 9, late_ms=21.0 if rank == 2 else 0.0)
     (tmp_path / "rank0.jsonl").write_bytes(b"\x00 no journal")
@@ -199,7 +236,7 @@ def test_missing_damaged_doubled_and_foreign_journals_are_named_and_the_others_j
     bad = {rank: state for rank, state in states(job).items() if state != "running"}
     assert bad == {0: "unreadable", 3: "unreadable", 4: "missing", 5: "unreadable", 6: "unreadable"}
     assert job.findings[0].subject == "rank 2"
-    said = printed("ranks", tmp_path)
+    said = printed("ranks", ".")
     assert "rank 4: no journal in the folder" in said
     assert "rank 5: its journal says that it is of rank 2" in said
     assert "and 1 more" in said
@@ -227,9 +264,79 @@ def test_watching_ends_with_the_job(tmp_path: Path) -> None:
 
     watch(tmp_path, lambda job: said.append(job.answer), goes_on)
     assert said == [
-        "Both ranks are running after 200 batches; none is late.",
+        "Both ranks are running; each has done 200 batches; none is late.",
         "Both ranks finished after 200 batches; none is late.",
     ]
+
+
+def test_watching_goes_on_while_any_rank_writes_however_old_its_clock_makes_it(tmp_path: Path) -> None:
+    looks: list[dict[int, str]] = []
+
+    def goes_on(seconds: float) -> None:
+        if len(looks) < 20:
+            write_silent_rank(tmp_path, 1, 3600 - len(looks), host="node1")
+
+    write_silent_rank(tmp_path, 0, 3600, host="node0")
+    write_silent_rank(tmp_path, 1, 3600, host="node1")
+    watch(tmp_path, lambda job: looks.append(states(job)), goes_on)
+    assert looks[-1] == {0: "silent", 1: "silent"}
+    assert len(looks) == 20 + QUIET_S / EVERY_S
+
+
+def test_who_waits_for_the_first_line_is_said_so_once_and_not_for_ever(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "rank0.jsonl"
+    empty.write_bytes(b"")
+    (tmp_path / "rank1.jsonl").symlink_to(tmp_path / "gone")
+    waited: list[float] = []
+
+    def grows_old(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            os.utime(empty, (empty.stat().st_mtime - 3600,) * 2)
+
+    with pytest.raises(JournalError, match="empty"):
+        watch(tmp_path, lambda job: None, grows_old)
+    assert len(waited) == 3
+    assert capsys.readouterr().err.count("waiting for the ranks to write") == 1
+
+
+def test_a_pipe_a_folder_and_a_dangling_link_are_no_journals(tmp_path: Path, printed: Callable[..., str]) -> None:
+    write_rank(tmp_path, 3, 4)
+    os.mkfifo(tmp_path / "rank0.jsonl")
+    (tmp_path / "rank1.jsonl").mkdir()
+    (tmp_path / "rank2.jsonl").symlink_to(tmp_path / "gone")
+    job = job_ranks(tmp_path)
+    assert states(job) == {0: "unreadable", 1: "unreadable", 2: "unreadable", 3: "running"}
+    assert job.answer == (
+        "1 of 4 ranks is running; it has done 200 batches; who is late is not known; ranks 0 to 2 are not judged."
+    )
+    assert f"gpuprof report {tmp_path} --rank 3" in " ".join(printed("ranks", tmp_path).split())
+
+
+@pytest.mark.parametrize(
+    ("field", "number"),
+    [("world_size", 2_000_000_000), ("world_size", -2), ("world_size", 0), ("pid", -5), ("pid", 2**40), ("rank", -1)],
+)
+def test_a_journal_with_an_impossible_number_is_damaged(tmp_path: Path, field: str, number: int) -> None:
+    for rank in range(2):
+        write_rank(tmp_path, rank, 2)
+    path = tmp_path / "rank1.jsonl"
+    first, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(json.dumps({**json.loads(first), field: number}).encode() + b"\n" + rest)
+    job = job_ranks(tmp_path)
+    assert states(job) == {0: "running", 1: "unreadable"}
+    assert f"$.{field}" in job.problems[0]
+
+
+def test_a_summary_with_an_impossible_number_is_not_read(tmp_path: Path) -> None:
+    for rank in range(2):
+        write_rank(tmp_path, rank, 2, status="finished")
+    leave_summary(tmp_path, 1)
+    summary = tmp_path / "rank1.summary.json"
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "batches": -5}))
+    assert [one.batches for one in job_ranks(tmp_path).ranks] == [200, 200]
 
 
 @pytest.mark.parametrize(
@@ -238,6 +345,10 @@ def test_watching_ends_with_the_job(tmp_path: Path) -> None:
         (lambda folder: None, "there is no folder"),
         (lambda folder: folder.write_text(""), "is not a folder"),
         (lambda folder: folder.mkdir(), "holds neither a journal"),
+        (
+            lambda folder: [folder.mkdir(), (folder / "rank1.summary.json").write_text("{}")],
+            "summaries of ranks, but no",
+        ),
         (lambda folder: [folder.mkdir(), (folder / "report.json").write_text("{}")], "holds a report but no journal"),
         (lambda folder: [folder.mkdir(), (folder / "rank0.jsonl").write_bytes(b"")], "empty"),
         (lambda folder: [folder.mkdir(), (folder / "rank0.jsonl").write_bytes(b"{}\n")], "not a header"),

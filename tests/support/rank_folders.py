@@ -1,7 +1,6 @@
 """Folders of jobs of many ranks for tests: computed journals, as ranks on the CPU write them."""
 
 import os
-import socket
 from pathlib import Path
 
 import msgspec
@@ -20,6 +19,7 @@ from lightning_gpuprof.model.journal import (
     Slot,
     Standstill,
 )
+from lightning_gpuprof.model.pid_space import pid_space
 
 STEP_NS = 60_000_000
 _SLOTS = (
@@ -47,6 +47,8 @@ def write_rank(
     job: str = "j",
     file: int | None = None,
     lasts_s: float = 0.0,
+    pids_of: str | None = None,
+    epoch_s: int = 4_000_000_000,
 ) -> Path:
     """A journal of steps of 60 ms, 10 of data, 20 of forward, and the rest waiting for the other ranks.
 
@@ -60,11 +62,13 @@ def write_rank(
         place: Where an exception was raised.
         hangs_at: It makes no progress there.
         waits: It makes none where ranks wait for each other.
-        host: Where it ran; empty: here.
+        host: Name of where it ran; empty: here.
         pid: Of its process; None: this one.
         job: The same for all ranks.
         file: Number in the file's name; None: its rank.
         lasts_s: For so long after its last step and standstill it was sampled.
+        pids_of: The boot and PID namespace of its process; None: this one's, unless another host is named.
+        epoch_s: Unix time of its begin; by itself it is after this process began.
     """
     folder.mkdir(parents=True, exist_ok=True)
     header = Header(
@@ -74,10 +78,11 @@ def write_rank(
         stage="fit",
         rank=rank,
         world_size=of,
-        host=host or socket.gethostname(),
+        host=host or "here",
         pid=os.getpid() if pid is None else pid,
+        pid_space=("" if host else pid_space()) if pids_of is None else pids_of,
         start_ns=0,
-        epoch_ns=4_000_000_000 * 10**9,  # after this process began
+        epoch_ns=epoch_s * 10**9,
         job=job,
     )
     conditions: dict[str, str | int | float | bool | None] = {
