@@ -127,6 +127,8 @@ class Judgement(msgspec.Struct, kw_only=True, frozen=True):
     from_levels: bool = False
     """``lower`` and ``upper`` are the speed-ups between the closest and between the farthest speed levels of the runs,
     because too few of the steps are independent for an interval."""
+    rough: bool = False
+    """Few of the steps are independent: the speed-up is large, and its interval wide and itself uncertain."""
 
 
 class WindowChanges(msgspec.Struct, kw_only=True, frozen=True):

@@ -151,7 +151,7 @@ def _times(judged: Judgement) -> str:
     if len(ends) == 2:
         low, high = (_rounded_down(end) for end in sorted(ends))
         sure = f" (at least {low}x)" if judged.from_levels else f" (95 %: {low}x to {high}x)"
-    return f": {_factor(judged.speedup)}{sure}"
+    return f": {'about ' if judged.rough else ''}{_factor(judged.speedup)}{sure}"
 
 
 def _factor(speedup: float) -> str:

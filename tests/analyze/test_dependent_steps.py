@@ -12,8 +12,9 @@ from known import known
 from simulated_speeds import Speeds, demo, demo_fixed, outlasting, steady
 
 from lightning_gpuprof.analyze.compare import compare
+from lightning_gpuprof.analyze.comparison import too_few
 from lightning_gpuprof.analyze.comparison.dependence import dependence
-from lightning_gpuprof.analyze.comparison.resampling import MIN_BLOCKS
+from lightning_gpuprof.analyze.comparison.resampling import MIN_BLOCKS, Drawn
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.report import Report
@@ -162,6 +163,33 @@ def test_noise_that_outlasts_the_run_is_seldom_called_a_change_and_the_demo_alwa
     assert any("moved slowly: as much may lie between two runs" in one.training.why for one in found)
     assert np.mean([one.outcome == "improved" for one in outcomes(demo, demo_fixed)]) >= 0.95
     assert np.mean([one.outcome == "within noise" for one in outcomes(steady, steady)]) >= 0.95
+
+
+@pytest.mark.parametrize(("after_ms", "outcome"), [(61.0, "improved"), (100.0, "not comparable")])
+def test_a_large_difference_of_few_independent_steps_is_judged_with_a_cautious_interval(
+    after_ms: float, outcome: str
+) -> None:
+    before = periods(444, 0.98, 26, mean_ms=122.0, noise_ratio=0.2)
+    after = periods(444, 0.98, 10_026, mean_ms=after_ms, noise_ratio=0.2)
+    result = compared(before, after, threshold_ratio=0.03)
+    assert result.outcome == result.training.outcome == outcome
+    assert result.training.rough is (outcome == "improved")
+    assert "independent blocks" in result.training.why or "moved slowly" in result.training.why
+    if result.training.rough:
+        assert 1.03 < known(result.training.lower) < 2 < known(result.training.upper)
+
+
+def test_equal_runs_are_seldom_called_changed_where_a_large_difference_would_be_found() -> None:
+    pairs = [[periods(444, 0.98, seed + side, noise_ratio=0.25) for side in (0, 10_000)] for seed in range(40)]
+    assert np.mean([compared(one, other).training.rough for one, other in pairs]) <= 0.05
+    found = [compared(one, other / 2).outcome == "improved" for one, other in pairs]
+    assert np.mean(found) >= 0.3
+
+
+@pytest.mark.parametrize(("blocks", "said"), [(4.97, "4.9"), (4.8, "4.8")])
+def test_independent_blocks_that_are_too_few_never_read_as_enough(blocks: float, said: str) -> None:
+    few = Drawn(at=np.ones(2), steps=444, blocks=blocks)
+    assert f"worth only {said} independent blocks, 5 are needed" in too_few.interval_obstacle(few, few)
 
 
 def test_runs_that_stay_closer_than_the_threshold_are_within_noise_however_their_steps_wander() -> None:

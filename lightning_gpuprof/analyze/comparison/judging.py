@@ -199,11 +199,10 @@ def wall(runs: Runs) -> Judgement:
 
 
 def _wall_drawn(mean_ms: Drawn, report: Report, net_s: float) -> Drawn:
-    """The wall time, per step, at each level of the mean step time; what lies outside the steps is added to it."""
-    if mean_ms.levels is None:
-        return mean_ms
+    """The wall time, per step, at each draw and level of the mean step time; what lies outside the steps is added."""
     outside_ms = net_s * 1e3 / report.steps.count - float(np.mean(mean_ms.at))
-    return replace(mean_ms, levels=(mean_ms.levels[0] + outside_ms, mean_ms.levels[1] + outside_ms))
+    levels = None if mean_ms.levels is None else (mean_ms.levels[0] + outside_ms, mean_ms.levels[1] + outside_ms)
+    return replace(mean_ms, at=mean_ms.at + outside_ms, levels=levels)
 
 
 def batch_size(report: Report) -> float | None:
@@ -293,17 +292,25 @@ def _judged_of_few(
 ) -> Judgement:
     """Judge a speed-up of too few independent steps: only if the runs lie clearly apart, or clearly together.
 
-    ``apart`` is what to say if their levels do; empty if a step of one is not the work of a step of the other.
+    Apart are levels, or means that differ by more than the spread of the steps, or by a large factor that a cautious
+    interval confirms. ``apart`` is what to say if their levels do; empty if a step of one is not the work of a step of
+    the other.
     """
     change = math.log(speedup)
     ends = too_few.levels_apart(*drawn) if apart else None
     if ends is not None and max(ends[0], -ends[1]) > floor:
         words = f"{apart}; {why}" if why else apart
         judged = _judged(measure, speedup, (ends[0] - change, ends[1] - change), floor=floor, why=words)
-        return msgspec.structs.replace(judged, from_levels=True)
+        return replace(judged, from_levels=True)
     half_width = too_few.half_width(drawn[0].usual, drawn[1].usual)
-    if half_width is None:
-        return not_comparable(measure, few)
-    judged = _judged(measure, speedup, (-half_width, half_width), floor=floor, why=f"{why}; {few}" if why else few)
-    together = abs(change) + half_width < floor
-    return judged if judged.outcome != "within noise" or together else not_comparable(measure, few)
+    if half_width is not None:
+        words = f"{why}; {few}" if why else few
+        judged = _judged(measure, speedup, (-half_width, half_width), floor=floor, why=words)
+        if judged.outcome != "within noise" or abs(change) + half_width < floor:
+            return judged
+    large = too_few.large_half_width(*drawn)
+    if abs(change) > max(large + floor, math.log(too_few.MIN_LARGE_SPEEDUP)):
+        words = f"the interval is rough: {few}"
+        judged = _judged(measure, speedup, (-large, large), floor=floor, why=f"{why}; {words}" if why else words)
+        return replace(judged, rough=True)
+    return not_comparable(measure, few)

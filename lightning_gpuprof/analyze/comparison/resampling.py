@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze.comparison.dependence import dependence
+from lightning_gpuprof.analyze.comparison.dependence import Dependence, dependence
 from lightning_gpuprof.analyze.statistics import Floats
 
 ROUNDS = 4000
@@ -45,6 +45,8 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
 
     at: Floats
     """Shape (rounds,), in the statistic's unit."""
+    error: float = math.inf
+    """Standard error of the statistic, in its unit; infinite where only a report is there."""
     steps: int = 0
     blocks: float = math.inf
     """Independent values that the steps are worth; infinite where only a report is there."""
@@ -81,9 +83,9 @@ class Resampling:
 
     def means(self, values: Floats) -> Drawn:
         """Draws of the mean of a column of shape (n,)."""
-        deviations, blocks = self._deviations(values)
+        deviations, known = self._deviations(values)
         levels = _levels(values, lambda part: float(part.mean()))
-        return _draws_around(float(values.mean()), deviations, blocks, values, levels)
+        return _draws_around(float(values.mean()), deviations, known, values, levels)
 
     def quantiles(self, values: Floats, q: float) -> Drawn:
         """Draws of a quantile: the share of values below it is drawn and read off the quantiles (Woodruff 1952).
@@ -95,13 +97,14 @@ class Resampling:
         at = float(np.quantile(values, q))
         worth = dependence(self._cells(values)).blocks
         of_tail = worth if min(q, 1 - q) < TAIL_RATIO else math.inf
-        below, blocks = self._deviations((values < at) + 0.5 * (values == at), at_most=of_tail)
+        below, known = self._deviations((values < at) + 0.5 * (values == at), at_most=of_tail)
         drawn = np.quantile(values, np.clip(q - below, 0.0, 1.0))
         levels = _levels(values, lambda part: float(np.quantile(part, q)))
-        return _draws_around(0.0, np.asarray(drawn, np.float64), min(blocks, worth), values, levels)
+        of_quantile = Dependence(blocks=min(known.blocks, worth), error=float(drawn.std()))
+        return _draws_around(0.0, np.asarray(drawn, np.float64), of_quantile, values, levels)
 
-    def _deviations(self, values: Floats, *, at_most: float = math.inf) -> tuple[Floats, float]:
-        """Draws of the mean around it, as wide as the dependence asks for, and the independent values in the column."""
+    def _deviations(self, values: Floats, *, at_most: float = math.inf) -> tuple[Floats, Dependence]:
+        """Draws of the mean around it, as wide as the dependence asks for, and that dependence."""
         cells = self._cells(values)
         sums = np.concatenate([[0.0], np.cumsum(cells)])
         means = (sums[self._starts + self._length] - sums[self._starts]).mean(axis=1) / self._length
@@ -109,7 +112,7 @@ class Resampling:
         own = float(around.std())
         scale = max(1.0, known.error / own) if own > 0 else 1.0
         wide = around * scale * self._student(known.blocks)
-        return np.asarray(wide - wide.mean(), np.float64), known.blocks
+        return np.asarray(wide - wide.mean(), np.float64), known
 
     def _student(self, blocks: float) -> Floats:
         """Factors that make a normal sample one of Student's distribution."""
@@ -124,14 +127,15 @@ class Resampling:
 
 
 def _draws_around(
-    centre: float, deviations: Floats, blocks: float, values: Floats, levels: tuple[float, float] | None
+    centre: float, deviations: Floats, known: Dependence, values: Floats, levels: tuple[float, float] | None
 ) -> Drawn:
     low, high = np.quantile(values, [0.05, 0.95])
     usual = float(low), float(high)
     return Drawn(
         at=centre + deviations,
+        error=known.error,
         steps=len(values),
-        blocks=blocks,
+        blocks=known.blocks,
         usual=usual,
         levels=levels,
         slow=_moves_slowly(values),

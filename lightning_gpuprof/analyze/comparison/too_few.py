@@ -1,10 +1,13 @@
 """Whether too few steps are independent to compare a statistic, and what is compared then.
 
 What can be said all the same: runs whose difference is larger than the spread of both together have changed, runs
-whose difference with that spread is below the threshold have not, and runs whose speed levels lie apart have changed.
+whose difference with that spread is below the threshold have not, runs whose speed levels lie apart have changed, and
+so have runs with a large difference that a cautious interval confirms.
 """
 
 import math
+
+import numpy as np
 
 from lightning_gpuprof.analyze.comparison.resampling import MIN_BLOCKS, Drawn
 
@@ -13,6 +16,14 @@ Range = tuple[float, float]
 MIN_GAP = 0.75
 """Of the widest range of levels in one run: what moved within a run may move between two. Chosen by simulation so that
 at most 5 % of equal runs are called changed (decision 108)."""
+
+
+MIN_LARGE_SPEEDUP = 1.5
+"""Of a difference that few independent steps can show, either way (heuristic): machines by themselves seldom change
+their speed so much. Decision 161 has what was simulated."""
+
+STUDENT_95 = 4.303
+"""97.5 % point of Student's distribution with 2 degrees of freedom: as if three steps of a run were independent."""
 
 
 def interval_obstacle(before: Drawn, after: Drawn) -> str:
@@ -28,9 +39,10 @@ def interval_obstacle(before: Drawn, after: Drawn) -> str:
         return (
             f"the speed of the {slow} run moved slowly: as much may lie between two runs; train longer" if slow else ""
         )
+    blocks = math.floor(10 * drawn.blocks) / 10  # 4.97 must not read as the 5 that are needed
     return (
         f"steps depend on each other over {drawn.steps / drawn.blocks:.0f} steps in the {name} run: its {drawn.steps} "
-        f"are worth only {drawn.blocks:.1f} independent blocks, {MIN_BLOCKS} are needed; train longer"
+        f"are worth only {blocks:.1f} independent blocks, {MIN_BLOCKS} are needed; train longer"
     )
 
 
@@ -87,6 +99,16 @@ def half_width(before: Range, after: Range) -> float | None:
     if min(before[0], after[0]) <= 0:
         return None
     return math.log(before[1] / before[0]) + math.log(after[1] / after[0])
+
+
+def large_half_width(before: Drawn, after: Drawn) -> float:
+    """Half of the 95 % interval of a large speed-up of few independent steps, as a logarithm.
+
+    Args:
+        before: Of the earlier run.
+        after: Of the later one.
+    """
+    return STUDENT_95 * math.hypot(*(drawn.error / float(np.median(drawn.at)) for drawn in (before, after)))
 
 
 def ends(before: Range, after: Range, values: Range) -> Range:
