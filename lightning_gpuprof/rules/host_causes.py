@@ -252,12 +252,10 @@ def _host_compute(metrics: Metrics, *, blocked_ratio: float, foreign_ratio: floa
     largest = sorted(shares.items(), key=lambda item: -item[1].median_ms)
     named = [f"{phase} {millis(s.median_ms)}" for phase, s in largest if s.median_ms >= 0.05 * total_ms]
     whole, parts = percent(min(1.0, total_ms / period_ms)), f"({listed(named or ['nothing'])} of {millis(period_ms)})"
-    words = f"{whole} of the step is the model's own work {parts}"
-    if foreign_ratio >= HOST_RATIO:
-        words = (
-            f"{whole} of the step passes in the model's own phases {parts}, waiting for a CPU included; in "
-            f"{percent(foreign_ratio)} of the step other programs had the CPU"
-        )
+    waits = foreign_ratio >= HOST_RATIO
+    words = f"{whole} of the step is the model's own work{' and waiting for a CPU' if waits else ''} {parts}"
+    if waits:
+        words += f"; in {percent(foreign_ratio)} of the step other programs had the CPU"
     return Cause(
         kind="compute-bound",
         ratio=max(0.0, sum(s.median_ratio for s in shares.values()) - blocked_ratio),
