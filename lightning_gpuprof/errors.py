@@ -36,6 +36,8 @@ class ArgumentError(GpuProfError, ValueError):
     def __init__(self, argument: str, value: object, expected: str, hint: str = "") -> None:
         self.argument = argument
         self.value = value
+        self.expected = expected
+        self.hint = hint
         text = f"{argument} must {expected}, got {value!r}"
         super().__init__(f"{text}. {hint}" if hint else text)
         _shorten_for_command_lines(str(self))

@@ -57,6 +57,9 @@ def report_tables(report: Report) -> list[DataTable]:
                 "explains": _column(findings, lambda f: str(f.explains) if f.explains else None),
                 "saved_ms_per_step": _column(findings, lambda f: f.gain.saved_ms_per_step if f.gain else None),
                 "speedup_max": _column(findings, lambda f: f.gain.speedup_max if f.gain else None),
+                "expected_step_ms": _column(findings, lambda f: f.expected.step_ms if f.expected else None),
+                "expected_lower_ms": _column(findings, lambda f: f.expected.lower_ms if f.expected else None),
+                "expected_upper_ms": _column(findings, lambda f: f.expected.upper_ms if f.expected else None),
             },
         ),
         DataTable(

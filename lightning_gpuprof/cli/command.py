@@ -53,6 +53,9 @@ class CommandParser(ArgumentParser):
             named = {action.metavar: f"{action.metavar} ({action.help})" for action in self._actions if action.help}
             needed = " and ".join(named.get(name, name) for name in missing.split(", "))
             message = f"{self.prog.removeprefix('gpuprof ')} needs {needed}"
+        if message.endswith("expected one argument"):
+            option = message.removeprefix("argument ").partition(":")[0].split("/")[-1]
+            message += f"; if it begins with a dash, write {option}=VALUE"
         sys.stderr.write(f"gpuprof: {message}\n  {self.prog} --help shows what it takes\n")
         raise SystemExit(2)
 

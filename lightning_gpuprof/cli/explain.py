@@ -35,10 +35,14 @@ def _run(options: Namespace) -> int:
             _print_all(families(rules))
         return 0
     from lightning_gpuprof.rules import pages
+    from lightning_gpuprof.rules.discovery import about
 
-    page = pages.explain(options.rule)
+    rule = options.rule
+    if rule not in (known := _rules()) and len(near := about(rule, known)) == 1:
+        (rule,) = near
+    page = pages.explain(rule)
     if options.json:
-        print_json({"rule": options.rule, "page": page})
+        print_json({"rule": rule, "page": page})
     elif sys.stdout.isatty():
         from rich.markdown import Markdown  # only where it is drawn: takes as long as all else
 

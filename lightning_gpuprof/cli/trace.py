@@ -9,9 +9,12 @@ from pathlib import Path
 
 from lightning_gpuprof.cli.command import Command, names, path, print_json
 from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.run_folders import own_folders
 from lightning_gpuprof.sinks.plain import shorten, visible
 from lightning_gpuprof.sinks.status_line import progress
 
+_MAX_NAMED = 5
+"""Traces that an error names."""
 RANKS = "ranks"
 """Beside the files' names: several files of one job compared, rank by rank."""
 
@@ -57,7 +60,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    files: list[Path] = options.files
+    options.files = files = [_trace_of(file) for file in options.files]
     _check(options)
     if options.json and not options.compare:
         from lightning_gpuprof.trace.analyses.health.kineto_facts import facts_of_file  # and no analysis: answers first
@@ -95,7 +98,10 @@ def _run(options: Namespace) -> int:
         if options.html is not None and len(files) > 1 and linked.trace.about.rank is None:
             raise ArgumentError("--html", name, outputs.PAGE_OF, f"This trace names no rank. {outputs.EACH_ALONE}")
         if options.operators:
-            results[name] = op_analyse(linked, options.operators)
+            try:
+                results[name] = op_analyse(linked, options.operators)
+            except ArgumentError as error:
+                raise ArgumentError("--operators", error.value, error.expected, error.hint) from None
             continue
         with _progress("analysing", name, number, len(files)):
             analysis = outputs.analysis(linked, ceilings)
@@ -124,6 +130,21 @@ def _run(options: Namespace) -> int:
         ranks.write(options.html)
         print(f"HTML: {options.html}", file=sys.stderr)
     return 0
+
+
+def _trace_of(given: Path) -> Path:
+    """The file, or the one trace of a run's folder; the folder itself if it holds none, which reading refuses.
+
+    Raises:
+        ArgumentError: The folder holds several.
+    """
+    folders = [given, *own_folders(given)] if given.is_dir() else []
+    found = next((files for folder in folders if (files := sorted(folder.glob("*.pt.trace.json*")))), [])
+    if len(found) > 1:
+        named = ", ".join(str(file) for file in found[:_MAX_NAMED])
+        more = f", and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+        raise ArgumentError("FILE", str(given), f"be one of this folder's {len(found)} traces", f"{named}{more}")
+    return found[0] if found else given
 
 
 _ENDS: dict[str, tuple[str, ...]] = {

@@ -28,6 +28,13 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(options: Namespace) -> int:
     folder = running_folder(options.dir)
+    dead = _dead_ranks(folder)
+    if len(dead) == len(_headers(folder)) > 0:
+        gone = ", ".join(str(header.pid) for header in dead[:_NAMED]) + (", ..." if len(dead) > _NAMED else "")
+        raise ReportError(
+            f"{folder}: this run has ended without a last line, as one that was killed (no process {gone} is on this "
+            "host): only a running job can be traced"
+        )
     trigger = folder / TRIGGER_FILE
     try:
         trigger.touch()
@@ -35,7 +42,7 @@ def _run(options: Namespace) -> int:
         raise ReportError(f"{trigger} cannot be touched ({error.strerror or error})") from error
     doubts = [
         f"no process {header.pid} is on this host: if rank {header.rank} was killed, there will be no trace"
-        for header in _dead_ranks(folder)
+        for header in dead
     ]
     if options.json:
         print_json({"folder": str(folder), "touched": str(trigger), "doubts": doubts})

@@ -125,6 +125,18 @@ MIN_ALIKE = 0.75
 LIST_ALL = "gpuprof explain without a rule lists all."
 
 
+def about(given: str, known: Iterable[str]) -> list[str]:
+    """Ids of rules that have words of an unknown one, those with most of them first.
+
+    Args:
+        given: The id.
+        known: Ids of all rules.
+    """
+    words = {word for word in given.lower().split("-") if len(word) > 1}
+    shared = {one: len(words & set(one.split("-"))) for one in sorted(known)}
+    return sorted((one for one in shared if shared[one]), key=lambda one: -shared[one])
+
+
 def no_such_rule(argument: str, rule_id: object, expected: str, known: Iterable[str]) -> ArgumentError:
     """The error for an id that is not among those of the rules.
 
@@ -136,11 +148,7 @@ def no_such_rule(argument: str, rule_id: object, expected: str, known: Iterable[
     """
     given, ids = str(rule_id), sorted(known)
     misspelled = difflib.get_close_matches(given, ids, n=MAX_NAMED, cutoff=MIN_ALIKE)
-    words = {word for word in given.lower().split("-") if len(word) > 1}
-    about = sorted(
-        (one for one in ids if words & set(one.split("-"))), key=lambda one: -len(words & set(one.split("-")))
-    )
-    near = misspelled or about[:MAX_NAMED]
+    near = misspelled or about(given, ids)[:MAX_NAMED]
     if not near:
         return ArgumentError(argument, rule_id, expected, LIST_ALL)
     meant = f"Did you mean {near[0]!r}? {LIST_ALL}" if misspelled else LIST_ALL

@@ -148,3 +148,9 @@ def test_a_share_is_a_percentage_or_a_fraction(text: str, ratio: float) -> None:
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(ArgumentError):
         parse_share("--threshold", text)
+
+
+def test_how_to_write_a_value_with_a_dash_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compare", "a", "b", "--threshold", "-5%"])
+    assert "if it begins with a dash, write --threshold=VALUE" in capsys.readouterr().err

@@ -37,6 +37,11 @@ def test_an_unknown_rule_is_an_error(refused: Callable[..., str]) -> None:
     assert "internal error" not in error
 
 
+def test_the_only_rule_with_a_word_is_explained(printed: Callable[..., str]) -> None:
+    assert printed("explain", "callback").startswith("# callback-slow")
+    assert json.loads(printed("explain", "callback", "--json"))["rule"] == "callback-slow"
+
+
 class Elsewhere:
     """Fires never.
 

@@ -10,11 +10,12 @@ import pytest
 import sample_journals
 from saved_runs import sample_report, save_run
 
-from lightning_gpuprof.analyze.data_tables import journal_tables
+from lightning_gpuprof.analyze.data_tables import journal_tables, report_tables
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.data_table import DataTable
+from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.journal import Sample
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.sinks import json_report
@@ -138,3 +139,12 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="Name a folder"):
         write_tables([DataTable(name="t", columns={"a": [1]})], tmp_path, "csv")
     assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_findings_have_the_step_that_is_expected_of_their_fix() -> None:
+    report = sample_report.full_report()
+    expected = Expected(whole_ms=20.0, step_ms=11.0, lower_ms=10.0, upper_ms=12.0)
+    findings = (msgspec.structs.replace(report.findings[0], expected=expected), *report.findings[1:])
+    tables = {table.name: table for table in report_tables(msgspec.structs.replace(report, findings=findings))}
+    columns = tables["findings"].columns
+    assert [columns[f"expected_{end}_ms"][0] for end in ("step", "lower", "upper")] == [11.0, 10.0, 12.0]

@@ -82,6 +82,31 @@ def test_an_unknown_table_is_refused_with_the_names_of_all(trace: Path, refused:
     assert "cuda_gpu_kern_sum" in error
 
 
+def test_a_runs_folder_stands_for_its_only_trace(
+    trace: Path, tmp_path: Path, printed: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    folder = tmp_path / "version_0" / "gpuprof"
+    folder.mkdir(parents=True)
+    moved = trace.rename(folder / trace.name)
+    for given in (folder, folder.parent):
+        assert list(json.loads(printed("trace", given, "--json"))) == [trace.name]
+    other = another(moved, "rank1.1.pt.trace.json")
+    assert f"be one of this folder's 2 traces, got '{folder}'. {moved}, {other}" in refused("trace", folder)
+
+
+def test_another_file_is_said_to_be_no_trace(tmp_path: Path, refused: Callable[..., str]) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text("import time, sys\n")
+    assert "is no trace" in refused("trace", script)
+
+
+def test_an_unknown_operator_is_named_with_its_argument_and_some_that_exist(
+    trace: Path, refused: Callable[..., str]
+) -> None:
+    said = refused("trace", trace, "--operators", "zzz")
+    assert "--operators must name operators of the trace, got 'zzz'. Some in the trace: aten::mm" in said
+
+
 def test_operators_are_analysed_as_json(trace: Path, refused: Callable[..., str], printed: Callable[..., str]) -> None:
     rows = json.loads(printed("trace", trace, "--operators", "aten::mm"))[trace.name]
     assert [(row["operator"], row["occurrences"], row["total_us"]) for row in rows] == [("aten::mm", 1, 20)]
@@ -189,8 +214,11 @@ def test_a_place_that_cannot_be_written_is_an_error(trace: Path, tmp_path: Path,
         assert "internal error" not in error
 
 
-def test_a_folder_is_an_error_that_names_its_traces(trace: Path, refused: Callable[..., str]) -> None:
-    assert trace.name in refused("trace", trace.parent)
+def test_a_folder_of_other_files_is_an_error_that_names_what_may_be_a_trace(
+    trace: Path, refused: Callable[..., str]
+) -> None:
+    other = trace.rename(trace.with_name("my_trace.json"))
+    assert other.name in refused("trace", other.parent)
 
 
 def test_a_file_that_is_no_trace_is_an_error(tmp_path: Path, refused: Callable[..., str]) -> None:

@@ -114,7 +114,15 @@ def test_what_cannot_be_asked_is_told_and_nothing_is_touched(
 
 
 @pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
-def test_a_run_whose_process_is_gone_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_whose_processes_are_gone_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     folder = run_folder(tmp_path / "gpuprof", pid=2**22 + 1)
+    assert "this run has ended without a last line, as one that was killed" in refused("trigger", folder)
+    assert not (folder / "trigger").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
+def test_a_run_of_which_one_process_is_gone_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run_folder(tmp_path / "gpuprof", pid=2**22 + 1)
+    run_folder(folder, rank=1)
     assert main(["trigger", str(folder)]) == 0
     assert "there will be no trace" in capsys.readouterr().err

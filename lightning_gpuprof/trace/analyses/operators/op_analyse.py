@@ -73,7 +73,7 @@ def _unknown_name(name: object, known: Sequence[str]) -> ArgumentError:
     text = str(name).lower()
     near = [lower[one] for one in get_close_matches(text, lower, _NEAREST, 0.5)]
     near += [one for one in known if text in one.lower() and one not in near] if text else []
-    hint = f"Nearest in the trace: {', '.join(near[:_NEAREST])}." if near else "No name in the trace is like it."
+    hint = f"{'Nearest' if near else 'Some'} in the trace: {', '.join((near or known)[:_NEAREST])}."
     return ArgumentError("names", name, "name operators of the trace", hint)
 
 
