@@ -67,7 +67,7 @@ def obstacle(differing: Collection[ConditionChange], allowed: Collection[FixedGr
         if group in allowed:
             continue
         fixed = [
-            f"{change.name}: {change.before} -> {change.after}"
+            f"{change.name}: {_words(change.before)} -> {_words(change.after)}"
             for change in differing
             if change.group == group and change.role == "fixed" and None not in (change.before, change.after)
         ]
@@ -78,6 +78,10 @@ def obstacle(differing: Collection[ConditionChange], allowed: Collection[FixedGr
     if not reasons:
         return ""
     return f"{'; '.join(reasons)}. If that is the change under test: gpuprof compare A B --allow {','.join(groups)}"
+
+
+def _words(value: Value) -> str:
+    return str(value) if isinstance(value, bool) or not isinstance(value, int) else f"{value:,}"
 
 
 def warnings(differing: Collection[ConditionChange], allowed: Collection[FixedGroup]) -> list[str]:

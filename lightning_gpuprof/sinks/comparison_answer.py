@@ -3,6 +3,7 @@
 The terminal, the page and the tab show the same answer.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,12 +13,16 @@ from lightning_gpuprof.model.comparison import Comparison, Judgement
 from lightning_gpuprof.sinks import comparison_tables, first_screen, plain, wording
 from lightning_gpuprof.sinks.json_report import FILE_NAME
 
+STATUS = "status"
+"""The condition how a run ended."""
 MEAN, MEDIAN = "mean step time", "median step time"
 MIN_PHASE_RATIO = 0.03
 """Phases with less of the longer step in both runs are one row."""
 MAX_PHASES = 4
 LONGEST_NOTE = 160
 """Characters of a reason or a note; all of it is under ``--all``."""
+LONGEST_REASON = 320
+"""Characters of the reason why runs are not comparable: nothing else is shown of them."""
 CONDITIONS_CELLS = 110
 
 
@@ -120,7 +125,7 @@ def _target(comparison: Comparison, times: StepTimes) -> Target | None:
 def _verdict(comparison: Comparison, times: StepTimes | None) -> str:
     training, wall = comparison.training, comparison.wall
     if comparison.outcome == "not comparable" and training.speedup is None:
-        return short(_sentence(training.why))
+        return plain.cut(_sentence(training.why), LONGEST_REASON)
     step = (
         "Step"
         if times is None
@@ -206,7 +211,19 @@ def _facts(comparison: Comparison, times: StepTimes | None) -> list[tuple[str, s
         rows.append(("achieved", promise))
     if comparison.wall.speedup is not None and (whole := _wall_words(comparison)):
         rows.append(("whole fit", f"{whole.removeprefix('Whole fit ')}{_times(comparison.wall)}"))
+    rows += [("ended", text) for text in _ends(comparison)]
     return [*rows, ("changed", _conditions(comparison)), ("next", _next(comparison))]
+
+
+def _ends(comparison: Comparison) -> Iterator[str]:
+    """What became of a run that did not finish, where the other one did."""
+    for change in comparison.conditions:
+        for side, status in (("earlier", change.before), ("later", change.after)):
+            if change.name != STATUS or status in (None, "finished"):
+                continue
+            how = str(status).removeprefix("interrupted: ")
+            was = "was killed or still goes on" if status == "unfinished" else f"was ended by {plain.name(how, 60)}"
+            yield f"the {side} run {was}: only the steps that it made are compared"
 
 
 def _achieved_of_predicted(comparison: Comparison, times: StepTimes | None) -> str:
@@ -231,7 +248,8 @@ def _wall_words(comparison: Comparison) -> str:
 
 
 def _conditions(comparison: Comparison) -> str:
-    differing, _ = comparison_tables.divided_conditions(comparison.conditions)
+    known, _ = comparison_tables.divided_conditions(comparison.conditions)
+    differing = [change for change in known if change.name != STATUS]
     if not differing:
         return "none of the known conditions; code is not compared"
     shown: list[str] = []
@@ -275,10 +293,8 @@ def _sentence(text: str) -> str:
 
 
 def short(text: str) -> str:
-    """A text of at most so many characters that ends between words."""
-    if len(text) <= LONGEST_NOTE:
-        return text
-    return f"{text[:LONGEST_NOTE].rsplit(' ', 1)[0].rstrip(',;:')} ..."
+    """A text of at most so many characters that ends between sentences where it can."""
+    return plain.cut(text, LONGEST_NOTE)
 
 
 def amount(value: float) -> str:

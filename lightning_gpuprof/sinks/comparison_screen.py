@@ -21,7 +21,7 @@ from lightning_gpuprof.sinks.comparison_answer import (
     signed,
 )
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar
-from lightning_gpuprof.sinks.terminal_text import command, labelled, sentence_text
+from lightning_gpuprof.sinks.terminal_text import command, grid, labelled, sentence_text
 
 MAX_NOTES = 1
 
@@ -42,11 +42,11 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
     """
     found = answer(comparison)
     before, after = (plain.shorten(name, (width - 20) // 2) for name in run_names(comparison))
-    head = Text.assemble((f" {comparison.outcome.upper()} ", _STYLES[comparison.outcome]), "  ")
+    head = Text(f" {comparison.outcome.upper()} ", _STYLES[comparison.outcome])
     parts: list[RenderableType] = [
         Text.assemble(("gpuprof", "bold"), f"  {before} -> {after}"),
         Text(""),
-        head.append_text(sentence_text(found.verdict, "bold")),
+        grid([(head, sentence_text(found.verdict, "bold"))], gap=2),
     ]
     if found.times is not None:
         parts += [Text(""), _StepBars(found.times, found.target)]

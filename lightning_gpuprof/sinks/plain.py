@@ -5,6 +5,7 @@ import unicodedata
 NAME_LIMIT = 120
 """Characters of a name that people are shown; a longer one loses its middle."""
 
+_ENDS = (". ", "; ", ", or ", ": ")
 TEXT_LIMIT = 600
 """The same for sentences: summaries, advice, caveats."""
 
@@ -42,6 +43,22 @@ def shorten(text: str, limit: int, ellipsis: str = "...") -> str:
         return text
     kept = limit - len(ellipsis)
     return f"{text[: kept - kept // 2]}{ellipsis}{text[len(text) - kept // 2 :]}"
+
+
+def cut(text: str, limit: int) -> str:
+    """A text that ends between sentences, else between clauses, else between words.
+
+    Args:
+        text: Sentences.
+        limit: Most characters that come back.
+    """
+    if len(text) <= limit:
+        return text
+    for mark in _ENDS:
+        end = text.rfind(mark, limit // 3, limit - 1)
+        if end > 0 and text.count("(", 0, end) == text.count(")", 0, end) and text.count("`", 0, end) % 2 == 0:
+            return f"{text[:end]}."
+    return f"{text[: limit - 4].rsplit(' ', 1)[0].rstrip(',;:')} ..."
 
 
 def name(text: str, limit: int = NAME_LIMIT) -> str:

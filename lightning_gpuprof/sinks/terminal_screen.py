@@ -47,7 +47,6 @@ _HEADS: dict[Severity | None, str] = {
 }
 _RULE = re.compile(r"[a-z][a-z0-9-]{0,60}")
 """A rule's id as a command takes it; a plugin may call itself anything."""
-_ENDS = (". ", "; ", ", or ", ": ")
 _ASIDE = re.compile(r" \([^()]*\)")
 _COMPUTE = frozenset((*COMPUTE_PHASES, *STEP_PARTS.values()))
 
@@ -312,11 +311,4 @@ def _line(text: str) -> RenderableType:
 
 def _short(text: str, width: int, lines: int = LONGEST_LINES, *, before: int = LABEL_WIDTH) -> str:
     """A text of at most so many lines that ends between sentences, else between clauses, else between words."""
-    most = lines * (width - before)
-    if len(text) <= most:
-        return text
-    for mark in _ENDS:
-        end = text.rfind(mark, most // 3, most - 1)
-        if end > 0 and text.count("(", 0, end) == text.count(")", 0, end) and text.count("`", 0, end) % 2 == 0:
-            return f"{text[:end]}."
-    return f"{text[: most - 4].rsplit(' ', 1)[0].rstrip(',;:')} ..."
+    return plain.cut(text, lines * (width - before))

@@ -183,6 +183,37 @@ def test_a_reason_is_told_once() -> None:
     assert "--allow hardware" in text
 
 
+def with_facts(report: Report, **facts: str | int) -> Report:
+    return msgspec.structs.replace(report, run={**report.run, **{k.replace("__", "."): v for k, v in facts.items()}})
+
+
+def test_a_long_reason_is_whole_has_separators_and_wraps_beside_its_mark() -> None:
+    before = with_facts(digits(), model__parameters=301_066, device__name="A GPU", loader__batch_size=32)
+    after = with_facts(digits(), model__parameters=1_323_018, device__name="Another GPU", loader__batch_size=64)
+    lines = drawn(before, after).splitlines()
+    start = next(number for number, line in enumerate(lines) if "NOT COMPARABLE" in line)
+    said = lines[start : lines.index("", start)]
+    assert len(said) > 1
+    assert all(line.startswith(" " * 18) for line in said[1:])
+    text = " ".join(" ".join(said).split())
+    assert "model.parameters: 301,066 -> 1,323,018" in text
+    assert text.endswith("gpuprof compare A B --allow hardware,model,batch")
+    assert "..." not in text
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("unfinished", "the later run was killed or still goes on"),
+        ("interrupted: RuntimeError", "the later run was ended by RuntimeError"),
+    ],
+)
+def test_a_run_that_did_not_finish_is_said_in_words(status: str, words: str) -> None:
+    text = " ".join(drawn(with_facts(digits(), status="finished"), with_facts(digits(), status=status)).split())
+    assert f"ended: {words}: only the steps that it made are compared" in text
+    assert f"finished -> {status}" not in text
+
+
 def test_a_run_without_steps_has_no_bars_but_a_reason() -> None:
     text = drawn(sample_report.minimal_report(), digits())
     assert "NOT COMPARABLE   The measurement of the earlier run" in text
