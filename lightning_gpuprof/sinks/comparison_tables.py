@@ -247,6 +247,8 @@ def change_words(change: Change) -> str:
 
 def condition_value(value: Value) -> str:
     """A condition as people are shown it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return numbers.count(value)
     return "not known" if value is None else plain.name(str(value), 80)
 
 

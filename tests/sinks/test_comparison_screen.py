@@ -199,6 +199,7 @@ def test_a_long_reason_is_whole_has_separators_and_wraps_beside_its_mark() -> No
     assert "model.parameters: 301,066 -> 1,323,018" in text
     assert text.endswith("gpuprof compare A B --allow hardware,model,batch")
     assert "..." not in text
+    assert "changed: device.name A GPU -> Another GPU; model.parameters 301,066 -> 1,323,018" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(
