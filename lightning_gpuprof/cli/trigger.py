@@ -1,6 +1,5 @@
 """``gpuprof trigger``: asks a running job for a trace window by touching a file in its folder."""
 
-import socket
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -13,6 +12,7 @@ from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.journal import Footer, Header
+from lightning_gpuprof.model.pid_space import pid_space
 from lightning_gpuprof.model.run_folders import own_folders
 
 _TAIL_BYTES = 65_536
@@ -108,9 +108,9 @@ def _footer(journal: Path) -> Footer | None:
 
 
 def _dead_ranks(folder: Path) -> list[Header]:
-    """Ranks of this host whose process is not there any more; none where that cannot be known."""
-    here, known = socket.gethostname(), Path("/proc/1").exists()
-    return [h for h in _headers(folder) if known and h.host == here and not Path(f"/proc/{h.pid}").exists()]
+    """Ranks whose process ids mean the same here and whose process is not there any more."""
+    here = pid_space()
+    return [h for h in _headers(folder) if here and h.pid_space == here and not Path(f"/proc/{h.pid}").exists()]
 
 
 def _headers(folder: Path) -> list[Header]:

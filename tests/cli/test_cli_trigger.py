@@ -12,9 +12,18 @@ import pytest
 
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.journal import JOURNAL_VERSION, Footer, Header, Notice
+from lightning_gpuprof.model.pid_space import pid_space
 
 
-def run_folder(folder: Path, *, ended: bool = False, rank: int = 0, pid: int | None = None, torn: bool = False) -> Path:
+def run_folder(
+    folder: Path,
+    *,
+    ended: bool = False,
+    rank: int = 0,
+    pid: int | None = None,
+    torn: bool = False,
+    space: str | None = None,
+) -> Path:
     """A folder with a journal that begins, and ends if it is told to."""
     folder.mkdir(parents=True, exist_ok=True)
     header = Header(
@@ -26,6 +35,7 @@ def run_folder(folder: Path, *, ended: bool = False, rank: int = 0, pid: int | N
         world_size=1,
         host=socket.gethostname(),
         pid=os.getpid() if pid is None else pid,
+        pid_space=pid_space() if space is None else space,
         start_ns=0,
         epoch_ns=0,
     )
@@ -118,6 +128,12 @@ def test_a_run_whose_processes_are_gone_is_refused(tmp_path: Path, refused: Call
     folder = run_folder(tmp_path / "gpuprof", pid=2**22 + 1)
     assert "this run has ended without a last line, as one that was killed" in refused("trigger", folder)
     assert not (folder / "trigger").exists()
+
+
+def test_a_process_id_of_another_container_says_nothing(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "gpuprof", pid=2**22 + 1, space="another boot")
+    assert main(["trigger", str(folder)]) == 0
+    assert (folder / "trigger").exists()
 
 
 @pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
