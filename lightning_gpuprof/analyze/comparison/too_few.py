@@ -19,7 +19,7 @@ at most 5 % of equal runs are called changed (decision 108)."""
 
 
 MIN_LARGE_SPEEDUP = 1.5
-"""Of a difference that few independent steps can show, either way (heuristic): machines by themselves seldom change
+"""Of a difference that few independent steps can show, either way (heuristic): machines by themselves rarely change
 their speed so much. Decision 161 has what was simulated."""
 
 STUDENT_95 = 4.303
