@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from lightning_gpuprof.model.finding import SEVERITIES, CombinedGain, Finding, speedup
+from lightning_gpuprof.model.finding import SEVERITIES, CombinedGain, Finding, Gain, speedup
 from lightning_gpuprof.model.loading import Loading, Pace
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.share import usable
@@ -71,7 +71,7 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
     inside = [finding for finding in findings if finding.claim.is_in_step and finding.gain is not None]
     in_step = [finding.gain for finding in inside if finding.gain is not None]
     longest_ms, longest_run_ms = _most_ms(inside, period_ms), _most_ms(findings, run_ms)
-    room_ms = max(longest_ms, period_ms - _unclaimed_ms(inside, metrics))
+    room_ms = max(longest_ms, _room_ms(inside, period_ms, metrics))
     saved_ms = min(period_ms, room_ms, max(longest_ms, sum(gain.saved_ms_per_step for gain in in_step)))
     saved_run_ms = min(run_ms, max(longest_run_ms, sum(gain.saved_ms_per_step for gain in gains)))
     return CombinedGain(
@@ -92,20 +92,33 @@ def _most_ms(findings: Sequence[Finding], whole_ms: float) -> float:
     return min(0.99 * whole_ms, most_ms)
 
 
-def _unclaimed_ms(findings: Sequence[Finding], metrics: Metrics) -> float:
-    """Time of the ordinary step in phases that no finding takes anything from; 0 where that is not known of one.
+def _room_ms(findings: Sequence[Finding], period_ms: float, metrics: Metrics) -> float:
+    """The most of the ordinary step that some findings save together.
 
-    Gains are of the mean step, which stalls make longer: their sum may pass all of the ordinary one.
+    Those about phases leave all phases that none of them claims. What the others save lies anywhere, so that a part of
+    it is what those save already. Gains are of the mean step, which stalls make longer: of the ordinary one each saves
+    the part that it saves of its own whole, as their sum may pass all of it.
 
     Args:
         findings: Those that gain a part of the ordinary step.
+        period_ms: The ordinary step.
         metrics: The run.
     """
-    claimed = [finding.claim.phases for finding in findings]
-    if not all(claimed):
-        return 0.0
-    taken = {phase for phases in claimed for phase in phases}
-    return sum(share.median_ms for phase, share in metrics.shares.items() if phase not in taken and usable(share))
+    taken = {phase for finding in findings for phase in finding.claim.phases}
+    shares = metrics.shares.items()
+    left_ms = period_ms
+    if taken:
+        left_ms = sum(share.median_ms for phase, share in shares if phase not in taken and usable(share))
+    anywhere = [finding.gain for finding in findings if finding.gain is not None and not finding.claim.phases]
+    if anywhere:
+        in_phases = [finding.gain for finding in findings if finding.gain is not None and finding.claim.phases]
+        left_ms = max(left_ms, period_ms * (1 - sum(map(_ratio, in_phases))))
+    return period_ms - left_ms * (1 - min(1.0, sum(map(_ratio, anywhere))))
+
+
+def _ratio(gain: Gain) -> float:
+    """Share of its own whole that a gain saves: R / T, from s = T / (T - R)."""
+    return 1 - 1 / gain.speedup_max
 
 
 def _bounded(finding: Finding, metrics: Metrics) -> Finding:

@@ -604,11 +604,11 @@ def _cause(today: StepBar, claim: Claim) -> str:
 
 
 def _after(today: StepBar, claim: Claim | None, saved_ms: float) -> StepBar:
-    """The bar without what is saved: in the segments that the claim names first, what is left over in all of them."""
+    """The bar without what is saved: in the segments that the claim names, what is more in slow steps, then in all."""
     left = {segment.key: segment.ms for segment in today.segments}
     rest_ms = saved_ms
     touched = () if claim is None else _touched(claim)
-    for keys in (touched, tuple(left)):
+    for keys in (touched, (SLOW_STEPS,), tuple(left)):
         have_ms = sum(left.get(key, 0.0) for key in keys)
         take_ms = min(rest_ms, have_ms)
         for key in dict.fromkeys(keys):

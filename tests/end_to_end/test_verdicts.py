@@ -175,6 +175,5 @@ def test_workers_that_start_anew_each_epoch(tmp_path: Path) -> None:
         persistent_workers=False,
         worker_init_fn=slow_to_start,
     )
-    # The bar takes the time of a start from other segments than the one named.
-    report = run(tmp_path, loader=loader, max_epochs=4, trusted=False)
+    report = run(tmp_path, loader=loader, max_epochs=4)
     assert "persistent_workers=True" in named(report, "worker-startup").advice

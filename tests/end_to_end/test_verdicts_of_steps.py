@@ -101,8 +101,7 @@ class Circles(Network):
 
 
 def test_objects_in_circles_that_are_slow_to_collect(tmp_path: Path) -> None:
-    # Pauses of the mean step and a wait in the ordinary one together promise all of the ordinary step.
-    report = run(tmp_path, Circles(), batches=200, trusted=False)
+    report = run(tmp_path, Circles(), batches=200)
     assert named(report, "gc-pauses").subject.startswith("garbage collector")
 
 

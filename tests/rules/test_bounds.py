@@ -84,6 +84,33 @@ def test_all_gains_together_leave_the_phases_that_none_of_them_takes() -> None:
     assert combined.period_ms - combined.saved_ms_per_step == pytest.approx(others_ms)
 
 
+def test_gains_of_a_longer_mean_step_together_save_no_larger_part_of_the_ordinary_one() -> None:
+    """Pauses of the collector and a slow second half of a mean step of 49 ms saved all of an ordinary one of 34."""
+    metrics = build()
+    period_ms = metrics.period_ms or 0.0
+    found = [
+        finding("phase-change", saved_ms=0.7 * period_ms, explains=claims.BACKWARD, period_ms=1.5 * period_ms),
+        finding("gc-pauses", saved_ms=0.3 * period_ms, explains=claims.GARBAGE_COLLECTOR, period_ms=1.5 * period_ms),
+    ]
+    combined = combined_gain(found, metrics)
+    assert combined is not None
+    assert combined.saved_ms_per_step == pytest.approx(0.7 * period_ms)
+    assert combined.step_speedup_max < 3.4
+
+
+def test_what_lies_anywhere_in_the_step_is_partly_what_others_save() -> None:
+    """A wait in forward, and pauses of the collector that are a part of it, saved all of a step: 100x."""
+    metrics = build(times_ms={"forward": 60.0})
+    period_ms = metrics.period_ms or 0.0
+    found = [
+        finding("blocked-in-step", saved_ms=0.6 * period_ms, explains=claims.FORWARD, period_ms=period_ms),
+        finding("gc-pauses", saved_ms=0.5 * period_ms, explains=claims.GARBAGE_COLLECTOR, period_ms=period_ms),
+    ]
+    combined = combined_gain(found, metrics)
+    assert combined is not None
+    assert combined.step_speedup_max == pytest.approx(1 / (0.4 * 0.5))
+
+
 def test_what_the_ledger_does_not_tell_has_no_bound() -> None:
     assert most_ms(claims.ALLOCATOR, 50.0, build()) == float("inf")
     assert most_ms(claims.WAIT_FOR_BATCHES, 50.0, build(steps=0, epochs=1)) == float("inf")

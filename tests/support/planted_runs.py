@@ -118,10 +118,9 @@ def fit(
     callbacks: list[pl.Callback] | None = None,
     val_loader: Any = None,
     before: Callable[[pl.Trainer], None] | None = None,
-    trusted: bool = True,
     **options: Any,
 ) -> Report:
-    """Run a fit with the profiler and return its report, checked as all are but those known to fail."""
+    """Run a fit with the profiler and return its report, which is checked."""
     profiler = profiler or quiet_profiler()
     Naps.total_s = 0.0
     trainer = trainer_for(folder, [profiler, *(callbacks or [])], **options)
@@ -130,7 +129,7 @@ def fit(
     loader = DataLoader(Sleepy(20), batch_size=1) if loader is None else loader
     trainer.fit(model or Planted(), loader, val_loader)
     assert profiler.report is not None
-    return checked(profiler.report) if trusted else profiler.report
+    return checked(profiler.report)
 
 
 def quiet_profiler(**options: Any) -> GpuProfiler:
