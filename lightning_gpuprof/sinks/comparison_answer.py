@@ -10,7 +10,7 @@ import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison, Judgement
-from lightning_gpuprof.sinks import comparison_tables, first_screen, plain, wording
+from lightning_gpuprof.sinks import comparison_tables, first_screen, plain, step_bars, wording
 from lightning_gpuprof.sinks.json_report import FILE_NAME
 
 STATUS = "status"
@@ -190,7 +190,7 @@ def _phase_changes(comparison: Comparison) -> tuple[PhaseChange, ...]:
         return ()
     small = [row for row in known if row not in large]
     rest = PhaseChange(
-        name=first_screen.OTHER,
+        name=step_bars.OTHER,
         before_ms=sum(row.before_ms for row in small),
         after_ms=sum(row.after_ms for row in small),
     )
@@ -269,7 +269,7 @@ def _next(comparison: Comparison) -> str:
     found = comparison.next_finding
     if comparison.outcome == "regressed":
         grown = {row.name: row.after_ms - row.before_ms for row in _phase_changes(comparison)}
-        grown.pop(first_screen.OTHER, None)
+        grown.pop(step_bars.OTHER, None)
         longest = max(grown, key=lambda name: grown[name], default="")
         words = f"; {longest} grew most ({signed(grown[longest])} ms)" if grown.get(longest, 0.0) > 0 else ""
         return f"undo the change{words}"

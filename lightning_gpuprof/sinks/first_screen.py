@@ -4,28 +4,26 @@ The slowest thing in plain words, today's step and the step after the fix, the c
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim, Resource
 from lightning_gpuprof.model.finding import Expected, Finding, Gain, NotEvaluated, Severity, speedup
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, WORKING_PHASES, Part
+from lightning_gpuprof.model.phases import STEP_PARTS
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
 from lightning_gpuprof.sinks.code_line import line_of
 from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of
+from lightning_gpuprof.sinks.step_bars import PHASE_WORDS, StepBar, after_fix, cause_of, run_bar, step_bar
 
 ReliabilityKind = Literal["ok", "conditional", "too little"]
 Scale = Literal["step", "run"]
 
-OTHER = "other"
-SLOW_STEPS = "slow_steps"
 MIN_GAIN_RATIO = 0.03
 """Below it no rule proposes a change."""
 MAX_TWO_SENTENCES = 220
@@ -39,41 +37,9 @@ MANY_RATIO = 0.25
 """Checks that could not be made, of those that apply: above it a report without findings may not know what it missed.
 Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is above."""
 
-PHASE_WORDS: Mapping[str, str] = {
-    "data_wait": "waiting for data",
-    "h2d": "moving the batch",
-    "zero_grad": "zero_grad",
-    "clip": "gradient clipping",
-    "sync": "waiting for ranks",
-    "epoch_gap": "between epochs",
-    "sanity": "sanity check",
-    SLOW_STEPS: "extra time of slow steps",
-}
-"""What people call a phase or a part of the wall time, where its own name does not say it."""
-
-CAUSE_WORDS: Mapping[str, str] = {
-    "no CPU to run on": "waiting for a CPU",
-    "late launches": "GPU waits for launches",
-    "host at other work": "GPU waits for the host",
-    "waits for tensors of the host": "copies of host tensors",
-    "waits of the code": "GPU idle after host syncs",
-    "waits of the gradient scaler": "gradient scaler waits for the GPU",
-    "waits of the progress bar": "progress bar waits for the GPU",
-    "communication": "waiting in collectives",
-    "clocks": "throttled clocks",
-    "memory kernels": "memory-bound kernels",
-    "waiting for the interpreter": "waiting for the GIL",
-}
-"""What people call the part of a step that a finding claims, where its own name does not say it."""
-
-MISSING_RATIO = 0.05
-"""Of the median step: where the medians of the phases miss more of it, times vary."""
-_MIN_SHOWN_RATIO = 0.02
-"""Phases with less of the step are one segment."""
 _NOTABLE_CPUS = 0.3
 """CPUs of this run that other programs use, from which they are the likely reason of noise. As in caveats."""
 _BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
-_OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
 _SAME_FOR_ALL = ("/", "lightning_logs")
 """Folders that have this name in each project."""
 MIN_PART_RATIO = 0.01
@@ -94,25 +60,6 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True):
     def mark(self) -> str:
         """One character before the words."""
         return {"ok": "✓", "conditional": "~", "too little": "…"}[self.kind]
-
-
-class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a bar."""
-
-    key: str
-    """A phase, a part of the wall time, :data:`SLOW_STEPS` or :data:`OTHER`: its colour."""
-    label: str
-    ms: float
-    """Not below 0."""
-    is_outside: bool = False
-    """Whether it is no time of a step, but what the run does outside of them, spread over all steps."""
-
-
-class StepBar(msgspec.Struct, frozen=True, kw_only=True):
-    """The time of a step in segments that sum to ``ms``, those outside of it last."""
-
-    ms: float
-    segments: tuple[Segment, ...]
 
 
 class Opportunity(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,10 +177,10 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     gained = None if first is None else _finding_with_gain(report, first)
     gain, claim = (None, None) if gained is None else (gained.gain, gained.explains)
     scale: Scale = "run" if claim is not None and claim.resource in _BESIDE_THE_STEP else "step"
-    today = _run_bar(report, claim) if scale == "run" else _step_bar(report, claim)
+    today = run_bar(report, claim) if scale == "run" else step_bar(report, claim)
     likely = None if gained is None or today is None else gained.expected
     saved_ms = None if gained is None or today is None else _saved_ms(gained, today.ms, scale)
-    after = None if saved_ms is None or today is None else _after(today, claim, saved_ms)
+    after = None if saved_ms is None or today is None else after_fix(today, claim, saved_ms)
     times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
     mean_ms = None if gained is None or saved_ms is None else likely_saved_ms(gained)
     wall_after_s = None if mean_ms is None else _wall_after_s(report, mean_ms, scale)
@@ -254,7 +201,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         today=today,
         after=after,
         likely=words,
-        cause="" if today is None or after is None or claim is None else _cause(today, claim),
+        cause="" if today is None or after is None or claim is None else cause_of(today, claim),
         saved_ms=saved_ms,
         claimed_ms=None if gain is None or today is None else _claimed_ms(gain, today.ms, scale),
         speedup=times,
@@ -510,115 +457,6 @@ def _short(summary: str) -> str:
     """The first two sentences, or only one if they are long."""
     two = " ".join(SENTENCE_END.split(plain.sentence(summary.strip()))[:2])
     return two if len(two) <= MAX_TWO_SENTENCES else first_sentence(summary)
-
-
-def _step_bar(report: Report, claim: Claim | None) -> StepBar | None:
-    """The median step by its phases."""
-    period = report.steps.period_ms
-    if period is None or not period.median > 0:
-        return None
-    always = None if claim is None else claim.phase
-    return _bar(period.median, _step_times(report, period.median, always), always)
-
-
-def _step_times(report: Report, period_ms: float, always: str | None) -> dict[str, float]:
-    """The medians of the phases; where they miss the median step, longer as they are in an ordinary step.
-
-    Always of the median is the phase whose median a finding says.
-    """
-    medians: dict[str, float] = {
-        row.phase: row.median_ms for row in report.phases if row.median_ms is not None and row.median_ms > 0
-    }
-    longer = {
-        row.phase: row.ordinary_ms - medians.get(row.phase, 0.0)
-        for row in report.phases
-        if row.ordinary_ms is not None and row.phase != always and row.ordinary_ms > medians.get(row.phase, 0.0)
-    }
-    missing_ms, known_ms = period_ms - sum(medians.values()), sum(longer.values())
-    if missing_ms <= MISSING_RATIO * period_ms or known_ms <= 0:
-        return medians
-    return medians | {key: medians.get(key, 0.0) + missing_ms * ms / known_ms for key, ms in longer.items()}
-
-
-def _run_bar(report: Report, claim: Claim | None) -> StepBar | None:
-    """The time of the run over its steps: the ordinary step, what slow steps take beyond it, and what is outside."""
-    period, count, parts = report.steps.period_ms, report.steps.count, report.wall.parts
-    whole_ms = (report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)) * 1e3
-    if not count or whole_ms <= 0:
-        return None
-    times: dict[str, float] = {}
-    if period is not None and period.median > 0:
-        bar = _step_bar(report, None)
-        times |= {} if bar is None else {s.key: s.ms for s in bar.segments if s.key != OTHER}
-        steps_ms = parts.get(STEP_PARTS[wording.stage(report)], 0.0) * 1e3 / count
-        times[SLOW_STEPS] = max(0.0, steps_ms - period.median)
-    for part in _OUTSIDE:
-        times[part] = times.get(part, 0.0) + max(0.0, parts.get(part, 0.0)) * 1e3 / count
-    always = _touched(claim)[0] if claim is not None and _touched(claim) else None
-    return _bar(whole_ms / count, times, always, _OUTSIDE)
-
-
-def _bar(
-    whole_ms: float, times: Mapping[str, float], always: str | None, outside: Collection[str] = frozenset()
-) -> StepBar:
-    """Segments that sum to the whole: small ones and what no time explains are one, medians that exceed it shrink."""
-    total_ms = sum(times.values())
-    factor = min(1.0, whole_ms / total_ms) if total_ms > 0 else 1.0
-    order: dict[str, int] = {phase: n for n, phase in enumerate(PHASES)}
-    shown = [
-        Segment(key=key, label=_segment_label(key, outside), ms=ms * factor, is_outside=key in outside)
-        for key, ms in sorted(times.items(), key=lambda item: order.get(item[0], len(order)))
-        if ms > 0 and (key == always or ms * factor >= _MIN_SHOWN_RATIO * whole_ms)
-    ]
-    rest_ms = whole_ms - sum(segment.ms for segment in shown)
-    if rest_ms > 1e-9 * whole_ms:
-        shown.append(Segment(key=OTHER, label="other", ms=rest_ms))
-    return StepBar(ms=whole_ms, segments=tuple(sorted(shown, key=lambda segment: segment.is_outside)))
-
-
-def _segment_label(key: str, outside: Collection[str]) -> str:
-    return f"{_label(key)} outside steps" if key in outside and key not in PHASE_WORDS else _label(key)
-
-
-def _label(key: str) -> str:
-    return PHASE_WORDS.get(key, key.replace("_", " "))
-
-
-def _touched(claim: Claim) -> tuple[str, ...]:
-    """The segments that a fix makes shorter, the first ones most of all."""
-    if claim.phase is not None:
-        return tuple(dict.fromkeys((claim.phase, claim.part or claim.phase)))
-    if claim.part is not None:
-        return (claim.part,)
-    if claim.resource == "uneven steps":
-        return (SLOW_STEPS,)
-    return () if claim.resource == "CPUs" else WORKING_PHASES  # in which of them a GPU waits is not known
-
-
-def _cause(today: StepBar, claim: Claim) -> str:
-    """The name of what a finding claims, if no segment of the bar has it."""
-    keys = {segment.key for segment in today.segments}
-    if claim.resource == "uneven steps" or not keys.isdisjoint((claim.phase, claim.part)):
-        return ""
-    return CAUSE_WORDS.get(claim.name, _label(claim.name))
-
-
-def _after(today: StepBar, claim: Claim | None, saved_ms: float) -> StepBar:
-    """The bar without what is saved: in the segments that the claim names, what is more in slow steps, then in all."""
-    left = {segment.key: segment.ms for segment in today.segments}
-    rest_ms = saved_ms
-    touched = () if claim is None else _touched(claim)
-    for keys in (touched, (SLOW_STEPS,), tuple(left)):
-        have_ms = sum(left.get(key, 0.0) for key in keys)
-        take_ms = min(rest_ms, have_ms)
-        for key in dict.fromkeys(keys):
-            if key in left and have_ms > 0:
-                left[key] = max(0.0, left[key] - take_ms * left[key] / have_ms)
-        rest_ms -= take_ms
-        if rest_ms <= 0:
-            break
-    segments = tuple(replace(segment, ms=left[segment.key]) for segment in today.segments)
-    return StepBar(ms=max(0.0, today.ms - saved_ms), segments=segments)
 
 
 def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:

@@ -20,7 +20,8 @@ from lightning_gpuprof.model.phases import COMPUTE_PHASES, STEP_PARTS
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import first_screen, memory_tables, plain
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
-from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity, StepBar
+from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity
+from lightning_gpuprof.sinks.step_bars import OTHER, StepBar
 from lightning_gpuprof.sinks.terminal_text import command, grid, indented, labelled, sentence_text
 
 MAX_LINES = 25
@@ -193,10 +194,10 @@ class _Segments:
 
 def _rows(bar: StepBar) -> list[tuple[str, str, float]]:
     """Key, label and time of the largest segments, and of all others together."""
-    large = sorted((s for s in bar.segments if s.key != first_screen.OTHER), key=lambda s: -s.ms)[:MAX_SEGMENTS]
+    large = sorted((s for s in bar.segments if s.key != OTHER), key=lambda s: -s.ms)[:MAX_SEGMENTS]
     rest = bar.ms - sum(segment.ms for segment in large)
     rows = [(segment.key, segment.label, segment.ms) for segment in large]
-    return [*rows, (first_screen.OTHER, "other", rest)] if rest > 0.005 * bar.ms else rows
+    return [*rows, (OTHER, "other", rest)] if rest > 0.005 * bar.ms else rows
 
 
 def _one_line(name: str, bar: StepBar, width: int) -> str:

@@ -24,8 +24,9 @@ from lightning_gpuprof.pipeline import report_of
 from lightning_gpuprof.rules.base import BaseRule
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
-from lightning_gpuprof.sinks.first_screen import OTHER, SLOW_STEPS, StepBar, first_screen, proof
+from lightning_gpuprof.sinks.first_screen import first_screen, proof
 from lightning_gpuprof.sinks.fix import Fix, fix_of
+from lightning_gpuprof.sinks.step_bars import OTHER, SLOW_STEPS, StepBar
 from lightning_gpuprof.sinks.views.first import render
 
 RULES = cast("list[BaseRule]", list(discover(entry_points=()).rules))

@@ -9,7 +9,8 @@ from trusted import assert_can_be_trusted
 
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
-from lightning_gpuprof.sinks.first_screen import SLOW_STEPS, FirstScreen, first_screen, likely_saved_ms
+from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen, likely_saved_ms
+from lightning_gpuprof.sinks.step_bars import SLOW_STEPS
 from lightning_gpuprof.sinks.views import overview
 
 

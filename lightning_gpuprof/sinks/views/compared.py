@@ -6,8 +6,8 @@ from html import escape
 from lightning_gpuprof.model.comparison import Comparison, Outcome
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.sinks.comparison_answer import PhaseChange, StepTimes, Target, amount, answer, run_names, signed
-from lightning_gpuprof.sinks.first_screen import OTHER, PHASE_WORDS, Segment, StepBar
 from lightning_gpuprof.sinks.html_page import bdi, legend
+from lightning_gpuprof.sinks.step_bars import OTHER, PHASE_WORDS, Segment, StepBar
 from lightning_gpuprof.sinks.views.first import bar_row
 
 _OFF_RATIO = 0.02

@@ -8,9 +8,10 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Opportunity, StepBar, faster, first_screen
+from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Opportunity, faster, first_screen
 from lightning_gpuprof.sinks.fix import Fix
 from lightning_gpuprof.sinks.html_page import bdi, colour, legend, prose
+from lightning_gpuprof.sinks.step_bars import StepBar
 
 SHOWN_OPPORTUNITIES = 3
 """The others unfold: the screen of a telephone has room for no more."""
