@@ -67,7 +67,12 @@ class StepBar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def step_bar(report: Report, claim: Claim | None) -> StepBar | None:
-    """The median step by its phases."""
+    """The median step by its phases; None if no step was steady.
+
+    Args:
+        report: The report.
+        claim: What the first finding explains: its phase has a segment, however short.
+    """
     period = report.steps.period_ms
     if period is None or not period.median > 0:
         return None
@@ -95,7 +100,12 @@ def _step_times(report: Report, period_ms: float, always: str | None) -> dict[st
 
 
 def run_bar(report: Report, claim: Claim | None) -> StepBar | None:
-    """The time of the run over its steps: the ordinary step, what slow steps take beyond it, and what is outside."""
+    """The time of the run over its steps: the ordinary step, what slow steps take beyond it, and what is outside.
+
+    Args:
+        report: The report.
+        claim: As for :func:`step_bar`.
+    """
     period, count, parts = report.steps.period_ms, report.steps.count, report.wall.parts
     whole_ms = (report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)) * 1e3
     if not count or whole_ms <= 0:
@@ -150,7 +160,12 @@ def _touched(claim: Claim) -> tuple[str, ...]:
 
 
 def cause_of(today: StepBar, claim: Claim) -> str:
-    """The name of what a finding claims, if no segment of the bar has it."""
+    """The name of what a finding claims; empty if a segment of the bar has it.
+
+    Args:
+        today: The bar.
+        claim: What the finding explains.
+    """
     keys = {segment.key for segment in today.segments}
     if claim.resource == "uneven steps" or not keys.isdisjoint((claim.phase, claim.part)):
         return ""
@@ -158,7 +173,13 @@ def cause_of(today: StepBar, claim: Claim) -> str:
 
 
 def after_fix(today: StepBar, claim: Claim | None, saved_ms: float) -> StepBar:
-    """The bar without what is saved: in the segments that the claim names, what is more in slow steps, then in all."""
+    """The bar without what is saved: in the segments that the claim names, what is more in slow steps, then in all.
+
+    Args:
+        today: The bar.
+        claim: What the finding explains; None: it does not say.
+        saved_ms: Not more than the bar.
+    """
     left = {segment.key: segment.ms for segment in today.segments}
     rest_ms = saved_ms
     touched = () if claim is None else _touched(claim)
