@@ -102,6 +102,8 @@ def _step_times(report: Report, period_ms: float, always: str | None) -> dict[st
 def run_bar(report: Report, claim: Claim | None) -> StepBar | None:
     """The time of the run over its steps: the ordinary step, what slow steps take beyond it, and what is outside.
 
+    None if no step was counted.
+
     Args:
         report: The report.
         claim: As for :func:`step_bar`.
