@@ -34,9 +34,9 @@ tenth of the steps' time in all, and for 80 % of the time in which any rank is l
 all ranks of a host that are late together. Summaries of a long run hold 512 steps and the 96 longest in which all ranks
 wait. The gain, on a CPU only, is that time per mean step.
 
-**In validation**, if no rank is late in every step or costs more now and then, the batches of each rank are compared,
-from fetch to `on_validation_batch_end`, without the sampled share of waits in collectives, over all validation runs
-together. The rank that takes longest is named if it takes 5 % of the wall time longer than any other.
+**In validation**, the batches of each rank are compared, from fetch to `on_validation_batch_end`, without the sampled
+share of waits in collectives, over all validation runs together. The rank that takes longest is named if it takes 5 %
+of the wall time longer than any other, and if the run loses more by it than by a rank that is late in its steps.
 
 ## When it is wrong
 - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: the rule is silent.
@@ -50,7 +50,7 @@ together. The rank that takes longest is named if it takes 5 % of the wall time 
 Look at what the named phase does on the named ranks and hosts.
 """
 
-from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes, RareRanks
+from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes
 from lightning_gpuprof.model.numbers import capital, counted, millis, numbered, percent, seconds
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -124,6 +124,18 @@ class StragglerRank(RankRule):
             "Rank 2 (host node1) takes 12.0 s for its validation batches, 6.00 s longer than any other rank",
             ranks={"excess_ms": 0.0, "validation_s": 12.0},
         ),
+        fires(
+            "rank 2 takes 6 s longer in validation, rank 1 takes 6 ms longer in each step",
+            "critical",
+            "Rank 2 (host node1) takes 12.0 s for its validation batches, 6.00 s longer than any other rank",
+            ranks={"excess_ms": 6.0, "validation_s": 12.0},
+        ),
+        fires(
+            "rank 1 takes 12 ms longer in each step, rank 2 takes 1.2 s longer in validation",
+            "critical",
+            "Rank 1 (host node0) takes 12.0 ms longer than the others in each 50.0 ms step",
+            ranks={"excess_ms": 12.0, "validation_s": 2.4},
+        ),
         quiet("it takes 0.2 s longer", ranks={"excess_ms": 0.0, "validation_s": 0.4}),
         looks_alike("every rank is late now and then", ranks={"excess_ms": 0.0, "rare_ms": 500.0, "alone_ratio": 0.3}),
         quiet("the ranks are equal", ranks={"excess_ms": 0.5}),
@@ -134,10 +146,17 @@ class StragglerRank(RankRule):
     )
 
     def judge(self, metrics: Metrics, times: RankTimes) -> Finding | None:
+        """The ranks that are late, where they cost the run most: in every step, in a few, or in validation."""
+        in_steps = self._late_in_each_step(metrics, times) or self._late_now_and_then(metrics, times)
+        in_validation = self._late_in_validation(metrics, times)
+        return max(filter(None, (in_steps, in_validation)), key=_saved_ms, default=None)
+
+    def _late_in_each_step(self, metrics: Metrics, times: RankTimes) -> Finding | None:
+        """Ranks that are late in most steps."""
         late = times.late
         lost = lost_by_waiting(metrics, late.lost, times.steps)
         if late.slowest_ratio < self.least_slowest_ratio or not lost.is_worth(self.least_ratio):
-            return self._late_for_less(metrics, times)
+            return None
         one = len(late.ranks) == 1
         whose = "it" if one else "one of them"
         name, waiting = times.late_name, len(times.ranks) - len(late.ranks)
@@ -168,18 +187,10 @@ class StragglerRank(RankRule):
             explains=claims.of_phase(late.phase) if metrics.run.get("rank") in late.ranks else claims.COMMUNICATION,
         )
 
-    def _late_for_less(self, metrics: Metrics, times: RankTimes) -> Finding | None:
-        """A rank that is late in few steps, or in validation only: what costs the run more."""
-        rare = None if times.rare is None else self._late_now_and_then(metrics, times, times.rare)
-        in_validation = self._late_in_validation(metrics, times)
-        if rare is None or in_validation is None or times.rare is None or times.in_validation is None:
-            return rare or in_validation
-        rare_s = times.rare.lost.ms * times.rare.steps / 1e3
-        return rare if rare_s >= times.in_validation.excess_s else in_validation
-
-    def _late_now_and_then(self, metrics: Metrics, times: RankTimes, rare: RareRanks) -> Finding | None:
+    def _late_now_and_then(self, metrics: Metrics, times: RankTimes) -> Finding | None:
         """Ranks that are late in few steps, but cost the run much; no median sees that."""
-        if rare.of_all_ratio < self.least_alone_ratio or not rare.lost.is_worth(self.least_ratio):
+        rare = times.rare
+        if rare is None or rare.of_all_ratio < self.least_alone_ratio or not rare.lost.is_worth(self.least_ratio):
             return None
         one = len(rare.ranks) == 1
         name, lost = numbered("rank", rare.ranks), percent(rare.lost_ratio)
@@ -230,6 +241,11 @@ class StragglerRank(RankRule):
             confidence=0.7,
             explains=claims.VALIDATION,
         )
+
+
+def _saved_ms(finding: Finding) -> float:
+    """Of each step of the run without the late ranks; 0 where no gain is certain."""
+    return 0.0 if finding.gain is None else finding.gain.saved_ms_per_step
 
 
 def _without_a_cpu(late: LateRanks) -> str:
