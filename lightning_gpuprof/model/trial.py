@@ -46,6 +46,9 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
     """Without the base."""
     seconds: float
     """For all blocks, from the first step on."""
+    patience_s: float = 180.0
+    """Seconds beyond them, for compilation and a last block. Halfway through them a process writes where it stands; at
+    their end it is ended."""
     seed: int = 0
     """Of the drawn order."""
     loader: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import functools
 import os
@@ -29,6 +30,8 @@ ATTACHED_FILE = "attached"
 """Is there once the program has made a Trainer."""
 ALIVE_FILE = "alive"
 """Is locked as long as ``gpuprof try`` runs."""
+STACKS_FILE = "stacks-{pid}.txt"
+"""Where a process of a trial that does not go on stands, all its threads; most recent call first."""
 _RANK_OVER = 77
 """Exit code of a spawned rank at the end of the trial: by it the process that waits for a result knows."""
 _MOST_WORDS = 160
@@ -190,6 +193,8 @@ class _Epoch:
             self._end()
         if self._trainer.is_global_zero:
             write(trial.started(self._left_out))
+        stacks = (self._folder / STACKS_FILE.format(pid=os.getpid())).open("w")
+        faulthandler.dump_traceback_later(self._plan.seconds + self._plan.patience_s / 2, file=stacks)
         try:
             trial.run()
         except TrialOver:

@@ -19,12 +19,10 @@ import psutil
 
 from lightning_gpuprof.errors import TrialError
 from lightning_gpuprof.model.trial import Block, Differs, Event, Over, Plan, Skipped, Started, Trying
-from lightning_gpuprof.trial.attach import ALIVE_FILE, ATTACHED_FILE, EVENTS_FILE, PLAN_FILE, TRIAL
+from lightning_gpuprof.trial.attach import ALIVE_FILE, ATTACHED_FILE, EVENTS_FILE, PLAN_FILE, STACKS_FILE, TRIAL
 
 START_LIMIT_S = 900.0
 """Longest time until the first step: data that is prepared, a model that is fetched."""
-END_LIMIT_S = 180.0
-"""Longest time beyond the plan's, for compilation and a last block."""
 OVER_LIMIT_S = 20.0
 """Longest time from the end of the trial to that of the program."""
 _POLL_S = 0.1
@@ -44,6 +42,8 @@ class Ended(msgspec.Struct, kw_only=True):
     """Last lines of its output."""
     is_late: bool = False
     """Whether it was ended from here, after all its time."""
+    stands_at: list[str] = msgspec.field(default_factory=list)
+    """Of a late one: the innermost lines of each rank's main thread."""
 
     @property
     def is_over(self) -> bool:
@@ -101,6 +101,8 @@ def run(
     ended.code = process.returncode
     ended.attached = (folder / ATTACHED_FILE).exists()
     ended.tail = _last_lines(log.read_text(errors="replace"))
+    if ended.is_late:
+        ended.stands_at = [_main_thread(path.read_text()) for path in sorted(folder.glob(STACKS_FILE.format(pid="*")))]
     return ended
 
 
@@ -123,6 +125,11 @@ def _last_lines(text: str) -> str:
     """Without colours and what else moves a terminal's cursor."""
     lines = [_UNSEEN.sub("", line).rstrip() for line in text.replace("\r", "\n").splitlines()]
     return "\n".join([line for line in lines if line][-_TAIL_LINES:])
+
+
+def _main_thread(stacks: str) -> str:
+    """The innermost lines of the last thread that faulthandler wrote, which is the main one."""
+    return "\n".join(stacks.rpartition("\n\n")[2].splitlines()[1 : 1 + _TAIL_LINES])
 
 
 def _follow(
@@ -149,7 +156,7 @@ def _follow(
                 ended.events.append(event)
                 on_event(event)
                 if isinstance(event, Started):
-                    limit = time.monotonic() + plan.seconds + END_LIMIT_S
+                    limit = time.monotonic() + plan.seconds + plan.patience_s
                 elif isinstance(event, Over):
                     limit = time.monotonic() + OVER_LIMIT_S
         if over or time.monotonic() > limit:
@@ -247,7 +254,9 @@ def _ended_by(number: int) -> str:
 
 
 def _output(ended: Ended) -> str:
-    """The last lines of a program that failed."""
+    """Where a program stood that did not go on, or the last lines of one that failed."""
+    if stands_at := "\n".join(ended.stands_at):
+        return f"; it stood at (innermost first):\n{stands_at}"
     return f"; its last lines:\n{ended.tail}" if ended.code and ended.tail else ""
 
 

@@ -62,11 +62,12 @@ def tried(
     seconds: float = SECONDS,
     program_words: Sequence[str] = (str(SCRIPT),),
     search: Sequence[Arm] = (),
+    patience_s: float = 180.0,
 ) -> tuple[program.Ended, Trial]:
     """A trial of the program, in a folder beside the user's."""
     folder = Path.cwd().parent / "trial"
     folder.mkdir()
-    plan = Plan(arms=(*asked(settings), *search), seconds=seconds, loader=bool(search))
+    plan = Plan(arms=(*asked(settings), *search), seconds=seconds, patience_s=patience_s, loader=bool(search))
     events: list[Event] = []
     words = [sys.executable, *program_words, kind]
     ended = program.run(words, plan, folder, on_event=events.append, environ=os.environ)
@@ -148,7 +149,7 @@ def test_a_search_takes_no_more_than_is_there(
     counts = 0, 1, 2 * (os.cpu_count() or 1)
     arms = [arm for count in counts for arm in asked([f"num_workers={count}"])]
     ended, trial = tried(kind, search=arms)
-    assert ended.is_over, ended.tail
+    assert ended.is_over, program.death_notice(ended, [kind])
     assert {one.arm.name for one in trial.tried if not one.arm.ceiling} <= {f"num_workers={n}" for n in range(most + 1)}
     [left_out] = [one.why for one in trial.not_tried if one.advice == f"num_workers={counts[-1]}"]
     assert words in left_out
@@ -200,14 +201,15 @@ def test_a_killed_worker_ends_the_arm_that_it_belongs_to(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_hang_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "END_LIMIT_S", 1.0)
+def test_a_hang_has_its_time_and_says_where_it_stands() -> None:
     begin = time.monotonic()
-    ended, trial = tried("hangs", ANOMALY)
+    ended, trial = tried("hangs", ANOMALY, patience_s=4.0)
     assert time.monotonic() - begin < 60
     assert (ended.is_over, ended.is_late, ended.trying) == (False, True, ANOMALY)
     assert row(trial, ANOMALY).outcome == "failed"
-    assert "did not go on in 'detect_anomaly=True'" in program.death_notice(ended, ["train"])
+    notice = program.death_notice(ended, ["train"])
+    assert notice.startswith("'train' did not go on in 'detect_anomaly=True'; it stood at (innermost first):\n")
+    assert "in on_train_batch_start" in notice.splitlines()[1]
 
 
 def command(*words: str) -> list[str]:
