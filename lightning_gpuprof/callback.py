@@ -52,8 +52,8 @@ except ImportError:  # only the older package is installed
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
+    from lightning_gpuprof.end_of_run import Logged
     from lightning_gpuprof.model.report import Report
-    from lightning_gpuprof.pipeline import Logged
     from lightning_gpuprof.sinks.notebook import WholePage
 
 JOB_TIMEOUT_S = 15.0
@@ -291,7 +291,7 @@ class GpuProfiler(Callback):
             if trainer.is_global_zero:  # whatever may take long comes before the last measured moment
                 with progress("waiting for the analysis of the traces"):
                     session.wait_for_traces(JOB_TIMEOUT_S)
-                _pipeline()
+                _end_of_run()
         if not trainer.is_global_zero:
             with session.fence.around("summary"):
                 session.settle(None)
@@ -332,8 +332,9 @@ class GpuProfiler(Callback):
             TraceError: There is no such trace.
             ArgumentError: No operator of the trace has one of the names; a ``ValueError``.
         """
-        analysed: str = _pipeline().op_analyse_window(self.folder, names, window)
-        return analysed
+        from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse_window
+
+        return op_analyse_window(self.folder, names, window)
 
     @overload
     def phases(self, *, as_frame: Literal[False] = False) -> list[dict[str, str | float | None]]: ...
@@ -496,7 +497,7 @@ class GpuProfiler(Callback):
             with session.fence.around("loggers"):
                 if status != FINISHED and self._reports_to_loggers(trainer):
                     self._report_to_loggers(trainer, session, finished=False)
-            self.report = _pipeline().finish_run(
+            self.report = _end_of_run().finish_run(
                 session.folder,
                 kinds=self.options.reports,
                 baseline=self.options.baseline,
@@ -507,14 +508,14 @@ class GpuProfiler(Callback):
     def _leave_summary(self, trainer: pl.Trainer, session: Session) -> None:
         """For the report, which the first rank makes."""
         if not trainer.is_global_zero:
-            _pipeline().leave_summary(session.folder, trainer.global_rank)
+            import_module("lightning_gpuprof.job_ranks").leave_summary(session.folder, trainer.global_rank)
 
     def _reports_to_loggers(self, trainer: pl.Trainer) -> bool:
         wanted = self.options.reports is None or "tensorboard" in self.options.reports
         return bool(trainer.is_global_zero and trainer.loggers and wanted)
 
     def _report_to_loggers(self, trainer: pl.Trainer, session: Session, *, finished: bool) -> None:
-        self._logged = _pipeline().push_to_loggers(
+        self._logged = _end_of_run().push_to_loggers(
             session.folder,
             kinds=self.options.reports,
             notices=session.notices,
@@ -571,6 +572,6 @@ def _check_thresholds(thresholds: dict[str, dict[str, float]]) -> None:
     import_module("lightning_gpuprof.rules.thresholds").with_thresholds(rules, thresholds)
 
 
-def _pipeline() -> ModuleType:
+def _end_of_run() -> ModuleType:
     """What makes reports: half of this package's import time, wanted only when all is over."""
-    return import_module("lightning_gpuprof.pipeline")
+    return import_module("lightning_gpuprof.end_of_run")

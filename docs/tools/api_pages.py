@@ -45,6 +45,7 @@ def _all(module: str, *without: str) -> tuple[Name, ...]:
 _HOOKS = frozenset(("setup", "teardown", "on_train_start", "on_train_end", "on_exception", "log", "state_dict"))
 
 _RARE_HELPERS = (
+    "rank_table",
     "usable",
     "require_possible",
     "ordinary_ratio",

@@ -21,6 +21,7 @@ from lightning_gpuprof.capture.triggers import SIGNAL_NAME, TRIGGER_FILE, Reques
 from lightning_gpuprof.capture.windows import Tracer, WindowController
 from lightning_gpuprof.model.config import TraceConfig
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, WindowRecord
+from lightning_gpuprof.model.run_folders import TRACE_ENDING
 
 PART = "windows"
 """What the fence calls them."""
@@ -313,7 +314,7 @@ class WindowRecording:
     def _window_closed(self, window: WindowRecord, plain: Path | None) -> None:
         if plain is not None:
             stem = plain.name.removesuffix(".plain.json")
-            window.file = f"{stem}.pt.trace.json.gz"
+            window.file = f"{stem}{TRACE_ENDING}"
             self._jobs.submit(
                 plain,
                 self._folder / window.file,

@@ -37,9 +37,9 @@ def _run(options: Namespace) -> int:
     if options.watch:
         watch(folder, lambda job: _show(job, options))
     else:
-        from lightning_gpuprof import pipeline  # analysis and rules: not for --help
+        from lightning_gpuprof.job_ranks import job_ranks  # analysis and rules: not for --help
 
-        _show(pipeline.job_ranks(folder), options)
+        _show(job_ranks(folder), options)
     return 0
 
 
@@ -57,7 +57,7 @@ def watch(folder: Path, show: Callable[[JobRanks], None], sleep: Callable[[float
     Raises:
         JournalError: No journal that has been written to can be read, or all are empty and old.
     """
-    from lightning_gpuprof import pipeline  # as above
+    from lightning_gpuprof.job_ranks import job_ranks  # as above
     from lightning_gpuprof.model.job_ranks import GONE_S
 
     before, quiet_s, has_said = None, 0.0, False
@@ -68,7 +68,7 @@ def watch(folder: Path, show: Callable[[JobRanks], None], sleep: Callable[[float
         if any(size for size, _ in written.values()) or all(
             time.time() - at_s > GONE_S for _, at_s in written.values()
         ):
-            job = pipeline.job_ranks(folder)
+            job = job_ranks(folder)
             show(job)
             likely = any(one.state in ("silent", "hanging") for one in job.ranks)
             if job.is_over and (not likely or quiet_s >= QUIET_S):

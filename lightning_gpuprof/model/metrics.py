@@ -12,7 +12,7 @@ from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.contention import Contention
 from lightning_gpuprof.model.cost import Cost
-from lightning_gpuprof.model.curves import Curve, Marks
+from lightning_gpuprof.model.curves import Curve, Marks, RankRow, Ranks
 from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
@@ -415,6 +415,29 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the model runs on the CPU, so that host time is the model's own time; None: not known."""
         device = self.run.get("device.type")
         return None if device is None else device == "cpu"
+
+    @property
+    def rank_table(self) -> Ranks | None:
+        """The ranks side by side as the report has them; None where they were not compared."""
+        found = self.ranks
+        if not isinstance(found, RankTimes):
+            return None
+        return Ranks(
+            world_size=found.world_size,
+            steps=found.steps,
+            own_phases=found.phases,
+            left_out=found.left_out,
+            rows=tuple(
+                RankRow(
+                    rank=one.rank,
+                    host=one.host,
+                    period_ms=one.period_ms,
+                    phases_ms=dict(one.phases_ms),
+                    excess_ms=one.excess_ms,
+                )
+                for one in found.ranks
+            ),
+        )
 
     @property
     def is_distributed(self) -> bool:

@@ -7,6 +7,8 @@ FOLDER_PATTERN = "gpuprof*"
 """Names of our folders in a log folder."""
 REPORT_FILE = "report.json"
 """A run's report in its folder."""
+TRACE_ENDING = ".pt.trace.json.gz"
+"""Of the name of a trace: TensorBoard's profiler tab looks for it."""
 
 
 def sibling(folder: Path, name: str) -> Path:

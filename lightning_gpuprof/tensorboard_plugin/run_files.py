@@ -61,7 +61,7 @@ class RunFiles:
 
 
 def is_journal(name: str) -> bool:
-    """Whether a file of this name is taken for one rank's journal, as :mod:`lightning_gpuprof.pipeline` does."""
+    """Whether a file of this name is taken for one rank's journal, as :mod:`lightning_gpuprof.run_folder` does."""
     return name.startswith("rank") and name.endswith(".jsonl")
 
 

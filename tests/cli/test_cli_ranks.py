@@ -11,8 +11,8 @@ from rank_folders import write_rank
 
 from lightning_gpuprof.cli.ranks import EVERY_S, QUIET_S, watch
 from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.job_ranks import job_ranks, leave_summary
 from lightning_gpuprof.model.job_ranks import JobRanks
-from lightning_gpuprof.pipeline import job_ranks, leave_summary
 
 NOBODY = 2**22 + 1
 """No process has this number."""

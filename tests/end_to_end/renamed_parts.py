@@ -264,7 +264,7 @@ def main(folder: Path) -> None:
     in_common = ["lightning.pytorch.demos.boring_classes", "torch._dynamo", "torch.utils.tensorboard"]
     rooms = ("model", "analyze", "trace", "rules", "sinks")
     in_common += [m.name for m in pkgutil.walk_packages([str(SOURCE)], f"{PACKAGE}.") if m.name.split(".")[1] in rooms]
-    for module in [*in_common, f"{PACKAGE}.pipeline"]:  # once for all
+    for module in [*in_common, f"{PACKAGE}.end_of_run"]:  # once for all
         importlib.import_module(module)
 
     torch.set_num_threads(1)

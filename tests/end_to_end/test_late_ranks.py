@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from checked_screen import checked
 
+from lightning_gpuprof.job_ranks import job_ranks
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.pipeline import job_ranks
 
 PROGRAM = """
 import sys, time

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lightning_gpuprof.job_ranks import job_ranks
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.pipeline import job_ranks, load_report
+from lightning_gpuprof.pipeline import load_report
 
 PROGRAM = """
 import os, signal, sys, threading, time

@@ -219,7 +219,7 @@ def test_a_wrong_option_in_yaml_is_told_in_words(cli: Callable[..., None]) -> No
         cli(CONFIG, "--trainer.callbacks.trace.active=0")
 
 
-@pytest.mark.parametrize("module", ["pipeline", "factory", "trial.program"])
+@pytest.mark.parametrize("module", ["end_of_run", "factory", "trial.program"])
 def test_importing_the_package_imports_neither_torch_nor_lightning(module: str) -> None:
     code = f"import sys, lightning_gpuprof.{module}; print([m for m in ('torch', 'lightning') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

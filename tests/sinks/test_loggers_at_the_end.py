@@ -17,7 +17,7 @@ import pytest
 import sample_journals
 import sample_report
 
-from lightning_gpuprof import pipeline
+from lightning_gpuprof import end_of_run
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.comparison import THIS_RUN, Comparison
@@ -207,7 +207,7 @@ def test_a_baseline_that_cannot_be_compared_costs_its_panel_only(
     def compared(*_: object) -> Comparison:
         raise error
 
-    monkeypatch.setattr(pipeline, "_with_baseline", compared)
+    monkeypatch.setattr(end_of_run, "_with_baseline", compared)
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Html=Html))
     first, second, other, failed = WandbLogger(), WandbLogger(), Other(), list[str]()
 
@@ -219,7 +219,7 @@ def test_a_baseline_that_cannot_be_compared_costs_its_panel_only(
             failed.append(f"{part}: {error}")
 
     sample_journals.write_journal(tmp_path / "rank0.jsonl", 60)
-    pipeline.push_to_loggers(
+    end_of_run.push_to_loggers(
         tmp_path,
         kinds=[],
         notices=(),

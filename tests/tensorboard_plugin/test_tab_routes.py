@@ -93,7 +93,7 @@ def test_starting_tensorboard_imports_neither_the_analysis_nor_plotly() -> None:
     code = (
         "import sys; from lightning_gpuprof.tensorboard_plugin.loader import GpuProfLoader\n"
         "GpuProfLoader().load(type('C', (), {'logdir': '/nowhere'})()).get_plugin_apps()\n"
-        "print([m for m in ('torch', 'lightning', 'plotly', 'lightning_gpuprof.pipeline') if m in sys.modules])"
+        "print([m for m in ('torch', 'lightning', 'plotly', 'lightning_gpuprof.run_folder') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"

@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.errors import ArgumentError, TraceError
+from lightning_gpuprof.model.run_folders import TRACE_ENDING
 from lightning_gpuprof.model.trace.operators import OPERATOR_PHASES, OperatorAnalysis
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.operators.operator_groups import CallGroups, grouped, shape_groups
 from lightning_gpuprof.trace.analyses.operators.operators import type_of
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import Rows
 
 _NEAREST = 5
@@ -56,14 +59,26 @@ def op_analyse(linked: LinkedTrace, names: str | Sequence[str]) -> list[Operator
     ]
 
 
-def op_analyse_json(linked: LinkedTrace, names: str | Sequence[str]) -> str:
-    """What :func:`op_analyse` returns as JSON: a list of objects with the fields of :class:`OperatorAnalysis`.
+def op_analyse_window(folder: Path | None, names: str | Sequence[str], window: int) -> str:
+    """What :func:`op_analyse` finds in a window of a run, as JSON.
 
     Args:
-        linked: The trace.
-        names: Names of operators.
+        folder: Of the run; None if there was none.
+        names: Of operators.
+        window: Which of the windows that have a trace, counted as Python's sequences are.
+
+    Raises:
+        TraceError: There is no such trace, or it cannot be read.
+        ArgumentError: No operator has one of the names.
     """
-    return msgspec.json.encode(op_analyse(linked, names)).decode()
+    traces = [] if folder is None else sorted(folder.glob(f"*{TRACE_ENDING}"))
+    if not traces:
+        raise TraceError(f"{folder}: there is no trace. Record one: GpuProfiler(windows=100), with trace=True")
+    try:
+        path = traces[window]
+    except IndexError:
+        raise TraceError(f"window must count one of {len(traces)} traces, got {window}") from None
+    return msgspec.json.encode(op_analyse(LinkedTrace(Trace.read(path)), names)).decode()
 
 
 def _unknown_name(name: object, known: Sequence[str]) -> ArgumentError:

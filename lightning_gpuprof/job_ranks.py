@@ -1,0 +1,89 @@
+"""All ranks of a job, from its folder: where they are and who is late, and the summaries that they leave each other."""
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from lightning_gpuprof.analyze import rank_states
+from lightning_gpuprof.analyze.journal import Journal, read_journal
+from lightning_gpuprof.analyze.rank_summary import summarise, summary_path, without_summary
+from lightning_gpuprof.model.job_ranks import JobRanks
+from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.rules import engine
+from lightning_gpuprof.run_folder import find_journal, metrics_of
+from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.status_line import progress
+
+MAX_JOURNALS = 64
+"""Journals of other ranks that are read in the training process, where they left no summary."""
+_RANKS_WAIT_S = 5.0
+"""How long the report at the end of a run waits for the summaries of the other ranks, which end about then."""
+_INTERRUPTED_RANKS_WAIT_S = 2.0
+"""The same of a run that was interrupted, as some of them may be dead."""
+
+_ON_RANKS = ("straggler-rank", "load-imbalance")
+
+
+def leave_summary(folder: Path, rank: int) -> None:
+    """Have a rank leave what the report of another one needs of it, beside its journal.
+
+    Args:
+        folder: Of the run; the rank's journal must be written up to now.
+        rank: Which one.
+
+    Raises:
+        GpuProfError: The journal cannot be read, or the summary not be written.
+    """
+    journal = folder / f"rank{rank}.jsonl"
+    write_whole(summary_path(journal), msgspec.json.encode(summarise(read_journal(journal))))
+
+
+def await_ranks(found: Path, journal: Journal) -> None:
+    """Give the other ranks a moment to leave their summaries; nobody is asked, and nobody has to answer.
+
+    Args:
+        found: The journal of this rank.
+        journal: What is in it.
+    """
+    if journal.header.world_size == 1:
+        return
+    finished = journal.footer is not None and journal.footer.status == "finished"
+    end = time.monotonic() + (_RANKS_WAIT_S if finished else _INTERRUPTED_RANKS_WAIT_S)
+    with progress("waiting for the summaries of the other ranks"):
+        while without_summary(found) and time.monotonic() < end:
+            time.sleep(0.05)
+
+
+def job_ranks(directory: Path, most_bytes: int = rank_states.MOST_BYTES) -> JobRanks:
+    """Where all ranks of a job are and who is late, from its folder, while it runs or later; no rank is asked.
+
+    Of large journals only the ends are read.
+
+    Args:
+        directory: Folder of the run.
+        most_bytes: Of all journals together that are read, but at least 128 kB of each.
+
+    Raises:
+        JournalError: There is no readable journal in the folder.
+    """
+    folder = find_journal(directory).parent
+    job = rank_states.look(folder, most_bytes)
+    header = job.own.header
+    metrics = metrics_of(job.own, folder / f"rank{header.rank}.jsonl", others=job.others)
+    findings = tuple(one for one in engine.diagnose(metrics).findings if one.rule in _ON_RANKS)
+    comparison = metrics.rank_table
+    return JobRanks(
+        folder=str(folder),
+        stage=header.stage,
+        world_size=header.world_size,
+        answer=rank_states.answer(job, findings, compared=comparison is not None),
+        is_over=job.is_over,
+        ranks=job.states,
+        worst=rank_states.worst(job, comparison),
+        ends=job.ends.sentences,
+        problems=job.problems,
+        findings=findings,
+        comparison=comparison,
+        not_compared=metrics.ranks.why if isinstance(metrics.ranks, Unmeasured) else "",
+    )

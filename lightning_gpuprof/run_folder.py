@@ -1,0 +1,101 @@
+"""A run's folder becomes its metrics: the journal, the facts of its windows, and what other ranks left there."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from lightning_gpuprof.analyze import all_ranks, metrics
+from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.rank_summary import OtherRanks, other_ranks
+from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.model.journal import Notice, WindowRecord
+from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.run_folders import TRACE_ENDING, own_folders
+from lightning_gpuprof.model.window import WindowFacts
+
+
+def find_journal(directory: Path) -> Path:
+    """The journal of the lowest rank in a folder, or in the only one of ours in it or beside it that has one.
+
+    Raises:
+        JournalError: There is none, or several subfolders have one.
+    """
+    if own := journals_in(directory):
+        return own[0]
+    inner = [found[0] for folder in own_folders(directory) if (found := journals_in(folder))]
+    if len(inner) == 1:
+        return inner[0]
+    if inner:
+        raise JournalError(
+            f"{directory} holds {len(inner)} runs, name one: {', '.join(str(found.parent) for found in inner)}"
+        )
+    if not directory.exists():
+        raise JournalError(f"{directory}: no such folder")
+    raise JournalError(
+        f"{directory}: no journal (rank0.jsonl) in it. Name the folder that the run printed, usually <log_dir>/gpuprof."
+    )
+
+
+def journals_in(folder: Path) -> list[Path]:
+    """The journals of a folder, the lowest rank's first."""
+    return sorted(folder.glob("rank*.jsonl"), key=lambda path: (len(path.name), path.name))
+
+
+def metrics_of(
+    journal: Journal,
+    found: Path,
+    notices: Sequence[Notice] = (),
+    *,
+    before: Metrics | None = None,
+    most_journals: int | None = None,
+    others: OtherRanks | None = None,
+) -> Metrics:
+    """The metrics of a journal and of what lies beside it.
+
+    Args:
+        journal: It.
+        found: The file that it was read from.
+        notices: That did not reach the journal.
+        before: The metrics of the same run when its steps were over.
+        most_journals: Of other ranks that are read at most; None: all that left no summary.
+        others: The other ranks, where they have been read.
+    """
+    on_gpu = journal.conditions.get("device.type") == "cuda"
+    windows = [_facts(found.parent, window, on_gpu=on_gpu) for window in journal.windows]
+    alone = journal.header.world_size == 1 and journal.standstill is None
+    if before is not None and alone:  # other ranks may have gone on
+        return metrics.with_end(before, journal, windows, notices)
+    if alone:
+        return metrics.build(journal, windows, notices)
+    if others is None:
+        others = other_ranks(found, most_journals=most_journals)
+    return all_ranks.build(journal, others, windows, notices)
+
+
+def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFacts:
+    """The facts that the analysis left beside the trace, completed by what the run itself knows of the window."""
+    facts = WindowFacts(start_step=window.start_step, stop_step=window.stop_step, file=window.file)
+    problem = window.problem
+    if window.file and (Path(window.file).name != window.file or not window.file.endswith(TRACE_ENDING)):
+        # A journal is data: it must not name files outside of its folder.
+        problem = problem or f"the trace has a name that none of ours has (*{TRACE_ENDING})"
+    elif window.file:
+        beside = directory / window.file.replace(TRACE_ENDING, ".facts.json")
+        try:
+            facts = msgspec.json.decode(beside.read_bytes(), type=WindowFacts)
+            if on_gpu and not facts.problem and not facts.devices:
+                problem = problem or "no GPU work in the trace: CUPTI may be in use or not permitted (gpuprof doctor)"
+        except FileNotFoundError:
+            problem = problem or "the trace has not been analysed (yet)"
+        except (OSError, msgspec.MsgspecError) as error:
+            problem = problem or f"the facts of the trace cannot be read: {error}"
+    return msgspec.structs.replace(
+        facts,
+        start_step=window.start_step,
+        stop_step=window.stop_step,
+        file=window.file,
+        problem="; ".join(p for p in (problem, facts.problem) if p),
+        reason=window.reason,
+        stop_cost_ms=window.stop_cost_ns / 1e6 if window.file else None,
+    )
