@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import get_args
 
 import msgspec
-import psutil
 
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.analyze.rank_ends import (
@@ -28,7 +27,7 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.job_ranks import GONE_S, RankState, State
 from lightning_gpuprof.model.journal import Header
 from lightning_gpuprof.model.numbers import capital, numbered, seconds
-from lightning_gpuprof.model.pid_space import pid_space
+from lightning_gpuprof.model.pid_space import is_running
 from lightning_gpuprof.model.rank_summary import RankSummary
 
 MOST_BYTES = 64 * 2**20
@@ -206,25 +205,6 @@ def worst(job: Job, comparison: Ranks | None) -> tuple[int, ...]:
         return one.rank not in ended_first, _STATES.index(one.state), one.waits, -late_ms.get(one.rank, 0.0)
 
     return tuple(one.rank for one in sorted(job.states, key=order)[:WORST])
-
-
-def is_running(header: Header) -> bool | None:
-    """Whether the process that wrote a header lives; None where that cannot be known, as on another host.
-
-    Args:
-        header: Of a journal.
-    """
-    if not header.pid_space or header.pid_space != pid_space():
-        return None
-    try:
-        process = psutil.Process(header.pid)
-        if process.create_time() > header.epoch_ns / 1e9 + 1:  # another one of the same number, or the clock was set
-            return None
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:
-        return None
 
 
 def _first_readable(folder: Path, journals: Sequence[Path], most_bytes: int) -> Journal:

@@ -12,7 +12,7 @@ from lightning_gpuprof.cli.command import Command, print_json
 from lightning_gpuprof.cli.runs_below import runs_below
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.journal import Footer, Header
-from lightning_gpuprof.model.pid_space import pid_space
+from lightning_gpuprof.model.pid_space import is_running
 from lightning_gpuprof.model.run_folders import own_folders
 
 _TAIL_BYTES = 65_536
@@ -108,9 +108,7 @@ def _footer(journal: Path) -> Footer | None:
 
 
 def _dead_ranks(folder: Path) -> list[Header]:
-    """Ranks whose process ids mean the same here and whose process is not there any more."""
-    here = pid_space()
-    return [h for h in _headers(folder) if here and h.pid_space == here and not Path(f"/proc/{h.pid}").exists()]
+    return [header for header in _headers(folder) if is_running(header) is False]
 
 
 def _headers(folder: Path) -> list[Header]:

@@ -1,14 +1,40 @@
-"""Where a process id means the same process: one boot of one machine, and one PID namespace, as of a container."""
+"""Where a process id means the same process, and whether the process that wrote a journal lives there."""
 
 from functools import cache
 from pathlib import Path
 
+from lightning_gpuprof.model.journal import Header
+
 
 @cache
 def pid_space() -> str:
-    """That of this process; empty where it cannot be read, as on other systems than Linux."""
+    """One boot of one machine, and one PID namespace, as of a container: that of this process.
+
+    Empty where it cannot be read, as on other systems than Linux.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
+
+
+def is_running(header: Header) -> bool | None:
+    """Whether the process that wrote a header lives; None where that cannot be known, as on another host.
+
+    Args:
+        header: Of a journal.
+    """
+    if not header.pid_space or header.pid_space != pid_space():
+        return None
+    import psutil  # not for the start of a run, which asks for pid_space() only
+
+    try:
+        process = psutil.Process(header.pid)
+        if process.create_time() > header.epoch_ns / 1e9 + 1:  # another one of the same number, or the clock was set
+            return None
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return None

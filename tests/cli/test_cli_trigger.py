@@ -37,7 +37,7 @@ def run_folder(
         pid=os.getpid() if pid is None else pid,
         pid_space=pid_space() if space is None else space,
         start_ns=0,
-        epoch_ns=0,
+        epoch_ns=time.time_ns(),
     )
     lines = [header, *(Notice(part="x", message="y" * 100) for _ in range(1000))]
     text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
@@ -128,6 +128,19 @@ def test_a_run_whose_processes_are_gone_is_refused(tmp_path: Path, refused: Call
     folder = run_folder(tmp_path / "gpuprof", pid=2**22 + 1)
     assert "this run has ended without a last line, as one that was killed" in refused("trigger", folder)
     assert not (folder / "trigger").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
+def test_a_run_that_was_killed_and_is_not_collected_by_its_launcher_is_refused(
+    tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    folder = run_folder(tmp_path / "gpuprof", pid=child)
+    assert f"no process {child} is on this host" in refused("trigger", folder)
+    os.waitpid(child, 0)
 
 
 def test_a_process_id_of_another_container_says_nothing(tmp_path: Path) -> None:
