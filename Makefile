@@ -25,7 +25,7 @@ SLOW = $(filter-out %/test_sabotage.py,$(shell grep -lrw --include='test_*.py' '
 PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci Makefile pyproject.toml *.md)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow sabotage oldest versions lint pages docs bench truth peers trace-peers \
+.PHONY: help setup demo test test-slow sabotage oldest versions lint pages pictures docs bench truth peers trace-peers \
 	lightning-suite gpu clean
 
 help: ## This list
@@ -86,6 +86,9 @@ lint: $(READY) ## Style, types, the order of the rooms, the oldest Python, spell
 	$(BIN)/vermin --quiet --no-tips --target=3.10- --violations lightning_gpuprof
 	$(BIN)/codespell $(PROSE)
 	$(BIN)/codespell --dictionary docs/tools/words.txt --skip docs/tools/words.txt,*.json,*.gz lightning_gpuprof docs *.md
+
+pictures: $(READY) ## The pictures in docs/, from the runs of make demo; TRACES="files of all ranks" for those of traces
+	$(BIN)/python docs/tools/doc_pictures.py $(TRACES)
 
 pages: $(READY) ## Renew what is generated in docs/
 	$(BIN)/python docs/tools/pages.py

@@ -1,6 +1,6 @@
 """Takes screenshots of pages, traces and our tab: every view, light and dark, wide and narrow.
 
-For whoever changes how something looks, and for ``docs/pictures``::
+For whoever changes how something looks (``doc_pictures.py`` makes the pictures of the docs)::
 
     python docs/tools/pictures.py pictures --logdir runs report.html trace.json.gz
 
@@ -187,14 +187,27 @@ def tensorboard(logdir: Path) -> Iterator[str]:
             process.wait(60)
 
 
-def page_of(file: Path, folder: Path) -> Path:
-    """A page as it is; of a trace, its page."""
-    if file.suffix == ".html":
-        return file
-    page = folder / f"{file.name.partition('.')[0]}.html"
-    command = [sys.executable, "-m", "lightning_gpuprof", "trace", str(file), "--html", str(page)]
+def page_of(files: Sequence[Path], folder: Path) -> Path:
+    """A page as it is; of traces, one page of all of them."""
+    first = files[0]
+    if first.suffix == ".html":
+        return first
+    page = folder / f"{first.name.partition('.')[0]}.html"
+    command = [sys.executable, "-m", "lightning_gpuprof", "trace", *map(str, files), "--html", str(page)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return page
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser without a network."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        raise SystemExit("Chromium is needed: install it and put it on the PATH")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", OFFLINE])
+        yield browser
+        browser.close()
 
 
 def main() -> None:
@@ -209,9 +222,6 @@ def main() -> None:
     parser.add_argument("--unfolded", action="store_true", help="open what is closed at first")
     parser.add_argument("--colours", type=int, default=COLOURS, help="in a picture")
     options = parser.parse_args()
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        raise SystemExit("Chromium is needed: install it and put it on the PATH")
     wanted = Wanted(
         folder=options.folder,
         themes=options.themes.split(","),
@@ -221,14 +231,12 @@ def main() -> None:
         colours=options.colours,
     )
     wanted.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as made, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", OFFLINE])
+    with tempfile.TemporaryDirectory() as made, chromium() as browser:
         for file in options.files:
-            of_page(browser, page_of(file, Path(made)), wanted)
+            of_page(browser, page_of([file], Path(made)), wanted)
         if options.logdir is not None:
             with tensorboard(options.logdir) as address:
                 of_tab(browser, address, wanted)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     plugin_name = "gpuprof"
 
     def __init__(self, context: Any) -> None:
+        self._given = Path(str(getattr(context, "logdir", None) or ""))
         self._root, self._no_root = log_directory(context)
         self._folders = RunFolders(self._root) if self._root is not None else None
         self._summaries = Summaries()
@@ -110,7 +111,8 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         made = self._reports.of(files, REPORT_S)
         if isinstance(made, Pending):
             return answers.data(request, {"pending": made.why}, status=202)
-        html = _rendered(lambda: overview(made.report, files.folder) if view is OVERVIEW else view.render(made.report))
+        folder = self._given / run.name  # as a user would name it
+        html = _rendered(lambda: overview(made.report, folder) if view is OVERVIEW else view.render(made.report))
         return self._answer(request, html, view.anchor, [(made, files)])
 
     def _compare(self, request: Request) -> Response:

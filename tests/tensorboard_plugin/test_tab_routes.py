@@ -291,6 +291,14 @@ def test_a_hostile_name_is_shown_as_the_text_that_it_is(tab: Tab) -> None:
     assert "alert(1)" in Tags(beside).text
 
 
+def test_the_command_that_proves_a_fix_names_runs_as_the_log_directory_was_given(
+    logdir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(logdir.parent)
+    overview = Tab("logs").get("view", run="a/gpuprof", view="overview").json["html"]
+    assert "gpuprof compare logs/a AFTER" in Tags(overview).text
+
+
 def test_a_name_that_is_no_text_is_listed_and_opens(tmp_path: Path) -> None:
     try:
         folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/run\xff"))

@@ -1,0 +1,104 @@
+"""Makes the pictures of the docs: ``python docs/tools/doc_pictures.py`` after ``make demo``, in the project's folder.
+
+Those of traces are made of trace files, which are given: the first for the timeline, all of them for the ranks. Needs
+Chromium. Look at each picture that was made.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from pictures import COLOURS, Seen, chromium, opened, page_of, save, tensorboard
+
+DOCS = Path(__file__).resolve().parents[1]
+RUNS = Path("runs")
+"""As a user names it: what the pictures show of paths."""
+
+
+def newest(name: str) -> Path:
+    """The last run of a configuration."""
+    reports = sorted(RUNS.glob(f"{name}/version_*/gpuprof/report.json"), key=lambda one: one.stat().st_mtime)
+    if not reports:
+        raise SystemExit(f"There is no run below {RUNS / name}: call make demo first")
+    return reports[-1].parent.parent
+
+
+def of_top(browser: Browser, page_file: Path, target: Path, height: int) -> None:
+    """The top of a page."""
+    with opened(browser, Seen(theme="light", width=1200)) as page:
+        page.goto(page_file.resolve().as_uri())
+        page.wait_for_selector("html[data-drawn]", state="attached")
+        _save(page, target, {"x": 0, "y": 0, "width": 1200, "height": height})
+
+
+def of_tab(browser: Browser, address: str, state: dict[str, str], target: Path, *, theme: str, height: int) -> None:
+    """One view of the tab."""
+    with opened(browser, Seen(theme=theme, width=1280)) as page:
+        own = "&".join(f"p.gpuprof.{key}={value}" for key, value in state.items())
+        page.goto(f"{address}/data/plugin_entry.html?name=gpuprof#{own}")
+        part = page.locator("main[data-shown][aria-busy='false']")
+        part.wait_for()
+        part.locator("[data-figure]:not(:has(svg, canvas))").first.wait_for(state="detached")
+        page.wait_for_timeout(1000)
+        _save(page, target, {"x": 0, "y": 0, "width": 1280, "height": height})
+
+
+def of_section(browser: Browser, page_file: Path, anchor: str, target: Path, height: int) -> None:
+    """The top of a section of a page."""
+    with opened(browser, Seen(theme="light", width=1280)) as page:
+        page.goto(page_file.resolve().as_uri())
+        page.wait_for_selector("html[data-drawn]", state="attached")
+        box: Any = page.locator(f"#{anchor}").bounding_box()
+        _save(page, target, {"x": box["x"] - 14, "y": box["y"] - 14, "width": box["width"] + 28, "height": height})
+
+
+def _save(page: Page, target: Path, clip: dict[str, float]) -> None:
+    save(target, page.screenshot(clip=clip, full_page=True), COLOURS)  # type: ignore[arg-type]
+
+
+def of_runs(browser: Browser, folder: Path) -> None:
+    """The pictures of the demo's runs."""
+    before, after = newest("digits"), newest("digits_fixed")
+    of_top(browser, before / "gpuprof/report.html", DOCS / "images/report.png", 640)
+    compared = folder / "comparison.html"
+    command = [sys.executable, "-m", "lightning_gpuprof", "compare", str(before), str(after), "--html", str(compared)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    of_top(browser, compared, DOCS / "images/comparison.png", 440)
+    first, second = (f"{run.relative_to(RUNS)}/gpuprof" for run in (before, after))
+    with tensorboard(RUNS) as address:
+        overview = {"run": first, "view": "overview"}
+        of_tab(browser, address, overview, DOCS / "pictures/tab_overview.png", theme="light", height=700)
+        beside = {**overview, "other": second}
+        of_tab(browser, address, beside, DOCS / "pictures/tab_beside.png", theme="light", height=900)
+        time = {"run": first, "view": "group-time"}
+        of_tab(browser, address, time, DOCS / "pictures/tab_dark.png", theme="dark", height=720)
+
+
+def of_traces(browser: Browser, folder: Path, traces: Sequence[Path]) -> None:
+    """The pictures of traces."""
+    one, ranks = folder / "one", folder / "ranks"
+    for into in (one, ranks):
+        into.mkdir()
+    of_section(browser, page_of([traces[0]], one), "timeline", DOCS / "pictures/trace_timeline.png", 642)
+    of_section(browser, page_of(traces, ranks), "ranks", DOCS / "pictures/trace_ranks.png", 654)
+
+
+def main() -> None:
+    """Read the command line and make the pictures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("traces", nargs="*", type=Path, help="trace files of the ranks of one window")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made, chromium() as browser:
+        of_runs(browser, Path(made))
+        if options.traces:
+            of_traces(browser, Path(made), options.traces)
+
+
+if __name__ == "__main__":
+    main()
