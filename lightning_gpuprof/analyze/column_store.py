@@ -98,9 +98,9 @@ class ColumnStore:
         """All blocks are there; only now the columns are."""
         self._close_chunk(0)
 
-    def column(self, number: int) -> Ints:
-        """One of the leading columns."""
-        return NarrowColumns({number: self._parts.get(number, [])}, self._begin)[number]
+    def column(self, number: int, unit: int = 1) -> Ints:
+        """One of the leading columns, in multiples of ``unit``."""
+        return NarrowColumns({number: self._parts.get(number, [])}, self._begin, unit)[number]
 
     def slots(self, unit: int = 1) -> NarrowColumns:
         """The slots' columns that are not all zero, by slot, in multiples of ``unit``."""

@@ -500,7 +500,7 @@ class _CpuTable:
         return CpuColumns(
             batch=_since_first(np.cumsum(self._store.column(0)), first_batch, counts),
             charged=self._store.slots(CPU_UNIT_NS),
-            run_delay_ns=self._store.column(1) * CPU_UNIT_NS if self._blocks and self._delay_known else None,
+            run_delay_ns=self._store.column(1, CPU_UNIT_NS) if self._blocks and self._delay_known else None,
         )
 
 

@@ -46,7 +46,7 @@ def test_every_number_of_every_step_is_read_as_it_was_measured(path: Path, seed:
                 int(rng.integers(0, 32)),
                 charged,
                 [n // 2 for n in charged] if sampled else None,
-                int(rng.integers(0, 10**7)) if sampled else -1,
+                int(rng.integers(0, 10**10)) if sampled else -1,
             )
             written.append(step)
             clock.closed.append(step)
