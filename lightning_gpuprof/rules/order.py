@@ -9,6 +9,7 @@ from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import SEVERITIES, Finding, Severity
 from lightning_gpuprof.rules.base import CRITICAL_STEPS, Metrics, severity
 from lightning_gpuprof.rules.gains import by_value
+from lightning_gpuprof.rules.prediction import expected
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +91,8 @@ def _acts(finding: Finding) -> bool:
 def at_their_severity(findings: Sequence[Finding], had_gain: Collection[str], metrics: Metrics) -> list[Finding]:
     """Findings that are no more severe than what their gain, or that of the same time, and the measurement allow.
 
+    The gain is what the change is expected to bring, or else its bound.
+
     A finding whose gain is all counted elsewhere is no more severe than the one of the same time that has it, and
     information where there is none.
 
@@ -116,7 +119,9 @@ def _at_its_severity(finding: Finding, metrics: Metrics) -> Finding:
     gain, most = finding.gain, finding.severity
     if gain is None:
         return finding
-    most = max(most, severity(1 - 1 / max(1.0, gain.speedup_max), CRITICAL_STEPS), key=SEVERITIES.index)
+    likely = expected(finding, metrics)
+    speedups = (gain.speedup_max, gain.speedup_max if likely is None else likely.speedup)
+    most = max(most, severity(1 - 1 / max(1.0, min(speedups)), CRITICAL_STEPS), key=SEVERITIES.index)
     if most == "critical" and not metrics.validity.ok:
         note = " The measurement is not valid, so a longer or complete run has to confirm it."
         return replace(finding, severity="warning", summary=finding.summary + note)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from lightning_gpuprof.model.finding import Expected
+from lightning_gpuprof.model.finding import Expected, worthwhile
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.rules import claims
@@ -25,9 +25,6 @@ but for a change without effect, differed by up to 3.4 %."""
 SAVED_RATIO = 0.03
 """By which the time that a change ends differs between two runs of a program: files are written, and batches of a
 validation made, at another speed. Heuristic: 2 % where a validation was made rarer."""
-
-_LEAST_RATIO = 0.04
-"""Of the step, what more workers bring at least beside programs that leave them no CPU. Heuristic: they get a share."""
 
 _ENDED = frozenset(
     (
@@ -73,7 +70,11 @@ def _with_more_workers(workers: Value, claim: Claim, metrics: Metrics) -> Expect
     if not isinstance(workers, int) or isinstance(state, Unmeasured) or workers <= state.num_workers:
         return None
     per_step = state.bursts if claim == claims.OUTLIERS else state
-    return None if per_step is None or per_step.idle_ratio is None else with_workers(per_step, workers, metrics)
+    if per_step is None or per_step.idle_ratio is None:
+        return None
+    found = with_workers(per_step, workers, metrics)
+    unknown = state.lacks_cpus and not worthwhile(found.whole_ms - found.upper_ms, found.whole_ms)
+    return None if unknown else found  # it depends on what other programs leave next time
 
 
 def _is_known_to_hold_the_step(claim: Claim, metrics: Metrics) -> bool:
@@ -96,8 +97,6 @@ def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
     warm_ms = min(WARM_MS, MOST_WARM_RATIO * state.compute_ms) if idles else 0.0
     floor_ms = max(0.0, state.period_ms - state.idle_ms)
     least, likely, most = (max(floor_ms, time) for time in state.step_times_ms(workers, warm_ms=warm_ms))
-    if state.lacks_cpus:  # what others leave next time is not known
-        likely = min(likely, (1 - _LEAST_RATIO) * state.period_ms)
     found = _between(state.period_ms, least, likely, most)
     return msgspec.structs.replace(found, upper_ms=min(found.upper_ms, max(found.step_ms, state.period_ms)))
 

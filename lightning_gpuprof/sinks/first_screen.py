@@ -119,6 +119,8 @@ class Likely(msgspec.Struct, frozen=True, kw_only=True):
     """Said behind it."""
     sure: str = "up to"
     """Said before the speed-up."""
+    when: str = ""
+    """Said behind the speed-up: the condition under which it holds."""
 
 
 class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,11 +186,11 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
     mean_ms = None if gained is None or saved_ms is None else likely_saved_ms(gained)
     wall_after_s = None if mean_ms is None else _wall_after_s(report, mean_ms, scale)
-    words = Likely() if likely is None or today is None else _likely(likely, today.ms, scale)
+    words = _at_best(report) if likely is None or today is None else _likely(likely, today.ms, scale)
     could, most = "", times if times is not None else _speedup(gained)
     if most is not None:
         whole = _run_of_steps(report.wall.total_s, wall_after_s, most) if scale == "step" else ""
-        could = f": {'steps' if scale == 'step' else 'the whole run'} could be {words.sure} {faster(most)}{whole}"
+        could = f": {'steps' if scale == 'step' else 'the whole run'} could be {words.sure} {faster(most)}{words.when}{whole}"
     return FirstScreen(
         meta=(*_run_name(folder), *_meta(report)),
         reliability=reliability(report),
@@ -392,6 +394,13 @@ def _of_bar(ms: float, whole_ms: float, today_ms: float, scale: Scale) -> float:
     What is beside ordinary steps is as long in the time of the run.
     """
     return ms * today_ms / whole_ms if scale == "step" and whole_ms > 0 else ms
+
+
+def _at_best(report: Report) -> Likely:
+    """A bound from steps beside other programs says nothing of what is gained beside them."""
+    if not report.validity.conditional:
+        return Likely()
+    return Likely(behind=" at best, on free CPUs", when=" on free CPUs")
 
 
 def _likely(expected: Expected, today_ms: float, scale: Scale) -> Likely:

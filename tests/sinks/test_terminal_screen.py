@@ -44,9 +44,9 @@ def crowded() -> Report:
         "105 % longer than on a quiet machine"
     )
     report, first = digits(), digits().findings[0]
-    little = msgspec.structs.replace(first, expected=msgspec.structs.replace(first.expected, step_ms=230.0))
+    unknown = msgspec.structs.replace(first, expected=None)
     validity = msgspec.structs.replace(report.validity, conditional=True, caveats=(why,))
-    return msgspec.structs.replace(report, findings=(little, *report.findings), validity=validity)
+    return msgspec.structs.replace(report, findings=(unknown, *report.findings), validity=validity)
 
 
 REPORTS = {
@@ -88,6 +88,13 @@ def test_why_numbers_are_conditional_is_said_whole_or_not_at_all() -> None:
     assert "are up to 105 % longer than on a quiet machine" in " ".join(wide.split())
     assert "~ other programs used the CPUs" in narrow
     assert "so steps" not in narrow
+
+
+def test_a_bound_from_steps_beside_other_programs_holds_on_free_cpus() -> None:
+    text = drawn(crowded())
+    assert re.search(r"could be up to \S+ faster on free CPUs\.", text)
+    assert " ms a step at best, on free CPUs" in text
+    assert "on free CPUs" not in drawn(digits())
 
 
 def test_the_verdict_the_change_and_the_gain_come_last() -> None:
