@@ -190,7 +190,8 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     could, most = "", times if times is not None else _speedup(gained)
     if most is not None:
         whole = _run_of_steps(report.wall.total_s, wall_after_s, most) if scale == "step" else ""
-        could = f": {'steps' if scale == 'step' else 'the whole run'} could be {words.sure} {faster(most)}{words.when}{whole}"
+        what = "steps" if scale == "step" else "the whole run"
+        could = f": {what} could be {words.sure} {faster(most)}{words.when}{whole}"
     return FirstScreen(
         meta=(*_run_name(folder), *_meta(report)),
         reliability=reliability(report),
