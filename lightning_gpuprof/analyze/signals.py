@@ -81,7 +81,9 @@ def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
     if ratio < DELAY_RATIO or exceeds_its_cpus(cpu, host):
         return []
     waited = f"the main thread waited for a CPU in {100 * ratio:.0f} % of the step"
-    longer = f"so steps are up to {100 * ratio / (1 - ratio):.0f} % longer than on a quiet machine"
+    times = 1 / (1 - ratio)
+    long = f"{times:.1f}x as long as" if times >= 2 else f"{100 * (times - 1):.0f} % longer than"
+    longer = f"so steps are up to {long} on a quiet machine"
     if machine is None or machine.cpu_others_cpus is None:
         return [f"{waited}, {longer}; the run was too short to measure who used the CPUs"] if not host.samples else []
     others = machine.cpu_others_cpus.mean

@@ -401,7 +401,7 @@ def _at_best(report: Report) -> Likely:
     """A bound from steps beside other programs says nothing of what is gained beside them."""
     if not report.validity.conditional:
         return Likely()
-    return Likely(behind=" at best, on free CPUs", when=" on free CPUs")
+    return Likely(when=" on free CPUs")
 
 
 def _likely(expected: Expected, today_ms: float, scale: Scale) -> Likely:

@@ -349,6 +349,12 @@ def test_other_programs_that_take_the_cpus_are_a_caveat(
         )
 
 
+def test_how_much_longer_steps_are_is_said_in_times_from_two_on() -> None:
+    waits = Share(median_ratio=0.88, lower_ratio=0.8, median_ms=2184.0, total_ratio=0.88)
+    cpu = CpuFacts(usable_cpus=2.0, process_cpus=0.1, worker_cpus=None, run_delay=waits, run_delay_ratio=0.88)
+    assert "steps are up to 8.3x as long as on a quiet machine" in caveats(cpu, HostUse(), 1)[0]
+
+
 def test_a_run_too_short_for_a_sample_of_the_host_still_says_that_it_waited_for_a_cpu() -> None:
     waits = Share(median_ratio=0.26, lower_ratio=0.2, median_ms=0.5, total_ratio=0.4)
     cpu = CpuFacts(usable_cpus=2.0, process_cpus=0.7, worker_cpus=None, run_delay=waits, run_delay_ratio=0.26)

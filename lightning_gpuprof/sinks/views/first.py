@@ -59,7 +59,7 @@ def _held(text: str) -> str:
 
 def _meta(screen: FirstScreen) -> str:
     known, sure = screen.reliability, " · ".join(bdi(one) for one in screen.meta)
-    words = f'<span class="sure {known.kind.replace(" ", "-")}">{escape(f"{known.mark} {known.words}")}</span>'
+    words = f'<span class="sure {known.kind.replace(" ", "-")}">{escape(_held(f"{known.mark} {known.words}"))}</span>'
     if not known.details:
         return f'<div class="meta">{sure} · {words}</div>\n'
     items = "".join(f"<li>{bdi(one)}</li>\n" for one in known.details)
