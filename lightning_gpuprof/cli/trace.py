@@ -72,7 +72,6 @@ def _run(options: Namespace) -> int:
         print_json(facts)
         return 0
     from lightning_gpuprof.cli import trace_outputs as outputs  # numpy and the trace reader: not for --help
-    from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
 
     if options.compare:
         with _progress("comparing", " and ".join(_named(files)), 1, 1):
@@ -98,6 +97,8 @@ def _run(options: Namespace) -> int:
         if options.html is not None and len(files) > 1 and linked.trace.about.rank is None:
             raise ArgumentError("--html", name, outputs.PAGE_OF, f"This trace names no rank. {outputs.EACH_ALONE}")
         if options.operators:
+            from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse
+
             try:
                 results[name] = op_analyse(linked, options.operators)
             except ArgumentError as error:

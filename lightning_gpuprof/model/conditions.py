@@ -22,6 +22,13 @@ FixedGroup = Literal["hardware", "model", "batch"]
 FIXED_GROUPS: tuple[FixedGroup, ...] = get_args(FixedGroup)
 
 
+THRESHOLDS = "gpuprof.threshold."
+"""Begin of the names of facts that hold thresholds: ``gpuprof.threshold.input-bound.least_ratio``."""
+
+UNTRACED = "gpuprof.untraced"
+"""Whether nobody wanted a trace window."""
+
+
 class Fact(msgspec.Struct, frozen=True):
     """One fact, as ``docs/conditions.md`` lists it."""
 

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from importlib import metadata
 
 from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.conditions import THRESHOLDS, UNTRACED
 
 Window = int | tuple[int, int] | list[int]
 ReportKind = str
 SINKS = "lightning_gpuprof.sinks"
 """Group of entry points under which other packages name sinks; the name is the kind of report."""
-
-THRESHOLDS = "gpuprof.threshold."
-UNTRACED = "gpuprof.untraced"
-"""Begin of the names of conditions that hold thresholds: ``gpuprof.threshold.input-bound.least_ratio``."""
 
 OWN_KINDS: tuple[ReportKind, ...] = ("terminal", "tensorboard", "html", "json")
 

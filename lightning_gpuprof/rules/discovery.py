@@ -45,7 +45,7 @@ def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoi
     reported and left out.
 
     Args:
-        package: Each of its modules is looked through, and each of the packages directly in it.
+        package: Each module of the packages directly in it is looked through.
         entry_points: Default: those installed under :data:`ENTRY_POINTS`.
     """
     found: dict[str, Rule] = {}

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from lightning_gpuprof.model.config import UNTRACED
+from lightning_gpuprof.model.conditions import UNTRACED
 from lightning_gpuprof.model.finding import (
     MIN_GAIN_RATIO,
     Checks,

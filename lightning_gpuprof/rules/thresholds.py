@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from lightning_gpuprof.errors import ArgumentError
-from lightning_gpuprof.model.config import THRESHOLDS
+from lightning_gpuprof.model.conditions import THRESHOLDS
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.rules.base import Rule, Value
 from lightning_gpuprof.rules.discovery import no_such_rule

@@ -9,10 +9,12 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
-from lightning_gpuprof.sinks import plain, trace_findings
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.drawings import heat_html
 from lightning_gpuprof.sinks.html_page import bdi, figure, page, section
 from lightning_gpuprof.sinks.rank_tables import HeatFigure
+from lightning_gpuprof.sinks.trace_findings import QUIET
+from lightning_gpuprof.sinks.trace_findings_html import card
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.window_tables import ranks
 
@@ -65,11 +67,10 @@ def _findings(diagnoses: Mapping[str, TraceDiagnosis]) -> str:
             by_rule.setdefault(finding.rule, []).append(finding)
     worst = [(_answered(max(found, key=_saved_ms)), len(found)) for found in by_rule.values()]
     cards = "".join(
-        f"{trace_findings.card(finding)}<p>In {count} of {len(diagnoses)} traces; this is the one in which it costs "
-        "most.</p>\n"
+        f"{card(finding)}<p>In {count} of {len(diagnoses)} traces; this is the one in which it costs most.</p>\n"
         for finding, count in sorted(worst, key=lambda one: -_saved_ms(one[0]))
     )
-    return f'<section id="findings">\n<h2>Findings</h2>\n{cards or f"<p>{trace_findings.QUIET}</p>"}</section>\n'
+    return f'<section id="findings">\n<h2>Findings</h2>\n{cards or f"<p>{QUIET}</p>"}</section>\n'
 
 
 def _answered(finding: Finding) -> Finding:

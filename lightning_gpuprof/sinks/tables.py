@@ -7,7 +7,6 @@ format: that is the drawing sink's part.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -90,14 +89,12 @@ def name(limit: int) -> Format:
     return Format(lambda text: plain.name(text, limit), numeric=False)
 
 
-@dataclass(frozen=True)
-class Column(Generic[_R]):
+class Column(msgspec.Struct, Generic[_R], frozen=True):
     """What a column shows of each row, how, and what its heading means: for every output."""
 
     title: str
     value: Callable[[_R], Any]
     format: Format = TEXT
-    _: KW_ONLY
     help: str = ""
     """What the heading means, shown where it is pointed at."""
     hover: Callable[[_R], str] | None = None

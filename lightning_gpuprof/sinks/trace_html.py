@@ -6,7 +6,7 @@ from itertools import groupby
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
-from lightning_gpuprof.sinks import plain, trace_findings
+from lightning_gpuprof.sinks import plain, trace_findings_html
 from lightning_gpuprof.sinks.html_page import bdi, page, table_html
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.trace_summary import sentences
@@ -45,7 +45,7 @@ def render_trace_html(analysis: TraceAnalysis, *, name: str, diagnosis: TraceDia
     body = [
         f"<header>\n<h1>Trace {bdi(name)}</h1>\n</header>\n",
         f'<nav aria-label="Sections">\n{links}</nav>\n<main id="main" tabindex="-1">\n',
-        "" if diagnosis is None else trace_findings.html(diagnosis),
+        "" if diagnosis is None else trace_findings_html.section(diagnosis),
         f'<section id="summary">\n<h2>Summary</h2>\n<ul>\n{items}</ul>\n{opening_html(file)}</section>\n',
         *(_chapter(title, entries, analysis) for title, entries in chapters),
         "</main>\n",

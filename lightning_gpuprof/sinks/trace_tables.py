@@ -1,10 +1,11 @@
 """All tables of a trace, under the names by which they can be asked for (:mod:`.trace_table_names`)."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any
+
+import msgspec
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.communication import Communication
@@ -32,8 +33,7 @@ def _whole(result: object) -> Iterable[object]:
     return (result,)
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """Tables that belong together."""
 
     name: str
@@ -43,7 +43,6 @@ class Entry:
     """The field of :class:`TraceAnalysis` that they show."""
     make: tuple[Callable[..., Table | Iterable[Table]], ...]
     """They make the tables of it, or of each of its parts."""
-    _: KW_ONLY
     parts: Callable[[Any], Iterable[object]] = _whole
     """What of the analysis has tables of its own."""
     shown: bool = False

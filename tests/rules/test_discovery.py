@@ -71,11 +71,12 @@ def test_the_built_in_rules_are_found_by_their_presence() -> None:
 
 
 def test_a_file_that_is_dropped_into_the_package_is_a_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "dropped_rules"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
+    folder = tmp_path / "dropped_rules" / "family"
+    folder.mkdir(parents=True)
+    for package in (folder.parent, folder):
+        (package / "__init__.py").write_text("")
     (folder / "good.py").write_text(RULE.format(id="good"))
-    (folder / "other.py").write_text("from dropped_rules.good import Dropped\n")
+    (folder / "other.py").write_text("from dropped_rules.family.good import Dropped\n")
     (folder / "broken.py").write_text("import no_such_package_at_all\n")
     (folder / "same.py").write_text(RULE.format(id="good"))
     monkeypatch.syspath_prepend(tmp_path)
@@ -83,8 +84,8 @@ def test_a_file_that_is_dropped_into_the_package_is_a_rule(tmp_path: Path, monke
     found = discover(package=importlib.import_module("dropped_rules"), entry_points=[])
     assert [rule.id for rule in found.rules] == ["good"]
     assert {n.rule: n.why for n in found.failed} == {
-        "dropped_rules.broken": "failed to load: ModuleNotFoundError: No module named 'no_such_package_at_all'",
-        "dropped_rules.same": "the rule id good is taken",
+        "dropped_rules.family.broken": "failed to load: ModuleNotFoundError: No module named 'no_such_package_at_all'",
+        "dropped_rules.family.same": "the rule id good is taken",
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.model.device_step import ExplainedStep
@@ -11,7 +10,7 @@ from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Sever
 from lightning_gpuprof.model.memory import DeviceMemory as DeviceMemory
 from lightning_gpuprof.model.memory_use import MemoryUse as MemoryUse
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, claims, possible, threshold
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, claims, has_thresholds, possible, threshold
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,7 +40,7 @@ def memory_use(metrics: Metrics) -> MemoryUse:
     return measured(metrics.holders.use)
 
 
-@dataclass(frozen=True, kw_only=True)
+@has_thresholds
 class ShortMemoryRule(FamilyRule[MemoryUse], ABC):
     """A rule about what fills a GPU whose memory is short: information, as it costs memory and no time."""
 
@@ -56,7 +55,7 @@ class ShortMemoryRule(FamilyRule[MemoryUse], ABC):
         return self.evidence("short_ratio", use.ratio, "needed memory, share of the GPU")
 
 
-@dataclass(frozen=True, kw_only=True)
+@has_thresholds
 class AllocatorCallsRule(FamilyRule[DeviceMemory], ABC):
     """A rule about calls of the allocator in steady steps."""
 

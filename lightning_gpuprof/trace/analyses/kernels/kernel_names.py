@@ -1,8 +1,8 @@
 """A kernel's class, input type and use of tensor cores, by its name and its operator's."""
 
 import re
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype
@@ -23,10 +23,17 @@ class _Search(Protocol):
 
 
 class _Any:
-    """Several expressions, whatever the case of the letters; ten times as fast on lower case as with IGNORECASE."""
+    """Several expressions, whatever the case of the letters; ten times as fast on lower case as with IGNORECASE.
+
+    They are compiled, 0.5 ms each, once a name is looked at.
+    """
 
     def __init__(self, *alternatives: str) -> None:
-        self._search = re.compile("|".join(alternatives).lower()).search
+        self._expression = "|".join(alternatives).lower()
+
+    @cached_property
+    def _search(self) -> Callable[[str], object]:
+        return re.compile(self._expression).search
 
     def search(self, name: str) -> bool:
         """Whether one of them is in a name."""
