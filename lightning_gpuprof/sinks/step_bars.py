@@ -44,6 +44,8 @@ MISSING_RATIO = 0.05
 """Of the median step: where the medians of the phases miss more of it, times vary."""
 _MIN_SHOWN_RATIO = 0.02
 """Phases with less of the step are one segment."""
+_SLOW_RATIO = 0.8
+"""Of the time beyond the median step: a phase with more of it is what slow steps are slow in. As in step-outliers."""
 _OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
 
 
@@ -121,7 +123,23 @@ def run_bar(report: Report, claim: Claim | None) -> StepBar | None:
     for part in _OUTSIDE:
         times[part] = times.get(part, 0.0) + max(0.0, parts.get(part, 0.0)) * 1e3 / count
     always = _touched(claim)[0] if claim is not None and _touched(claim) else None
-    return _bar(whole_ms / count, times, always, _OUTSIDE)
+    bar = _bar(whole_ms / count, times, always, _OUTSIDE)
+    phase = _slow_in(report)
+    if phase is None:
+        return bar
+    label = f"{_label(phase)} in slow steps"
+    return replace(bar, segments=tuple(replace(s, label=label) if s.key == SLOW_STEPS else s for s in bar.segments))
+
+
+def _slow_in(report: Report) -> str | None:
+    """The phase that has most of what all steps take beyond the median one; None: no single one."""
+    beyond = {
+        row.phase: max(0.0, row.total_s * 1e3 / report.steps.count - row.median_ms)
+        for row in report.phases
+        if row.median_ms is not None and row.phase not in _OUTSIDE
+    }
+    most = max(beyond, key=beyond.__getitem__, default=None)
+    return most if most is not None and beyond[most] > _SLOW_RATIO * sum(beyond.values()) else None
 
 
 def _bar(

@@ -93,6 +93,28 @@ def test_what_is_outside_of_the_steps_is_on_the_scale_of_the_run() -> None:
     assert ms(stalls.today, SLOW_STEPS) > 0
 
 
+@pytest.mark.parametrize(
+    ("beyond_s", "label"),
+    [
+        ({"data_wait": 4.8}, "waiting for data in slow steps"),
+        ({"callbacks": 4.0, "forward": 0.8}, "callbacks in slow steps"),
+        ({"callbacks": 3.0, "forward": 1.8}, "extra time of slow steps"),
+    ],
+)
+def test_slow_steps_are_named_by_the_phase_that_has_most_of_their_extra_time(
+    beyond_s: dict[str, float], label: str
+) -> None:
+    report = report_of(RUNS["stalls"])
+    median_s = {row.phase: (row.median_ms or 0.0) * report.steps.count / 1e3 for row in report.phases}
+    phases = [
+        msgspec.structs.replace(row, total_s=median_s[row.phase] + beyond_s.get(row.phase, 0.0))
+        for row in report.phases
+    ]
+    screen = first_screen(msgspec.structs.replace(report, phases=tuple(phases)))
+    assert screen.today is not None
+    assert [s.label for s in screen.today.segments if s.key == SLOW_STEPS] == [label]
+
+
 def test_what_is_outside_of_the_steps_is_drawn_and_named_as_such() -> None:
     screen = first_screen(report_of(build(checkpoint=(20, 6.0), validation=(4, 9.0))))
     assert screen.scale == "run"

@@ -71,8 +71,8 @@ class TooFewWorkers(BaseRule):
         fires(
             "its CPU time is not known", "critical", "Why 2 ... was not measured", **{**_BEHIND, "worker_cpus": None}
         ),
-        fires("30 % of the steps waited", "critical", "30 % of the steps had to wait", **{**_BEHIND, **_OFTEN}),
-        fires("four deliver at a time", "critical", "the mean step waits 25.7 ms", saves_ms=25.2, **_BURSTS),
+        fires("30 % of the steps waited", "critical", "ready in 30 % of the steps", **{**_BEHIND, **_OFTEN}),
+        fires("four deliver at a time", "critical", "takes 25.7 ms of the mean", saves_ms=25.2, **_BURSTS),
         quiet("fewer steps waited", **{**_BEHIND, "fetch_waited_ratio": 0.299}),
         quiet("there are no workers", **{**_BEHIND, "num_workers": 0}),
         looks_alike("workers use all CPUs", **{**_BEHIND, "num_workers": 2, "worker_cpus": 1.9}),
@@ -103,15 +103,13 @@ class TooFewWorkers(BaseRule):
         steps = "the step" if bursts is None else "all steps"
         had_to_wait = "steps that had to wait"
         change = more_workers(metrics, state, plan.num_workers)
-        wait = f"{millis(state.wait.median_ms)} of {millis(state.period_ms)}"
-        waiting = f"The wait is {wait} per step"
-        if bursts is not None:
-            waiting = f"Batches come in bursts; the mean step waits {wait}"
+        step = "each" if bursts is None else "the mean"
         return self.finding(
             severity=wait_severity(state.idle_ratio, state.certain_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
-            summary=f"{counted(state.num_workers, 'worker')} cannot keep up: {percent(waited)} of the steps had to "
-            f"wait. {waiting}: {at_least(state.wait)}.",
+            summary=f"{counted(state.num_workers, 'worker')} cannot keep up: waiting for data takes "
+            f"{millis(state.wait.median_ms)} of {step} {millis(state.period_ms)} step: {at_least(state.wait)}. "
+            f"No batch was ready in {percent(waited)} of the steps{'' if bursts is None else ': they come in bursts'}.",
             advice=f"Use more workers: {change.added[0]}. {why_workers(state, change)}",
             evidence=(
                 self.evidence("least_waited_ratio", waited, had_to_wait)

@@ -1,4 +1,4 @@
-"""Most steps are fine, but a few take many times as long and cost a noticeable part of the run.
+"""Most steps are fine, but some take many times as long and cost a noticeable part of the run.
 
 ## What it means
 A median hides stalls: twelve stalls of 0.4 s in a run of 8 s leave it unchanged and take 60 % of the time. Typical
@@ -66,7 +66,7 @@ _SHORT = {"count": 4, "stall_ms": 100.0, "phases": "forward"}
 
 class StepOutliers(BaseRule):
     id = "step-outliers"
-    title = "A few steps take many times as long as the rest"
+    title = "Some steps take many times as long as the rest"
     is_clue = True
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the time of the checked steps")
