@@ -7,6 +7,7 @@ in a forked process, which then trains for a few steps.
 
 import ast
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -40,6 +41,7 @@ STAGES = ("fit", "validate", "predict")
 _PRIVATE = re.compile(r"_[A-Za-z]\w*")
 
 
+@functools.cache
 def private_names() -> dict[str, set[str]]:
     """Names with one underscore in our adapters that nothing of ours has, and in which files: the frameworks'."""
     trees = [ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")]

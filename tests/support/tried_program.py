@@ -1,4 +1,4 @@
-"""A training with one planted slowness or one planted failure, named by its first argument, for ``gpuprof try``."""
+"""A training with planted slowness or a planted failure, for ``gpuprof try``; its first argument has them: ``a+b``."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.trial import room
 
-KIND = sys.argv[1] if len(sys.argv) > 1 else "plain"
+KINDS = frozenset(sys.argv[1].split("+") if len(sys.argv) > 1 else ())
 
 
 class Samples(Dataset[torch.Tensor]):
@@ -57,15 +57,15 @@ class Model(LightningModule):
         """Logs, where a step can be compiled with it."""
         if isinstance(batch, dict):
             batch = batch["a"]
-        if KIND == "exits early" and batch_idx == 2:
+        if "exits early" in KINDS and batch_idx == 2:
             raise SystemExit
-        if KIND == "gives up" and batch_idx == 2:
+        if "gives up" in KINDS and batch_idx == 2:
             raise SystemExit("no more data")
-        if KIND == "memory":
+        if "memory" in KINDS:
             time.sleep(0.02)  # most of a step, so that what others take of the CPUs is little beside it
             torch.empty(2**50 if len(batch) > 8 else 1)
         loss = self.layer(batch).square().mean()
-        if KIND != "partial":  # torch 2.13 cannot compile self.log
+        if "partial" not in KINDS:  # torch 2.13 cannot compile self.log
             self.log("loss", loss)
         return loss
 
@@ -76,7 +76,7 @@ class Model(LightningModule):
     def configure_optimizers(self) -> Any:
         """With a schedule of so many steps, where that is tried."""
         optimizer = Adam(self.parameters(), lr=self.lr)
-        if KIND != "onecycle":
+        if "onecycle" not in KINDS:
             return optimizer
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
@@ -109,7 +109,7 @@ class TensorBoardLogger(loggers.TensorBoardLogger):
 
     def log_metrics(self, *args: Any, **keywords: Any) -> None:
         """As long as several steps."""
-        time.sleep(0.02 if KIND == "logs" else 0.0)
+        time.sleep(0.02 if "logs" in KINDS else 0.0)
         super().log_metrics(*args, **keywords)
 
 
@@ -125,7 +125,7 @@ class Adam(torch.optim.Adam):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """See torch."""
-        if KIND == "late worker":
+        if "late worker" in KINDS:
             kill_workers()
         super().zero_grad(set_to_none)
 
@@ -135,17 +135,17 @@ class Breaks(Callback):
 
     def on_train_batch_start(self, *_: Any) -> None:
         """In one of several ways."""
-        if KIND == "worker":
+        if "worker" in KINDS:
             kill_workers()
-        if KIND == "late worker" and psutil.Process().children():
+        if "late worker" in KINDS and psutil.Process().children():
             raise ConnectionResetError("planted")
         if not torch.is_anomaly_enabled():
             return
-        if KIND == "raises":
+        if "raises" in KINDS:
             raise RuntimeError("planted in the arm\nwith more lines")
-        if KIND == "exits":
+        if "exits" in KINDS:
             os._exit(3)
-        if KIND == "hangs":
+        if "hangs" in KINDS:
             time.sleep(1000)
 
 
@@ -155,7 +155,7 @@ class Ends(Callback):
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> int | None:
         """Says that the epoch is over, now and then."""
         trainer.should_stop = True
-        return -1 if trainer.global_step % 20 == 19 and KIND == "ends" and not self._said() else None
+        return -1 if trainer.global_step % 20 == 19 and "ends" in KINDS and not self._said() else None
 
     def _said(self) -> bool:
         self.said = not getattr(self, "said", False)
@@ -172,50 +172,50 @@ class Ends(Callback):
 
 def loader() -> Any:
     """Of the kind."""
-    if KIND == "stream":
+    if "stream" in KINDS:
         return DataLoader(Stream(), batch_size=4)
-    if KIND == "combined":
+    if "combined" in KINDS:
         return CombinedLoader({"a": DataLoader(Samples(), batch_size=4), "b": DataLoader(Samples())}, "max_size_cycle")
-    if KIND == "partial":
+    if "partial" in KINDS:
         return DataLoader(Samples(), batch_size=3)
-    return DataLoader(Samples(0.03 if KIND == "loader" else 0.0), batch_size=4)
+    return DataLoader(Samples(0.03 if "loader" in KINDS else 0.0), batch_size=4)
 
 
 def main() -> None:
     """Train."""
     options: dict[str, Any] = {"max_epochs": 2, "callbacks": []}
-    if KIND == "fails":
+    if "fails" in KINDS:
         raise RuntimeError("planted before a Trainer")
-    if KIND in ("callback", "partial"):
+    if KINDS & {"callback", "partial"}:
         options["callbacks"] = [Slow()]
-    elif KIND == "logs":
+    elif "logs" in KINDS:
         options |= {"logger": TensorBoardLogger("tb"), "log_every_n_steps": 1}
-    elif KIND in ("raises", "exits", "hangs", "worker", "late worker"):
+    elif KINDS & {"raises", "exits", "hangs", "worker", "late worker"}:
         options["callbacks"] = [Breaks()]
-    elif KIND == "ends":
+    elif "ends" in KINDS:
         options |= {"max_steps": 20, "max_time": "00:00:00:02", "callbacks": [Ends()]}
-    elif KIND == "own":
+    elif "own" in KINDS:
         stopping, saving = EarlyStopping("quality", patience=0), ModelCheckpoint("saved", every_n_train_steps=5)
         options["callbacks"] = [GpuProfiler(), stopping, saving, LearningRateMonitor()]
         options["logger"] = [TensorBoardLogger("tb"), WandbLogger(offline=True, save_dir="wandb")]
-    elif KIND == "crowded":
+    elif "crowded" in KINDS:
         room.usable_cpus, room.LEFT_RATIO = (lambda **_: 1e3), 1.0  # type: ignore[assignment]
-    elif KIND == "profiled":
+    elif "profiled" in KINDS:
         options["profiler"] = "simple"
-    elif KIND == "fast":
+    elif "fast" in KINDS:
         options["fast_dev_run"] = True
-    elif KIND == "ranks":
+    elif "ranks" in KINDS:
         options |= {"strategy": "ddp", "devices": 2}
-    elif KIND == "spawned":
+    elif "spawned" in KINDS:
         options |= {"strategy": "ddp_spawn", "devices": 2, "callbacks": [Ends()]}
     trainer = Trainer(accelerator="cpu", **options)
-    model = Manual() if KIND == "manual" else Model()
-    if KIND == "nothing":
+    model = Manual() if "manual" in KINDS else Model()
+    if "nothing" in KINDS:
         return
-    if KIND == "before":
+    if "before" in KINDS:
         trainer.validate(model, DataLoader(Samples(), batch_size=32))
         Tuner(trainer).lr_find(model, loader(), num_training=5)
-    trainer.fit(model, loader(), DataLoader(Samples(), batch_size=32) if KIND == "own" else None)
+    trainer.fit(model, loader(), DataLoader(Samples(), batch_size=32) if "own" in KINDS else None)
     Path("after").touch()
     trainer.fit(model, loader())
 

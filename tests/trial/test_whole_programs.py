@@ -114,7 +114,7 @@ def test_the_planted_logging_is_found_and_logs_nothing_here(user: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["manual", "combined", "stream", "onecycle", "own", "fast", "ends", "before"])
+@pytest.mark.parametrize("kind", ["manual+stream", "combined+onecycle+before", "own", "fast", "ends"])
 def test_programs_of_all_kinds_are_tried_and_write_nothing(user: Path, kind: str) -> None:
     ended, trial = tried(kind, "foreach=False")
     assert ended.is_over, ended.tail
