@@ -295,7 +295,7 @@ class GpuProfiler(Callback):
         if not trainer.is_global_zero:
             with session.fence.around("summary"):
                 session.settle(None)
-                self._leave_summary(trainer, session)
+            session.complete_summary()
         if self._reports_to_loggers(trainer):
             with session.fence.around("loggers"), progress("giving the diagnosis to the loggers"):
                 session.settle(JOB_TIMEOUT_S)
@@ -412,6 +412,7 @@ class GpuProfiler(Callback):
             launch_key(trainer, self._origin, os.environ),
             lightning_gpuprof.__version__,
             on_end=functools.partial(self._end, trainer),
+            summary=import_module("lightning_gpuprof.summary_file").SummaryFile() if trainer.world_size > 1 else None,
             line=StatusLine.on_terminal() if trainer.is_global_zero and is_switched_on(LIVE, os.environ) else None,
             **self._hardware(),
         )
@@ -474,9 +475,8 @@ class GpuProfiler(Callback):
                         session.finish(status)
                         self.folder = session.folder
                 self._remove_hooks()
-                if status != FINISHED:
-                    with session.fence.around("summary"):
-                        self._leave_summary(trainer, session)
+                if status != FINISHED or trainer.is_global_zero:
+                    session.complete_summary()
                 self._make_report(trainer, session, status)
                 if session.fence.held is not None and self.report is None:  # a worker died in the middle of it
                     self._make_report(trainer, session, status)
@@ -504,11 +504,6 @@ class GpuProfiler(Callback):
                 notices=session.notices,
                 logged=self._logged,
             )
-
-    def _leave_summary(self, trainer: pl.Trainer, session: Session) -> None:
-        """For the report, which the first rank makes."""
-        if not trainer.is_global_zero:
-            import_module("lightning_gpuprof.job_ranks").leave_summary(session.folder, trainer.global_rank)
 
     def _reports_to_loggers(self, trainer: pl.Trainer) -> bool:
         wanted = self.options.reports is None or "tensorboard" in self.options.reports

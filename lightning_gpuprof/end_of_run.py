@@ -12,7 +12,7 @@ from lightning_gpuprof.analyze.comparison.step_times import step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.capture.fence import logger_part
 from lightning_gpuprof.errors import GpuProfError, ReportError
-from lightning_gpuprof.job_ranks import MAX_JOURNALS, await_ranks
+from lightning_gpuprof.job_ranks import await_ranks
 from lightning_gpuprof.model.comparison import THIS_RUN, Comparison
 from lightning_gpuprof.model.config import OWN_KINDS, ReportKind
 from lightning_gpuprof.model.journal import Notice
@@ -70,7 +70,7 @@ def push_to_loggers(
     found = find_journal(folder)
     journal = read_journal(found)
     await_ranks(found, journal)
-    metrics = metrics_of(journal, found, notices, most_journals=MAX_JOURNALS)
+    metrics = metrics_of(journal, found, notices, in_training=True)
     report = report_of(metrics)
     comparison: Comparison | None = None
     if baseline is not None and finished and any(attachments.panel(logger) for logger in trainer_loggers):
@@ -113,7 +113,7 @@ def finish_run(
     await_ranks(found, journal)
     with progress("making the report"):
         before = logged.metrics if logged else None
-        report = report_of(metrics_of(journal, found, notices, before=before, most_journals=MAX_JOURNALS))
+        report = report_of(metrics_of(journal, found, notices, before=before, in_training=True))
     report.overhead["report_s"] = (time.perf_counter_ns() - begin_ns) / 1e9
     in_brief = kinds is None and brief.is_enough(report)
     kinds = _worth_making(report, kinds)

@@ -1,46 +1,27 @@
-"""All ranks of a job, from its folder: where they are and who is late, and the summaries that they leave each other."""
+"""All ranks of a job, from its folder: where they are and who is late."""
 
 import time
 from pathlib import Path
 
-import msgspec
-
 from lightning_gpuprof.analyze import rank_states
-from lightning_gpuprof.analyze.journal import Journal, read_journal
-from lightning_gpuprof.analyze.rank_summary import summarise, summary_path, without_summary
+from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.rank_summary import has_ended, others_in_folder
 from lightning_gpuprof.model.job_ranks import JobRanks
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.rules import engine
 from lightning_gpuprof.run_folder import find_journal, metrics_of
-from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.status_line import progress
 
-MAX_JOURNALS = 64
-"""Journals of other ranks that are read in the training process, where they left no summary."""
 _RANKS_WAIT_S = 5.0
-"""How long the report at the end of a run waits for the summaries of the other ranks, which end about then."""
+"""How long the report at the end of a run waits for the other ranks, which end about then."""
 _INTERRUPTED_RANKS_WAIT_S = 2.0
 """The same of a run that was interrupted, as some of them may be dead."""
 
 _ON_RANKS = ("straggler-rank", "load-imbalance")
 
 
-def leave_summary(folder: Path, rank: int) -> None:
-    """Have a rank leave what the report of another one needs of it, beside its journal.
-
-    Args:
-        folder: Of the run; the rank's journal must be written up to now.
-        rank: Which one.
-
-    Raises:
-        GpuProfError: The journal cannot be read, or the summary not be written.
-    """
-    journal = folder / f"rank{rank}.jsonl"
-    write_whole(summary_path(journal), msgspec.json.encode(summarise(read_journal(journal))))
-
-
 def await_ranks(found: Path, journal: Journal) -> None:
-    """Give the other ranks a moment to leave their summaries; nobody is asked, and nobody has to answer.
+    """Give the other ranks a moment to end; nobody is asked, and nobody has to answer.
 
     Args:
         found: The journal of this rank.
@@ -51,7 +32,8 @@ def await_ranks(found: Path, journal: Journal) -> None:
     finished = journal.footer is not None and journal.footer.status == "finished"
     end = time.monotonic() + (_RANKS_WAIT_S if finished else _INTERRUPTED_RANKS_WAIT_S)
     with progress("waiting for the summaries of the other ranks"):
-        while without_summary(found) and time.monotonic() < end:
+        others = list(others_in_folder(found).values())
+        while (others := [one for one in others if not has_ended(one)]) and time.monotonic() < end:
             time.sleep(0.05)
 
 

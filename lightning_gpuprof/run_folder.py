@@ -48,7 +48,7 @@ def metrics_of(
     notices: Sequence[Notice] = (),
     *,
     before: Metrics | None = None,
-    most_journals: int | None = None,
+    in_training: bool = False,
     others: OtherRanks | None = None,
 ) -> Metrics:
     """The metrics of a journal and of what lies beside it.
@@ -58,7 +58,7 @@ def metrics_of(
         found: The file that it was read from.
         notices: That did not reach the journal.
         before: The metrics of the same run when its steps were over.
-        most_journals: Of other ranks that are read at most; None: all that left no summary.
+        in_training: In the training process, where no journal of another rank is read.
         others: The other ranks, where they have been read.
     """
     on_gpu = journal.conditions.get("device.type") == "cuda"
@@ -69,7 +69,7 @@ def metrics_of(
     if alone:
         return metrics.build(journal, windows, notices)
     if others is None:
-        others = other_ranks(found, most_journals=most_journals)
+        others = other_ranks(found, only_summaries=in_training)
     return all_ranks.build(journal, others, windows, notices)
 
 

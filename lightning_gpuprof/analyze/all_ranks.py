@@ -26,7 +26,7 @@ def build(journal: Journal, others: OtherRanks, windows: Sequence[WindowFacts], 
     """
     alone = metrics.build(attribute_cpu_to_ranks(journal, others.summaries), windows, notices)
     own = summarise(journal)
-    ends = rank_ends(own, others.summaries, others.unread.keys() - others.skipped)
+    ends = rank_ends(own, others.summaries, others.unread)
     notices_of_others, windows_of_others = rank_notices.of_others(journal, others.summaries)
     caveats = (*ends.sentences, *alone.validity.caveats, *notices_of_others)
     return msgspec.structs.replace(

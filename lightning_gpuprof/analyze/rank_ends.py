@@ -13,8 +13,6 @@ FINISHED = "finished"
 _INTERRUPTED = "interrupted: "
 _STOPS = ("KeyboardInterrupt", "SIGTERMException")
 """Of Ctrl-C and SIGTERM, which come from outside."""
-_OF_PEERS = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError")
-"""What a collective raises when a rank is gone: gloo's, NCCL's and the store's."""
 _WELL_BEFORE_NS = 10 * 10**9
 """A rank writes every 5 s: what ends so long before another rank failed had ended by then. Heuristic."""
 _MOST_NAMED = 4
@@ -111,7 +109,7 @@ def _around(
     unread = [rank for rank in unread if rank < own.world_size]
     of_first = f"the {_error(first)} of rank {first.rank}"
     before = [one for one in open_ended if may_be_why(one, first)]
-    if before or (unread and _error(first) in _OF_PEERS):
+    if before or (unread and first.left_collective):
         return RankEnds(sentences=_without_end(before, f"killed or crashed before {of_first}", unread))
     after = [one for one in open_ended if _ahead_ns(one, first) < 0]
     unknown = [one for one in open_ended if one not in after]
@@ -131,7 +129,7 @@ def may_be_why(ended: RankSummary, failed: RankSummary) -> bool:
         failed: Interrupted by an exception.
     """
     ahead_ns = _ahead_ns(ended, failed)
-    return ahead_ns > _WELL_BEFORE_NS or (ahead_ns >= 0 and _error(failed) in _OF_PEERS)
+    return ahead_ns > _WELL_BEFORE_NS or (ahead_ns >= 0 and failed.left_collective)
 
 
 def has_failed(one: RankSummary) -> bool:
@@ -156,9 +154,11 @@ def _without_end(ranks: Sequence[RankSummary], why: str, unread: Collection[int]
     numbers = {*(one.rank for one in ranks), *unread}
     if not numbers:
         return ()
-    shortest = 0 if unread else min(one.batches for one in ranks)
-    last = f"{'its' if len(numbers) == 1 else 'the shortest'} journal holds {_batches(shortest)}"
-    return (f"{numbered('rank', numbers)} left no end ({why}); {last}",)
+    said = f"{numbered('rank', numbers)} left no end ({why})"
+    if not unread:
+        shortest = _batches(min(one.batches for one in ranks))
+        said += f"; {'its' if len(numbers) == 1 else 'the shortest'} journal holds {shortest}"
+    return (said,)
 
 
 def _out_of_step(ranks: Sequence[RankSummary]) -> str:

@@ -20,20 +20,24 @@ from lightning_gpuprof.analyze.rank_ends import (
     rank_ends,
     waits,
 )
-from lightning_gpuprof.analyze.rank_summary import OtherRanks, journals_in, left_by, summarise
+from lightning_gpuprof.analyze.rank_summary import (
+    MOST_BYTES_WHILE_RUNNING,
+    OtherRanks,
+    journals_in,
+    left_by,
+    summarise,
+    summary_path,
+)
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.curves import Ranks
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.job_ranks import GONE_S, RankState, State
-from lightning_gpuprof.model.journal import Header
 from lightning_gpuprof.model.numbers import capital, numbered, seconds
 from lightning_gpuprof.model.pid_space import is_running
 from lightning_gpuprof.model.rank_summary import RankSummary
 
 MOST_BYTES = 64 * 2**20
 """Of all journals together that are read, their beginnings and ends."""
-LEAST_BYTES = 2**17
-"""Of each journal, however many there are: its header, and the last 64 kB, which hold 15 s of a run or more."""
 SILENT_S = 60.0
 """A rank writes every 5 s while it lives. Heuristic."""
 WORST = 5
@@ -72,23 +76,19 @@ def look(
 
     Args:
         folder: With the journals.
-        most_bytes: Of all journals together that are read, but at least :data:`LEAST_BYTES` of each.
+        most_bytes: Of all journals together that are read, but at least as much of each as its rank reads itself.
         now_s: Unix time.
 
     Raises:
         JournalError: None of the journals can be read.
     """
     files = journals_in(folder)
-    most_bytes = max(LEAST_BYTES, most_bytes // max(1, len(files)))
+    most_bytes = max(MOST_BYTES_WHILE_RUNNING, most_bytes // max(1, len(files)))
     found: dict[int, RankSummary] = {}
-    headers: dict[int, Header] = {}
     unread: dict[int, str] = {}
     for rank, path in sorted(files.items()):
         try:
-            if (summary := left_by(path)) is None:
-                journal = read_journal(path, most_bytes)
-                summary, headers[rank] = summarise(journal), journal.header
-            found[rank] = summary
+            found[rank] = left_by(path) or summarise(read_journal(path, most_bytes))
         except JournalError as error:
             unread[rank] = str(error)
     if not found:
@@ -99,7 +99,7 @@ def look(
     own = _first_readable(folder, [files[rank] for rank in of_job], most_bytes)
     world_size, first = own.header.world_size, own.header.rank
     summaries = list(of_job.values())
-    states = [_state(one, _written_s(files[one.rank], now_s), headers.get(one.rank)) for one in summaries]
+    states = [_state(one, _written_s(files[one.rank], now_s)) for one in summaries]
     states += [
         RankState(rank=rank, state="unreadable", detail=why) for rank, why in unread.items() if rank < world_size
     ]
@@ -232,14 +232,14 @@ def _of_one_job(found: Mapping[int, RankSummary]) -> tuple[dict[int, RankSummary
 
 
 def _written_s(journal: Path, now_s: Callable[[], float]) -> float | None:
-    try:
-        return max(0.0, now_s() - journal.stat().st_mtime)
-    except OSError:
-        return None
+    for path in (journal, summary_path(journal)):
+        with suppress(OSError):
+            return max(0.0, now_s() - path.stat().st_mtime)
+    return None
 
 
-def _state(one: RankSummary, written_s: float | None, header: Header | None) -> RankState:
-    lives = None if header is None else is_running(header)
+def _state(one: RankSummary, written_s: float | None) -> RankState:
+    lives = is_running(one)
     silent = written_s is not None and written_s > SILENT_S
     state: State = "running"
     detail = ""
@@ -248,7 +248,7 @@ def _state(one: RankSummary, written_s: float | None, header: Header | None) -> 
     elif one.status:
         state, detail = "failed" if has_failed(one) else "stopped", failure(one)
     elif lives is False:
-        state, detail = "killed", f"no process {header.pid if header else ''} on its host"
+        state, detail = "killed", f"no process {one.pid} on its host"
     elif silent and not lives:
         state = "silent"
     elif one.stands_in is not None:

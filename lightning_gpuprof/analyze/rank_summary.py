@@ -25,6 +25,8 @@ from lightning_gpuprof.model.rank_summary import (
 )
 
 _ENDING = ".summary.json"
+MOST_BYTES_WHILE_RUNNING = 2**17
+"""Of a journal that goes on: its header, and the last 64 kB, which hold 15 s of a run or more."""
 _OWN_CPU = ("process", "workers", "children")
 """What a rank is, by the subjects of its own samples."""
 _OF_BATCHES = ("data_wait", "h2d", "forward")
@@ -37,8 +39,6 @@ class OtherRanks(msgspec.Struct, frozen=True, kw_only=True):
     summaries: list[RankSummary] = msgspec.field(default_factory=list)
     unread: dict[int, str] = msgspec.field(default_factory=dict)
     """Rank -> why there is no summary of it."""
-    skipped: set[int] = msgspec.field(default_factory=set)
-    """Of these, the ranks whose journals were not looked at."""
 
 
 def summary_path(journal: Path) -> Path:
@@ -70,12 +70,15 @@ def summarise(journal: Journal) -> RankSummary:
         rank=header.rank,
         world_size=header.world_size,
         host=header.host,
+        pid=header.pid,
+        pid_space=header.pid_space,
         device=_text(journal, "device.type"),
         start_ns=header.start_ns,
         epoch_ns=header.epoch_ns,
         end_ns=_end_ns(journal),
         status=journal.footer.status if journal.footer else "",
         failed_at=journal.footer.place if journal.footer else "",
+        left_collective=journal.footer is not None and journal.footer.left_collective,
         batches=int(steps.batch[-1] - steps.batch[0]) + 1 if len(steps) else 0,
         epochs=np.unique(steps.epoch, return_counts=True)[1][:MAX_EPOCHS].tolist() if journal.is_whole else [],
         steps=table(rows[few]),
@@ -175,37 +178,50 @@ def _cpu_readings(journal: Journal) -> list[tuple[int, float]]:
     return [readings[row] for row in kept.tolist()]
 
 
-def other_ranks(own: Path, *, most_journals: int | None = None) -> OtherRanks:
-    """The summaries of the other ranks in a run's folder; made from their journals where they left none.
+def other_ranks(own: Path, *, only_summaries: bool = False) -> OtherRanks:
+    """The summaries of the other ranks in a run's folder; made from the journals of which there is none up to now.
 
     Args:
         own: Journal of the rank that is looked at.
-        most_journals: Read at most so many; None: as many as there are.
+        only_summaries: Read no journal, and the summaries as they are.
     """
     found = OtherRanks()
-    read = 0
-    for rank, journal in sorted(_others_in_folder(own).items()):
-        summary = left_by(journal)
-        if summary is None and most_journals is not None and read >= most_journals:
+    for rank, journal in sorted(others_in_folder(own).items()):
+        summary = left_by(journal, however_old=only_summaries)
+        if summary is None and only_summaries:
             found.unread[rank] = "left no summary before the report was made; `gpuprof report` reads its journal"
-            found.skipped.add(rank)
             continue
         try:
-            if summary is None:
-                read += 1
-                summary = summarise(read_journal(journal))
-            found.summaries.append(summary)
+            found.summaries.append(summary or summarise(read_journal(journal)))
         except JournalError as error:
             found.unread[rank] = f"its journal cannot be read ({error})"
     return found
 
 
-def without_summary(own: Path) -> list[int]:
-    """Other ranks of which there is a journal, but no summary yet."""
-    return [rank for rank, one in sorted(_others_in_folder(own).items()) if not summary_path(one).exists()]
+class _End(msgspec.Struct):
+    """Of a summary, which is read as often as others end."""
+
+    status: str
 
 
-def _others_in_folder(own: Path) -> dict[int, Path]:
+def has_ended(journal: Path) -> bool:
+    """Whether the summary beside a journal says how its rank ended.
+
+    Args:
+        journal: Of the rank.
+    """
+    try:
+        return bool(msgspec.json.decode(summary_path(journal).read_bytes(), type=_End).status)
+    except (OSError, ValueError):
+        return False
+
+
+def others_in_folder(own: Path) -> dict[int, Path]:
+    """Rank -> where its journal is, of the other ranks.
+
+    Args:
+        own: Journal of the rank that is looked at.
+    """
     return {rank: path for rank, path in journals_in(own.parent).items() if path.name != own.name}
 
 
@@ -220,17 +236,20 @@ def journals_in(folder: Path) -> dict[int, Path]:
     return {int(number): folder / f"{name}.jsonl" for name, number in numbers.items() if number.isdecimal()}
 
 
-def left_by(journal: Path) -> RankSummary | None:
-    """The summary beside a journal; None if there is none that can be read: the journal has all of it.
+def left_by(journal: Path, *, however_old: bool = False) -> RankSummary | None:
+    """The summary beside a journal; None if it cannot be read, or the journal has more.
 
     Args:
-        journal: Of the rank.
+        journal: Of the rank; it need not be there.
+        however_old: The journal may have more.
     """
     try:
         summary = msgspec.json.decode(summary_path(journal).read_bytes(), type=RankSummary)
         for table in (summary.steps, summary.longest, summary.device_steps):
             if table is not None:
                 table.columns()
+        has_all = however_old or summary.status or not journal.exists()
+        has_all = has_all or journal.stat().st_size == summary.journal_bytes
     except (OSError, ValueError):
         return None
-    return summary if summary.version == SUMMARY_VERSION else None
+    return summary if has_all and summary.version == SUMMARY_VERSION else None

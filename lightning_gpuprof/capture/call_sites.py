@@ -42,6 +42,7 @@ FRAMEWORKS = ("torch", "torchvision", "lightning", "pytorch_lightning", "lightni
 _INTERACTIVE = ("<ipython-input", "<stdin>")
 # Where collectives are called and waited for (torch 2.4 to 2.13); DDP waits for those of its backward in C++.
 _COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py")
+_AUTOGRAD = "torch/autograd/"
 # The operators of tensor-parallel layers are called from here, too (`_tensor` in torch 2.4), and checkpoints written;
 # their collectives are waited for elsewhere.
 _WORKING = ("torch/distributed/tensor/", "torch/distributed/_tensor/", "torch/distributed/checkpoint/")
@@ -157,11 +158,24 @@ class UserCode:
 
 def is_in_collective(frame: FrameType | None) -> bool:
     """Whether the innermost frame, but for the call of an operator, is one that waits for other ranks."""
-    file = ""
-    while frame is not None and (not file or file.endswith(_OPERATOR_CALL)):
-        file = frame.f_code.co_filename.replace(os.sep, "/")
-        frame = frame.f_back
-    return any(part in file for part in _COLLECTIVES) and not any(part in file for part in _WORKING)
+    return frame is not None and _waits_for_ranks(each for each, _ in traceback.walk_stack(frame))
+
+
+def left_collective(error: BaseException) -> bool:
+    """Whether an exception left what waits for other ranks, as it does when one of them is gone: a backward, too.
+
+    All that torch raises then are RuntimeErrors (gloo's, NCCL's, the store's). One that the user's own code raises, or
+    an operator that is given the wrong shapes, left neither.
+    """
+    passed = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, RuntimeError) and _waits_for_ranks(reversed(passed), (*_COLLECTIVES, _AUTOGRAD))
+
+
+def _waits_for_ranks(frames: Iterable[FrameType], where: Sequence[str] = _COLLECTIVES) -> bool:
+    """Whether the first of the frames that is no call of an operator is in some of torch's files."""
+    files = (frame.f_code.co_filename.replace(os.sep, "/") for frame in frames)
+    file = next((file for file in files if not file.endswith(_OPERATOR_CALL)), "")
+    return any(part in file for part in where) and not any(part in file for part in _WORKING)
 
 
 @dataclass(eq=False, repr=False)

@@ -45,6 +45,8 @@ class JournalFile:
     that memory stays bounded."""
     max_waiting_bytes: int = MAX_WAITING_BYTES
     """Of lines that the disk has not taken yet."""
+    on_written: Callable[[], None] = lambda: None
+    """Called in this thread when it has written lines, unless they are the last ones."""
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -107,6 +109,8 @@ class JournalFile:
         try:
             while lines := self._next():
                 self._write(lines)
+                if not self._closing:
+                    self.on_written()
                 self.cpu_s = time.thread_time()
         except OSError as error:
             self.fail(error)

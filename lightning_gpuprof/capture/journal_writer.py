@@ -52,6 +52,7 @@ class JournalWriter:
             room a step.
         on_steps: Shown the steps that ended since the last look, possibly none, in the writer's thread, every half
             second. If it fails, it is not called again.
+        on_written: Called in the background when something has been written. If it fails, it is not called again.
         max_waiting_bytes: Of text that the disk has not taken yet; beyond it the oldest steps are left out.
     """
 
@@ -64,10 +65,14 @@ class JournalWriter:
         on_failure: Callable[[OSError], None],
         flush_s: float = 5.0,
         on_steps: Callable[[Sequence[ClosedStep]], None] | None = None,
+        on_written: Callable[[], None] | None = None,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         self._clock = clock
-        self._file = JournalFile(file, on_failure=on_failure, max_waiting_bytes=max_waiting_bytes)
+        self._on_written = on_written
+        self._file = JournalFile(
+            file, on_failure=on_failure, max_waiting_bytes=max_waiting_bytes, on_written=self._written
+        )
         self._flush_s = flush_s
         self._on_steps = on_steps
         self._head: list[Record] = [header]
@@ -187,6 +192,15 @@ class JournalWriter:
                 self._on_steps = None
                 message = f"watching steps was switched off after {type(error).__name__}: {error}"
                 self.post(Notice(part="watched steps", message=message))
+
+    def _written(self) -> None:
+        """In the thread of the file."""
+        if self._on_written is not None:
+            try:
+                self._on_written()
+            except Exception as error:
+                self._on_written = None
+                self.post(Notice(part="summary", message=f"is not renewed after {type(error).__name__}: {error}"))
 
     def _write(self) -> None:
         taken, self._taken = self._taken, []

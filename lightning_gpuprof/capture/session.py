@@ -15,7 +15,7 @@ import torch
 from lightning_gpuprof.capture import annotated_regions, conditions, nvtx_ranges, output_folder
 from lightning_gpuprof.capture.actions import does_nothing, overridden_hooks, profiles_nothing
 from lightning_gpuprof.capture.attachments import Attachments
-from lightning_gpuprof.capture.call_sites import UserCode
+from lightning_gpuprof.capture.call_sites import UserCode, left_collective
 from lightning_gpuprof.capture.compilation import Counters, counters_now
 from lightning_gpuprof.capture.conditions.anomaly_cost import anomaly_cost
 from lightning_gpuprof.capture.device_spans import DeviceEvents, backend_for
@@ -28,7 +28,7 @@ from lightning_gpuprof.capture.live_line import Line
 from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.memory.backend import Allocator, allocator_for
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
-from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, stage_header
+from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, Summary, stage_header
 from lightning_gpuprof.capture.stage_steps import StageSteps
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
@@ -57,6 +57,7 @@ class Session:
         ranges: Makes NVTX ranges.
         allocator: Gives the allocator of the trainer's device, or None where there is none that can be read.
         line: Where to report the steps while they go on; None for nowhere.
+        summary: Of the journal, for other ranks; None: there are none.
 
     Raises:
         OSError: Neither the wanted nor a temporary folder can be written.
@@ -76,6 +77,7 @@ class Session:
         ranges: Callable[[], nvtx_ranges.RangeBackend] = nvtx_ranges.TorchNvtx,
         allocator: Callable[[Any], Allocator | None] = allocator_for,
         line: Line | None = None,
+        summary: Summary | None = None,
     ) -> None:
         self._trainer: Any = trainer
         self.stage = stage
@@ -85,14 +87,14 @@ class Session:
         self._run_delay: RunDelay | None = None
         self._compiled_before: Counters | None = None
         self._open = True
-        self._failed_at = ""
+        self._failed_at, self._left_collective = "", False
         self._steps_off = False
         self._waited_s = 0.0
         self._opened: list[Callable[[], object]] = [self._close_run_delay]
         try:
             overridden = overridden_hooks(trainer, module)
             manual = not module.automatic_optimization
-            self._measured = self._open_stage(version, manual, overridden, on_end)
+            self._measured = self._open_stage(version, manual, overridden, on_end, summary)
             self.tap = self._measured.tap
             self._gradient_wait = GradientWait(
                 partial(self.tap.place, GRADIENT_WAIT, "backward", is_rest=True), self.fence
@@ -131,6 +133,7 @@ class Session:
         manual: bool,
         overridden: frozenset[str],
         on_end: Callable[[BaseException | None], None],
+        summary: Summary | None,
     ) -> MeasuredStage:
         """The clock, the journal and the tap: all other parts measure with them and report to them."""
         trainer, stage = self._trainer, self.stage
@@ -147,6 +150,7 @@ class Session:
             stage_header(trainer, stage, self._entry, version, key),
             self.clock,
             on_steps=self._on_steps_closed,
+            summary=summary,
         )
         self._opened.append(self._journal.close)
         self.fence = self._journal.fence
@@ -333,6 +337,11 @@ class Session:
             self._journal.post(self._footer(FINISHED))  # the end so far: the last footer of a journal counts
             self._journal.sync()
 
+    def complete_summary(self) -> None:
+        """Leave what other ranks need of this one as it is now."""
+        with self.fence.around("summary"):
+            self._journal.complete_summary()
+
     def wait_for_traces(self, timeout_s: float) -> None:
         """Wait until the windows are compressed and analysed, at most so long in all calls together."""
         begin = monotonic()
@@ -346,6 +355,7 @@ class Session:
             self._steps.boundary.out_of_memory(error)
         with self.fence.around("the place of an exception"):
             self._failed_at = UserCode.of_this_process().raised_at(error)
+            self._left_collective = left_collective(error)
 
     def finish(self, status: str) -> None:
         """Give the trainer back as it was, stop everything, and complete the journal. Safe to call twice."""
@@ -407,7 +417,7 @@ class Session:
             self._run_delay.close()
 
     def _footer(self, status: str) -> Footer:
-        return self._journal.footer(status, self._overhead(), self._failed_at)
+        return self._journal.footer(status, self._overhead(), self._failed_at, left_collective=self._left_collective)
 
     def _overhead(self) -> dict[str, float]:
         return {

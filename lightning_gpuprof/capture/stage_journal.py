@@ -8,8 +8,9 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from lightning_gpuprof.capture import output_folder
 from lightning_gpuprof.capture.fence import Fence, must_propagate
@@ -68,6 +69,16 @@ def stage_header(trainer: Any, stage: Stage, entry: Entry, version: str, key: st
     )
 
 
+class Summary(Protocol):
+    """What other ranks need of a journal, in a file beside it."""
+
+    def renew(self, journal: Path) -> None:
+        """The journal was written to; in the background."""
+
+    def complete(self, journal: Path) -> None:
+        """Nothing that matters will be written to it any more."""
+
+
 class StageJournal:
     """The journal of one stage, and the fence that notes failures of its parts in there.
 
@@ -77,6 +88,7 @@ class StageJournal:
         header: First line of the journal.
         clock: Its steps and segments are written.
         on_steps: Shown the steps that ended lately, in the journal's thread.
+        summary: Of the journal, for other ranks; None: there are none.
 
     Raises:
         OSError: Neither the wanted nor a temporary folder can be written.
@@ -89,14 +101,24 @@ class StageJournal:
         header: Header,
         clock: StepClock,
         on_steps: Callable[[Sequence[ClosedStep]], None],
+        summary: Summary | None = None,
     ) -> None:
         self.notices: list[Notice] = []
         """What the report is to say."""
         self.fence = Fence(self.note)
         self._clock = clock
         self.folder, file, self._problem = output_folder.create(wanted, header.rank, key)
+        self._path = self.folder / output_folder.JOURNAL_NAME.format(rank=header.rank)
+        self._summary = summary
         try:
-            self._writer = JournalWriter(file, clock, header=header, on_failure=self._writing_failed, on_steps=on_steps)
+            self._writer = JournalWriter(
+                file,
+                clock,
+                header=header,
+                on_failure=self._writing_failed,
+                on_steps=on_steps,
+                on_written=None if summary is None else partial(summary.renew, self._path),
+            )
         except BaseException:
             file.close()
             raise
@@ -143,22 +165,35 @@ class StageJournal:
         after = "" if isinstance(error, GpuProfError) else f" after {type(error).__name__}"
         self.fence.report(part, f"switched off{after}: {error}")
 
-    def footer(self, status: str, overhead: Mapping[str, float], place: str = "") -> Footer:
+    def footer(
+        self, status: str, overhead: Mapping[str, float], place: str = "", *, left_collective: bool = False
+    ) -> Footer:
         """The last line if the stage ended now; the last footer of a journal counts.
 
         Args:
             status: ``finished``, or how it was interrupted.
             overhead: Entry -> cost of the profiler.
             place: Of the exception in the user's code.
+            left_collective: It did so.
         """
         global_step = self._clock.counters()[1]
         return Footer(
-            end_ns=time.perf_counter_ns(), status=status, place=place, overhead=dict(overhead), global_step=global_step
+            end_ns=time.perf_counter_ns(),
+            status=status,
+            place=place,
+            left_collective=left_collective,
+            overhead=dict(overhead),
+            global_step=global_step,
         )
 
     def sync(self) -> None:
         """Wait until what was posted is in the file."""
         self._writer.sync()
+
+    def complete_summary(self) -> None:
+        """Have the summary say all that is in the file up to now."""
+        if self._summary is not None:
+            self._summary.complete(self._path)
 
     def close(self, last: Sequence[Record] = ()) -> None:
         """Have what is left and ``last`` written, and let go of the file. Safe to call twice."""

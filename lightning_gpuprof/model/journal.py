@@ -282,6 +282,8 @@ class Footer(msgspec.Struct, tag="end", tag_field="k", kw_only=True, omit_defaul
     """``finished``, or ``interrupted: <exception class>``."""
     place: str = ""
     """``file:line function`` of the user's innermost frame that the exception came through."""
+    left_collective: bool = False
+    """The exception left a collective or a backward, as it does where another rank is gone."""
     global_step: int | None = None
     """Optimizer steps completed at the end, by the trainer's count."""
     overhead: dict[str, float]

@@ -1,9 +1,14 @@
 """Where a process id means the same process, and whether the process that wrote a journal lives there."""
 
+from __future__ import annotations
+
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lightning_gpuprof.model.journal import Header
+if TYPE_CHECKING:
+    from lightning_gpuprof.model.journal import Header
+    from lightning_gpuprof.model.rank_summary import RankSummary
 
 
 @cache
@@ -19,19 +24,19 @@ def pid_space() -> str:
         return ""
 
 
-def is_running(header: Header) -> bool | None:
-    """Whether the process that wrote a header lives; None where that cannot be known, as on another host.
+def is_running(of: Header | RankSummary) -> bool | None:
+    """Whether the process of a rank lives; None where that cannot be known, as on another host.
 
     Args:
-        header: Of a journal.
+        of: Its journal's header, or its summary.
     """
-    if not header.pid_space or header.pid_space != pid_space():
+    if not of.pid_space or of.pid_space != pid_space():
         return None
     import psutil  # not for the start of a run, which asks for pid_space() only
 
     try:
-        process = psutil.Process(header.pid)
-        if process.create_time() > header.epoch_ns / 1e9 + 1:  # another one of the same number, or the clock was set
+        process = psutil.Process(of.pid)
+        if process.create_time() > of.epoch_ns / 1e9 + 1:  # another one of the same number, or the clock was set
             return None
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

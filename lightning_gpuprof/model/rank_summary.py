@@ -12,7 +12,7 @@ from lightning_gpuprof.model.journal import RankNumber, WorldSize
 from lightning_gpuprof.model.packing import Ints, pack, unpack
 from lightning_gpuprof.model.phases import Phase, Stage
 
-SUMMARY_VERSION = 3
+SUMMARY_VERSION = 4
 """Raised when a reader of the version before would read a summary wrongly."""
 
 MAX_STEPS = 512
@@ -83,6 +83,9 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     rank: RankNumber
     world_size: WorldSize
     host: str
+    pid: int
+    pid_space: str
+    """Both as in the header of its journal."""
     device: str
     """Type, such as ``cuda``; empty if not known."""
     start_ns: int
@@ -91,10 +94,14 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Unix time then."""
     end_ns: int
     """On its own clock, when it ended or last wrote."""
+    journal_bytes: int = 0
+    """Size of the journal that is summed up; of a larger one that goes on its ends are."""
     status: str
     """As in the footer of its journal; empty if that has none."""
     failed_at: str = ""
     """``file:line function`` of the exception; empty if not known."""
+    left_collective: bool = False
+    """As in the footer of its journal."""
     batches: Annotated[int, msgspec.Meta(ge=0)]
     """Steps that it finished."""
     epochs: list[int]

@@ -14,6 +14,7 @@ S = 10**9
 
 def rank(number: int, status: str = "finished", *, end_s: float = 20, **changed: object) -> RankSummary:
     of = {"rank": number, "world_size": 4, "job": "j", "end_ns": int(end_s * S), "batches": 60, "epochs": [60]}
+    of["left_collective"] = status.endswith("RuntimeError")
     return msgspec.structs.replace(summarise(journal(60)), status=status, **{**of, **changed})
 
 
@@ -89,6 +90,14 @@ def test_a_rank_without_an_end_was_first_only_if_its_journal_does_not_speak_agai
     assert found.own_first == ("before" not in said)
 
 
+def test_a_rank_that_is_killed_beside_a_runtime_error_of_the_users_own_is_not_called_the_first() -> None:
+    own = rank(0, "interrupted: RuntimeError", left_collective=False)
+    found = rank_ends(own, [rank(1, "", end_s=17)])
+    assert found.own_first
+    assert "killed around the RuntimeError of rank 0" in found.sentences[0]
+    assert rank_ends(own, [], {1: "empty"}).own_first
+
+
 def test_ranks_that_were_stopped_are_not_called_the_first_to_fail() -> None:
     stopped = [rank(one, "interrupted: SIGTERMException", end_s=20 - one) for one in range(2)]
     assert rank_ends(stopped[0], stopped[1:]) == RankEnds()
@@ -97,7 +106,7 @@ def test_ranks_that_were_stopped_are_not_called_the_first_to_fail() -> None:
 def test_a_rank_that_was_killed_before_its_journal_was_written_to_is_the_first() -> None:
     own = rank(0, "interrupted: RuntimeError", end_s=20)
     assert rank_ends(own, [rank(1, "interrupted: RuntimeError", end_s=19)], {2: "empty"}).sentences == (
-        "rank 2 left no end (killed or crashed before the RuntimeError of rank 1); its journal holds 0 batches",
+        "rank 2 left no end (killed or crashed before the RuntimeError of rank 1)",
     )
     assert rank_ends(rank(0), [rank(1)], {2: "torn"}) == RankEnds()
 

@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 from built_journals import MS, journal
 from msgspec.structs import replace
+from rank_folders import write_rank
 from sample_journals import write_journal
 
 from lightning_gpuprof.analyze.journal import DeviceColumns, read_journal
 from lightning_gpuprof.analyze.rank_notices import of_others
-from lightning_gpuprof.analyze.rank_summary import other_ranks, summarise, summary_path, without_summary
-from lightning_gpuprof.model.journal import Header, Notice, WindowRecord
+from lightning_gpuprof.analyze.rank_summary import has_ended, left_by, other_ranks, summarise, summary_path
+from lightning_gpuprof.model.journal import Footer, Header, Notice, WindowRecord
 from lightning_gpuprof.model.packing import Ints
 from lightning_gpuprof.model.rank_summary import MAX_STEPS, RankSummary, StepTable, drawn
 from lightning_gpuprof.pipeline import load_report
 from lightning_gpuprof.sinks.terminal import print_report
 from lightning_gpuprof.sinks.views import windows as views
+from lightning_gpuprof.summary_file import SummaryFile
 
 
 @pytest.mark.parametrize("n", [200, 5_000, 200_000])
@@ -116,16 +118,44 @@ def test_more_than_64_ranks_are_read(tmp_path: Path) -> None:
 
 def test_a_summary_is_read_in_place_of_its_journal(tmp_path: Path) -> None:
     own, other = put(tmp_path, 0, 3), put(tmp_path, 1, 3)
-    summary = summarise(read_journal(other))
+    summary = replace(summarise(read_journal(other)), status="finished")
     summary_path(other).write_bytes(msgspec.json.encode(summary))
     other.write_bytes(b"not looked at")
-    summary_path(put(tmp_path, 2, 3)).write_bytes(b'{"torn')
-    assert other_ranks(own, most_journals=0).summaries == [summary]
-    assert "left no summary" in other_ranks(own, most_journals=0).unread[2]
-    assert other_ranks(own, most_journals=0).skipped == {2}
+    torn = put(tmp_path, 2, 3)
+    summary_path(torn).write_bytes(b'{"torn')
+    in_training = other_ranks(own, only_summaries=True)
+    assert in_training.summaries == [summary]
+    assert "left no summary" in in_training.unread[2]
     assert [one.rank for one in other_ranks(own).summaries] == [1, 2]
-    other.unlink()
-    assert without_summary(own) == []
+    assert (has_ended(other), has_ended(torn)) == (True, False)
+
+
+def test_the_summary_of_a_running_rank_counts_while_its_journal_has_nothing_more(tmp_path: Path) -> None:
+    own, other = write_rank(tmp_path, 0, 2), write_rank(tmp_path, 1, 2)
+    SummaryFile().renew(other)
+    (renewed,) = other_ranks(own).summaries
+    assert (renewed.status, renewed.journal_bytes) == ("", other.stat().st_size)
+    assert not has_ended(other)
+    with other.open("ab") as file:
+        file.write(msgspec.json.encode(Footer(end_ns=10**12, status="finished", overhead={})) + b"\n")
+    assert left_by(other) is None
+    assert [one.status for one in other_ranks(own).summaries] == ["finished"]
+    assert other_ranks(own, only_summaries=True).summaries == [renewed]
+    other.unlink()  # only the summary was copied
+    assert other_ranks(own).summaries == [renewed]
+
+
+def test_a_complete_summary_is_not_replaced_by_one_of_the_ends(tmp_path: Path) -> None:
+    path, file = write_rank(tmp_path, 1, 2, steps=8_000), SummaryFile()
+    file.renew(path)
+    of_ends = left_by(path)
+    file.complete(path)
+    file.renew(path)
+    whole = left_by(path)
+    assert of_ends is not None
+    assert whole is not None
+    assert of_ends.steady_steps < whole.steady_steps
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
 
 
 def test_what_other_ranks_could_not_measure_and_their_windows_are_told_once() -> None:

@@ -12,9 +12,10 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from known import known
 
-from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode, is_in_collective
+from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode, is_in_collective, left_collective
 from lightning_gpuprof.capture.recorder import Reading, Recorder
 from lightning_gpuprof.model.journal import CallSites
 
@@ -134,9 +135,42 @@ def test_without_a_line_of_the_user_nothing_is_counted(blocked: Start, tmp_path:
 def test_a_look_into_a_collective_is_told_by_the_innermost_file(files: list[str], waits: bool) -> None:
     frame: Any = None
     for file in reversed(files):
-        frame = SimpleNamespace(f_code=SimpleNamespace(co_filename=f"/lib/site-packages/{file}"), f_back=frame)
+        frame = SimpleNamespace(
+            f_code=SimpleNamespace(co_filename=f"/lib/site-packages/{file}"), f_lineno=1, f_back=frame
+        )
     assert is_in_collective(frame) is waits
     assert not is_in_collective(None)
+
+
+class _RefusesBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("planted")
+
+
+def twice_backward() -> None:
+    loss = torch.ones(2, requires_grad=True).exp().sum()
+    loss.backward()
+    loss.backward()
+
+
+@pytest.mark.parametrize(
+    ("fails", "left"),
+    [
+        (twice_backward, True),
+        (lambda: _RefusesBackward.apply(torch.ones(2, requires_grad=True)).sum().backward(), False),
+        (lambda: torch.nn.Linear(2, 2)(torch.ones(3)), False),
+        (lambda: {}["planted"], False),
+    ],
+)
+def test_an_error_of_the_users_own_did_not_leave_a_collective(fails: Callable[[], object], *, left: bool) -> None:
+    with pytest.raises((RuntimeError, KeyError)) as raised:
+        fails()
+    assert left_collective(raised.value) is left
 
 
 @pytest.mark.parametrize("entry", ["fit", "validate", "test", "predict"])

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from sample_journals import Ticking, run_steps, write_journal, writer_to
+from sample_journals import Ticking, fail_loudly, header, run_steps, write_journal, writer_to
 
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.capture.journal_file import open_journal
+from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.journal import Notice, Sample
 
@@ -255,6 +256,7 @@ from pathlib import Path
 from sample_journals import fail_loudly, header
 from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.capture.journal_writer import JournalWriter
+from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import StepClock
 
 clock = StepClock()
@@ -291,3 +293,23 @@ def test_a_killed_process_loses_no_more_than_the_time_between_two_writes(path: P
     lost_s = (last_ns - journal.end_ns) / 1e9
     assert -0.1 < lost_s < flush_s + 1.0  # the second is for a machine that is busy with other things
     assert len(journal.steps) > 100
+
+
+def test_who_is_called_when_something_was_written_finds_it_in_the_file_and_may_fail_once(tmp_path: Path) -> None:
+    path, found = tmp_path / "rank1.jsonl", []
+
+    def look() -> None:
+        found.append(path.stat().st_size)
+        raise ValueError("planted")
+
+    clock = StepClock(now=Ticking(), cpu_now=Ticking(), start_ns=0)
+    writer = JournalWriter(
+        open_journal(path), clock, header=header(), on_failure=fail_loudly, flush_s=0.01, on_written=look
+    )
+    for _ in range(2):
+        writer.post(Notice(part="p", message="m"))
+        writer.sync()
+    writer.close()
+    assert len(found) == 1
+    assert found[0] > 0
+    assert path.read_text().count("is not renewed after ValueError: planted") == 1

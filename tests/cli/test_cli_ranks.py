@@ -11,8 +11,9 @@ from rank_folders import write_rank
 
 from lightning_gpuprof.cli.ranks import EVERY_S, QUIET_S, watch
 from lightning_gpuprof.errors import JournalError
-from lightning_gpuprof.job_ranks import job_ranks, leave_summary
+from lightning_gpuprof.job_ranks import job_ranks
 from lightning_gpuprof.model.job_ranks import JobRanks
+from lightning_gpuprof.summary_file import SummaryFile
 
 NOBODY = 2**22 + 1
 """No process has this number."""
@@ -174,16 +175,18 @@ def test_the_rank_that_failed_comes_before_those_that_its_launcher_killed(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("lasts_s", "answer"),
+    ("lasts_s", "left_collective", "answer"),
     [
-        (0.0, "Rank 1 was killed after 200 batches: its process is gone."),
-        (4.0, "Rank 0 failed after 200 batches: RuntimeError at train.py:12 training_step."),
+        (0.0, True, "Rank 1 was killed after 200 batches: its process is gone."),
+        (4.0, True, "Rank 0 failed after 200 batches: RuntimeError at train.py:12 training_step."),
+        (0.0, False, "Rank 0 failed after 200 batches: RuntimeError at train.py:12 training_step."),
     ],
 )
 def test_a_rank_whose_collective_failed_comes_after_one_that_was_killed_and_did_not_outlive_it(
-    tmp_path: Path, lasts_s: float, answer: str
+    tmp_path: Path, lasts_s: float, answer: str, *, left_collective: bool
 ) -> None:
-    write_rank(tmp_path, 0, 2, status="interrupted: RuntimeError", place="train.py:12 training_step")
+    fails = {"status": "interrupted: RuntimeError", "place": "train.py:12 training_step"}
+    write_rank(tmp_path, 0, 2, **fails, left_collective=left_collective)
     write_rank(tmp_path, 1, 2, pid=NOBODY, lasts_s=lasts_s)
     assert job_ranks(tmp_path).answer == answer
 
@@ -206,7 +209,7 @@ def test_a_standstill_that_training_left_behind_is_none(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_wrote_nothing_before_another_failed_is_the_first(tmp_path: Path) -> None:
-    write_rank(tmp_path, 0, 2, status="interrupted: RuntimeError")
+    write_rank(tmp_path, 0, 2, status="interrupted: RuntimeError", left_collective=True)
     (tmp_path / "rank1.jsonl").write_bytes(b"")
     assert job_ranks(tmp_path).answer.startswith("Rank 1 left no end (killed or crashed before the RuntimeError of")
 
@@ -246,8 +249,8 @@ def test_missing_damaged_doubled_and_foreign_journals_are_named_and_the_others_j
 def test_a_summary_is_read_in_place_of_its_journal(tmp_path: Path) -> None:
     for rank in range(3):
         write_rank(tmp_path, rank, 3, status="finished")
-    leave_summary(tmp_path, 2)
-    leave_summary(tmp_path, 1)
+    SummaryFile().complete(tmp_path / "rank2.jsonl")
+    SummaryFile().complete(tmp_path / "rank1.jsonl")
     for name in ("rank0.jsonl", "rank1.jsonl"):
         (tmp_path / name).rename(tmp_path / f"{name}.away")
     (tmp_path / "rank1.jsonl").write_bytes(b"not looked at")
@@ -333,7 +336,7 @@ def test_a_journal_with_an_impossible_number_is_damaged(tmp_path: Path, field: s
 def test_a_summary_with_an_impossible_number_is_not_read(tmp_path: Path) -> None:
     for rank in range(2):
         write_rank(tmp_path, rank, 2, status="finished")
-    leave_summary(tmp_path, 1)
+    SummaryFile().complete(tmp_path / "rank1.jsonl")
     summary = tmp_path / "rank1.summary.json"
     summary.write_text(json.dumps({**json.loads(summary.read_text()), "batches": -5}))
     assert [one.batches for one in job_ranks(tmp_path).ranks] == [200, 200]

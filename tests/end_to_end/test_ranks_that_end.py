@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lightning_gpuprof.analyze.rank_summary import left_by
 from lightning_gpuprof.job_ranks import job_ranks
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
@@ -37,6 +38,8 @@ class Net(L.LightningModule):
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "failed":
                 raise ValueError("planted")
+            if how == "raised":
+                raise RuntimeError("of the user")
             if how == "hangs":
                 threading.Event().wait()
         x, y = batch
@@ -89,6 +92,12 @@ def ended(tmp_path: Path, how: str) -> tuple[Report, str]:
     return msgspec.json.decode(written.read_bytes(), type=Report), terminal
 
 
+def standing_in(folder: Path) -> list[str | None]:
+    """Where the summaries of both ranks say that they stand."""
+    left = [left_by(folder / f"rank{rank}.jsonl", however_old=True) for rank in range(2)]
+    return [one and one.stands_in for one in left]
+
+
 @pytest.mark.slow
 def test_while_a_rank_hangs_the_report_says_where_and_who_waits(tmp_path: Path) -> None:
     ranks, folder = started(tmp_path, "hangs"), tmp_path / "run"
@@ -99,6 +108,8 @@ def test_while_a_rank_hangs_the_report_says_where_and_who_waits(tmp_path: Path) 
             if (folder / "rank0.jsonl").exists() and (folder / "rank0.jsonl").stat().st_size:
                 said = "; ".join(load_report(folder).rank_ends)
         hanging = job_ranks(folder)
+        while None in (summaries := standing_in(folder)) and time.monotonic() < last:
+            time.sleep(1)
     finally:
         for process in ranks:
             process.kill()
@@ -112,6 +123,7 @@ def test_while_a_rank_hangs_the_report_says_where_and_who_waits(tmp_path: Path) 
     assert "in training_step" in stack
     assert [(one.state, one.waits) for one in hanging.ranks] == [("hanging", True), ("hanging", False)]
     assert hanging.worst[0] == 1
+    assert summaries == ["backward", "forward"]
     assert "rank 1 in forward at" in hanging.answer
     assert not hanging.is_over
     killed = job_ranks(folder)
@@ -138,6 +150,20 @@ def test_the_rank_that_ended_first_is_named(tmp_path: Path, how: str, said: str,
     assert job.worst == (1, 0)
     assert job.answer.startswith(answer)
     assert job.is_over
+
+
+@pytest.mark.slow
+def test_a_runtime_error_of_the_users_own_comes_before_the_ranks_that_are_killed_for_it(tmp_path: Path) -> None:
+    ranks, journal = started(tmp_path, "raised"), tmp_path / "run" / "rank1.jsonl"
+    last = time.monotonic() + 240
+    while not (journal.exists() and b"interrupted" in journal.read_bytes()) and time.monotonic() < last:
+        time.sleep(0.01)
+    for process in ranks:  # as a launcher does
+        process.kill()
+        process.communicate()
+    job = job_ranks(tmp_path / "run")
+    assert f":{LINE + 2} training_step" in job.answer
+    assert job.worst[0] == 1
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ def write_rank(
     late_ms: float = 0.0,
     status: str = "",
     place: str = "",
+    left_collective: bool = False,
     hangs_at: str = "",
     waits: bool = False,
     host: str = "",
@@ -60,6 +61,7 @@ def write_rank(
         late_ms: How much longer its data takes.
         status: It ended so; empty: it has not ended.
         place: Where an exception was raised.
+        left_collective: It was raised by a collective.
         hangs_at: It makes no progress there.
         waits: It makes none where ranks wait for each other.
         host: Name of where it ran; empty: here.
@@ -107,7 +109,7 @@ def write_rank(
         t_ns = end_ns + (40 * 10**9 if hangs_at or waits else 0) + round(lasts_s * 1e9)
         records.append(Sample(source="host", subject="process", t_ns=t_ns, values={"cpu_cpus": 0.9}))
     if status:
-        records.append(Footer(end_ns=end_ns, status=status, place=place, overhead={}))
+        records.append(Footer(end_ns=end_ns, status=status, place=place, left_collective=left_collective, overhead={}))
     path = folder / f"rank{rank if file is None else file}.jsonl"
     path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in records))
     return path
