@@ -27,7 +27,9 @@ def exceeds_its_cpus(cpu: CpuFacts, host: HostUse) -> bool:
     """Whether it is the run itself that leaves its main thread without a CPU: by its quota, or as it wants more.
 
     What it wants is what it used and what its main threads waited for. The other programs of a machine can make a run
-    wait, but not want more. Nor can they make it wait where the run itself has nearly all of its CPUs.
+    wait, but not want more. Nor can they make it wait where the run itself has nearly all of its CPUs. Where they have
+    more of them than the run has, it is not known what it would want alone: it has its work done later, not only it
+    waits.
 
     Args:
         cpu: What is known of the CPUs.
@@ -38,9 +40,11 @@ def exceeds_its_cpus(cpu: CpuFacts, host: HostUse) -> bool:
     delays = [row.use.run_delay_ratio.mean for row in host.worker_rows if row.use.run_delay_ratio is not None]
     if host.children is not None and host.children.cpu_cpus is not None:
         delays.append(host.children.cpu_cpus.mean)
-    measured = filter(possible, [cpu.process_cpus or 0.0, cpu.worker_cpus or 0.0])
-    if sum(measured) >= ALL_RATIO * cpu.usable_cpus:
+    used_cpus = sum(filter(possible, [cpu.process_cpus or 0.0, cpu.worker_cpus or 0.0]))
+    if used_cpus >= ALL_RATIO * cpu.usable_cpus:
         return True
+    if (host.others_cpus or 0.0) > used_cpus:
+        return False
     process_cpus = 1.0 if cpu.process_cpus is None else cpu.process_cpus
     wanted = [process_cpus, cpu.run_delay_ratio or 0.0, cpu.worker_cpus or 0.0, *delays]
     return sum(filter(possible, wanted)) > MORE_RATIO * cpu.usable_cpus

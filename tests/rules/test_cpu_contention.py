@@ -100,6 +100,13 @@ def test_what_workers_wait_for_is_wanted_too() -> None:
     assert RULE.check(with_waiting_workers(waiting, 0.6)) is not None
 
 
+@pytest.mark.parametrize(("others", "fires"), [(1.4, True), (1.6, False)])
+def test_a_run_that_has_less_of_the_cpus_than_others_does_not_hold_itself_up(others: float, fires: bool) -> None:
+    """It used 1.5 CPUs, and its threads waited for another 3.2 of four."""
+    metrics = with_waiting_workers(delayed(40.0, others=others, used=(0.5, 1.0)), 1.2)
+    assert (RULE.check(metrics) is not None) is fires
+
+
 def test_no_number_is_advised_that_is_set_already() -> None:
     advice = fired(RULE, delayed(10.0, workers=0, used=(4.5, 0.0)))
     assert "set_num_threads" not in advice.advice

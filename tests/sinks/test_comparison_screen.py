@@ -59,6 +59,13 @@ def digits() -> Report:
     return json_report.read(DIGITS)
 
 
+def test_what_the_noise_hides_is_not_called_nothing() -> None:
+    text = " ".join(drawn(digits(), scaled(digits(), 0.999)).split())
+    assert "WITHIN NOISE" in text
+    assert re.search(r"achieved: not known, as the noise hides it; promised were [\d.]+ ms a step", text)
+    assert "nothing of the promised" in " ".join(drawn(digits(), scaled(digits(), 1.5)).split())
+
+
 def with_promise(report: Report, speedup: float) -> Report:
     assert report.combined is not None
     bound = msgspec.structs.replace(report.combined, step_speedup_max=speedup, run_speedup_max=speedup)
