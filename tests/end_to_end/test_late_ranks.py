@@ -14,12 +14,13 @@ from lightning_gpuprof.job_ranks import job_ranks
 from lightning_gpuprof.model.report import Report
 
 PROGRAM = """
-import sys, time
+import os, sys, time
 import lightning as L, torch
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.data import DataLoader, TensorDataset
+from forked_ranks import forked_ranks
 from lightning_gpuprof import GpuProfiler
 
 class SlowBackward(torch.autograd.Function):
@@ -70,10 +71,9 @@ STRATEGIES = {
     "tensor-parallel": lambda: ModelParallelStrategy(1, 2, process_group_backend="gloo"),
 }
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
+def train(hows):
     data = TensorDataset(torch.randn(2048, 64), torch.randint(0, 10, (2048,)))
-    for how in sys.argv[2:]:
+    for how in hows:
         profiler = GpuProfiler(dirpath=f"{sys.argv[1]}/{how}", reports=["json"], windows=[], nvml=False)
         trainer = L.Trainer(
             accelerator="cpu", devices=2, strategy=STRATEGIES.get(how, lambda: "ddp")(), max_epochs=1,
@@ -83,6 +83,13 @@ if __name__ == "__main__":
         )
         loader = DataLoader(data, batch_size=16)
         trainer.fit(Net(how), loader, loader if how == "validation" else None)
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    hows = sys.argv[2:]
+    # Two jobs beside each other: most of the time they sleep.
+    ranks = [pid for part in (hows[:4], hows[4:]) for pid in forked_ranks(lambda rank: train(part))]
+    sys.exit(any([os.waitpid(pid, 0)[1] for pid in ranks]))
 """
 
 PLANTED_MS = 100
@@ -109,13 +116,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    halves = [  # beside each other: most of the time they sleep
-        subprocess.Popen([sys.executable, str(program), str(folder), *half], stdout=PIPE, stderr=STDOUT, text=True)
-        for half in (HOWS[:4], HOWS[4:])
-    ]
-    for half in halves:
-        output, _ = half.communicate(timeout=500)
-        assert half.returncode == 0, output[-3000:]
+    done = subprocess.run([sys.executable, program, folder, *HOWS], stdout=PIPE, stderr=STDOUT, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout[-3000:]
     return folder
 
 
