@@ -1,13 +1,16 @@
 """Two ranks on the CPU that do not end alike: killed, failed, out of step. What the first rank's report says of it."""
 
-import os
-import socket
+import contextlib
+import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+import psutil
 import pytest
 
 from lightning_gpuprof.analyze.rank_summary import left_by
@@ -16,80 +19,106 @@ from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
 
 PROGRAM = """
-import os, signal, sys, threading, time
+import json, os, signal, sys, threading, time
 import lightning as L, torch
 from torch.utils.data import DataLoader, TensorDataset
+from forked_ranks import forked_ranks
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.capture import standstill
 
-how, folder = sys.argv[1], sys.argv[2]
-if how == "hangs":
-    standstill.AFTER_NS = 1_000_000_000
-
 class Net(L.LightningModule):
-    def __init__(self):
+    def __init__(self, how):
         super().__init__()
+        self.how = how
         self.layer = torch.nn.Linear(64, 10)
     def training_step(self, batch, batch_idx):
         if self.global_rank == 1 and batch_idx == 30:
-            if how == "killed":
-                while not os.path.getsize(f"{folder}/rank1.jsonl"):
+            if self.how == "killed":
+                while not os.path.getsize(f"{self.how}/rank1.jsonl"):
                     time.sleep(0.1)
                 os.kill(os.getpid(), signal.SIGKILL)
-            if how == "failed":
+            if self.how == "failed":
                 raise ValueError("planted")
-            if how == "raised":
+            if self.how == "raised":
                 raise RuntimeError("of the user")
-            if how == "hangs":
+            if self.how == "hangs":
                 threading.Event().wait()
         x, y = batch
         return torch.nn.functional.cross_entropy(self.layer(x), y)
     def train_dataloader(self):
-        batches = 40 if how != "out of step" or self.global_rank == 0 else 60
+        batches = 40 if self.how != "out of step" or self.global_rank == 0 else 60
         data = TensorDataset(torch.randn(16 * batches, 64), torch.randint(0, 10, (16 * batches,)))
         return DataLoader(data, batch_size=16)
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    profiler = GpuProfiler(dirpath=folder, reports=["json", "terminal"], windows=[], nvml=False)
+def train(how, rank):
+    output = os.open(f"{how}.{rank}.txt", os.O_CREAT | os.O_WRONLY)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    if how == "hangs":
+        standstill.AFTER_NS = 1_000_000_000
+    profiler = GpuProfiler(dirpath=how, reports=["json", "terminal"], windows=[], nvml=False)
     trainer = L.Trainer(
         accelerator="cpu", devices=1, num_nodes=2, strategy="ddp", max_epochs=3 if how == "out of step" else 1,
         logger=False,
         enable_checkpointing=False, enable_progress_bar=False, use_distributed_sampler=False, callbacks=[profiler],
         max_steps=120 if how == "out of step" else -1,
     )
-    trainer.fit(Net())
+    trainer.fit(Net(how))
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    ranks = {how: forked_ranks(lambda rank: train(how, rank), nodes=True) for how in sys.argv[1:]}
+    print(json.dumps(ranks), flush=True)
+    for _ in range(2 * len(ranks)):
+        os.wait()
 """
 
 LINE = next(number for number, line in enumerate(PROGRAM.splitlines(), 1) if "planted" in line)
 
+pytestmark = pytest.mark.slow
 
-def started(tmp_path: Path, how: str) -> list[subprocess.Popen[str]]:
-    program, folder = tmp_path / "program.py", tmp_path / "run"
+
+class Jobs(NamedTuple):
+    """Jobs of two ranks each, by what becomes of them; each has a folder of that name."""
+
+    folder: Path
+    ranks: dict[str, list[psutil.Process]]
+
+    def ended(self, how: str) -> tuple[Report, str]:
+        """The report of a job whose first rank comes to an end, and what it printed."""
+        self.ranks[how][0].wait(240)
+        printed, written = (self.folder / f"{how}.0.txt").read_text(), self.folder / how / "report.json"
+        assert written.is_file(), printed[-2000:]
+        return msgspec.json.decode(written.read_bytes(), type=Report), " ".join(printed.split())
+
+    def kill(self, how: str) -> None:
+        """As a launcher does once a rank has failed."""
+        for rank in self.ranks[how]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rank.kill()
+            rank.wait()
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """All are forked from one process, which imports torch and Lightning once."""
+    folder = tmp_path_factory.mktemp("ranks")
+    program = folder / "program.py"
     program.write_text(PROGRAM)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    job = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
-    return [  # two nodes: nobody is there who would end the one when the other is killed
-        subprocess.Popen(
-            [sys.executable, str(program), how, str(folder)],
-            env={**job, "NODE_RANK": str(rank)},
-            stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-            stderr=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-
-
-def ended(tmp_path: Path, how: str) -> tuple[Report, str]:
-    first, _ = started(tmp_path, how)
-    terminal, errors = first.communicate(timeout=240)
-    written = tmp_path / "run" / "report.json"
-    assert written.is_file(), errors[-2000:]
-    return msgspec.json.decode(written.read_bytes(), type=Report), terminal
+    words = [sys.executable, str(program), "hangs", "killed", "failed", "raised", "out of step"]
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pids = json.loads(process.stdout.readline())
+        jobs = Jobs(folder, {how: [psutil.Process(pid) for pid in of] for how, of in pids.items()})
+        journal, last = folder / "raised" / "rank1.jsonl", time.monotonic() + 240
+        while not (journal.exists() and b"interrupted" in journal.read_bytes()) and time.monotonic() < last:
+            time.sleep(0.01)
+        jobs.kill("raised")
+        yield jobs
+        for how in jobs.ranks:
+            jobs.kill(how)
 
 
 def standing_in(folder: Path) -> list[str | None]:
@@ -98,9 +127,8 @@ def standing_in(folder: Path) -> list[str | None]:
     return [one and one.stands_in for one in left]
 
 
-@pytest.mark.slow
-def test_while_a_rank_hangs_the_report_says_where_and_who_waits(tmp_path: Path) -> None:
-    ranks, folder = started(tmp_path, "hangs"), tmp_path / "run"
+def test_while_a_rank_hangs_the_report_says_where_and_who_waits(jobs: Jobs) -> None:
+    folder = jobs.folder / "hangs"
     try:
         last, said = time.monotonic() + 240, ""
         while "waiting in backward" not in said and time.monotonic() < last:
@@ -111,9 +139,7 @@ def test_while_a_rank_hangs_the_report_says_where_and_who_waits(tmp_path: Path) 
         while None in (summaries := standing_in(folder)) and time.monotonic() < last:
             time.sleep(1)
     finally:
-        for process in ranks:
-            process.kill()
-            process.communicate()
+        jobs.kill("hangs")
     report = load_report(folder)
     late, waits, *_ = report.rank_ends
     assert "rank 1 in forward at" in late
@@ -131,45 +157,34 @@ def test_while_a_rank_hangs_the_report_says_where_and_who_waits(tmp_path: Path) 
     assert killed.is_over
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "said", "answer"),
     [
         ("killed", "rank 1 left no end (killed or crashed before the ", "Rank 1 was killed after "),
-        ("failed", f"failed first, with ValueError at {{}}:{LINE} training_step after 30 batches", "Rank 1 on "),
+        ("failed", f"failed first, with ValueError at program.py:{LINE} training_step after 30 batches", "Rank 1 on "),
     ],
 )
-def test_the_rank_that_ended_first_is_named(tmp_path: Path, how: str, said: str, answer: str) -> None:
-    report, terminal = ended(tmp_path, how)
+def test_the_rank_that_ended_first_is_named(jobs: Jobs, how: str, said: str, answer: str) -> None:
+    report, printed = jobs.ended(how)
     assert report.run["status"] == "interrupted: RuntimeError"
-    said = said.format(f"{tmp_path.name}/program.py")
     assert said in report.validity.caveats[0]
-    assert said in " ".join(terminal.split())
-    job = job_ranks(tmp_path / "run")
+    assert said in printed
+    job = job_ranks(jobs.folder / how)
     assert {one.rank: one.state for one in job.ranks} == {0: "failed", 1: how}
     assert job.worst == (1, 0)
     assert job.answer.startswith(answer)
     assert job.is_over
 
 
-@pytest.mark.slow
-def test_a_runtime_error_of_the_users_own_comes_before_the_ranks_that_are_killed_for_it(tmp_path: Path) -> None:
-    ranks, journal = started(tmp_path, "raised"), tmp_path / "run" / "rank1.jsonl"
-    last = time.monotonic() + 240
-    while not (journal.exists() and b"interrupted" in journal.read_bytes()) and time.monotonic() < last:
-        time.sleep(0.01)
-    for process in ranks:  # as a launcher does
-        process.kill()
-        process.communicate()
-    job = job_ranks(tmp_path / "run")
+def test_a_runtime_error_of_the_users_own_comes_before_the_ranks_that_are_killed_for_it(jobs: Jobs) -> None:
+    job = job_ranks(jobs.folder / "raised")
     assert f":{LINE + 2} training_step" in job.answer
     assert job.worst[0] == 1
 
 
-@pytest.mark.slow
-def test_ranks_out_of_step_make_no_valid_run(tmp_path: Path) -> None:
-    report, terminal = ended(tmp_path, "out of step")
+def test_ranks_out_of_step_make_no_valid_run(jobs: Jobs) -> None:
+    report, printed = jobs.ended("out of step")
     assert not report.validity.ok
     said = "epoch 0 had 40 batches on rank 0 and 60 batches on rank 1"
     assert said in report.validity.caveats[0]
-    assert said in " ".join(terminal.split())
+    assert said in printed
