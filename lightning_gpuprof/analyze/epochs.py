@@ -29,7 +29,7 @@ def epoch_starts(journal: Journal) -> tuple[EpochStart, ...]:
     before = {segment.end_ns: segment for segment in journal.segments}
     order = sorting(steps.epoch)
     epoch = steps.epoch[order]
-    first = np.flatnonzero(np.diff(epoch, prepend=-1))
+    first = np.flatnonzero(np.diff(epoch, prepend=epoch.dtype.type(-1)))
     epochs, steps_ns = epoch[first], np.add.reduceat(steps.period_ns[order], first, dtype=np.int64)
     starts, waited_ns = [], journal.phases["data_wait"]
     for index in np.flatnonzero(steps.flags & FIRST_OF_EPOCH):

@@ -69,6 +69,7 @@ def _drift(journal: Journal, steady: Ints, view: _StretchBuilder) -> Drift | Non
     levels = np.array([statistics.median(block / 1e6) for block in np.array_split(period_ns, blocks)])
     places = np.array([float(np.mean(block)) for block in np.array_split(np.arange(len(steady)), blocks)])
     of_level = np.searchsorted(change_points(period_ns, MIN_JUMP), places, "right")
+    del period_ns  # of a long run it would be in the way of what comes next
     found = trend(places, levels, of_level)
     if found is None:
         return None

@@ -35,6 +35,8 @@ def with_inflation(
         steady: Which steps are steady and untraced, shape (n,).
         own_ns: Time of the profiler itself in each step, shape (n,).
     """
+    if not windows:
+        return ()
     period = (journal.steps.period_ns - own_ns).astype(np.float64)
     first = (journal.steps.flags & FIRST_OF_EPOCH) != 0
     ordinary = ~first & (journal.phases["validation"] == 0) & (journal.phases["checkpoint"] == 0)

@@ -91,9 +91,12 @@ class PhaseColumns(Mapping[Phase, Ints]):
         if first is None:
             return np.zeros(self._rows, np.int64)
         column = self._charged[first]
+        if not others:
+            return column
+        column = column.astype(np.int64)
         for slot in others:
-            column = column.astype(np.int64) + self._charged[slot]
-        return column
+            column += self._charged[slot]
+        return narrow(column)
 
     def __iter__(self) -> Iterator[Phase]:
         return iter(PHASES)
@@ -446,8 +449,10 @@ def narrow(numbers: Ints) -> Ints:
 
 
 def _labels(numbers: Ints) -> Ints:
-    """Numbers with which nothing is computed, in 16 bits where these hold them."""
-    return numbers.astype(np.int16) if numbers.max(initial=0) <= np.iinfo(np.int16).max else narrow(numbers)
+    """Numbers with which nothing is computed, in 8 or 16 bits where these hold them."""
+    largest = numbers.max(initial=0)
+    kind = next((kind for kind in (np.int8, np.int16) if largest <= np.iinfo(kind).max), None)
+    return narrow(numbers) if kind is None else numbers.astype(kind)
 
 
 class _StepTable:

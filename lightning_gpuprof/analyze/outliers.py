@@ -142,8 +142,10 @@ def _limits(period: Ints, kinds: list[Mask]) -> list[float]:
     """What a step of each kind may take and still be an ordinary one."""
     limits = []
     for kind in kinds:
-        median = statistics.median(period[kind])
-        mad = statistics.median(np.abs(period[kind] - median))
+        own = period[kind]
+        own = own[statistics.thinned(len(own))]
+        median = statistics.median(own)
+        mad = statistics.median(np.abs(own - median))
         limits.append(median + max(MAD_FACTOR * mad, MEDIAN_FACTOR * median))
     return limits
 

@@ -54,7 +54,7 @@ def change_points(period_ns: npt.NDArray[np.number], least_shift: float = MIN_SH
     n = len(period_ns)
     if n < 2 * MIN_STEPS:
         return []
-    logs = np.maximum(period_ns, 1).astype(np.float64)
+    logs = np.maximum(period_ns, 1, dtype=np.float64)
     np.log(logs, out=logs)
     size = max(BLOCK_STEPS, -(-n // MAX_BLOCKS))
     m = n // size

@@ -49,8 +49,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def counts(self) -> dict[StepLabel, int]:
         """How many steps have each label."""
-        found = np.bincount(self.labels, minlength=len(STEP_LABELS))
-        return {label: int(found[code]) for label, code in _CODE.items()}
+        return {label: int((self.labels == code).sum()) for label, code in _CODE.items()}
 
     def saving(self, steps: StepColumns, phases: Mapping[Phase, Ints]) -> Mask:
         """Steps that would be steady without the checkpoint in them.

@@ -28,6 +28,7 @@ def step_facts(journal: Journal, chosen: Selection, samples_per_step: int | None
         samples_per_step: Of all ranks; None if not known.
     """
     steps = journal.steps
+    speed_levels = _speed_levels(journal, chosen)
     period = steps.period_ns[chosen.steady] / 1e6
     period_ms = statistics.distribution(period)
     mean_interval = statistics.mean_interval(period)
@@ -44,7 +45,7 @@ def step_facts(journal: Journal, chosen: Selection, samples_per_step: int | None
         period_mean_interval_ms=mean_interval,
         samples_per_s_interval=(rate / mean_interval[1], rate / mean_interval[0]) if rate and mean_interval else None,
         labels=chosen.counts(),
-        speed_levels=_speed_levels(journal, chosen),
+        speed_levels=speed_levels,
     )
 
 
