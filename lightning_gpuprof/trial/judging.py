@@ -15,6 +15,9 @@ LEAST_ROUNDS = 3
 LEAST_S = 2.0
 """Measured seconds of an arm and the base below which nothing is decided. Heuristic: a few short blocks agree by
 accident."""
+BEYOND_ACCIDENT = 2.0
+"""Speed-up or slow-down at the nearer end of the interval from which :data:`LEAST_S` is not asked for. Heuristic: a
+batch that comes 20 times as fast is measured for milliseconds only, and its rounds take the time of its workers."""
 LEAST_PAIRS = 2
 """The same for whole processes, whose blocks are longer, and of which each costs the program's start."""
 SURE_RATIO = 0.01
@@ -90,7 +93,8 @@ def paired(blocks: Iterable[Block], arm: str) -> Paired | None:
         is_enough = n >= LEAST_PAIRS
     else:
         both_s = math.fsum(block.seconds for block in blocks if block.arm in (BASE, arm) and block.round in own)
-        is_enough = n >= LEAST_ROUNDS and both_s >= LEAST_S
+        is_sure = both_s >= LEAST_S or max(lower, 1.0 / upper) >= BEYOND_ACCIDENT
+        is_enough = n >= LEAST_ROUNDS and is_sure
     return Paired(speedup=math.exp(mean), lower=lower, upper=upper, rounds=n, is_enough=is_enough)
 
 

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 
 from lightning_gpuprof.model.trial import BASE, Block
@@ -78,6 +79,15 @@ def test_too_few_rounds_decide_nothing() -> None:
         result = found(simulated(generator, speedup=3.0, rounds=rounds, noise=1e-6))
         assert (result.outcome, result.is_decided) == ("undecided", False)
     assert found(simulated(generator, speedup=3.0, rounds=1)).upper == math.inf
+
+
+def test_a_large_gain_of_short_blocks_is_decided_and_a_small_one_is_not() -> None:
+    """Nine rounds fitted into the time, with less than 2 s measured in all: the rest went into 16 workers."""
+    generator = random.Random(8)
+    large, small = (simulated(generator, speedup=speedup, rounds=9, noise=0.2) for speedup in (20.0, 1.5))
+    short = [[msgspec.structs.replace(one, seconds=one.seconds / 10) for one in blocks] for blocks in (large, small)]
+    assert [found(blocks).outcome for blocks in short] == ["faster", "undecided"]
+    assert found(small).outcome == "faster"
 
 
 def test_much_noise_stays_undecided() -> None:
