@@ -51,7 +51,7 @@ class Net(L.LightningModule):
         if how == "both" or (turn if how == "in turn" else self.global_rank == 1 and how in IN_FORWARD):
             time.sleep(0.1)
         if how == "now and then" and self.global_rank == 1 and batch_idx % 10 == 9:
-            time.sleep(0.3)
+            time.sleep(1.0)
         out = self.layers(x)
         if how == "in turn" and turn or how in IN_BACKWARD and self.global_rank == IN_BACKWARD[how]:
             out = SlowBackward.apply(out, 0.1)
@@ -184,10 +184,10 @@ def test_a_rank_that_is_late_now_and_then_is_named_and_no_other_finding_has_its_
 ) -> None:
     report = reports["now and then"]
     finding = next(one for one in report.findings if one.rule == "straggler-rank")
-    assert re.search(r"takes 3\d\d ms", finding.summary)  # 300 ms, and what a busy machine adds
+    assert re.search(r"takes ([5-9]\d\d ms|1\.\d\d s) longer", finding.summary)  # 1 s, less what the other rank waits
     assert "in forward" in finding.summary
     assert finding.gain is not None
-    assert finding.gain.saved_ms_per_step > 20  # four of 0.3 s in 45 steps
+    assert finding.gain.saved_ms_per_step > 45  # four of 1 s in 45 steps
     outliers = [one for one in report.findings if one.rule == "step-outliers"]
     assert all(one.gain is None for one in outliers)
 
