@@ -6,13 +6,17 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
+import patience
 import tab
 
 from lightning_gpuprof.sinks import json_report
 
 
 @pytest.mark.slow
-def test_the_long_run_has_its_steps_and_the_windows_of_a_real_fit(tmp_path: Path) -> None:
+def test_the_long_run_has_its_steps_and_the_windows_of_a_real_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience.begin(monkeypatch.setattr)
     short = tab.record(tmp_path / "short")
     long = tab.lengthen(short, tmp_path / "long", 2_000)
     report = json_report.read(long / "report.json")

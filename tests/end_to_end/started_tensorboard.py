@@ -16,10 +16,12 @@ from typing import Any
 
 TWO_RANKS = """
 import sys, time
-import lightning as L, torch
+import lightning as L, patience, torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch.utils.data import DataLoader, TensorDataset
 from lightning_gpuprof import GpuProfiler, TraceConfig
+
+patience.begin()
 
 class Net(L.LightningModule):
     def __init__(self):

@@ -11,6 +11,7 @@ from typing import Any
 
 import log_directories
 import msgspec
+import patience
 import pytest
 import sample_report
 from planted_runs import Planted, Sleepy, fit
@@ -24,17 +25,20 @@ pytestmark = pytest.mark.slow
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE_MS = 120_000
+sync_api.expect.set_options(timeout=PATIENCE_MS)  # which no page's own timeout is for
 SLOW, FAST = "digits/version_0/gpuprof", "digits/version_1/gpuprof"
 
 
 def real_fit(folder: Path, item_s: float) -> None:
-    """A fit with a trace window."""
-    fit(
-        folder,
-        Planted(),
-        DataLoader(Sleepy(120, item_s), batch_size=2),
-        profiler=GpuProfiler(windows=[(20, 22)], nvml=False, reports=["json"]),
-    )
+    """A fit with a trace window, which is analysed."""
+    with pytest.MonkeyPatch.context() as changed:
+        patience.begin(changed.setattr)
+        fit(
+            folder,
+            Planted(),
+            DataLoader(Sleepy(120, item_s), batch_size=2),
+            profiler=GpuProfiler(windows=[(20, 22)], nvml=False, reports=["json"]),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +90,7 @@ def browser() -> Iterator[Any]:
     with sync_api.sync_playwright() as driver:
         # Whatever a test does not see is not answered either.
         offline = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", offline])
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", offline], timeout=PATIENCE_MS)
         yield started
         started.close()
 
@@ -534,8 +538,9 @@ def test_it_is_dark_where_the_reader_wants_it_dark(browser: Any, server: str) ->
     colours = {}
     for scheme in ("light", "dark"):
         page = browser.new_page(color_scheme=scheme)
+        page.set_default_timeout(PATIENCE_MS)
         page.goto(f"{server}/data/plugin_entry.html?name=gpuprof")
-        page.locator("table.runs").wait_for(timeout=PATIENCE_MS)
+        page.locator("table.runs").wait_for()
         colours[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
         page.close()
     assert colours == {"light": LIGHT, "dark": DARK}
