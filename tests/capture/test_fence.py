@@ -70,7 +70,7 @@ class Unlucky(GpuProfiler):
 
     def wait(self):
         os.kill(loader._iterator._workers[0].pid, signal.SIGKILL)
-        time.sleep(10)  # torch's handler raises here
+        time.sleep(60)  # torch's handler raises here
 
 profiler = Unlucky(windows=[], nvml=False, reports=["json"], dirpath=sys.argv[1])
 loader = DataLoader(torch.ones(20, 4), batch_size=2, num_workers=1, persistent_workers=True)

@@ -168,7 +168,7 @@ def test_a_reader_without_a_network_can_search_and_asks_nobody(served: str, site
     asked: list[str] = []
     problems: list[str] = []
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=120_000)
         page = browser.new_page()
         page.set_default_timeout(120_000)
         page.on("request", lambda request: asked.append(request.url))

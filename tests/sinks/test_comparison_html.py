@@ -99,8 +99,9 @@ def opened(rendered: str, tmp_path: Path) -> Iterator[tuple[object, list[str]]]:
     promised = msgspec.structs.replace(compare(full, slower(full)), predicted_step_speedup_max=1.3)
     comparison_html.write(promised, target)
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=120_000)
         page = browser.new_page(viewport={"width": 900, "height": 700})
+        page.set_default_timeout(120_000)
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: asked.append(message.text))

@@ -41,7 +41,7 @@ def browser() -> Iterator[Any]:
     if not CHROMIUM.exists():
         pytest.skip(f"no {CHROMIUM}")
     with api.sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        chromium = play.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"], timeout=120_000)
         yield chromium
         chromium.close()
 
@@ -54,7 +54,7 @@ def shown(browser: Any, html: str) -> tuple[Any, Any, list[str]]:
     page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
     page.set_content(NOTEBOOK % html)
     frame = page.frame_locator("iframe")
-    frame.locator("#verdict").wait_for(timeout=60_000)
+    frame.locator("#verdict").wait_for(timeout=120_000)
     return page, frame, said
 
 

@@ -33,7 +33,7 @@ def browser() -> Iterator[object]:
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")
     with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=120_000)
         yield opened
         opened.close()
 

@@ -127,8 +127,8 @@ def test_ctrl_c_during_a_collection_comes_through() -> None:
     interrupted = 0
     try:
         for _ in range(5):
-            signal.setitimer(signal.ITIMER_REAL, 0.002)  # the interpreter is inside the first collection then
             try:
+                signal.setitimer(signal.ITIMER_REAL, 0.002)  # the interpreter is inside the first collection then
                 for _ in range(20):
                     gc.collect()
                 time.sleep(1)
