@@ -42,8 +42,9 @@ def test_a_full_disk_in_mid_run_does_not_stop_training(tmp_path: Path) -> None:
     """A real limit on file size, in a process of its own."""
     script = textwrap.dedent(
         f"""
-        import resource
+        import resource, sys
         from planted_runs import *
+        sys.dont_write_bytecode = True  # it would be cut off at the limit, for all others who import the module
         resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000))
         profiler = GpuProfiler(nvml=False, windows=[(600, 601)], dirpath={str(tmp_path / "out")!r})
         trainer_for({str(tmp_path)!r}, [profiler], max_epochs=1).fit(Planted(), DataLoader(Sleepy(1600), batch_size=1))
