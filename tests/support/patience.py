@@ -9,6 +9,9 @@ from collections.abc import Callable
 from lightning_gpuprof import callback
 from lightning_gpuprof.capture import trace_jobs
 
+_START, _LOWERED = re.subn(r"os\.nice.*?pass\n", "", trace_jobs._START, flags=re.DOTALL)
+assert _LOWERED
+
 
 def begin(change: Callable[[object, str, object], None] = setattr) -> None:
     """From now on, in this process.
@@ -18,6 +21,4 @@ def begin(change: Callable[[object, str, object], None] = setattr) -> None:
     """
     change(callback, "JOB_TIMEOUT_S", 120.0)
     change(callback, "INTERRUPTED_JOB_TIMEOUT_S", 120.0)
-    start, lowered = re.subn(r"os\.nice.*?pass\n", "", trace_jobs._START, flags=re.DOTALL)
-    assert lowered
-    change(trace_jobs, "_START", start)
+    change(trace_jobs, "_START", _START)
