@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from planted_runs import Planted, Sleepy, fit
+from planted_runs import Computing, Sleepy, fit
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof import GpuProfiler
@@ -15,8 +15,9 @@ from lightning_gpuprof.model.comparison import Comparison
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-STEP_S, ITEM_S, PLANTED_S = 0.02, 0.02, 0.15
-"""What a training step and its one item sleep, and what the slower run's step sleeps more: nearly four periods."""
+STEP_S, ITEM_S, PLANTED_S = 0.05, 0.04, 0.5
+"""What a training step and its one item sleep, and what the slower run's step sleeps more: beside other programs two
+steps in forty take 0.7 s, which is half of the mean of a run with steps of 0.1 s."""
 GENEROUS = "80%"
 """Two fits beside whatever else the machine does."""
 
@@ -39,8 +40,8 @@ def trained(folder: Path, *, step_s: float = STEP_S, item_s: float = ITEM_S, bas
         reports=["json", "html"],
         baseline=None if baseline is None else str(baseline),
     )
-    loader = DataLoader(Sleepy(46, item_s), batch_size=1)
-    fit(folder, Planted({"training_step": step_s}), loader, profiler=profiler)
+    loader = DataLoader(Sleepy(40, item_s), batch_size=1)
+    fit(folder, Computing({"training_step": step_s}), loader, profiler=profiler)
 
 
 def compared(root: Path, after: str, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, Comparison]:
@@ -50,8 +51,8 @@ def compared(root: Path, after: str, capsys: pytest.CaptureFixture[str], *option
 
 def test_two_runs_of_the_same_script_are_not_called_changed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = compared(root, "again", capsys)
-    if found.outcome == "not comparable":  # beside bursts of other work, 33 steps are worth too few
-        assert "steps depend on each other" in found.training.why
+    if found.outcome == "not comparable":  # beside bursts of other work, some thirty steps are worth too few
+        assert any(words in found.training.why for words in ("steps depend on each other", "too noisy"))
     assert (code, found.outcome) in ((0, "within noise"), (2, "not comparable")), found.summary
     assert found.sources == ("journal", "journal")
     assert not {row.outcome for row in found.phases} & {"improved", "regressed"}
