@@ -105,6 +105,7 @@ bench: $(READY) ## What the profiler costs and how right it is, on the CPU; abou
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/long_run.py
+	$(BIN)/python benchmarks/rank_merge.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/samplers.py
 	$(BIN)/python benchmarks/advice.py
 	$(BIN)/python benchmarks/diagnosis.py
@@ -116,6 +117,7 @@ truth: $(READY) ## Whether the diagnosis is right: planted faults, doses, the ad
 	$(BIN)/python benchmarks/truth.py
 	$(BIN)/python benchmarks/truth.py --dose
 	$(BIN)/python benchmarks/truth.py --advice
+	$(BIN)/python benchmarks/rank_truth.py --real
 
 peers: $(READY) ## The overhead table with TraceML in it, which is installed in an environment of its own
 	$(BIN)/python benchmarks/traceml_environment.py

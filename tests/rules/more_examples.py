@@ -470,6 +470,13 @@ MORE: dict[str, tuple[Example, ...]] = {
             ranks={"excess_ms": 0.0, "rare_ms": 25_000.0, "validation_s": 12.0},
         ),
         *decides(
+            "late now and then for a twentieth of the time",
+            "info",
+            "takes 133 ms longer than any other in 2.0 %",
+            {"ranks": {"excess_ms": 0.0, "rare_ms": 131.0, "lower": 1.0}},
+            {"ranks": {"excess_ms": 0.0, "rare_ms": 133.0, "lower": 1.0}},
+        ),
+        *decides(
             "a tenth of the step",
             "warning",
             "takes 5.01 ms longer than the others",

@@ -29,8 +29,8 @@ steps. On a device, the gain is at most the time in which this rank's device idl
 trace window shows it: a wait for a batch is free while the device still has work. If the late rank itself writes the
 report, the time is that of the phase in which it is late, and is not counted again by findings about that phase.
 
-**A rank that is late in few steps** does not show in a median. It is named if it takes longer than any other for a
-tenth of the steps' time in all, and for 80 % of the time in which any rank is late alone by as much. The same holds for
+**A rank that is late in few steps** does not show in a median. It is named if it takes longer than any other for 5 %
+of the steps' time in all, and for 80 % of the time in which any rank is late alone by as much. The same holds for
 all ranks of a host that are late together. Summaries of a long run hold 512 steps and the 96 longest in which all ranks
 wait. The gain, on a CPU only, is that time per mean step.
 
@@ -44,7 +44,7 @@ of the wall time longer than any other, and if the run loses more by it than by 
 - On devices, a slow backward of one rank (clocks, heat) looks like the wait of the others. `gpuprof trace` with the
   windows of all ranks shows it. Under strategies other than DDP, the same is true of all that the model does.
 - On a CPU under strategies other than DDP, 20 looks at the main thread are needed, which takes 2 s of steps.
-- Ranks whose folders are not shared between hosts are not found.
+- Ranks whose folders are not shared between hosts are compared after `gpuprof merge` only.
 
 ## What to do
 Look at what the named phase does on the named ranks and hosts.
@@ -79,6 +79,7 @@ class StragglerRank(RankRule):
     least_ratio: float = threshold(0.10, source="TraceML")
     least_slowest_ratio: float = threshold(0.60, source="the method: the same rank in 60 % of the steps")
 
+    least_rare_ratio: float = threshold(0.05, source="heuristic: 5 % of the steps' time, as for checkpoints")
     least_alone_ratio: float = threshold(0.80, source="heuristic: others are hardly ever late")
     least_validation_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time, as for checkpoints")
 
@@ -190,7 +191,7 @@ class StragglerRank(RankRule):
     def _late_now_and_then(self, metrics: Metrics, times: RankTimes) -> Finding | None:
         """Ranks that are late in few steps, but cost the run much; no median sees that."""
         rare = times.rare
-        if rare is None or rare.of_all_ratio < self.least_alone_ratio or not rare.lost.is_worth(self.least_ratio):
+        if rare is None or rare.of_all_ratio < self.least_alone_ratio or not rare.lost.is_worth(self.least_rare_ratio):
             return None
         one = len(rare.ranks) == 1
         name, lost = numbered("rank", rare.ranks), percent(rare.lost_ratio)
@@ -206,7 +207,7 @@ class StragglerRank(RankRule):
             advice=f"Find what takes longer in {_place(rare.phase)} on {name} in these steps: "
             f"{_LOOK.get(rare.phase, _ON_IT_ONLY)}.",
             evidence=(
-                self.evidence("least_ratio", rare.lost_ratio, f"lost to {name}, share of the steps' time"),
+                self.evidence("least_rare_ratio", rare.lost_ratio, f"lost to {name}, share of the steps' time"),
                 self.evidence("least_alone_ratio", rare.of_all_ratio, "share of all that ranks are late alone"),
                 self.fact("mean step time", rare.step_ms, "ms"),
             ),
