@@ -87,8 +87,8 @@ lint: $(READY) ## Style, types, the order of the rooms, the oldest Python, spell
 	$(BIN)/codespell $(PROSE)
 	$(BIN)/codespell --dictionary docs/tools/words.txt --skip docs/tools/words.txt,*.json,*.gz lightning_gpuprof docs *.md
 
-pictures: $(READY) ## The pictures in docs/, from the runs of make demo; TRACES="files of all ranks" for those of traces
-	$(BIN)/python docs/tools/doc_pictures.py $(TRACES)
+pictures: $(READY) ## The pictures in docs/; ARGS="--demo rank*.json.gz" also those of make demo and of traces
+	$(BIN)/python docs/tools/doc_pictures.py $(ARGS)
 
 pages: $(READY) ## Renew what is generated in docs/
 	$(BIN)/python docs/tools/pages.py

@@ -1,10 +1,12 @@
-"""Makes the pictures of the docs: ``python docs/tools/doc_pictures.py`` after ``make demo``, in the project's folder.
+"""Makes the pictures of the docs: ``python docs/tools/doc_pictures.py``.
 
-Those of traces are made of trace files, which are given: the first for the timeline, all of them for the ranks. Needs
-Chromium. Look at each picture that was made.
+Those of one run in the tab are of ``digits-report.json``. With ``--demo``, also those of a page and of two runs, from
+``make demo`` on a quiet machine, in the project's folder. Those of traces are of the files that are given: the first
+for the timeline, all of them for the ranks. Needs Chromium. Look at each picture that was made.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,22 +64,31 @@ def _save(page: Page, target: Path, clip: dict[str, float]) -> None:
     save(target, page.screenshot(clip=clip, full_page=True), COLOURS)  # type: ignore[arg-type]
 
 
-def of_runs(browser: Browser, folder: Path) -> None:
-    """The pictures of the demo's runs."""
+def of_one_run(browser: Browser, folder: Path) -> None:
+    """The pictures of a run in the tab."""
+    run = folder / RUNS / "digits/version_0/gpuprof"
+    run.mkdir(parents=True)
+    shutil.copy(DOCS / "tools/digits-report.json", run / "report.json")
+    with tensorboard(RUNS, cwd=folder) as address:
+        state = {"run": "digits/version_0/gpuprof", "view": "overview"}
+        of_tab(browser, address, state, DOCS / "pictures/tab_overview.png", theme="light", height=700)
+        state["view"] = "steps"
+        of_tab(browser, address, state, DOCS / "pictures/tab_dark.png", theme="dark", height=720)
+
+
+def of_demo(browser: Browser, folder: Path) -> None:
+    """The pictures of a page and of two runs."""
     before, after = newest("digits"), newest("digits_fixed")
     of_top(browser, before / "gpuprof/report.html", DOCS / "images/report.png", 640)
     compared = folder / "comparison.html"
     command = [sys.executable, "-m", "lightning_gpuprof", "compare", str(before), str(after), "--html", str(compared)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+        raise SystemExit(f"{after} is not faster than {before}: call make demo on a quiet machine")
     of_top(browser, compared, DOCS / "images/comparison.png", 440)
     first, second = (f"{run.relative_to(RUNS)}/gpuprof" for run in (before, after))
     with tensorboard(RUNS) as address:
-        overview = {"run": first, "view": "overview"}
-        of_tab(browser, address, overview, DOCS / "pictures/tab_overview.png", theme="light", height=700)
-        beside = {**overview, "other": second}
+        beside = {"run": first, "view": "overview", "other": second}
         of_tab(browser, address, beside, DOCS / "pictures/tab_beside.png", theme="light", height=900)
-        time = {"run": first, "view": "group-time"}
-        of_tab(browser, address, time, DOCS / "pictures/tab_dark.png", theme="dark", height=720)
 
 
 def of_traces(browser: Browser, folder: Path, traces: Sequence[Path]) -> None:
@@ -92,10 +103,13 @@ def of_traces(browser: Browser, folder: Path, traces: Sequence[Path]) -> None:
 def main() -> None:
     """Read the command line and make the pictures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--demo", action="store_true", help="also the pictures of make demo")
     parser.add_argument("traces", nargs="*", type=Path, help="trace files of the ranks of one window")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made, chromium() as browser:
-        of_runs(browser, Path(made))
+        of_one_run(browser, Path(made))
+        if options.demo:
+            of_demo(browser, Path(made))
         if options.traces:
             of_traces(browser, Path(made), options.traces)
 

@@ -168,11 +168,11 @@ def _of_view(page: Page, address: str, state: dict[str, str], seen: Seen, wanted
 
 
 @contextmanager
-def tensorboard(logdir: Path) -> Iterator[str]:
-    """The address of a TensorBoard that is started for this."""
+def tensorboard(logdir: Path, cwd: Path | None = None) -> Iterator[str]:
+    """The address of a TensorBoard that is started for this, there."""
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0", "--host", "127.0.0.1"]
     with tempfile.NamedTemporaryFile("w+") as log:
-        process = subprocess.Popen([*command, "--load_fast", "false"], stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([*command, "--load_fast", "false"], stdout=log, stderr=subprocess.STDOUT, cwd=cwd)
         try:
             address = ""
             while not address:
