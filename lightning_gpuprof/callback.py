@@ -16,7 +16,14 @@ import msgspec
 import torch
 
 import lightning_gpuprof
-from lightning_gpuprof.capture.fence import debugging, logger_part, must_propagate, suppress_exceptions, warn
+from lightning_gpuprof.capture.fence import (
+    debugging,
+    logger_part,
+    must_propagate,
+    suppress_exceptions,
+    warn,
+    warn_of_fabric,
+)
 from lightning_gpuprof.capture.launch import Origin, launch_key
 from lightning_gpuprof.capture.output_folder import is_local_path
 from lightning_gpuprof.capture.session import Session
@@ -313,10 +320,7 @@ class GpuProfiler(Callback):
         """
         if self.enabled and not self._warned_of_fabric:
             self._warned_of_fabric = True
-            warn(
-                "gpuprof: nothing is measured: GpuProfiler needs Lightning's Trainer, and this is Fabric. Record some "
-                "steps with torch.profiler and read them with: gpuprof trace FILE"
-            )
+            warn_of_fabric()
 
     def op_analyse(self, names: str | Sequence[str], *, window: int = -1) -> str:
         """What operators did in a trace window of the last run, as MindSpore's ``op_analyse`` gives it.

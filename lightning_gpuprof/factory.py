@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_gpuprof.capture.fence import warn
+from lightning_gpuprof.capture.fence import warn, warn_of_fabric
 from lightning_gpuprof.capture.switches import GPUPROF, is_switched_on
 from lightning_gpuprof.trial.attach import TRIAL, attach
 
@@ -28,3 +28,10 @@ def lightning_callbacks() -> list[GpuProfiler]:
     except Exception as error:  # a script that does not know of us must not fail through us
         warn(f"gpuprof: nothing is measured: {type(error).__name__}: {error}")
         return []
+
+
+def fabric_callbacks() -> list[GpuProfiler]:
+    """None: where ``GPUPROF`` asks for a profiler, a warning says that Fabric's loops are not measured."""
+    if is_switched_on(GPUPROF, os.environ):
+        warn_of_fabric()
+    return []

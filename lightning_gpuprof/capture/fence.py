@@ -29,6 +29,14 @@ def debugging() -> bool:
     return bool(os.environ.get("GPUPROF_DEBUG"))
 
 
+def warn_of_fabric() -> None:
+    """Say that loops which are the user's own are not measured."""
+    warn(
+        "gpuprof: nothing is measured: GpuProfiler needs Lightning's Trainer, and this is Fabric. Record some "
+        "steps with torch.profiler and read them with: gpuprof trace FILE"
+    )
+
+
 _WORKER_DIED = "DataLoader worker (pid"
 """How torch begins what its handler of SIGCHLD raises, wherever the main thread happens to be (torch 2.4 to 2.13)."""
 

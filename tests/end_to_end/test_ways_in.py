@@ -4,6 +4,7 @@ import runpy
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,3 +241,23 @@ def test_fabric_is_told_once_that_nothing_is_measured(tmp_path: Path) -> None:
         two_models_of_fabric(GpuProfiler(dirpath=str(tmp_path / "profile")))
     assert len([one for one in told if "gpuprof" in str(one.message)]) == 1
     assert not (tmp_path / "profile").exists()
+
+
+def test_a_script_of_fabric_is_told_that_the_environment_variable_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = '[lightning.fabric.callbacks_factory]\ngpuprof = "lightning_gpuprof.factory:fabric_callbacks"\n'
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert point.replace("[", '[project.entry-points."').replace("]", '"]') in project
+    installed = tmp_path / "fabric_ways-1.dist-info"  # as pip writes it
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: fabric-ways\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text(point.replace('"', ""))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("GPUPROF", "1")
+    with pytest.warns(RuntimeWarning, match="GpuProfiler needs Lightning's Trainer, and this is Fabric"):
+        Fabric(accelerator="cpu")
+    monkeypatch.setenv("GPUPROF", "0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Fabric(accelerator="cpu")
