@@ -99,7 +99,12 @@ class ColumnStore:
         self._close_chunk(0)
 
     def column(self, number: int, unit: int = 1) -> Ints:
-        """One of the leading columns, in multiples of ``unit``."""
+        """One of the leading columns.
+
+        Args:
+            number: Which one.
+            unit: Of its numbers.
+        """
         return NarrowColumns({number: self._parts.get(number, [])}, self._begin, unit)[number]
 
     def slots(self, unit: int = 1) -> NarrowColumns:
