@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import patience
 import pytest
+from forked_scripts import ForkedScripts
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -12,3 +13,11 @@ def patient() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as changed:
         patience.begin(changed.setattr)
         yield
+
+
+@pytest.fixture(scope="session")
+def forked_scripts() -> Iterator[ForkedScripts]:
+    """The scripts of all files that need a process of their own, but no start of it."""
+    scripts = ForkedScripts()
+    yield scripts
+    scripts.close()

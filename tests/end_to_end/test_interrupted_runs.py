@@ -1,7 +1,5 @@
 """Exceptions, Ctrl-C and kills: they do what they do without the profiler, and what was measured is kept."""
 
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -11,6 +9,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
+from forked_scripts import ForkedScripts
 from planted_runs import Failing, Planted, loader, quiet_profiler, trainer_for
 
 from lightning_gpuprof.analyze.journal import read_journal
@@ -154,7 +153,7 @@ def test_the_live_line_goes_when_steps_are_not_measured_any_more(tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_a_journal_that_can_be_reported(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_a_journal_that_can_be_reported(forked_scripts: ForkedScripts, tmp_path: Path) -> None:
     script = textwrap.dedent(
         f"""
         import os, signal
@@ -167,8 +166,7 @@ def test_a_killed_run_leaves_a_journal_that_can_be_reported(tmp_path: Path) -> N
         trainer_for({str(tmp_path)!r}, [GpuProfiler(nvml=False), Kill()]).fit(model, DataLoader(Sleepy(4000)))
         """
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == -9
+    forked_scripts.run(tmp_path, script, code=-9)
     report = load_report(tmp_path / "gpuprof")
     assert 100 < report.steps.count <= 300
     assert report.run["status"] == "unfinished"

@@ -1,13 +1,12 @@
 """Beside other profilers, the user's own and a second of ours: theirs go first, ours measures once."""
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import pytest
+from forked_scripts import ForkedScripts
 from lightning.pytorch.profilers import PassThroughProfiler, PyTorchProfiler, SimpleProfiler
 from planted_runs import Planted, fit, loader, quiet_profiler, trainer_for
 
@@ -26,7 +25,9 @@ def test_a_window_beside_the_users_pytorch_profiler_is_not_opened(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tmp_path: Path) -> None:
+def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(
+    forked_scripts: ForkedScripts, tmp_path: Path
+) -> None:
     """In a process of its own: two sessions at once have crashed it."""
     script = textwrap.dedent(
         f"""
@@ -45,9 +46,8 @@ def test_code_that_starts_the_torch_profiler_gets_it_whatever_our_window_does(tm
             print("EVENTS", model.events, profiler.report.steps.count)
         """
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("EVENTS")]
+    printed = forked_scripts.run(tmp_path, script)
+    found = [line.split()[1:] for line in printed.splitlines() if line.startswith("EVENTS")]
     assert [int(steps) for _, steps in found] == [30] * 4
     assert all(int(events) > 10 for events, _ in found)
 

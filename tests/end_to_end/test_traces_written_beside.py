@@ -1,14 +1,15 @@
 """Real fits whose trace is still being written while training goes on, ends, forks, fails or profiles itself."""
 
-import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked_scripts import ForkedScripts
 
 from lightning_gpuprof.capture.background_stop import BackgroundStop
 
@@ -44,18 +45,19 @@ def slow_down(seconds: float) -> None:
     BackgroundStop._save_to = slowly  # type: ignore[method-assign]
 
 
-def run(folder: Path, body: str, seconds: float = 0.5) -> str:
+Run = Callable[..., str]
+"""A script's body, and how much longer each trace takes to write → what the script printed."""
+
+
+@pytest.fixture
+def run(forked_scripts: ForkedScripts, tmp_path: Path) -> Run:
     """In a process of its own: what goes wrong here ends the process."""
-    head = SCRIPT.format(here=str(Path(__file__).parent), folder=str(folder), seconds=seconds)
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(body)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+
+    def run(body: str, seconds: float = 0.5) -> str:
+        head = SCRIPT.format(here=str(Path(__file__).parent), folder=str(tmp_path), seconds=seconds)
+        return forked_scripts.run(tmp_path, textwrap.dedent(head) + textwrap.dedent(body))
+
+    return run
 
 
 def traces(folder: Path) -> int:
@@ -63,9 +65,8 @@ def traces(folder: Path) -> int:
     return len({path.name.removesuffix(".gz") for path in folder.rglob("*.pt.trace.json*")})
 
 
-def test_training_does_not_wait_for_the_trace(tmp_path: Path) -> None:
+def test_training_does_not_wait_for_the_trace(run: Run, tmp_path: Path) -> None:
     out = run(
-        tmp_path,
         """
         profiler = quiet_profiler(windows=[(5, 6)])
         trainer_for(folder, [profiler]).fit(Planted({"training_step": 0.01}), loader(400))
@@ -80,9 +81,8 @@ def test_training_does_not_wait_for_the_trace(tmp_path: Path) -> None:
     assert traces(tmp_path) == 1
 
 
-def test_the_code_s_own_profiler_waits_for_the_trace_and_sees_its_steps(tmp_path: Path) -> None:
+def test_the_code_s_own_profiler_waits_for_the_trace_and_sees_its_steps(run: Run, tmp_path: Path) -> None:
     out = run(
-        tmp_path,
         """
         model = ProfilesItself()
         model.at_batch = 9
@@ -97,9 +97,8 @@ def test_the_code_s_own_profiler_waits_for_the_trace_and_sees_its_steps(tmp_path
     assert traces(tmp_path) == 1
 
 
-def test_a_profiler_in_another_thread_waits_for_the_trace(tmp_path: Path) -> None:
+def test_a_profiler_in_another_thread_waits_for_the_trace(run: Run, tmp_path: Path) -> None:
     out = run(
-        tmp_path,
         """
         seen = []
 
@@ -128,10 +127,9 @@ def test_a_profiler_in_another_thread_waits_for_the_trace(tmp_path: Path) -> Non
     assert traces(tmp_path) == 1
 
 
-def test_workers_are_forked_while_a_trace_is_written(tmp_path: Path) -> None:
+def test_workers_are_forked_while_a_trace_is_written(run: Run, tmp_path: Path) -> None:
     """Collecting and writing some 60,000 events takes longer than the next epoch takes to begin."""
     out = run(
-        tmp_path,
         """
         from torch.utils.data import DataLoader
 
@@ -162,9 +160,8 @@ def test_workers_are_forked_while_a_trace_is_written(tmp_path: Path) -> None:
     assert traces(tmp_path) == 3
 
 
-def test_ctrl_c_while_the_end_waits_for_the_trace_loses_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_while_the_end_waits_for_the_trace_loses_nothing(run: Run, tmp_path: Path) -> None:
     out = run(
-        tmp_path,
         """
         import os, signal
 
@@ -194,9 +191,8 @@ def test_ctrl_c_while_the_end_waits_for_the_trace_loses_nothing(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("error", ["RuntimeError", "KeyboardInterrupt", "SystemExit"])
-def test_a_run_that_fails_meanwhile_fails_as_it_would_and_keeps_the_trace(tmp_path: Path, error: str) -> None:
+def test_a_run_that_fails_meanwhile_fails_as_it_would_and_keeps_the_trace(run: Run, tmp_path: Path, error: str) -> None:
     out = run(
-        tmp_path,
         f"""
         class Failing(Planted):
             def training_step(self, batch, batch_idx):
@@ -215,9 +211,8 @@ def test_a_run_that_fails_meanwhile_fails_as_it_would_and_keeps_the_trace(tmp_pa
     assert traces(tmp_path) == 1
 
 
-def test_windows_that_follow_each_other_at_once_are_all_recorded(tmp_path: Path) -> None:
+def test_windows_that_follow_each_other_at_once_are_all_recorded(run: Run, tmp_path: Path) -> None:
     out = run(
-        tmp_path,
         """
         profiler = quiet_profiler(windows=[(4, 4), (7, 7), (10, 10)], trace=TraceConfig(warmup=1))
         trainer_for(folder, [profiler]).fit(Planted(), loader(60))
