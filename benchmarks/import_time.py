@@ -15,7 +15,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -91,16 +91,18 @@ def time_once(statement: str, before: str) -> Import:
     return Import(lightning_ms=first / 1e6, added_ms=second / 1e6)
 
 
-def measure(rounds: int, seed: int, before: str, console: Console) -> dict[str, list[Import]]:
-    """Both statements in every round, in an order that is drawn anew for each."""
+def measure(
+    rounds: int, seed: int, before: str, programs: Mapping[str, str], console: Console
+) -> dict[str, list[Import]]:
+    """All statements in every round, in an order that is drawn anew for each."""
     rng = random.Random(seed)
-    names = list(PROGRAMS)
+    names = list(programs)
     for name in names:
-        time_once(PROGRAMS[name], before)
+        time_once(programs[name], before)
     times: dict[str, list[Import]] = {name: [] for name in names}
     for number in range(1, rounds + 1):
         for name in rng.sample(names, k=len(names)):
-            times[name].append(time_once(PROGRAMS[name], before))
+            times[name].append(time_once(programs[name], before))
         told = ", ".join(f"{name} {of[-1].added_ms:.0f} ms" for name, of in times.items())
         console.print(f"round {number} of {rounds}: {told}", style="dim")
     return times
@@ -132,12 +134,15 @@ def as_tables(results: Sequence[Result], modules: Sequence[Module]) -> list[Tabl
     return [table, of_modules]
 
 
-def main(arguments: Sequence[str] | None = None, *, before: str = LIGHTNING) -> int:
+def main(
+    arguments: Sequence[str] | None = None, *, before: str = LIGHTNING, programs: Mapping[str, str] = PROGRAMS
+) -> int:
     """Measure, print, write.
 
     Args:
         arguments: The command line.
         before: What is imported first, outside the measurement.
+        programs: The statements that are measured after it; the modules of ``profiler`` are listed.
     """
     parser = command_line("import_time", __doc__, seed="of the order and of the bootstrap")
     parser.add_argument("--rounds", type=at_least(1), default=7, help="how often both statements are timed")
@@ -146,14 +151,14 @@ def main(arguments: Sequence[str] | None = None, *, before: str = LIGHTNING) -> 
     rng = np.random.default_rng(options.seed)
     results = [
         Result(
-            statement=PROGRAMS[name],
+            statement=programs[name],
             added_ms=bootstrap([each.added_ms for each in times], rng),
             lightning_ms=float(np.median([each.lightning_ms for each in times])),
             rounds=tuple(times),
         )
-        for name, times in measure(options.rounds, options.seed, before, console).items()
+        for name, times in measure(options.rounds, options.seed, before, programs, console).items()
     ]
-    modules = longest_modules(PROGRAMS["profiler"], before)
+    modules = longest_modules(programs["profiler"], before)
     for table in as_tables(results, modules):
         console.print(table)
     write_json(
