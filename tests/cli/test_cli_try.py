@@ -4,7 +4,6 @@ import io
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -77,14 +76,12 @@ def folders(*words: str) -> list[str]:
 def test_what_is_wrong_is_one_line_and_exit_code_2(
     words: Sequence[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    begin = time.monotonic()
     assert main(["try", *words]) == 2
-    assert time.monotonic() - begin < 10, "nothing was run"
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
     assert err.startswith("gpuprof: ")
-    assert err.count("\n") == 1
+    assert err.count("\n") == 1, "a program that runs is told of"
     assert list(tmp_path.iterdir()) == []
 
 
