@@ -186,7 +186,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
     mean_ms = None if gained is None or saved_ms is None else likely_saved_ms(gained)
     wall_after_s = None if mean_ms is None else _wall_after_s(report, mean_ms, scale)
-    words = _at_best(report) if likely is None or today is None else _likely(likely, today.ms, scale)
+    words = _at_best(report, gained) if likely is None or today is None else _likely(likely, today.ms, scale)
     could, most = "", times if times is not None else _speedup(gained)
     if most is not None:
         whole = _run_of_steps(report.wall.total_s, wall_after_s, most) if scale == "step" else ""
@@ -397,11 +397,11 @@ def _of_bar(ms: float, whole_ms: float, today_ms: float, scale: Scale) -> float:
     return ms * today_ms / whole_ms if scale == "step" and whole_ms > 0 else ms
 
 
-def _at_best(report: Report) -> Likely:
-    """A bound from steps beside other programs says nothing of what is gained beside them."""
-    if not report.validity.conditional:
-        return Likely()
-    return Likely(when=" on free CPUs")
+def _at_best(report: Report, finding: Finding | None) -> Likely:
+    """A bound; workers reach it only where other programs leave them CPUs."""
+    change = None if finding is None else finding.change
+    needs_cpus = change is not None and change.call == "DataLoader" and "num_workers" in change.arguments
+    return Likely(when=" on free CPUs" if needs_cpus and report.validity.conditional else "")
 
 
 def _likely(expected: Expected, today_ms: float, scale: Scale) -> Likely:

@@ -90,8 +90,11 @@ def test_why_numbers_are_conditional_is_said_whole_or_not_at_all() -> None:
     assert "so steps" not in narrow
 
 
-def test_a_bound_from_steps_beside_other_programs_holds_on_free_cpus() -> None:
+def test_workers_reach_a_bound_from_steps_beside_other_programs_on_free_cpus_only() -> None:
     text = drawn(crowded())
+    first, *others = crowded().findings
+    lock = msgspec.structs.replace(first, change=None)
+    assert "free CPUs" not in drawn(msgspec.structs.replace(crowded(), findings=(lock, *others)))
     assert re.search(r"could be up to \S+ faster on free CPUs\.", text)
     assert "on free CPUs" not in drawn(digits())
 

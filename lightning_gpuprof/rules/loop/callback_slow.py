@@ -80,7 +80,7 @@ class CallbackSlow(BaseRule):
             "Net takes 20.0 ms ... begin Net.on_after_backward with `if self.global_step % 60: return`",
             lacks="Callback Net",
             **_costs(20.0, "Net", "on_after_backward"),
-            run={"model.class": "Net"},
+            run={"model.class": "main.<locals>.Net"},
         ),
         fires("validation was run", "critical", "batch_idx % 60: return ... on_validation_epoch_end", **_VALIDATING),
         fires("the bar is slow", "critical", "refresh_rate=25)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
@@ -134,8 +134,8 @@ class CallbackSlow(BaseRule):
 
 
 def _is_module(metrics: Metrics, owner: str) -> bool:
-    """Whether it is the LightningModule, whose hooks get no ``trainer``."""
-    return owner == metrics.condition("model.class")
+    """Whether it is the LightningModule, whose hooks get no ``trainer``; its condition also names what it is within."""
+    return owner == str(metrics.condition("model.class")).rpartition(".")[2]
 
 
 def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, *, rare: bool) -> Advice:
