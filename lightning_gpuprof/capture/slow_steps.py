@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lightning_gpuprof.capture.level_shift import LevelShift
 from lightning_gpuprof.capture.step_clock import ClosedStep
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED, Slot
 
@@ -65,6 +66,7 @@ class SlowSteps:
         """Of ordinary steps."""
         self._with_disturbed: deque[tuple[int, bool]] = deque(maxlen=HISTORY + MAX_RECENT_STEPS)
         """Of these and of those beside an analysis, and which is which."""
+        self._shift = LevelShift()
         self.had_band = False
         """Whether there ever were enough steps to recognise a slow one."""
         self._quiet_until_batch = 0
@@ -78,6 +80,7 @@ class SlowSteps:
         """
         last_ordinary: ClosedStep | None = None
         last_of_both: ClosedStep | None = None
+        shifted: Slowdown | None = None
         for step in steps[-(HISTORY + MAX_RECENT_STEPS) :]:
             if self._is_usual(step):
                 disturbed = bool(step.flags & DISTURBED)
@@ -86,6 +89,8 @@ class SlowSteps:
                 if not disturbed:
                     self._periods.append(step.end_ns - step.start_ns)
                     last_ordinary = step
+                    if found := self._shift.add(step.end_ns - step.start_ns):
+                        shifted = Slowdown(period_ns=found[0], usual_ns=found[1])
         (before, recent), last = self._recent_and_before(), last_ordinary
         if len(before) < MIN_HISTORY:
             (before, recent), last = self._with_disturbed_steps(), last_of_both
@@ -97,11 +102,13 @@ class SlowSteps:
         usual = statistics.median(before)
         deviation = MAD_TO_SIGMA * statistics.median(abs(p - usual) for p in before)
         limit = usual + max(SIGMAS * deviation, MIN_EXCESS_RATIO * usual)
-        if sum(p > limit for p in recent) < SLOW_RATIO * len(recent):
+        if sum(p > limit for p in recent) >= SLOW_RATIO * len(recent):
+            shifted = Slowdown(period_ns=round(statistics.median(recent)), usual_ns=round(usual))
+        if shifted is None:
             return None
         self._quiet_until_batch = last.batch + COOLDOWN_STEPS
         self._quiet_until_ns = last.end_ns + COOLDOWN_NS
-        return Slowdown(period_ns=round(statistics.median(recent)), usual_ns=round(usual))
+        return shifted
 
     def _recent_and_before(self) -> tuple[list[int], list[int]]:
         """Periods before the latest, and the latest."""

@@ -61,8 +61,8 @@ class TraceConfig:
         warmup: Optimizer steps before a window that are traced and discarded, so that the profiler's own start-up is
             not in the trace.
         every_n_steps: Also open a window of ``active`` steps at every multiple of so many optimizer steps.
-        on_slow_step: Also open a window when steps turn slow and stay so: at least 60 % of the last ones are longer
-            than the steady band. A single long step opens none.
+        on_slow_step: Also open a window when steps turn slow and stay so: at least 60 % of the last five are half as
+            long again as before, or fifty and more are longer by 3 % for certain. A single long step opens none.
         ranks: Global ranks that record windows.
         record_shapes: Record the shapes of operator inputs.
         with_stack: Record Python stacks. A window costs more with them.
