@@ -60,7 +60,8 @@ def memory_lines(memory: Memory) -> list[tuple[str, str]]:
     ]
     if memory.out_of_memory is not None:
         lines.append(("out of memory:", end_line(memory.out_of_memory)))
-        lines += [("", f"- {text}") for text in _holders_at_end(memory.out_of_memory)]
+        holders = _end_rows(memory.out_of_memory)[:TERMINAL_HOLDERS]
+        lines += [("", f"- {plain.name(who)}: {numbers.size(held)}") for who, held, _ in holders]
     return lines or [("memory:", "not measured")]
 
 
@@ -123,10 +124,6 @@ def end_line(end: OutOfMemory) -> str:
             f"{numbers.size(end.largest_free_bytes)}"
         )
     return " · ".join(parts)
-
-
-def _holders_at_end(end: OutOfMemory) -> list[str]:
-    return [f"{plain.name(who)}: {numbers.size(held)}" for who, held, _ in _end_rows(end)[:TERMINAL_HOLDERS]]
 
 
 def _end_rows(end: OutOfMemory) -> list[tuple[str, int, int | None]]:

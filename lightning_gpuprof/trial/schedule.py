@@ -175,7 +175,7 @@ def combined(arms: Sequence[Arm]) -> Arm | None:
     """
     chosen: list[Arm] = []
     for arm in arms:
-        if not any(_conflict(arm, other) for other in chosen):
+        if not any(_set_by(arm) & _set_by(other) for other in chosen):
             chosen.append(arm)
     if len(chosen) < 2:
         return None
@@ -198,11 +198,6 @@ def _workers(arm: Arm) -> int:
 
 def _with(change: Change, **arguments: Value) -> Change:
     return msgspec.structs.replace(change, arguments=change.arguments | arguments)
-
-
-def _conflict(one: Arm, other: Arm) -> bool:
-    """Whether they set the same argument of the same call, or the same variable of the environment."""
-    return bool(_set_by(one) & _set_by(other))
 
 
 def _set_by(arm: Arm) -> set[tuple[str, str]]:

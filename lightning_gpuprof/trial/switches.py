@@ -219,10 +219,6 @@ def _optimizers(trainer: Any) -> list[torch.optim.Optimizer]:
     return [getattr(one, "_optimizer", one) for one in trainer.strategy.optimizers]
 
 
-def _without(trainer: Any, chosen: Callable[[Any], bool]) -> Switch:
-    return _attribute(trainer, "callbacks", [one for one in trainer.callbacks if not chosen(one)])
-
-
 def _without_bar(trainer: Any) -> tuple[Switch, ...]:
     """No progress bar: it stays, since the thread that draws Rich's asks for it, but nothing is drawn after a batch."""
     bar = trainer.progress_bar_callback
@@ -313,7 +309,7 @@ def _removal_switches(line: str, trainer: Any) -> list[Switch]:
     """A line of code that goes: a callback, a logger, a call that is made again and again."""
     name = _sets(line)
     if any(type(one).__name__ == name for one in trainer.callbacks):
-        return [_without(trainer, lambda one: type(one).__name__ == name)]
+        return [_attribute(trainer, "callbacks", [one for one in trainer.callbacks if type(one).__name__ != name])]
     if any(type(one).__name__ == name for one in trainer.loggers):
         return [_attribute(trainer, "loggers", [one for one in trainer.loggers if type(one).__name__ != name])]
     if any(vars(one).get("in_place_of") == name for one in trainer.loggers):
