@@ -38,8 +38,9 @@ def said(readings: list[Reading]) -> str:
     found = build(of)
     caveats = [text for text in found.validity.caveats if text.startswith("nvml: ")]
     lines = [device_line(device) for device in found.devices] + [f"*{text}*" for text in caveats]
-    # How many samples there are depends on when the sampler is stopped.
-    return re.sub(r"\d+ samples \(\d+ distinct\)|\d+ samples", "N samples", "<br>".join(lines))
+    # How many samples there are, and the energy of them all, depends on when the sampler is stopped.
+    counted = re.sub(r"\d+ samples \(\d+ distinct\)|\d+ samples", "N samples", "<br>".join(lines))
+    return re.sub(r"[\d.]+ kJ", "N kJ", counted)
 
 
 def row(name: str, case: Case, folder: Path) -> str:
