@@ -74,7 +74,7 @@ def test_the_first_screen_is_one_view(sized) -> None:
     height = sized.viewport_size["height"]
     assert sized.locator(".first").bounding_box()["height"] + sized.locator(".first").bounding_box()["y"] <= height
     screen = first_screen(REPORT)
-    shown = sized.locator(".first").inner_text()
+    shown = sized.locator(".first").inner_text().replace("\xa0", " ")
     for words in (screen.headline, screen.reliability.words, screen.proof, screen.checks.words):
         assert words in shown
     assert screen.fix is not None
