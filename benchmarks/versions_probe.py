@@ -182,8 +182,10 @@ def _own_tab(ask: Callable[..., Any]) -> str:
 
 
 def _profiler_tab(ask: Callable[..., Any]) -> str:
-    runs = ask("pytorch_profiler/runs", lambda found: found.get("runs") and not found.get("loading"))["runs"]
-    run = next(run for run in runs if run.startswith("fit"))
+    def fits(found: dict[str, Any]) -> list[str]:
+        return [run for run in found.get("runs", ()) if run.startswith("fit")]  # runs are found one after the other
+
+    run = fits(ask("pytorch_profiler/runs", fits))[0]
     workers = ask("pytorch_profiler/workers", run=run, view="Overview")
     spans = ask("pytorch_profiler/spans", run=run, worker=workers[0])
     overview = ask("pytorch_profiler/overview", run=run, worker=workers[0], span=spans[0], view="Overview")
