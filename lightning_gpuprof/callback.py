@@ -302,7 +302,7 @@ class GpuProfiler(Callback):
         if not trainer.is_global_zero:
             with session.fence.around("summary"):
                 session.settle(None)
-            session.complete_summary()
+                session.complete_summary()
         if self._reports_to_loggers(trainer):
             with session.fence.around("loggers"), progress("giving the diagnosis to the loggers"):
                 session.settle(JOB_TIMEOUT_S)
@@ -480,7 +480,8 @@ class GpuProfiler(Callback):
                         self.folder = session.folder
                 self._remove_hooks()
                 if status != FINISHED or trainer.is_global_zero:
-                    session.complete_summary()
+                    with session.fence.around("summary"):
+                        session.complete_summary()
                 self._make_report(trainer, session, status)
                 if session.fence.held is not None and self.report is None:  # a worker died in the middle of it
                     self._make_report(trainer, session, status)

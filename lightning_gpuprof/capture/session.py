@@ -338,9 +338,12 @@ class Session:
             self._journal.sync()
 
     def complete_summary(self) -> None:
-        """Leave what other ranks need of this one as it is now."""
-        with self.fence.around("summary"):
-            self._journal.complete_summary()
+        """Leave what other ranks need of this one as it is now.
+
+        Raises:
+            GpuProfError: The journal cannot be read, or the summary not be written.
+        """
+        self._journal.complete_summary()
 
     def wait_for_traces(self, timeout_s: float) -> None:
         """Wait until the windows are compressed and analysed, at most so long in all calls together."""
