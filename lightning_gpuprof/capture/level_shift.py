@@ -29,10 +29,11 @@ class LevelShift:
 
     def __init__(self) -> None:
         self._block: list[int] = []
+        self._block_ns = 0
         self._before: deque[float] = deque(maxlen=HISTORY)
         """Medians of the blocks until the sum last was zero."""
-        self._since: list[float] = []
-        """Of those after it."""
+        self._since: deque[float] = deque(maxlen=HISTORY)
+        """Of those after it; a level that stays above, but too little to report, must not make this grow."""
         self._sum = 0.0
 
     def add(self, period_ns: int) -> tuple[int, int] | None:
@@ -45,9 +46,10 @@ class LevelShift:
             Level since the shift and the usual one before, in ns; the same shift is reported once. None: there is none.
         """
         self._block.append(period_ns)
-        if len(self._block) < MIN_BLOCK_STEPS or sum(self._block) < MIN_BLOCK_NS:
+        self._block_ns += period_ns
+        if len(self._block) < MIN_BLOCK_STEPS or self._block_ns < MIN_BLOCK_NS:
             return None
-        level, self._block = statistics.median(self._block), []
+        level, self._block, self._block_ns = statistics.median(self._block), [], 0
         if len(self._before) < MIN_HISTORY:
             self._before.append(level)
             return None
@@ -55,14 +57,14 @@ class LevelShift:
         usual, high = statistics.median(ordered), ordered[-1 - len(ordered) // RARE]
         spread = max((high - usual) / NORMAL_QUANTILE, MIN_SPREAD_RATIO * usual)
         above = (level - usual) / spread - ALLOWANCE
-        self._sum = max(0.0, self._sum + min(above, LIMIT / MIN_BLOCKS))
+        self._sum = min(LIMIT, max(0.0, self._sum + min(above, LIMIT / MIN_BLOCKS)))
         self._since.append(level)
         if self._sum == 0:
             self._before += self._since
-            self._since = []
+            self._since.clear()
             return None
         now = statistics.median(self._since)
         if self._sum < LIMIT - 1e-9 or now < (1 + MIN_SHIFT_RATIO) * usual:
             return None
-        self._before, self._since, self._sum = deque(self._since, HISTORY), [], 0.0
+        self._before, self._since, self._sum = self._since, deque(maxlen=HISTORY), 0.0
         return round(now), round(usual)

@@ -1,10 +1,12 @@
 """When a slowdown goes on and when it does not, seen from steps alone."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 import pytest
 
+from lightning_gpuprof.capture.level_shift import HISTORY as HISTORY_BLOCKS
+from lightning_gpuprof.capture.level_shift import LevelShift
 from lightning_gpuprof.capture.slow_steps import COOLDOWN_NS, COOLDOWN_STEPS, Slowdown, SlowSteps
 from lightning_gpuprof.capture.step_clock import ClosedStep
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED, Slot
@@ -144,3 +146,13 @@ def test_slots_may_come_later_and_steps_be_older_than_they_are() -> None:
 
 def test_a_flush_without_steps_says_nothing() -> None:
     assert SlowSteps(SLOTS).look([]) is None
+
+
+def test_a_level_that_stays_a_little_higher_does_not_make_each_look_longer() -> None:
+    """2.5 % are above the allowance, but not worth a window; what is kept of it is bounded, and more is noticed."""
+    shift = LevelShift()
+    for period_ms in (50.0,) * 400 + (51.25,) * 20_000:
+        assert shift.add(round(period_ms * MS)) is None
+    assert max(len(kept) for kept in vars(shift).values() if isinstance(kept, Sized)) <= HISTORY_BLOCKS
+    found = [shift.add(round(56.0 * MS)) for _ in range(400)]
+    assert len([one for one in found if one is not None]) == 1
