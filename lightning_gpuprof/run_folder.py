@@ -70,7 +70,7 @@ def metrics_of(
         return metrics.build(journal, windows, notices)
     if others is None:
         others = other_ranks(found, only_summaries=in_training)
-    return all_ranks.build(journal, others, windows, notices)
+    return all_ranks.build(journal, found, others, windows, notices)
 
 
 def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFacts:

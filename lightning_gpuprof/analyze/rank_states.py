@@ -88,7 +88,9 @@ def look(
     unread: dict[int, str] = {}
     for rank, path in sorted(files.items()):
         try:
-            found[rank] = left_by(path) or summarise(read_journal(path, most_bytes))
+            begun = summary_path(path).exists()  # those of the ranks beside it are of the ends, too
+            most = MOST_BYTES_WHILE_RUNNING if begun else most_bytes
+            found[rank] = left_by(path, of_ends=True) or summarise(read_journal(path, most))
         except JournalError as error:
             unread[rank] = str(error)
     if not found:

@@ -236,12 +236,13 @@ def journals_in(folder: Path) -> dict[int, Path]:
     return {int(number): folder / f"{name}.jsonl" for name, number in numbers.items() if number.isdecimal()}
 
 
-def left_by(journal: Path, *, however_old: bool = False) -> RankSummary | None:
+def left_by(journal: Path, *, however_old: bool = False, of_ends: bool = False) -> RankSummary | None:
     """The summary beside a journal; None if it cannot be read, or the journal has more.
 
     Args:
         journal: Of the rank; it need not be there.
         however_old: The journal may have more.
+        of_ends: It may have more between its ends.
     """
     try:
         summary = msgspec.json.decode(summary_path(journal).read_bytes(), type=RankSummary)
@@ -249,7 +250,8 @@ def left_by(journal: Path, *, however_old: bool = False) -> RankSummary | None:
             if table is not None:
                 table.columns()
         has_all = however_old or summary.status or not journal.exists()
-        has_all = has_all or journal.stat().st_size == summary.journal_bytes
+        if not has_all and (of_ends or summary.is_whole):
+            has_all = journal.stat().st_size == summary.journal_bytes
     except (OSError, ValueError):
         return None
     return summary if has_all and summary.version == SUMMARY_VERSION else None

@@ -1,4 +1,4 @@
-"""What one rank leaves for a comparison of all ranks: some 20 kB, however long the run was."""
+"""What one rank leaves for a comparison of all ranks: up to 30 kB, however long the run was."""
 
 from __future__ import annotations
 
@@ -146,6 +146,11 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Since :attr:`start_ns`."""
     cpu_cpus: list[float] = []
     """CPUs that it and its workers used then."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its journal was looked at, and not only the ends."""
+        return self.validation_s is not None
 
 
 def drawn(batch: Ints, limit: int = MAX_STEPS) -> Ints:

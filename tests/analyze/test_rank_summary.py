@@ -14,10 +14,13 @@ from sample_journals import write_journal
 from lightning_gpuprof.analyze.journal import DeviceColumns, read_journal
 from lightning_gpuprof.analyze.rank_notices import of_others
 from lightning_gpuprof.analyze.rank_summary import has_ended, left_by, other_ranks, summarise, summary_path
+from lightning_gpuprof.job_ranks import job_ranks
 from lightning_gpuprof.model.journal import Footer, Header, Notice, WindowRecord
+from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.packing import Ints
 from lightning_gpuprof.model.rank_summary import MAX_STEPS, RankSummary, StepTable, drawn
 from lightning_gpuprof.pipeline import load_report
+from lightning_gpuprof.run_folder import metrics_of
 from lightning_gpuprof.sinks.terminal import print_report
 from lightning_gpuprof.sinks.views import windows as views
 from lightning_gpuprof.summary_file import SummaryFile
@@ -145,10 +148,29 @@ def test_the_summary_of_a_running_rank_counts_while_its_journal_has_nothing_more
     assert other_ranks(own).summaries == [renewed]
 
 
+def test_ranks_of_which_only_the_ends_are_known_are_compared_by_the_ends(tmp_path: Path) -> None:
+    """Of which steps there are few among those that are drawn of a whole run."""
+    own, other = (write_rank(tmp_path, rank, 2, steps=20_000, late_ms=21.0 * rank) for rank in range(2))
+    SummaryFile().renew(other)
+    metrics = metrics_of(read_journal(own), own, in_training=True)
+    running = job_ranks(tmp_path)
+    assert isinstance(metrics.ranks, RankTimes)
+    assert running.comparison is not None
+    assert min(metrics.ranks.steps, running.comparison.steps) > 200
+    assert metrics.ranks.late.ranks == (1,)
+    (later,) = other_ranks(own).summaries  # of the journal, which has more
+    assert later.steady_steps > 15_000
+    for path in (own, other):  # of which the ends are read
+        SummaryFile().complete(path)
+    over = job_ranks(tmp_path, most_bytes=1)
+    assert over.comparison is not None
+    assert over.comparison.steps > 200
+
+
 def test_a_complete_summary_is_not_replaced_by_one_of_the_ends(tmp_path: Path) -> None:
     path, file = write_rank(tmp_path, 1, 2, steps=8_000), SummaryFile()
     file.renew(path)
-    of_ends = left_by(path)
+    of_ends = left_by(path, of_ends=True)
     file.complete(path)
     file.renew(path)
     whole = left_by(path)
