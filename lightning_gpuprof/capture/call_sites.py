@@ -43,6 +43,9 @@ _INTERACTIVE = ("<ipython-input", "<stdin>")
 # Where collectives are called and waited for (torch 2.4 to 2.13); DDP waits for those of its backward in C++.
 _COLLECTIVES = ("torch/distributed/", "torch/nn/parallel/distributed.py")
 _AUTOGRAD = "torch/autograd/"
+# What torch raises where another rank is gone: gloo's, NCCL's and the store's. No subclass of RuntimeError but these:
+# running out of memory is one, and so is an illegal access.
+_OF_PEERS = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError")
 # The operators of tensor-parallel layers are called from here, too (`_tensor` in torch 2.4), and checkpoints written;
 # their collectives are waited for elsewhere.
 _WORKING = ("torch/distributed/tensor/", "torch/distributed/_tensor/", "torch/distributed/checkpoint/")
@@ -164,11 +167,11 @@ def is_in_collective(frame: FrameType | None) -> bool:
 def left_collective(error: BaseException) -> bool:
     """Whether an exception left what waits for other ranks, as it does when one of them is gone: a backward, too.
 
-    All that torch raises then are RuntimeErrors (gloo's, NCCL's, the store's). One that the user's own code raises, or
-    an operator that is given the wrong shapes, left neither.
+    One that the user's own code raises, or an operator that is given the wrong shapes, left neither; a backward that
+    ran out of memory failed by itself.
     """
     passed = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return isinstance(error, RuntimeError) and _waits_for_ranks(reversed(passed), (*_COLLECTIVES, _AUTOGRAD))
+    return type(error).__name__ in _OF_PEERS and _waits_for_ranks(reversed(passed), (*_COLLECTIVES, _AUTOGRAD))
 
 
 def _waits_for_ranks(frames: Iterable[FrameType], where: Sequence[str] = _COLLECTIVES) -> bool:

@@ -152,6 +152,12 @@ class _RefusesBackward(torch.autograd.Function):
         raise RuntimeError("planted")
 
 
+def out_of_memory() -> None:
+    """What the backward raises on a GPU, and from where."""
+    raises = "raise torch.cuda.OutOfMemoryError('planted')"
+    exec(compile(raises, "/lib/site-packages/torch/autograd/graph.py", "exec"), {"torch": torch})
+
+
 def twice_backward() -> None:
     loss = torch.ones(2, requires_grad=True).exp().sum()
     loss.backward()
@@ -162,6 +168,7 @@ def twice_backward() -> None:
     ("fails", "left"),
     [
         (twice_backward, True),
+        (out_of_memory, False),
         (lambda: _RefusesBackward.apply(torch.ones(2, requires_grad=True)).sum().backward(), False),
         (lambda: torch.nn.Linear(2, 2)(torch.ones(3)), False),
         (lambda: {}["planted"], False),
