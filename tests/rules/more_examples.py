@@ -469,6 +469,13 @@ MORE: dict[str, tuple[Example, ...]] = {
             "Rank 1 (host node0) takes 25.0 s longer than any other in 2.0 %",
             ranks={"excess_ms": 0.0, "rare_ms": 25_000.0, "validation_s": 12.0},
         ),
+        fires(
+            "the same on a GPU, where the one has no certain gain and the other has",
+            "warning",
+            "Rank 1 (host node0) takes 25.0 s longer than any other in 2.0 %",
+            ranks={"excess_ms": 0.0, "rare_ms": 25_000.0, "validation_s": 12.0},
+            run={"device.type": "cuda"},
+        ),
         *decides(
             "late now and then for a twentieth of the time",
             "info",

@@ -50,6 +50,8 @@ of the wall time longer than any other, and if the run loses more by it than by 
 Look at what the named phase does on the named ranks and hosts.
 """
 
+from typing import NamedTuple
+
 from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes
 from lightning_gpuprof.model.numbers import capital, counted, millis, numbered, percent, seconds
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
@@ -69,6 +71,13 @@ _LOOK: dict[Phase, str] = {
 _ON_IT_ONLY = "work that the other ranks do not do"
 ALL_RATIO = 0.995
 """From here on a share is said as all."""
+
+
+class _Late(NamedTuple):
+    """Late ranks, and what a step of the run loses to them, whether or not that can be promised as a gain."""
+
+    lost_ms: float
+    finding: Finding
 
 
 class StragglerRank(RankRule):
@@ -149,10 +158,10 @@ class StragglerRank(RankRule):
     def judge(self, metrics: Metrics, times: RankTimes) -> Finding | None:
         """The ranks that are late, where they cost the run most: in every step, in a few, or in validation."""
         in_steps = self._late_in_each_step(metrics, times) or self._late_now_and_then(metrics, times)
-        in_validation = self._late_in_validation(metrics, times)
-        return max(filter(None, (in_steps, in_validation)), key=_saved_ms, default=None)
+        found = [one for one in (in_steps, self._late_in_validation(metrics, times)) if one is not None]
+        return max(found, key=lambda one: one.lost_ms).finding if found else None
 
-    def _late_in_each_step(self, metrics: Metrics, times: RankTimes) -> Finding | None:
+    def _late_in_each_step(self, metrics: Metrics, times: RankTimes) -> _Late | None:
         """Ranks that are late in most steps."""
         late = times.late
         lost = lost_by_waiting(metrics, late.lost, times.steps)
@@ -166,7 +175,7 @@ class StragglerRank(RankRule):
         certainly = late.slowest_ratio >= ALL_RATIO
         in_steps = f"{'all' if certainly else f'{percent(late.slowest_ratio)} of'} {counted(times.steps, 'step')}"
         idle = waiting_evidence(metrics)
-        return self.finding(
+        found = self.finding(
             severity="warning" if times.most_are_late else None,
             title=f"Rank {late.ranks[0]} is slower than {others}" if one else self.title,
             subject=numbered("rank", late.ranks),
@@ -187,15 +196,16 @@ class StragglerRank(RankRule):
             # The time of a rank that is late itself is in its own phase, where other findings see it, too.
             explains=claims.of_phase(late.phase) if metrics.run.get("rank") in late.ranks else claims.COMMUNICATION,
         )
+        return _Late(lost.saved_ms, found)
 
-    def _late_now_and_then(self, metrics: Metrics, times: RankTimes) -> Finding | None:
+    def _late_now_and_then(self, metrics: Metrics, times: RankTimes) -> _Late | None:
         """Ranks that are late in few steps, but cost the run much; no median sees that."""
         rare = times.rare
         if rare is None or rare.of_all_ratio < self.least_alone_ratio or not rare.lost.is_worth(self.least_rare_ratio):
             return None
         one = len(rare.ranks) == 1
         name, lost = numbered("rank", rare.ranks), percent(rare.lost_ratio)
-        return self.finding(
+        found = self.finding(
             severity=None if metrics.is_cpu_only else "warning",
             title=f"{'One rank is' if one else 'Some ranks are'} slower than the others now and then",
             subject=name,
@@ -215,13 +225,15 @@ class StragglerRank(RankRule):
             confidence=0.6,
             explains=claims.OUTLIERS,
         )
+        return _Late(rare.lost.saved_ms, found)
 
-    def _late_in_validation(self, metrics: Metrics, times: RankTimes) -> Finding | None:
+    def _late_in_validation(self, metrics: Metrics, times: RankTimes) -> _Late | None:
         """A rank whose validation takes longer, where the others wait at its end or in the next step."""
         late, total_s = times.in_validation, metrics.run_s
         if late is None or not (ratio := late.excess_s / total_s) >= self.least_validation_ratio:
             return None
-        return self.finding(
+        cost = metrics.run_cost(late.excess_s)
+        found = self.finding(
             title="One rank is slower than the others in validation",
             subject=f"rank {late.rank}",
             summary=(
@@ -238,15 +250,11 @@ class StragglerRank(RankRule):
                 self.fact("its validation batches", late.total_s, "s"),
                 self.fact("beyond the others", late.excess_s, "s"),
             ),
-            cost=metrics.run_cost(late.excess_s),
+            cost=cost,
             confidence=0.7,
             explains=claims.VALIDATION,
         )
-
-
-def _saved_ms(finding: Finding) -> float:
-    """Of each step of the run without the late ranks; 0 where no gain is certain."""
-    return 0.0 if finding.gain is None else finding.gain.saved_ms_per_step
+        return _Late(cost.saved_ms, found)
 
 
 def _without_a_cpu(late: LateRanks) -> str:
