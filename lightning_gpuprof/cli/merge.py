@@ -31,13 +31,18 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    ranks = merge([source.run_folder(folder) for folder in options.dirs], options.into)
+    ranks = merge([_ranks_folder(folder) for folder in options.dirs], options.into)
     if options.json:
         print_json({"folder": str(options.into), "ranks": sorted(ranks)})
         return 0
     world_size = next(iter(ranks.values())).world_size
     print(f"{len(ranks):,} of {counted(world_size, 'rank')} are in {options.into}: gpuprof ranks {options.into}")
     return 0
+
+
+def _ranks_folder(path: Path) -> Path:
+    """A folder to take ranks from: of a host only the summaries may have been copied."""
+    return path if any(path.glob("rank*.summary.json")) else source.run_folder(path)
 
 
 def merge(folders: Sequence[Path], into: Path) -> dict[int, RankSummary]:
@@ -51,7 +56,8 @@ def merge(folders: Sequence[Path], into: Path) -> dict[int, RankSummary]:
         The ranks in it that can be read.
 
     Raises:
-        ReportError: Two folders have the same rank, or are of different jobs; a file cannot be written.
+        ReportError: Two folders have the same rank, or are of different jobs; no rank can be read; a file cannot be
+            written.
     """
     files: dict[str, Path] = {}
     for file in (file for folder in folders for file in sorted(folder.glob(_FILES)) if file.is_file()):
@@ -60,6 +66,8 @@ def merge(folders: Sequence[Path], into: Path) -> dict[int, RankSummary]:
             raise ReportError(f"{other} and {file} are of one rank: name folders with different ranks")
     before = {folder: _ranks_in(folder) for folder in (into, *folders)}
     jobs = {one.job: folder for folder, ranks in before.items() for one in ranks.values()}
+    if not jobs:
+        raise ReportError(f"no rank in {', '.join(map(str, folders))} can be read: name folders with journals")
     if len(jobs) > 1:
         first, second, *_ = jobs.values()
         raise ReportError(f"{first} and {second} are of different jobs or stages: name folders of one")

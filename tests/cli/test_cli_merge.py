@@ -67,6 +67,17 @@ def test_folders_of_two_jobs_and_one_rank_twice_are_refused(
     assert f"--into {job} cannot be made" in refused("merge", *hosts, "--into", job)
 
 
+def test_of_a_host_the_summaries_are_enough(hosts: list[Path], tmp_path: Path, printed: Callable[..., str]) -> None:
+    (hosts[1] / "rank3.jsonl").unlink()
+    assert printed("merge", *hosts, "--into", tmp_path / "job").startswith("4 of 4 ranks are in")
+
+
+def test_folders_without_a_rank_that_can_be_read_are_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "rank0.jsonl").write_bytes(b"")
+    assert "no rank in" in refused("merge", tmp_path / "host", "--into", tmp_path / "job")
+
+
 def test_it_says_where_the_ranks_are_to_go(hosts: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["merge", str(hosts[0])])
