@@ -5,7 +5,7 @@ Run it from anywhere::
     python benchmarks/rank_truth.py
     python benchmarks/rank_truth.py --real
 
-Jobs of 8 to 1,024 ranks are computed: each rank draws its own time of each phase, a step lasts as long as the slowest
+Jobs of 2 to 1,024 ranks are computed: each rank draws its own time of each phase, a step lasts as long as the slowest
 one, and the others wait for gradients meanwhile. ``--real`` adds fits of 2 and 4 processes with gloo, which a busy
 machine can make late by itself. What counts is the first thing that ``gpuprof ranks`` says. With more ranks the slowest
 healthy one takes longer, and a late rank costs less of the step; what is planted costs more than the rule's tenth.

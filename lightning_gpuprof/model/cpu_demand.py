@@ -28,8 +28,7 @@ def exceeds_its_cpus(cpu: CpuFacts, host: HostUse) -> bool:
 
     What it wants is what it used and what its main threads waited for. The other programs of a machine can make a run
     wait, but not want more. Nor can they make it wait where the run itself has nearly all of its CPUs. Where they have
-    more of them than the run has, it is not known what it would want alone: it has its work done later, not only it
-    waits.
+    more of them than the run, what the run would want by itself is not known.
 
     Args:
         cpu: What is known of the CPUs.

@@ -256,7 +256,6 @@ from pathlib import Path
 from sample_journals import fail_loudly, header
 from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.capture.journal_writer import JournalWriter
-from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import StepClock
 
 clock = StepClock()

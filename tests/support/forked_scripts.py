@@ -9,7 +9,7 @@ import os, sys, planted_runs
 for script in map(str.strip, sys.stdin):
     if not os.fork():
         for number, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{script}.{name}", os.O_CREAT | os.O_WRONLY), number)
+            os.dup2(os.open(f"{script}.{name}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
         exec(compile(open(script).read(), script, "exec"), {"__name__": "__main__"})
         sys.exit()
     print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
