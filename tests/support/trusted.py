@@ -12,6 +12,8 @@ from lightning_gpuprof.rules.discovery import installed
 LEAST_SPEEDUP = {"critical": 1.25, "warning": 1.03, "info": 1.0}
 """20 % and 3 % of a step, from the lower bound of a share: the gain is told from its median."""
 
+MOST_SAVED = 0.99 * (1 + 1e-9)
+"""Of a step by all fixes together: 100x is the most that is said, up to the rounding of what is added up."""
 CLUES = {rule.id for rule in installed().rules if getattr(rule, "is_clue", False)}
 
 
@@ -27,8 +29,8 @@ def assert_can_be_trusted(
     for found, gain in gains:
         assert gain.speedup_max >= LEAST_SPEEDUP[found.severity], found
     if combined is not None:
-        assert combined.saved_ms_per_step <= 0.99 * combined.period_ms
-        assert combined.saved_run_ms_per_step <= 0.99 * combined.run_ms_per_step
+        assert combined.saved_ms_per_step <= MOST_SAVED * combined.period_ms
+        assert combined.saved_run_ms_per_step <= MOST_SAVED * combined.run_ms_per_step
     for found in findings:
         assert_changes_something(found, run)
     assert_agree(findings)
