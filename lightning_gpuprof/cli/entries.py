@@ -34,7 +34,7 @@ ENTRIES = (
     Entry(name="trace", summary="analyse any torch.profiler trace"),
     Entry(name="nsys-cmd", summary="the command that records the same windows with Nsight Systems or Compute"),
     Entry(name="ranks", summary="which rank of a job fails, hangs or is late, also while it runs"),
-    Entry(name="merge", summary="one folder of the folders of ranks that share no file system"),
+    Entry(name="merge", summary="join the folders of hosts without a shared file system"),
     Entry(name="trigger", summary="trace the next steps of a running job"),
     Entry(name="try", summary="measure what each piece of advice really gains", takes_program=True),
     Entry(name="completion", summary="TAB completion for bash or zsh"),

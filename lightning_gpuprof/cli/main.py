@@ -25,7 +25,7 @@ examples:
   gpuprof trace trace.json.gz             everything in a torch.profiler trace
   gpuprof explain input-bound             what a finding means
   gpuprof ranks runs/job                  which rank fails, hangs or is late
-  gpuprof merge host*/job --into job      one folder of those of hosts that share none
+  gpuprof merge host*/job --into job      join the folders of two hosts
   gpuprof trigger runs/after              a trace of the next steps of a running job
   gpuprof doctor                          what can be measured on this machine
   eval "$(gpuprof completion bash)"       complete commands and rules with TAB

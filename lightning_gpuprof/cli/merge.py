@@ -103,8 +103,8 @@ def _ranks_in(folder: Path) -> dict[int, RankSummary]:
 
 COMMAND = Command(
     description=(
-        "Joins the folders of ranks that have no file system in common: copy those of all hosts to one machine first.\n"
-        "Every other command reads what comes out. Files are linked where they can be, and nothing is changed in DIR."
+        "Joins the run folders of hosts without a shared file system. Copy all of them to one machine first.\n"
+        "Every other command reads the merged folder. Files are linked where possible, and nothing in DIR changes."
     ),
     examples=(
         "gpuprof merge host0/gpuprof host1/gpuprof --into job",
