@@ -46,8 +46,9 @@ def trainer(tmp_path: Path) -> Iterator[Trainer]:
         limit_val_batches=0,
     )
     found.fit(Model())
+    gc.unfreeze()  # as in a user's program, where `gc.freeze()` changes something
     yield found
-    gc.unfreeze()
+    gc.freeze()
 
 
 def state(trainer: Trainer) -> dict[str, Any]:
