@@ -14,6 +14,7 @@ from lightning_gpuprof.analyze.comparison.finding_changes import expectation, fi
 from lightning_gpuprof.analyze.comparison.judging import Runs
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
 from lightning_gpuprof.analyze.comparison.uncertainty import draws_of
+from lightning_gpuprof.analyze.comparison.way_out import way_out
 from lightning_gpuprof.analyze.comparison.window_changes import window_changes
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.comparison import (
@@ -68,8 +69,8 @@ def compare(
         ArgumentError: There is no such measure.
     """
     differing = conditions.changes(before.run, after.run)
-    unlike = _stage_obstacle(before, after) or conditions.obstacle(differing, allow)
     runs = Runs(before=before, after=after, threshold_ratio=threshold_ratio)
+    unlike = judging.stage_obstacle(runs) or conditions.obstacle(differing, allow)
     if not unlike:
         runs = _with_draws(runs, times)
     training = judging.not_comparable("training", unlike) if unlike else judging.training(runs)
@@ -120,12 +121,8 @@ def compare(
         above_bound=above,
         expectation=came,
         next_finding=next(iter(after.findings), None),
+        way_out=way_out(runs, differing, allow, training, metrics) if outcome == "not comparable" else "",
     )
-
-
-def _stage_obstacle(before: Report, after: Report) -> str:
-    stages = [str(report.run.get("stage") or "fit") for report in (before, after)]
-    return "" if stages[0] == stages[1] else f"one is a {stages[0]}, the other a {stages[1]}"
 
 
 def _with_draws(runs: Runs, times: tuple[StepTimes | None, StepTimes | None]) -> Runs:

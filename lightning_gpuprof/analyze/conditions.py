@@ -62,22 +62,33 @@ def obstacle(differing: Collection[ConditionChange], allowed: Collection[FixedGr
         differing: What differs.
         allowed: Groups that may.
     """
-    reasons, groups = [], []
-    for group in FIXED_GROUPS:
-        if group in allowed:
-            continue
-        fixed = [
-            f"{change.name}: {_words(change.before)} -> {_words(change.after)}"
+    reasons = []
+    for group, changed in forbidden_groups(differing, allowed).items():
+        fixed = [f"{change.name}: {_words(change.before)} -> {_words(change.after)}" for change in changed]
+        more = f", and {len(fixed) - MAX_NAMED} more" if len(fixed) > MAX_NAMED else ""
+        reasons.append(f"the {group} differs ({', '.join(fixed[:MAX_NAMED])}{more})")
+    return "; ".join(reasons)
+
+
+def forbidden_groups(
+    differing: Collection[ConditionChange], allowed: Collection[FixedGroup]
+) -> dict[FixedGroup, list[ConditionChange]]:
+    """Groups that have to be the same in both runs and are not, with what differs.
+
+    Args:
+        differing: What differs.
+        allowed: Groups that may.
+    """
+    found = {
+        group: [
+            change
             for change in differing
             if change.group == group and change.role == "fixed" and None not in (change.before, change.after)
         ]
-        if fixed:
-            more = f", and {len(fixed) - MAX_NAMED} more" if len(fixed) > MAX_NAMED else ""
-            reasons.append(f"the {group} differs ({', '.join(fixed[:MAX_NAMED])}{more})")
-            groups.append(group)
-    if not reasons:
-        return ""
-    return f"{'; '.join(reasons)}. If that is the change under test: gpuprof compare A B --allow {','.join(groups)}"
+        for group in FIXED_GROUPS
+        if group not in allowed
+    }
+    return {group: changed for group, changed in found.items() if changed}
 
 
 def _words(value: Value) -> str:

@@ -209,6 +209,8 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     """None: the change that was made is not known to be one that the earlier run expected something of."""
     next_finding: Finding | None = None
     """The most valuable finding of the later run; None if there is none."""
+    way_out: str = ""
+    """What makes runs comparable that are not; else empty."""
 
     @property
     def judged(self) -> tuple[Change, ...]:

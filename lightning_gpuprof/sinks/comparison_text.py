@@ -87,6 +87,8 @@ def _speedups(comparison: Comparison) -> RenderableType:
         rows.insert(2, ("expected", wording.came_of(comparison.expectation)))
     if comparison.cause:
         rows.insert(1, ("in", plain.sentence(comparison.cause)))
+    if comparison.way_out:
+        rows.append(("next", comparison.way_out))
     if comparison.metrics:
         judged = ", ".join(plain.name(name, 60) for name in comparison.metrics)
         limit = (

@@ -262,7 +262,8 @@ def test_nothing_is_judged_between_runs_that_are_not_comparable() -> None:
     result = compare(own, other, times=(before, after))
     assert {one.outcome for one in result.judged} == {"not comparable"}
     assert {"throughput", "wall", "step_time", "phase.forward"} <= {one.measure for one in result.judged}
-    assert all("--allow hardware" in one.why for one in result.judged)
+    assert all("the hardware differs" in one.why for one in result.judged)
+    assert "--allow hardware" in result.way_out
     assert result.windows is None
 
 

@@ -14,10 +14,11 @@ from rich.cells import cell_len
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.model.change import Change
-from lightning_gpuprof.model.finding import Expected
+from lightning_gpuprof.model.comparison import Comparison
+from lightning_gpuprof.model.finding import Expected, Finding
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import comparison_html, json_report
-from lightning_gpuprof.sinks.comparison_answer import run_names
+from lightning_gpuprof.sinks import comparison_html, comparison_text, json_report
+from lightning_gpuprof.sinks.comparison_answer import answer, run_names
 from lightning_gpuprof.sinks.comparison_screen import render
 from lightning_gpuprof.sinks.console import print_to
 
@@ -53,6 +54,12 @@ def drawn(before: Report, after: Report, width: int = 100, encoding: str = "utf-
     stream = io.TextIOWrapper(raw, encoding=encoding)
     print_to(stream, render(comparison, width=width), width)
     return raw.getvalue().decode(encoding)
+
+
+def everything(comparison: Comparison) -> str:
+    stream = io.StringIO()
+    print_to(stream, comparison_text.render(comparison, width=200), 200)
+    return stream.getvalue()
 
 
 def digits() -> Report:
@@ -204,7 +211,7 @@ def test_a_long_reason_is_whole_has_separators_and_wraps_beside_its_mark() -> No
     assert all(line.startswith(" " * 18) for line in said[1:])
     text = " ".join(" ".join(said).split())
     assert "model.parameters: 301,066 -> 1,323,018" in text
-    assert text.endswith("gpuprof compare A B --allow hardware,model,batch")
+    assert text.endswith("loader.batch_size: 32 -> 64)")
     assert "..." not in text
     assert "changed: device.name A GPU -> Another GPU; model.parameters 301,066 -> 1,323,018" in "\n".join(lines)
 
@@ -220,6 +227,61 @@ def test_a_run_that_did_not_finish_is_said_in_words(status: str, words: str) -> 
     text = " ".join(drawn(with_facts(digits(), status="finished"), with_facts(digits(), status=status)).split())
     assert f"ended: {words}: only the steps that it made are compared" in text
     assert f"finished -> {status}" not in text
+
+
+def of_few_steps(report: Report) -> Report:
+    return msgspec.structs.replace(report, steps=msgspec.structs.replace(report.steps, steady_count=12))
+
+
+def too_noisy(report: Report) -> Report:
+    steps = msgspec.structs.replace(report.steps, period_mean_interval_ms=(1.0, 1000.0))
+    return msgspec.structs.replace(report, steps=steps)
+
+
+def incomplete(report: Report) -> Report:
+    return msgspec.structs.replace(report, validity=msgspec.structs.replace(report.validity, ok=False))
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (with_facts(digits(), stage="test"), "compare two runs of the same stage"),
+        (
+            with_facts(digits(), device__name="Another GPU", loader__batch_size=64),
+            "run both with the same hardware and batch; if that is the change under test: gpuprof compare A B --allow "
+            "hardware,batch",
+        ),
+        (sample_report.minimal_report(), "repeat the later run with at least 30 steps"),
+        (incomplete(digits()), "repeat the later run, as its recording is incomplete"),
+        (incomplete(of_few_steps(digits())), "repeat the later run with at least 30 steps"),
+        (too_noisy(digits()), "run both for more steps, with nothing else on the machine"),
+    ],
+)
+@pytest.mark.parametrize("findings", [(), digits().findings])
+def test_runs_that_are_not_comparable_come_with_what_makes_them_so(
+    after: Report, words: str, findings: tuple[Finding, ...]
+) -> None:
+    before = with_facts(digits(), device__name="A GPU", loader__batch_size=32)
+    comparison = compare(before, msgspec.structs.replace(after, findings=findings))
+    assert comparison.outcome == "not comparable"
+    assert dict(answer(comparison).facts)["next"] == words
+    assert f"next {words}" in " ".join(everything(comparison).split())
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("wall", "train both to the end, for the same number of steps"),
+        ("p95", "judge by another measure: leave out --metric"),
+    ],
+)
+def test_so_do_runs_whose_measure_was_asked_for(metric: str, words: str) -> None:
+    later = digits()
+    if metric == "wall":
+        later = with_facts(later, status="unfinished")
+    comparison = compare(digits(), later, metrics=(metric,))
+    assert comparison.outcome == "not comparable"
+    assert comparison.way_out == words
 
 
 def test_a_run_without_steps_has_no_bars_but_a_reason() -> None:

@@ -135,6 +135,12 @@ def _waits_words(waits: tuple[float, float] | None) -> str:
     )
 
 
+def stage_obstacle(runs: Runs) -> str:
+    """Which stages they are of, if not of the same; else empty."""
+    stages = [str(report.run.get("stage") or "fit") for _, report in runs.named]
+    return "" if stages[0] == stages[1] else f"one is a {stages[0]}, the other a {stages[1]}"
+
+
 def steps_obstacle(runs: Runs) -> str:
     """Why the step times of one of two runs say nothing; empty if both do."""
     for name, report in runs.named:
