@@ -118,7 +118,20 @@ def test_fewer_workers_are_not_advised_where_they_would_not_keep_pace() -> None:
     finding = fired(RULE, needed)
     assert "No setting helps" in finding.advice
     assert finding.change is None
+    assert (finding.severity, finding.title) == ("info", "The run needs more CPUs than it has")
     assert fired(RULE, replace(needed, input=input_with(4))).change.added == ("DataLoader(..., num_workers=3)",)
+
+
+@pytest.mark.parametrize("rule", [RULE, OWN])
+def test_what_no_setting_helps_is_information_however_long_the_wait(rule: CpuContention | CpuOversubscription) -> None:
+    metrics = replace(delayed(40.0, workers=7, used=(1.0, 3.0)), input=input_with(8))
+    (finding,) = diagnose(metrics, [rule]).findings
+    assert finding.gain is not None
+    assert finding.gain.speedup_max > 2
+    assert (finding.severity, finding.change) == ("info", None)
+    fewer = replace(metrics, input=input_with(3))
+    assert fired(rule, fewer).severity == "critical"
+    assert fired(rule, fewer).change is not None
 
 
 @pytest.mark.parametrize("main_thread_cpus", [0.1, 0.38])

@@ -2,10 +2,14 @@
 
 import math
 
+import msgspec
+
+from lightning_gpuprof.model.finding import Severity
 from lightning_gpuprof.model.worker_time import worker_threads
 from lightning_gpuprof.rules.base import Advice, Change, Cost, Metrics, MissingSignal, cpus, measured, possible
 
 ONE_THREAD_PER_WORKER = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
+TOO_FEW_CPUS = "The run needs more CPUs than it has"
 
 
 def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> Cost | None:
@@ -35,7 +39,17 @@ def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> Cost | None:
     return cost if cost.is_worth(least_ratio) else None
 
 
-def fitting_advice(metrics: Metrics) -> Advice:
+class Fitting(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run fits into its CPUs."""
+
+    advice: str | Advice
+    severity: Severity | None = None
+    """Information where no setting helps; None: by the cost."""
+    title: str = ""
+    """Empty: the rule's."""
+
+
+def fitting(metrics: Metrics) -> Fitting:
     """How the run fits into its CPUs.
 
     One thread in each worker, where these compute on more than there are CPUs; else fewer torch threads, then fewer
@@ -43,16 +57,13 @@ def fitting_advice(metrics: Metrics) -> Advice:
 
     Args:
         metrics: A run that takes its main thread's CPU.
-
-    Returns:
-        The advice and its change; no change where no setting helps.
     """
     found, usable_cpus = metrics.contention, metrics.cpu.usable_cpus
     room, workers = usable_cpus if possible(usable_cpus) else 1.0, found.workers
     on_each = _threads_per_worker(metrics)
     if on_each * workers > max(room, workers):
         advice = f"Let each worker compute on one thread instead of {on_each:.0f}: {ONE_THREAD_PER_WORKER.added[0]}."
-        return advice, ONE_THREAD_PER_WORKER
+        return Fitting(advice=(advice, ONE_THREAD_PER_WORKER))
     computing = found.computing_workers > 0
     left = max(1, math.floor(room - (workers if computing else metrics.cpu.worker_cpus or 0.0)))
     fewer = max(1, math.floor(room) - left)  # not 0: then nothing is made while a device computes
@@ -64,12 +75,12 @@ def fitting_advice(metrics: Metrics) -> Advice:
         each = " in each rank (or OMP_NUM_THREADS)" if ranks > 1 else ""
         settings = [f"{line}{each}" for line in change.add]
         settings += [f"num_workers={fewer} instead of {workers}"] if spare else []
-        return f"Fit the run into {cpus(usable_cpus)}: {' and '.join(settings)}.", change
+        return Fitting(advice=(f"Fit the run into {cpus(usable_cpus)}: {' and '.join(settings)}.", change))
     more = cpus(math.floor(room) + 1)
     if not computing:
-        return f"Use at least {more}, or find the other threads that compute: top -H.", None
+        return Fitting(advice=f"Use at least {more}, or find the other threads that compute: top -H.")
     cheaper = "make the batch cheaper. Fewer workers could not keep up with the step"
-    return f"No setting helps: use at least {more} or {cheaper}.", None
+    return Fitting(advice=f"No setting helps: use at least {more} or {cheaper}.", severity="info", title=TOO_FEW_CPUS)
 
 
 def _threads_per_worker(metrics: Metrics) -> float:

@@ -24,14 +24,14 @@ The run itself must be the cause. One of these must hold:
 
 ## What to do
 Use as many threads and workers as there are CPUs. If fewer workers could not keep up with the step, only more CPUs or a
-cheaper batch help.
+cheaper batch help: then the finding is information, however long the wait.
 """
 
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, claims, counted, cpus, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu
+from lightning_gpuprof.rules.steps.contention import Fitting, fitting, waiting_for_cpu
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}
@@ -46,7 +46,7 @@ class CpuContention(BaseRule):
     examples = (
         fires("4 workers and the step need more than 4 CPUs", "warning", "num_workers=3 instead of 4", **_CROWDED),
         fires("2 torch threads and 4 workers", "warning", "torch.set_num_threads(1)", **_TWO_THREADS),
-        fires("all threads are needed", "warning", "No setting helps", **{**_CROWDED, "num_workers": 3}),
+        fires("all threads are needed", "info", "No setting helps", **{**_CROWDED, "num_workers": 3}),
         quiet("the thread hardly waits", **{**_CROWDED, "run_delay_ms": 0.1}),
         looks_alike("another program uses the CPUs", num_workers=4, run_delay_ms=10.0),
         not_evaluated("the kernel counts no waiting", "schedstat", num_workers=4),
@@ -64,10 +64,13 @@ class CpuContention(BaseRule):
         if by_quota:
             cause = f"The container's CPU quota ran out in {percent(throttled)} of its periods"
             raise_it = f"Raise the container's CPU quota above {usable_cpus} or use fewer workers and threads."
+        fit = Fitting(advice=raise_it) if raise_it else fitting(metrics)
         return self.finding(
             subject="CPU quota" if by_quota else "this run's own threads and workers",
             summary=f"The main thread waits {cost} for a free CPU. {cause}.",
-            advice=raise_it or fitting_advice(metrics),
+            advice=fit.advice,
+            severity=fit.severity,
+            title=fit.title,
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "waiting for a CPU, share of the step"),
                 Evidence(name="sampled steps", value=cpu.run_delay_samples, limit=MIN_SAMPLES),

@@ -15,13 +15,14 @@ mostly by this run, and the run must need more than it has.
 - On a GPU only the time counts in which the device is idle: not evaluated without a trace window.
 
 ## What to do
-Fit threads and workers into the CPUs: `torch.set_num_threads`, or `OMP_NUM_THREADS` per rank.
+Fit threads and workers into the CPUs: `torch.set_num_threads`, or `OMP_NUM_THREADS` per rank. Where all of them are
+needed, no setting helps, and the finding is information.
 """
 
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, counted, cpus, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.contention import fitting_advice, waiting_for_cpu
+from lightning_gpuprof.rules.steps.contention import fitting, waiting_for_cpu
 
 _LOAD = {"run_delay_ms": 20.0, "process_cpus": 3.4, "worker_cpus": 0.5, "cpus_of_others": 0.0}
 _MANY = {**_LOAD, "run": {"torch.num_threads": 8}}
@@ -60,10 +61,13 @@ class CpuOversubscription(BaseRule):
         if own + others < self.least_use_ratio * usable_cpus or others > own:
             return None
         who = [counted(threads, "torch thread"), *([counted(workers, "worker")] if workers else [])]
+        fit = fitting(metrics)
         return self.finding(
             subject=", ".join(who),
             summary=f"{' and '.join(who)} share {cpus(usable_cpus)}. The main thread waits {cost} for a free one.",
-            advice=fitting_advice(metrics),
+            advice=fit.advice,
+            severity=fit.severity,
+            title=fit.title,
             evidence=(
                 self.evidence("most_per_cpu", per_cpu, "threads and workers per CPU"),
                 self.evidence("least_delay_ratio", cost.ratio, "waiting for a CPU, share of the step"),
