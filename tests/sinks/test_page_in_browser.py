@@ -16,6 +16,7 @@ from recorded_traces import recorded_analysis, recorded_trace
 from lightning_gpuprof.cli import trace_outputs
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.rules.discovery import installed
+from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.html import render_html
 from lightning_gpuprof.sinks.trace_html import render_trace_html
@@ -26,6 +27,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE_MS = 120_000
 REPORT = sample_report.full_report()
+DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +144,22 @@ def test_nothing_clips_or_breaks_inside_of_words(sized) -> None:
         }"""
     )
     assert wrong == []
+
+
+def test_no_line_of_the_first_screen_ends_in_dots(browser, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text(render_html(json_report.read(DIGITS), Path("lightning_logs/version_0")))
+    opened = browser.new_page(viewport={"width": 390, "height": 844})
+    opened.goto((tmp_path / "report.html").as_uri())
+    cut = opened.evaluate(
+        "[...document.querySelectorAll('.first :is(pre, summary, p, h1, h2, li, a)')]"
+        ".filter((one) => one.checkVisibility() && getComputedStyle(one).overflowX === 'hidden')"
+        ".filter((one) => one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1)"
+        ".map((one) => one.innerText)"
+    )
+    assert cut == []
+    box = opened.locator(".first").bounding_box()
+    assert box["y"] + box["height"] <= 844
+    opened.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
