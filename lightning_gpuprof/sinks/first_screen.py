@@ -72,8 +72,8 @@ class Opportunity(msgspec.Struct, frozen=True, kw_only=True):
     saved_ms: float | None
     """Of a step, as expected, or else at most; None: not known, or the time of another finding."""
     speedup: float | None
-    is_bound: bool = True
-    """Whether both are the most that is possible."""
+    faster: str = ""
+    """In words: ``up to 1.7x faster``, and of what, unless it is what the first screen is about; empty: not known."""
     same_as: int | None = None
     """Number of the finding, from 1, that has the gain of the same time."""
     sentence: str = ""
@@ -178,7 +178,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         first = None
     gained = None if first is None else _finding_with_gain(report, first)
     gain, claim = (None, None) if gained is None else (gained.gain, gained.explains)
-    scale: Scale = "run" if claim is not None and claim.resource in _BESIDE_THE_STEP else "step"
+    scale = _scale(claim)
     today = run_bar(report, claim) if scale == "run" else step_bar(report, claim)
     likely = None if gained is None or today is None else gained.expected
     saved_ms = None if gained is None or today is None else _saved_ms(gained, today.ms, scale)
@@ -214,7 +214,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         proof="" if first is None else proof(folder),
         outside=_outside_steps(report),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
-        opportunities=_opportunities(report.findings, gained, saved_ms, times),
+        opportunities=_opportunities(report.findings, gained, saved_ms, times, scale),
         checks=_checks(report),
     )
 
@@ -365,10 +365,25 @@ def likely_saved_ms(finding: Finding) -> float | None:
     return finding.expected.whole_ms - finding.expected.step_ms
 
 
-def likely_faster(finding: Finding) -> str:
-    """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known."""
-    times = _speedup(finding)
+def likely_faster(finding: Finding, times: float | None = None) -> str:
+    """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known.
+
+    Args:
+        finding: The finding.
+        times: What to say in place of its speed-up.
+    """
+    times = times or _speedup(finding)
     return "" if times is None else f"{'up to' if finding.expected is None else 'about'} {faster(times)}"
+
+
+def _scale(claim: Claim | None) -> Scale:
+    return "run" if claim is not None and claim.resource in _BESIDE_THE_STEP else "step"
+
+
+def _of_what(finding: Finding, scale: Scale) -> str:
+    """What gets faster, if it is not what others of the list are about."""
+    own = _scale(finding.explains)
+    return "" if own == scale or finding.gain is None else "the run " if own == "run" else "steps "
 
 
 def _speedup(finding: Finding | None) -> float | None:
@@ -477,7 +492,7 @@ def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
 
 
 def _opportunities(
-    findings: Sequence[Finding], first: Finding | None, saved_ms: float | None, times: float | None
+    findings: Sequence[Finding], first: Finding | None, saved_ms: float | None, times: float | None, scale: Scale
 ) -> tuple[Opportunity, ...]:
     """All findings; the one in the headline saves as much of the bar, by as many times, as is said there."""
     with_gain: dict[Claim, int] = {}
@@ -492,7 +507,7 @@ def _opportunities(
             subject=plain.name(finding.subject),
             saved_ms=saved_ms if finding is first and saved_ms is not None else likely_saved_ms(finding),
             speedup=times if finding is first and times is not None else _speedup(finding),
-            is_bound=finding.expected is None,
+            faster=_of_what(finding, scale) + likely_faster(finding, times if finding is first else None),
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
             sentence=_short(finding.summary) if finding.gain is None and finding.severity == "info" else "",
         )

@@ -217,11 +217,7 @@ def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]
     shown: Sequence[tuple[int, Opportunity]] = others[:most]
     lines: list[RenderableType] = [Text("")] if others else []
     for number, one in shown:
-        gain = (
-            ""
-            if one.speedup is None
-            else f": {'up to' if one.is_bound else 'about'} {first_screen.faster(one.speedup)}"
-        )
+        gain = f": {one.faster}" if one.faster else ""
         same = f" (the same time as {one.same_as})" if one.same_as not in (None, number) else ""
         line = Text.assemble(f"  {number}. ", (one.severity, "dim"), f" {one.title}{gain}{same}")
         line.no_wrap, line.overflow = True, "ellipsis"

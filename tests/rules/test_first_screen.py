@@ -93,6 +93,20 @@ def test_what_is_outside_of_the_steps_is_on_the_scale_of_the_run() -> None:
     assert ms(stalls.today, SLOW_STEPS) > 0
 
 
+def test_a_list_of_run_and_steps_says_which_gets_faster() -> None:
+    of_step = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None)).findings[0]
+    report = report_of(build(validation=(4, 30.0)))
+    of_run = report.findings[0]
+
+    def words(*findings: Finding) -> list[str]:
+        screen = first_screen(msgspec.structs.replace(report, findings=findings))
+        return [re.sub(r"[\d.]+x faster", "N", one.faster) for one in screen.opportunities]
+
+    assert words(of_run, of_step) == ["about N", "steps about N"]
+    assert words(of_step, of_run) == ["about N", "the run about N"]
+    assert words(of_run) == ["about N"]
+
+
 @pytest.mark.parametrize(
     ("beyond_s", "label"),
     [

@@ -8,7 +8,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Opportunity, faster, first_screen
+from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Opportunity, first_screen
 from lightning_gpuprof.sinks.fix import Fix
 from lightning_gpuprof.sinks.html_page import bdi, colour, legend, prose
 from lightning_gpuprof.sinks.step_bars import StepBar
@@ -205,7 +205,7 @@ def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
     bar = ""
     if one.saved_ms is not None and most_ms > 0:
         gain = f"-{duration(one.saved_ms)} a step"
-        gain += f", {'up to' if one.is_bound else 'about'} {faster(one.speedup)}" if one.speedup is not None else ""
+        gain += f", {one.faster}" if one.faster else ""
         bar = f'<i style="width:{100 * one.saved_ms / most_ms:.3f}%" data-ms="{one.saved_ms:.6g}"></i>'
     return (
         f'<li class="{one.severity}"><a href="#finding-{number}">{prose(one.title)}</a>'
