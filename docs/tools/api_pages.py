@@ -11,11 +11,14 @@ from docstrings import (
     described,
     function_doc,
     is_class,
+    markdown,
+    one_line,
     public_names,
     signature,
     split_arguments,
 )
 from lightning_gpuprof.model.comparison import Comparison
+from lightning_gpuprof.model.finding import Expected, Finding
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from number_pages import NOTE, fields_list
 from structs import Struct, hints_of, places
@@ -34,8 +37,14 @@ class Page:
     names: tuple[Name, ...] = ()
     struct: Struct | None = None
     """Instead of names: everything that this struct leads to."""
+    without: frozenset[Struct] = frozenset()
+    """Structs that another page has, with what is below them."""
     hidden: frozenset[str] = frozenset()
     """Public methods that are not for users, such as Lightning's hooks."""
+    fieldless: frozenset[str] = frozenset()
+    """Classes whose fields are left out."""
+    is_short: bool = False
+    """A line for each function and method: its first sentence, without arguments."""
 
 
 def _all(module: str, *without: str) -> tuple[Name, ...]:
@@ -43,89 +52,53 @@ def _all(module: str, *without: str) -> tuple[Name, ...]:
 
 
 _HOOKS = frozenset(("setup", "teardown", "on_train_start", "on_train_end", "on_exception", "log", "state_dict"))
-
-_RARE_HELPERS = (
-    "rank_table",
-    "usable",
-    "require_possible",
-    "ordinary_ratio",
-    "run_s",
-    "outside_s",
-    "is_mostly_outside",
-    "run_ms_per_step",
-    "outside_severity",
-    "worthwhile_gain",
-    "is_distributed",
-    "machine_busy_ratio",
-    "worthwhile_evidence",
-)
+_SIGNALS = ("device_step", "device_idle_ratio", "rank_wait_ratio", "capability")
 
 PAGES: tuple[Page, ...] = (
     Page(
         name="profiler",
-        title="GpuProfiler and annotate",
-        intro="`from lightning_gpuprof import GpuProfiler, annotate`. The import needs neither torch nor Lightning; "
-        "they come with the first use.",
+        title="Python API",
+        intro="`lightning_gpuprof` has `GpuProfiler`, `annotate`, `TraceConfig`, `NvmlConfig`, `HostConfig` and "
+        "`GpuProfError`. Wrong values raise `ArgumentError` where an object is made, before training starts. Functions "
+        "on reports need neither torch nor a GPU. What a report holds: [Numbers](../numbers/index.md).",
         names=(
             ("lightning_gpuprof.callback", "GpuProfiler"),
             ("lightning_gpuprof.capture.annotated_regions", "annotate"),
-        ),
-        hidden=_HOOKS,
-    ),
-    Page(
-        name="configuration",
-        title="Configuration",
-        intro="Groups of options: `from lightning_gpuprof import TraceConfig, NvmlConfig, HostConfig`. Wrong values "
-        "raise `ArgumentError` where the object is made, before training starts.",
-        names=(
-            ("lightning_gpuprof.model.config", "TraceConfig"),
-            ("lightning_gpuprof.model.config", "NvmlConfig"),
-            ("lightning_gpuprof.model.config", "HostConfig"),
-        ),
-    ),
-    Page(
-        name="errors",
-        title="Errors",
-        intro="`from lightning_gpuprof import GpuProfError`; the others are in `lightning_gpuprof.errors`. None of "
-        "them is raised while training runs.",
-        names=_all("lightning_gpuprof.errors"),
-    ),
-    Page(
-        name="report",
-        title="Reports in Python",
-        intro="Reading, making and comparing reports, without torch or a GPU. The fields of `Report` are those of "
-        "`report.json`; what is below each is on the pages under [Numbers](../numbers/index.md).",
-        names=(
-            ("lightning_gpuprof.pipeline", "load_report"),
-            ("lightning_gpuprof.pipeline", "make_report"),
-            ("lightning_gpuprof.pipeline", "write_reports"),
+            *(("lightning_gpuprof.model.config", name) for name in ("TraceConfig", "NvmlConfig", "HostConfig")),
+            *(("lightning_gpuprof.pipeline", name) for name in ("load_report", "make_report", "write_reports")),
             ("lightning_gpuprof.pipeline", "compare_runs"),
-            ("lightning_gpuprof.model.report", "Report"),
+            *(("lightning_gpuprof.errors", name) for name in ("GpuProfError", "ArgumentError", "JournalError")),
+            *(("lightning_gpuprof.errors", name) for name in ("TraceError", "ReportError")),
         ),
+        hidden=_HOOKS | {"on_after_setup"},
     ),
     Page(
         name="comparison",
         title="Comparison",
-        intro="What `gpuprof compare A B --json` prints and `compare_runs` returns.",
+        intro="What `gpuprof compare A B --json` prints and `compare_runs` returns. A `Finding` is that of "
+        "[a report](../numbers/findings.md#finding).",
         struct=Comparison,
+        without=frozenset((Finding, Expected)),
     ),
     Page(
         name="traces",
         title="Traces in Python",
         intro="From a file of `torch.profiler` to columns, and from those to everything that is computed. What comes "
-        "out: [Trace analysis](trace-analysis.md); what it means: [Traces](../traces.md).",
+        "out: [Trace analysis](trace-analysis.md); what it means: [Traces](../traces.md). Smaller "
+        "classes, and columns whose name says it all, are in `lightning_gpuprof/trace/`.",
         names=(
             ("lightning_gpuprof.trace.reader", "Trace"),
-            ("lightning_gpuprof.trace.reader", "About"),
             ("lightning_gpuprof.trace.analysis", "analyse"),
-            *_all("lightning_gpuprof.trace.tables", "dtype_of", "is_id_column", "narrowed", "joined"),
+            *(("lightning_gpuprof.trace.tables", f"{kind}Spans") for kind in ("", "Launch", "Device", "Operator")),
         ),
+        is_short=True,
     ),
     Page(
         name="trace-analysis",
         title="Trace analysis",
         intro="What `analyse(trace)` returns, `gpuprof trace FILE --analysis` prints, and `windows[].analysis` of "
-        "`report.json` holds with the first rows of each table. Times end with `_us` or `_ns`.",
+        "`report.json` holds with the first rows of each table. Times end with `_us` or `_ns`. A field whose name "
+        "says it all is not listed; one that several objects share is described at the first.",
         struct=TraceAnalysis,
     ),
     Page(
@@ -133,18 +106,18 @@ PAGES: tuple[Page, ...] = (
         title="Writing rules",
         intro="What a rule is given and what it may use. How to write one, step by step: the rule `zero-grad-slow` in "
         "`CONTRIBUTING.md`. Another package names its class in the entry-point group `lightning_gpuprof.rules`. "
-        "More helpers are in `lightning_gpuprof/rules/base.py`, the parts of `Metrics` in `lightning_gpuprof/model/`.",
+        "More helpers are in `lightning_gpuprof/rules/base.py`, the fields of `Metrics` in "
+        "`lightning_gpuprof/model/metrics.py`, those of `Finding`, `Claim`, `Evidence` and `Gain` on "
+        "[Numbers](../numbers/findings.md#finding).",
         names=(
-            *_all("lightning_gpuprof.rules.base", *_RARE_HELPERS),
-            *_all("lightning_gpuprof.model.missing", "or_unmeasured"),
-            *_all("lightning_gpuprof.model.signals"),
-            *_all("lightning_gpuprof.rules.examples"),
-            ("lightning_gpuprof.model.finding", "Finding"),
-            ("lightning_gpuprof.model.claim", "Claim"),
-            ("lightning_gpuprof.model.finding", "Evidence"),
-            ("lightning_gpuprof.model.finding", "Gain"),
+            *(("lightning_gpuprof.rules.base", name) for name in ("Rule", "threshold", "BaseRule", "FamilyRule")),
+            *(("lightning_gpuprof.model.missing", name) for name in ("MissingSignal", "NotApplicable", "measured")),
+            *(("lightning_gpuprof.model.signals", name) for name in _SIGNALS),
+            *_all("lightning_gpuprof.rules.examples", "listed"),
             ("lightning_gpuprof.model.metrics", "Metrics"),
         ),
+        is_short=True,
+        fieldless=frozenset(("Metrics", "Example")),
     ),
 )
 
@@ -169,19 +142,23 @@ def write(folder: Path) -> list[Path]:
 def _page(page: Page) -> str:
     parts = [f"# {page.title}", page.intro]
     if page.struct is not None:
-        parts += _structs(page.struct)
+        parts += _structs(page.struct, page.without)
+    functions = []
     for module, name in page.names:
         if is_class(module, name):
-            parts += _class(module, class_doc(module, name), page.hidden)
+            parts += _class(module, class_doc(module, name), page)
+        elif page.is_short:
+            functions.append(_line(function_doc(module, name), name))
         else:
             parts += _function(function_doc(module, name), name, f"## {name}", module)
-    return "\n\n".join([*(part.rstrip() for part in parts), f"<!-- {NOTE} -->"]) + "\n"
+    parts += ["## Functions", bullets(functions)] if functions else []
+    return "\n\n".join([*(part.rstrip() for part in parts if part), f"<!-- {NOTE} -->"]) + "\n"
 
 
-def _structs(root: Struct) -> list[str]:
+def _structs(root: Struct, without: frozenset[Struct]) -> list[str]:
     found: dict[Struct, list[str]] = {root: []}
     for name, hint in hints_of(root).items():
-        for struct, where in places(name, hint).items():
+        for struct, where in places(name, hint, without=without).items():
             found.setdefault(struct, []).extend(where)
     parts = []
     shown: set[str] = set()
@@ -196,28 +173,36 @@ def _structs(root: Struct) -> list[str]:
     return parts
 
 
-def _class(module: str, doc: ClassDoc, hidden: frozenset[str]) -> list[str]:
+def _class(module: str, doc: ClassDoc, page: Page) -> list[str]:
     kinds = ", a kind of " + " and ".join(f"`{base}`" for base in doc.bases) if doc.bases else ""
     parts = [f"## {doc.name}", f"`{module}`{kinds}"]
     text = doc.text
     arguments: dict[str, str] = {}
-    if doc.init is not None:
+    if doc.init is not None and not page.is_short:
         parts.append(signature(doc.init, doc.name))
     else:  # a dataclass: its arguments are its fields
         text, arguments = split_arguments(doc.text)
     parts.append(described(text))
-    if doc.fields:
-        rows = []
-        for one in doc.fields:
-            default = f" = {one.default}" if one.default is not None else ""
-            rows.append((f"`{one.name}: {one.type}{default}`", one.text or arguments.get(one.name, "")))
-        parts.append(bullets(rows))
-    for method in doc.methods:
-        if method.name not in hidden:
-            parts += _function(method, f"{doc.name}.{method.name}", f"### {doc.name}.{method.name}", "")
+    rows = []
+    for one in doc.fields if doc.name not in page.fieldless else ():
+        default = f" = {one.default}" if one.default is not None else ""
+        meaning = one.text or arguments.get(one.name, "")
+        if meaning or not page.is_short:
+            rows.append((f"`{one.name}: {one.type}{default}`", meaning))
+    methods = [method for method in doc.methods if method.name not in page.hidden]
+    if page.is_short:
+        return [*parts, bullets([*rows, *(_line(method, method.name) for method in methods)])]
+    parts.append(bullets(rows))
+    for method in methods:
+        parts += _function(method, f"{doc.name}.{method.name}", f"### {doc.name}.{method.name}", "")
     return parts
 
 
 def _function(doc: FunctionDoc, name: str, heading: str, module: str) -> list[str]:
     where = [f"`{module}`"] if module else []
     return [heading, *where, signature(doc, name), described(doc.text)]
+
+
+def _line(doc: FunctionDoc, name: str) -> tuple[str, str]:
+    """A function and its first paragraph."""
+    return f"`{one_line(doc, name)}`", markdown(doc.text.partition("\n\n")[0])

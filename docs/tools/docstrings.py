@@ -167,16 +167,24 @@ def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
     return text
 
 
+def one_line(function: FunctionDoc, name: str) -> str:
+    """The call as it is annotated."""
+    if function.kind == "property":
+        return f"{name}: {function.returns}"
+    return f"{name}({', '.join(function.parameters)}){_returns(function)}"
+
+
 def signature(function: FunctionDoc, name: str) -> str:
     """The call in a code block, one argument per line where it is long."""
-    returns = f" -> {function.returns}" if function.returns and function.name != "__init__" else ""
-    one_line = f"{name}({', '.join(function.parameters)}){returns}"
-    if function.kind == "property":
-        one_line = f"{name}: {function.returns}"
-    if len(one_line) > WIDTH:
+    call = one_line(function, name)
+    if len(call) > WIDTH:
         lines = "".join(f"    {parameter},\n" for parameter in function.parameters)
-        one_line = f"{name}(\n{lines}){returns}"
-    return f"```python no-run\n{one_line}\n```\n"
+        call = f"{name}(\n{lines}){_returns(function)}"
+    return f"```python no-run\n{call}\n```\n"
+
+
+def _returns(function: FunctionDoc) -> str:
+    return f" -> {function.returns}" if function.returns and function.name != "__init__" else ""
 
 
 def described(text: str) -> str:

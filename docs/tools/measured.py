@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("diagnosis", "benchmarks", "compare", "host", "input-pipeline")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "compare", "machine", "input-pipeline")),
 )
 
 _BLOCK = re.compile(r"<!-- measured: (\w+) -->\n.*?<!-- end -->", re.DOTALL)

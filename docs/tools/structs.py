@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from docstrings import FieldDoc, class_doc, markdown
-from lightning_gpuprof.model import numbers
+from docstrings import FieldDoc, class_doc
 
 Struct = type[msgspec.Struct]
 
@@ -85,21 +84,6 @@ def json_type(hint: object, name_of: Callable[[Struct], str] = lambda struct: st
     if hint not in _JSON_TYPES:
         raise LookupError(f"no word for {hint} in JSON: name it in _JSON_TYPES")
     return _JSON_TYPES[hint]
-
-
-def meaning(field: FieldDoc, hint: object = None) -> str:
-    """What a field holds: its docstring, else that of the struct in it, else its name in words if it has several.
-
-    Args:
-        field: The field.
-        hint: Its type, where that is at hand.
-    """
-    if field.text:
-        return field.text
-    for _, struct in _direct("", hint):
-        return markdown(class_doc(struct.__module__, struct.__name__).text.partition("\n")[0])
-    words = numbers.label(field.name)
-    return words if " " in words else ""
 
 
 def fields(struct: Struct) -> tuple[FieldDoc, ...]:

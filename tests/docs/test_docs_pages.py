@@ -53,7 +53,7 @@ def test_each_struct_of_the_report_is_explained_somewhere() -> None:
     found = structs.places("report", Report)
     assert len(found) > 80
     headings = {line.lstrip("# ") for line in text.splitlines() if line.startswith("##")}
-    assert {struct.__name__ for struct in found} <= headings
+    assert {struct.__name__ for struct in found} - {"Report"} <= headings
 
 
 def test_each_public_name_is_in_the_reference() -> None:
