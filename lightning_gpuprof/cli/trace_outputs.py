@@ -17,11 +17,13 @@ from rich.text import Text
 
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
 from lightning_gpuprof.model.trace.differences import Differences
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
+from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.sinks import trace_terminal
 from lightning_gpuprof.sinks.console import print_to, terminal_width
 from lightning_gpuprof.sinks.files import write_whole
@@ -37,6 +39,8 @@ from lightning_gpuprof.trace.reader import Trace
 
 PAGE_OF = "get one trace, or several ranks of one job"
 EACH_ALONE = "Call gpuprof trace once for each."
+SAME_STEP_RATIO = 0.05
+"""Steps on the host and on the GPU that differ by less need no word (heuristic)."""
 
 
 def read(path: Path) -> LinkedTrace:
@@ -66,12 +70,29 @@ def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
     from lightning_gpuprof.rules.engine import diagnose
 
     facts = window_facts(linked, start_step=0, stop_step=0)
-    judged = diagnose(trace_metrics(msgspec.structs.replace(facts, analysis=first_rows(found)), _conditions(linked)))
-    caveats: tuple[str, ...] = ()
-    if facts.devices and not facts.steps_us:
-        caveats = ("No steps are marked in this trace: all of it counts as one step.",)
+    metrics = trace_metrics(msgspec.structs.replace(facts, analysis=first_rows(found)), _conditions(linked))
+    judged = diagnose(metrics)
     return TraceDiagnosis(
-        verdict=judged.verdict, findings=judged.findings, need_a_run=judged.not_evaluated, caveats=caveats
+        verdict=judged.verdict,
+        findings=judged.findings,
+        need_a_run=judged.not_evaluated,
+        caveats=_what_a_step_is(facts, metrics.steps.period_ms.median if metrics.steps.period_ms else 0.0),
+    )
+
+
+def _what_a_step_is(facts: WindowFacts, step_ms: float) -> tuple[str, ...]:
+    """What the findings call a step, where it is not what the table of phases does."""
+    if not facts.devices:
+        return ()
+    if not facts.steps_us:
+        return ("No steps are marked in this trace: all of it counts as one step.",)
+    host_ms = sum(facts.steps_us) / len(facts.steps_us) / 1e3
+    if abs(host_ms - step_ms) <= SAME_STEP_RATIO * step_ms:
+        return ()
+    on_gpu, on_host = (seconds(ms / 1e3) for ms in (step_ms, host_ms))
+    return (
+        f"A step is the GPU's {on_gpu} here, from the first to the last kernel. On the host it took {on_host}; "
+        "findings scale host phases to the GPU's.",
     )
 
 

@@ -67,7 +67,9 @@ def gain(item: Gain, expected: Expected | None = None) -> str:
         item: What the change gains at best.
         expected: What it is expected to gain; None: not known.
     """
-    most = f"{numbers.significant(item.speedup_max)}x (saves {numbers.significant(item.saved_ms_per_step)} ms/step)"
+    saved_ms = item.saved_ms_per_step
+    saved = f"{numbers.significant(saved_ms)} ms" if saved_ms < 1e3 else numbers.seconds(saved_ms / 1e3)
+    most = f"{numbers.significant(item.speedup_max)}x (saves {saved}/step)"
     if expected is None:
         return f"up to {most}"
     beyond = item.speedup_max <= expected.speedup_range[1]  # the rest of the step gets faster, too

@@ -61,6 +61,21 @@ def test_the_first_finding_of_a_recorded_trace(shared: Path, name: str) -> None:
     assert not [one for one in found.need_a_run if one.why.startswith("failed")]
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("h100_owlv2", "the GPU's 1.08 s here, from the first to the last kernel. On the host it took 1.21 s;"),
+        ("h100_timesformer", "the GPU's 160 ms here, from the first to the last kernel. On the host it took 383 ms;"),
+        ("a100_2rank_nccl_metadata", ""),
+        ("cpu_only_gloo300", ""),
+    ],
+)
+def test_where_the_step_of_findings_is_not_that_of_the_table_it_is_said(shared: Path, name: str, words: str) -> None:
+    said = " ".join(diagnosed(shared / "traces" / f"{name}.json.gz").caveats)
+    assert words in said
+    assert bool(words) == bool(said)
+
+
 def test_the_text_begins_with_verdict_finding_and_fix(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["trace", str(shared / "traces" / "h100_bert_small.json.gz")])
     first, *rest = " ".join(capsys.readouterr().out.split()).partition("rules need a run")
