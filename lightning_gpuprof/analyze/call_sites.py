@@ -58,11 +58,11 @@ def stacks(journal: Journal) -> tuple[StackRow, ...]:
 
 
 def _looked(journal: Journal) -> Iterator[tuple[Phase, Sequence[int], float]]:
-    """Each phase in which the main thread was seen: its slots, and the seconds for which a look stands."""
+    """Each phase of the steps in which the main thread was seen: its slots, and the seconds for which a look stands."""
     for phase, column in journal.phases.items():
         slots = [slot for slot, one in enumerate(journal.slots) if one.step_phase == phase]
         looks = sum(max(journal.looks.get(slot, 0), sum(journal.sites.get(slot, {}).values())) for slot in slots)
-        if looks:
+        if looks and column.any():  # not a validation that was outside of all steps
             yield phase, slots, float(column.sum()) / 1e9 / looks
 
 

@@ -44,3 +44,10 @@ def test_stacks_of_a_phase_sum_to_it_and_end_in_the_lines() -> None:
         ("net.py:6 training_step", "net.py:21 forward"): pytest.approx(forward_s * 10 / 50),
         (): pytest.approx(forward_s * 10 / 50),
     }
+
+
+def test_a_phase_that_is_outside_of_all_steps_has_no_stacks() -> None:
+    of = journal(4)
+    validation = next(slot for slot, one in enumerate(of.slots) if one.step_phase == "validation")
+    _add_sites(of, CallSites(counts={validation: {"net.py:30 validation_step": 9}}, looks={validation: 9}))
+    assert build(of).stacks == ()
