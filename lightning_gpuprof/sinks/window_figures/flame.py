@@ -64,7 +64,8 @@ def flame_of_steps(report: Report) -> Flame | None:
         for depth in range(1, len(path) + 1):
             times[path[:depth]] = times.get(path[:depth], 0.0) + row.total_s * 1e6
     total_us = sum(us for path, us in times.items() if len(path) == 1)
-    return Flame(what="all steps by phase and line of yours", total_us=total_us, times_us=times) if total_us > 0 else None
+    what = "all steps by phase and line of yours"
+    return Flame(what=what, total_us=total_us, times_us=times) if total_us > 0 else None
 
 
 def flame_html(flame: Flame | None) -> str:
