@@ -3,6 +3,7 @@
 The terminal, the page and the tab show the same answer.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,8 +165,9 @@ def _factor(speedup: float) -> str:
 
 
 def _rounded_down(value: float) -> str:
-    """A bound never reads as more than it is."""
-    return f"{int(value * 100) / 100:g}"
+    """A bound never reads as more than it is; three digits, below 10 two decimals."""
+    digits = 10 ** max(0, 2 - max(0, math.floor(math.log10(value)))) if value > 0 else 1
+    return f"{math.floor(value * digits) / digits:g}"
 
 
 def _promise(comparison: Comparison) -> str:

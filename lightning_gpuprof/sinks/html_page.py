@@ -30,10 +30,13 @@ _CODE = re.compile(
     r"(`[^`]+`|(?<![\w./`])(?:"
     r"[\w./-]*\w\.py(?::\d+)?"
     r"|[A-Za-z_][\w.]*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
-    r"|(?:[A-Za-z]\w*\.)*[A-Za-z]\w*_\w*(?:=[\w.]*\w)?"
+    r"|(?:[A-Za-z]\w*\.)*[A-Za-z]\w*_\w*(?:=(?:[\w.]*\w|\"[^\"\s]*\"))?"
     r"|[A-Za-z]\w+(?:\.[A-Za-z]\w+)+))"
 )
 """In a sentence: ``train.py:42``, ``need()``, ``num_workers=2``, ``torch.compile``."""
+_JOINT = re.compile(r"[(/=]|\.(?=\w)|_+(?=[^\W_])")
+LONG_CODE = 24
+"""Characters that have a line of a telephone to themselves."""
 LARGE_FROM = 5
 """Rows that can be sorted; with fewer there is nothing to look for."""
 _LARGE = "<table data-large>"
@@ -127,8 +130,14 @@ def bdi(data: str) -> str:
 
 def prose(text: str) -> str:
     """A sentence as :func:`bdi` has it, with code marked as such: names, calls, files, and what is in backquotes."""
-    parts = (escape(one.strip("`") if n % 2 else one) for n, one in enumerate(_CODE.split(text)))
-    return f"<bdi>{''.join(f'<code>{one}</code>' if n % 2 else one for n, one in enumerate(parts))}</bdi>"
+    parts = (_code(one.strip("`")) if n % 2 else escape(one) for n, one in enumerate(_CODE.split(text)))
+    return f"<bdi>{''.join(parts)}</bdi>"
+
+
+def _code(text: str) -> str:
+    """Code in a sentence; long names break between their parts, where they have to."""
+    shown = _JOINT.sub(r"\g<0><wbr>", escape(text)) if len(text) > LONG_CODE else escape(text)
+    return f"<code>{shown}</code>"
 
 
 def term(text: str, term: str) -> str:

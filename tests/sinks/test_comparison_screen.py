@@ -299,4 +299,11 @@ def test_what_was_asked_for_is_what_the_verdict_is_about() -> None:
 def test_a_bound_is_never_rounded_up() -> None:
     from lightning_gpuprof.sinks.comparison_answer import _rounded_down
 
-    assert _rounded_down(1.319) == "1.31"
+    assert [_rounded_down(x) for x in (0.568, 1.319, 9.999, 32.456, 345.9, 0.0)] == [
+        "0.56",
+        "1.31",
+        "9.99",
+        "32.4",
+        "345",
+        "0",
+    ]

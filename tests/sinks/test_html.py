@@ -147,12 +147,16 @@ def test_a_name_of_ten_kilobytes_is_cut(hostile: str) -> None:
             "begin Slow.on_end with `if step % 60: return`.",
             ["Slow.on_end", "if step % 60: return"],
         ),
+        ('In them attn_implementation="sdpa".', ['attn_implementation="sdpa"']),
+        ("In LightningModule.on_after_batch_transfer, ...", ["LightningModule.on_after_batch_transfer"]),
         ("1.5 ms of each 3.0 ms step, at 4.0 GB/s (16 %), in 12 of 20 steps.", []),
         ("<b>(x)", []),
     ],
 )
 def test_code_in_a_sentence_is_marked_as_code(sentence: str, code: list[str]) -> None:
     shown = prose(sentence)
+    assert "<wbr><wbr>" not in shown
+    shown = shown.replace("<wbr>", "")
     assert [html_of(one) for one in re.findall(r"<code>(.*?)</code>", shown)] == code
     assert html_of(re.sub(r"</?(code|bdi)>", "", shown)) == sentence.replace("`", "")
 

@@ -28,6 +28,24 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 PATIENCE_MS = 120_000
 REPORT = sample_report.full_report()
 DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
+BROKEN_WORDS = """() => {
+  const found = [], walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+    const place = node.parentElement;
+    if (!place.checkVisibility() || place.closest('script, .scroll, svg, pre, .figure, .hidden')) continue;
+    for (const word of node.data.matchAll(/\\S+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const lines = [...range.getClientRects()].filter((one) => one.width > 0);
+      const tops = new Set(lines.map((one) => Math.round(one.top)));
+      if (tops.size > 1 && /^[\\w.,:]+$/.test(word[0])) found.push('broken ' + word[0]);
+      if (lines.some((one) => one.right > innerWidth + 1)) found.push('clipped ' + word[0]);
+    }
+  }
+  return found;
+}"""
+"""Words in two lines, or beyond the edge."""
 
 
 @pytest.fixture(scope="module")
@@ -118,31 +136,14 @@ def test_the_page_of_a_trace_is_short(browser, tmp_path: Path, name: str, width:
     assert opened.evaluate("document.documentElement.scrollHeight") <= 5.5 * height
     assert opened.evaluate("document.body.innerText.split(/\\s+/).length") <= 1500
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
+    assert opened.evaluate(BROKEN_WORDS) == []
     opened.close()
 
 
 def test_nothing_clips_or_breaks_inside_of_words(sized) -> None:
     width = sized.viewport_size["width"]
     assert sized.evaluate("document.documentElement.scrollWidth") <= width
-    wrong = sized.evaluate(
-        """() => {
-          const found = [], walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
-          for (let node = walk.nextNode(); node; node = walk.nextNode()) {
-            const place = node.parentElement;
-            if (!place.checkVisibility() || place.closest('script, .scroll, svg, pre, .figure, .hidden')) continue;
-            for (const word of node.data.matchAll(/\\S+/g)) {
-              const range = document.createRange();
-              range.setStart(node, word.index);
-              range.setEnd(node, word.index + word[0].length);
-              const lines = [...range.getClientRects()].filter((one) => one.width > 0);
-              const tops = new Set(lines.map((one) => Math.round(one.top)));
-              if (tops.size > 1 && /^[\\w.,:]+$/.test(word[0])) found.push('broken ' + word[0]);
-              if (lines.some((one) => one.right > innerWidth + 1)) found.push('clipped ' + word[0]);
-            }
-          }
-          return found;
-        }"""
-    )
+    wrong = sized.evaluate(BROKEN_WORDS)
     assert wrong == []
 
 
