@@ -18,6 +18,9 @@ PAGES = (
     *(ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "compare", "machine", "input-pipeline")),
 )
 
+FURTHEST = 10
+"""Changes that are listed one by one."""
+
 _BLOCK = re.compile(r"<!-- measured: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -249,12 +252,12 @@ def tried() -> str:
         return f"{whole_ms / left_ms:.2f}x"
 
     rows = []
-    for one in results["changes"]:
+    for one in sorted(results["changes"], key=_off, reverse=True)[:FURTHEST]:
         likely, trial = one["expected"], one["tried"]
         rows.append(
             (
                 one["name"],
-                *(f"{one[name]:.2f} ms" for name in ("before_ms", "after_ms")),
+                *(f"{one[name]:.1f} ms" for name in ("before_ms", "after_ms")),
                 speedup(one["before_ms"], one["after_ms"]),
                 speedup(likely["whole_ms"], likely["step_ms"]) if likely else "-",
                 speedup(trial["base_ms"], trial["tried_ms"]) if trial and trial["tried_ms"] else "-",
@@ -276,10 +279,19 @@ def tried() -> str:
         + f".\n\n{head}\n\nOne of two equal runs is {percent('unsure_median')} from their mean (median): no reference "
         f"is better than that.\n\nThe 90 % interval of what is expected covers {percent('covered_by_90')} of these "
         f"changes. Of {found['without_effect']} changes without effect, {percent('called_no_gain')} are called "
-        '"no gain".\n\n'
+        f'"no gain". The {FURTHEST} changes of {len(results["changes"])} least as expected or tried (all: '
+        "`benchmarks/results/advice.json`):\n\n"
         + table(("change", "before", "after", "achieved", "expected", "tried", "called"), rows)
         + _searches(results["searches"])
     )
+
+
+def _off(change: dict[str, Any]) -> float:
+    """How far the step was from what was expected, or tried, whichever is more, of the step time before."""
+    likely, trial = change["expected"], change["tried"]
+    left = [likely["step_ms"] / likely["whole_ms"]] if likely else []
+    left += [trial["tried_ms"] / trial["base_ms"]] if trial and trial["tried_ms"] else []
+    return max((abs(one - change["after_ms"] / change["before_ms"]) for one in left), default=0.0)
 
 
 def _searches(found: Sequence[dict[str, Any]]) -> str:
