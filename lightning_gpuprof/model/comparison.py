@@ -65,8 +65,8 @@ class ConditionChange(msgspec.Struct, kw_only=True, frozen=True):
     group: Group = "run"
     """What it is about, see ``docs/conditions.md``."""
     role: Role = "label"
-    """``fixed``: the runs are not comparable unless the group is allowed; ``tested``: it may be the change under test;
-    ``label``: it means nothing."""
+    """``fixed``: not comparable unless the group is allowed; ``tested``: may be the change under test; ``label``: means
+    nothing."""
 
 
 class FindingChange(msgspec.Struct, kw_only=True, frozen=True):
@@ -78,17 +78,17 @@ class FindingChange(msgspec.Struct, kw_only=True, frozen=True):
     state: FindingState
     summary: str
     speedup_max: float | None = None
-    """Bound that the earlier run predicted for its fix; None for a finding without a gain or one that is new."""
+    """Bound that the earlier run predicted for its fix."""
     saved_ms_per_step: float | None = None
     """The same bound as time: at most so much less per step."""
     expected: Expected | None = None
-    """What the earlier run expected of its fix, as its report says it; None: only the bound is known."""
+    """What the earlier run expected of its fix."""
     achieved_ms_per_step: float | None = None
-    """What the time that the finding explains really lost; below 0: it grew. None: not known, or not gone."""
+    """What the time that the finding explains really lost. None: not known, or not gone."""
     achieved_in: str = ""
-    """The phase or part that was held against the bound; empty if what the finding explains is neither."""
+    """The phase or part that was compared with the bound."""
     above_bound: bool = False
-    """More was achieved than the bound, by more than chance: something else helped, or the bound was wrong."""
+    """More was achieved than the bound, by more than chance."""
 
 
 Standing = Literal["in the expected range", "more than expected", "less than expected"]
@@ -125,17 +125,16 @@ class Judgement(msgspec.Struct, kw_only=True, frozen=True):
     noise_ratio: float | None = None
     """Half width of the band within which a difference is noise, as a share of the earlier run."""
     from_levels: bool = False
-    """``lower`` and ``upper`` are the speed-ups between the closest and between the farthest speed levels of the runs,
-    because too few of the steps are independent for an interval."""
+    """``lower`` and ``upper`` are the speed-ups between the closest and the farthest speed levels, as too few steps are
+    independent."""
     rough: bool = False
-    """Few of the steps are independent: the speed-up is large, and its interval wide and itself uncertain."""
+    """Few of the steps are independent; the interval is wide and uncertain."""
 
 
 class WindowChanges(msgspec.Struct, kw_only=True, frozen=True):
     """What the trace windows of both runs hold, per traced step; rows by absolute change, largest first.
 
-    A report holds the first rows of each table only: what one run has and the other's rows do not reach is left out,
-    not called appeared or vanished.
+    A report holds the first rows of each table only; what lies beyond them is left out.
     """
 
     before_steps: int
@@ -151,8 +150,7 @@ class WindowChanges(msgspec.Struct, kw_only=True, frozen=True):
     left_out: int = 0
     """Names of either run whose time in the other is not known."""
     host_factor: float | None = None
-    """How many times as long operators' host times are throughout; a status of ``operators`` is beside that. None: not
-    longer or shorter as a whole."""
+    """How many times as long operators' host times are throughout. None: neither longer nor shorter."""
     caveats: tuple[str, ...] = ()
     """Why the two are not fully comparable, in sentences."""
 
@@ -177,7 +175,7 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     """Wall time per part, s."""
     findings: tuple[FindingChange, ...]
     predicted_speedup_max: float | None
-    """Largest bound among the earlier run's findings; None if none had a gain. Bounds are not added or multiplied."""
+    """Largest bound among the earlier run's findings."""
     conditions: tuple[ConditionChange, ...]
     notes: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
@@ -187,10 +185,10 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     cause: str = ""
     """The phases that explain most of a change of the step; empty if there is none."""
     sources: tuple[Source, Source] | None = None
-    """Where the uncertainty of each run's step times is from; None if they cannot be held against each other."""
+    """Where the uncertainty of each run's step times is from; None: not comparable."""
     mean_phases: tuple[Change, ...] = ()
-    """Mean time per steady step of each phase, ms, largest change first: the changes sum to that of the mean step time.
-    Empty unless both journals are there."""
+    """Mean time per steady step of each phase, ms, largest change first; sums to the change of the mean step. Empty
+    without both journals."""
     memory: tuple[Change, ...] = ()
     """Peaks, bytes."""
     devices: tuple[Change, ...] = ()
@@ -206,7 +204,7 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     above_bound: bool = False
     """More was gained than these bounds, by more than chance."""
     expectation: Expectation | None = None
-    """None: the change that was made is not known to be one that the earlier run expected something of."""
+    """None: the earlier run expected nothing of the change."""
     next_finding: Finding | None = None
     """The most valuable finding of the later run; None if there is none."""
     way_out: str = ""

@@ -73,7 +73,7 @@ class ThrottleShare(msgspec.Struct, kw_only=True, frozen=True):
     busy_ratio: float | None
     """Of those in which the GPU was busy; None if it never was."""
     sm_clock_median_mhz: float | None = None
-    """Of the busy samples in which it held; None if there are none, or the clock was not read."""
+    """Of the busy samples in which it held."""
 
 
 class DeviceBusy(msgspec.Struct, kw_only=True, frozen=True):
@@ -86,7 +86,7 @@ class DeviceBusy(msgspec.Struct, kw_only=True, frozen=True):
     power_median_w: float | None = None
     """Of these samples."""
     sm_clock_free_median_mhz: float | None = None
-    """Of those in which nothing held the clocks down; None if there are none, or the driver does not report it."""
+    """Of those in which nothing held the clocks down."""
 
 
 class DeviceEnergy(msgspec.Struct, kw_only=True, frozen=True):
@@ -108,6 +108,4 @@ class ErrorCounter(msgspec.Struct, kw_only=True, frozen=True):
     name: str
     """A name of :data:`ERROR_COUNTERS`."""
     first: float
-    """At the first reading."""
     last: float
-    """At the last one."""

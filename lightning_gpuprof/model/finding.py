@@ -159,12 +159,11 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     confidence: float = 1.0
     """0 to 1."""
     explains: Claim | None = None
-    """The time that the gain is taken from. Findings that explain the same time are alternatives: together they gain as
-    much as the largest of them. None: stands for itself."""
+    """The time that the gain is taken from; findings on the same time are alternatives. None: stands for itself."""
     title: str = ""
-    """The fault in one short line without numbers, the slow thing as the subject; empty in reports without it."""
+    """The fault in one short line without numbers."""
     change: Change | None = None
-    """The advice as data, where it is a setting or a line of code; None where it needs a human."""
+    """The advice as data, where it is a setting or a line of code."""
     expected: Expected | None = None
     """What the change is expected to bring by itself; None: not predicted."""
 
@@ -202,7 +201,7 @@ class Checks(msgspec.Struct, kw_only=True, frozen=True):
     passed: tuple[str, ...] = ()
     """Ids of the rules that judged the run and found nothing."""
     not_applicable: tuple[NotEvaluated, ...] = ()
-    """Rules with nothing to judge in such a run, as those on GPUs where the model runs on the CPU."""
+    """Rules with nothing to judge in such a run."""
 
 
 class Verdict(msgspec.Struct, kw_only=True, frozen=True):

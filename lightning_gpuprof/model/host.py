@@ -37,8 +37,7 @@ class ProcessUse(msgspec.Struct, kw_only=True, frozen=True):
     disk_sleep_ratio: float | None = None
     """Share of the samples that found it waiting for a disk or the like (state D)."""
     waiting_ratio: float | None = None
-    """The rest of the time: neither on a CPU nor waiting for one. It waited for work, a lock, a disk or a network. Only
-    of a single process."""
+    """Neither on a CPU nor waiting for one, but for a lock, a disk, a network. Only of a single process."""
     voluntary_switches_per_s: float | None = None
     """How often the main thread gave its CPU away to wait."""
     involuntary_switches_per_s: float | None = None
@@ -60,7 +59,7 @@ class ProcessUse(msgspec.Struct, kw_only=True, frozen=True):
     write_bytes_per_s: Level | None = None
     """To disks."""
     read_call_bytes_per_s: Level | None = None
-    """By system calls: from disks, the page cache, pipes and sockets. What is mapped into memory is not in it."""
+    """By system calls: disks, page cache, pipes and sockets; not what is mapped."""
     write_call_bytes_per_s: Level | None = None
     """Likewise, written."""
     threads_count: float | None = None
@@ -95,10 +94,10 @@ class MachineUse(msgspec.Struct, kw_only=True, frozen=True):
     cpu_busy_ratio: Level | None = None
     """Of the CPUs that this process may use, whoever used them."""
     cpu_others_cpus: Level | None = None
-    """Work of other processes on those CPUs; without the other ranks of the job, where ``cpu_ranks_cpus`` is known."""
+    """Used by other processes, without the job's other ranks where ``cpu_ranks_cpus`` is known."""
     cpu_ranks_cpus: Level | None = None
-    """Work of the job's other ranks and their workers on those CPUs; null where none on this machine shares them, or
-    their journals are not in the run's folder."""
+    """Used by the job's other ranks and their workers; None: no rank on this machine, or its journal is not in the
+    folder."""
     cpu_steal_cpus: Level | None = None
     """Time that the hypervisor gave to other machines."""
     cpu_io_wait_ratio: float | None = None
@@ -237,8 +236,8 @@ class MemoryGrowth(msgspec.Struct, kw_only=True, frozen=True):
     late_slope_bytes_per_s: float | None = None
     """The same slope over the later half of the samples; None if they are fewer than ten."""
     levels_ratio: float | None = None
-    """Squares that the best four flat levels leave, over those that a straight line leaves: near 0 if it grows in a few
-    jumps, about 1 or more if it grows evenly. None below 20 samples or without a change."""
+    """Squares that the best four flat levels leave, over those of a straight line: near 0 if it grows in jumps, about 1
+    if evenly. None below 20 samples."""
 
     @property
     def latest_bytes_per_s(self) -> float:

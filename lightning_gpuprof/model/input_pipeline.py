@@ -28,7 +28,7 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     batches: int
     """Batches that it made."""
     measured: int
-    """Batches that the times of items and how a batch divides rest on; of short ones only some are measured so."""
+    """Batches whose items were measured; of short ones only some."""
     items: int | None
     """Items in the measured batches; None if ``__getitems__`` makes them together."""
     item_mean_ms: float | None
@@ -38,8 +38,8 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     item_max_ms: float | None
     """Longest item."""
     items_ms: float | None
-    """Mean time that the items of one batch take, of all batches. None, like the next and ``cpu_ms``, also where a few
-    unmeasured batches take most of the time."""
+    """Mean time that the items of one batch take. None, like the next and ``cpu_ms``, where a few unmeasured batches
+    take most of the time."""
     collate_mean_ms: float | None
     """Mean time to put the items of a batch together, of all batches."""
     collate_max_ms: float | None
@@ -150,7 +150,7 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
     waited_ratio: float | None
     """Share of steady steps that found no batch ready."""
     enough_workers: int | None
-    """Workers that keep pace with the steps, with one to spare, if CPUs are no limit; None if that is not known."""
+    """Workers that keep pace with the steps, with one to spare, if CPUs are no limit."""
     loaders: tuple[InputLoader, ...] = ()
     workers: tuple[InputWorker, ...] = ()
     parts: tuple[InputPart, ...] = ()

@@ -38,7 +38,7 @@ class Held(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class PhaseMemory(msgspec.Struct, kw_only=True, frozen=True):
-    """The allocator at the end of one phase: medians over the steps in which it was read there, after warm-up."""
+    """The allocator at the end of one phase: medians after warm-up."""
 
     phase: MemoryPhase
     samples: int
@@ -52,7 +52,7 @@ class PhaseMemory(msgspec.Struct, kw_only=True, frozen=True):
     inactive_split_bytes: float | None
     """Free pieces of blocks that are partly in use."""
     growth_bytes: float | None
-    """Over the end of the phase before; for the first phase over the end of the step before. None: not read there."""
+    """Over the end of the phase before."""
     peak_rise_bytes: float | None
     """By how much the run's peak rose in this phase, in the steps that were read at every phase's end."""
 
@@ -76,8 +76,8 @@ class Growth(msgspec.Struct, kw_only=True, frozen=True):
     epochs: int | None = None
     """In which samples were taken; None: not known."""
     bytes_per_step_across_epochs: float | None = None
-    """Median of the slopes from one epoch to the same position in the next one, which leaves out what is cleared at the
-    end of each epoch. None: not known, as of a single epoch."""
+    """Median of the slopes from one epoch to the same position in the next one, without what each epoch clears. None: a
+    single epoch."""
 
     @property
     def kept_bytes_per_step(self) -> float:
@@ -182,7 +182,7 @@ class OutOfMemory(msgspec.Struct, kw_only=True, frozen=True):
     history_absent: str = ""
     """Why there is none."""
     pieces: tuple[HeldPieces, ...] = ()
-    """What is allocated by size, most memory first; the first ten. Many pieces of one size are layers or kept steps."""
+    """The ten sizes with most memory. Many pieces of one size are layers or kept steps."""
     snapshot_file: str = ""
     """The allocator's snapshot of that moment, for pytorch.org/memory_viz; empty if it could not be taken."""
 
@@ -228,7 +228,7 @@ class DeviceMemory(msgspec.Struct, kw_only=True, frozen=True):
     gradients_live_in_forward: bool | None
     """Whether the gradients of the step before were still held at the end of forward."""
     peak_phase: MemoryPhase | None
-    """Phase in which the run's peak was reached; None if it rose in a step that was not read at every phase's end."""
+    """Phase in which the run's peak was reached; None: not known."""
     phases: tuple[PhaseMemory, ...] = ()
 
 

@@ -74,7 +74,7 @@ class Outlook(msgspec.Struct, kw_only=True, frozen=True):
     reached: bool
     """This run is there already."""
     reachable: bool | None
-    """By the gains of all findings together; None if the target could not be held against what was measured."""
+    """By the gains of all findings together; None: not comparable with what was measured."""
     certain: bool = False
     """By the lower bounds of the gains, too."""
     needed_ms_per_step: float | None = None

@@ -80,8 +80,7 @@ class Validity(msgspec.Struct, kw_only=True, frozen=True):
     caveats: tuple[str, ...] = ()
     """Sentences; empty if there is nothing to keep in mind."""
     conditional: bool = False
-    """Other programs made the run wait for its CPUs: on a quiet machine its times, and what is worth a change, may
-    differ."""
+    """Other programs made the run wait for its CPUs, so a quiet machine may give other times and advice."""
 
 
 class Wall(msgspec.Struct, kw_only=True, frozen=True):
@@ -97,11 +96,8 @@ class Distribution(msgspec.Struct, kw_only=True, frozen=True):
     """Statistics of a sample, in the unit that the field's name ends with."""
 
     mean: float
-    """Sum over number."""
     std: float
-    """Standard deviation."""
     median: float
-    """Half of the values are below it."""
     p05: float
     """5 % of the values are below it."""
     p95: float
@@ -109,9 +105,7 @@ class Distribution(msgspec.Struct, kw_only=True, frozen=True):
     p99: float
     """99 % of the values are below it."""
     min: float
-    """Smallest value."""
     max: float
-    """Largest value."""
 
     def upper_mean(self, count: int) -> float:
         """95 % upper bound of the mean, by the normal approximation; ``count`` of the values are independent."""
@@ -148,7 +142,7 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     samples_per_s: float | None
     """None if the batch size is not known."""
     period_median_interval_ms: tuple[float, float] | None = None
-    """Lower and upper end of the 95 % interval by a block bootstrap (Kuensch 1989); None below 20 steady steps."""
+    """95 % confidence interval by a block bootstrap (Kuensch 1989); None below 20 steady steps."""
     period_mean_interval_ms: tuple[float, float] | None = None
     """The same of the mean."""
     samples_per_s_interval: tuple[float, float] | None = None
@@ -181,14 +175,14 @@ class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     share: float
     """Of the time of all steps, 0 to 1."""
     device_ms: float | None = None
-    """Median device span over the steady steps in which it was measured; None if it was not."""
+    """Median device span over the steady steps in which it was measured."""
     cpu_ms: float | None = None
-    """Median main-thread CPU time over the steady steps in which it was sampled; None if it was not."""
+    """Median main-thread CPU time over the steady steps in which it was sampled."""
     p05_ms: float | None = None
-    """Over the same steps as the median; None also in reports of versions without it."""
+    """Over the same steps."""
     ordinary_ms: float | None = None
-    """Of an ordinary step: the mean over the middle half of the same steps by their length, scaled so that all phases
-    sum to the median step time, which medians of phases do not where their times vary. None also in older reports."""
+    """Of an ordinary step: the mean over the middle half of the same steps by length, scaled so that all phases sum to
+    the median step time."""
 
 
 class LineRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -204,8 +198,7 @@ class LineRow(msgspec.Struct, kw_only=True, frozen=True):
     looks: int
     """How often it was seen there."""
     code: str = ""
-    """What is written in the line, ``***`` for strings that may be secret; empty: not known, as where the file was
-    changed after the start."""
+    """The line as written, ``***`` for strings that may be secret; empty: not known."""
 
 
 class StackRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -265,7 +258,7 @@ class Device(msgspec.Struct, kw_only=True, frozen=True):
     """``gpu0``, ``gpu1``, in the CUDA order of the process."""
     facts: DeviceFacts = DeviceFacts()
     distinct_samples: int | None = None
-    """Samples with a utilization that the driver had renewed; a lower bound if it does not report how often it does."""
+    """Samples with a utilization that the driver had renewed."""
     longest_repeat_samples: int | None = None
     """Most samples in a row with the same utilization."""
     throttle: tuple[ThrottleShare, ...] | None = None
@@ -338,8 +331,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     compile: CompileFacts | None = None
     """What ``torch.compile`` did; None if nothing was compiled."""
     series: dict[str, list[float]] = {}
-    """Curves over steps for figures, thinned so that outliers stay: ``batch``, ``t_s`` (when the step began, since the
-    stage was entered), ``period_ms`` and ``<phase>_ms``."""
+    """Curves over steps, thinned so that outliers stay: ``batch``, ``t_s`` (seconds since the stage was entered),
+    ``period_ms`` and ``<phase>_ms``."""
     curves: tuple[Curve, ...] = ()
     """What was sampled beside the steps, over the run."""
     marks: tuple[Marks, ...] = ()
@@ -355,7 +348,7 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     combined: CombinedGain | None = None
     """What all findings gain together; None if none has a gain."""
     method: Method | None = None
-    """The run by the levels of the method, with its checklist; None in reports of versions without it."""
+    """The run by the levels of the method, with its checklist."""
     target: Outlook | None = None
     """Whether the target can be reached; None if none was given."""
     cost: Cost | None = None

@@ -55,8 +55,8 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     dataloader_us: float = 0.0
     """Time of the ranges in which a batch was fetched."""
     dataloader_beside_device_us: float | None = None
-    """The part of ``dataloader_us`` between the first and the last work of the busiest device: of the rest the trace
-    does not show whether the device worked meanwhile. None without a device."""
+    """The part of ``dataloader_us`` between the first and the last work of the busiest device. None without a
+    device."""
     kernels: int = 0
     """Pieces of device work other than copies."""
     launches_matched: int = 0

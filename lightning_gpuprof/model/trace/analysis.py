@@ -20,7 +20,7 @@ class TraceAnalysis(msgspec.Struct, kw_only=True, frozen=True):
     """One trace, analysed. A field is None if its analysis failed; ``problems`` says why."""
 
     gpus: tuple[str, ...] = ()
-    """Names of the GPU models of the machine, as far as the trace has them."""
+    """GPU models of the machine."""
     rank: int | None = None
     world_size: int | None = None
     health: Health | None = None

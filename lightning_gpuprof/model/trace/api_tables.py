@@ -10,8 +10,7 @@ class TimeRow(msgspec.Struct, kw_only=True, frozen=True):
     count: int
     total_us: float
     share_of_table_ratio: float | None
-    """Of the total of the table: what nsys calls "Time (%)". Shares of a table sum to 1 however idle the device was.
-    None if all durations are 0."""
+    """Of the total of the table: "Time (%)" of nsys."""
     share_of_window_ratio: float | None
     """Of the window, see :class:`ApiTables`. Above 1 in sum where streams, devices or threads overlap."""
     average_us: float
@@ -31,7 +30,7 @@ class LaunchShapeRow(TimeRow, kw_only=True, frozen=True):
 
 
 class MemorySizeRow(msgspec.Struct, kw_only=True, frozen=True):
-    """Sizes of all copies or memsets of one kind; None where no event of the kind has a size."""
+    """Sizes of all copies or memsets of one kind."""
 
     name: str
     count: int
@@ -45,15 +44,13 @@ class MemorySizeRow(msgspec.Struct, kw_only=True, frozen=True):
     max_bytes: int | None = None
     std_bytes: float | None = None
     bandwidth_bytes_per_s: float | None = None
-    """Sum of the sizes over sum of the durations. A copy inside one device reads and writes: twice this at its
-    memory."""
+    """Sum of sizes over sum of durations. A copy inside one device moves twice this at its memory."""
 
 
 class KernelExecutionRow(msgspec.Struct, kw_only=True, frozen=True):
-    """Launches of one kernel by one API function, from the call to the end on the device, in microseconds.
+    """Launches of one kernel by one API function, microseconds.
 
-    A kernel's execution goes from the start of the call to the end of the call or of the kernel, whichever is later.
-    A kernel may start before its call returns; then its phases overlap and the execution is less than their sum.
+    From the start of the call to the end of the call or of the kernel, whichever is later.
     """
 
     name: str
@@ -61,21 +58,20 @@ class KernelExecutionRow(msgspec.Struct, kw_only=True, frozen=True):
     count: int
     """Kernels."""
     calls: int
-    """Distinct calls: fewer than kernels where a graph was launched; such a call is in each of its kernels' rows."""
+    """Distinct calls: fewer than kernels where a graph was launched."""
     api_total_us: float
     """Duration of these calls, each once."""
     api_average_us: float
     queued_count: int
     """Kernels that started after their call had returned (nsys: QCount)."""
     queue_total_us: float
-    """From the end of the call to the start of the kernel, where that is positive. Queueing is no fault: it means
-    that the host is ahead of the device."""
+    """From the end of the call to the start of the kernel. No fault: the host is ahead of the device."""
     queue_average_us: float | None
     """Over the kernels that queued, as nsys does; None if none did."""
     kernel_total_us: float
     kernel_average_us: float
     total_us: float
-    """Executions. They lie over each other, so the sum of a table is no time on any clock."""
+    """Of executions, which overlap."""
     average_us: float
     share_of_table_ratio: float | None
     kernel_share_of_window_ratio: float | None
@@ -83,7 +79,7 @@ class KernelExecutionRow(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LaunchLatency(msgspec.Struct, kw_only=True, frozen=True):
-    """From the start of a call to the start of its device work (kernels, copies and memsets), in microseconds."""
+    """From the start of a call to the start of its device work, microseconds."""
 
     count: int
     negative_count: int
@@ -98,10 +94,9 @@ class ApiTables(msgspec.Struct, kw_only=True, frozen=True):
     """Tables under the names of ``nsys stats`` reports, largest total first."""
 
     device_window_us: float | None
-    """First start to last end of device work, summed over devices; the window of all tables about devices. None if
-    there was no device work."""
+    """First start to last end of device work, summed over devices."""
     host_window_us: float | None
-    """First start to last end of everything that was recorded on the host; the window of ``cuda_api_sum``."""
+    """First start to last end of everything on the host."""
     api_total_us: float
     """Of all calls on all threads; likewise below."""
     kernel_total_us: float
@@ -110,7 +105,7 @@ class ApiTables(msgspec.Struct, kw_only=True, frozen=True):
     cuda_gpu_kern_sum: tuple[TimeRow, ...]
     cuda_gpu_kern_gb_sum: tuple[LaunchShapeRow, ...]
     cuda_gpu_mem_time_sum: tuple[TimeRow, ...]
-    """Kinds are named as the trace names them, which also separates pageable from pinned memory."""
+    """By the trace's names, which separate pageable from pinned memory."""
     cuda_gpu_mem_size_sum: tuple[MemorySizeRow, ...]
     cuda_kern_exec_sum: tuple[KernelExecutionRow, ...]
     """Kernels whose launch is in the trace."""

@@ -47,21 +47,20 @@ class Attributed(msgspec.Struct, kw_only=True, frozen=True):
 class LineTime(msgspec.Struct, kw_only=True, frozen=True):
     """What belongs to one line of user code.
 
-    Work that was launched while it was the innermost line of user code, and the backward of that work.
+    Work launched while it was the innermost line of user code, and its backward.
     """
 
     line: SourceLine
     hits: int
     """Operators that this line called, not counting operators in them; those of backward passes neither."""
     host_us: float
-    """Time of the main thread in which this was the innermost line of user code, libraries that it called
-    included. By the calls of Python functions; in traces that have only the stacks of operators, the time in those."""
+    """Time of the main thread in which this was the innermost line of user code, with libraries that it called."""
     device_us: float
-    """Sum of the durations of kernels, copies and memsets, forward and backward. Work that overlaps counts twice."""
+    """Of kernels, copies and memsets; overlapping work counts twice."""
     backward_us: float
     """The part of ``device_us`` that was launched in a backward pass."""
     blocked_us: float
-    """Time of the host in calls that wait for the device, or in launches that waited for a place in the full queue."""
+    """Host time in calls that wait for the device, or in launches into a full queue."""
     device_ratio: float | None
     """``device_us`` over the device time of the window; None if that is 0."""
     kernels: int
@@ -69,11 +68,11 @@ class LineTime(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ModuleTime(msgspec.Struct, kw_only=True, frozen=True):
-    """The device time of one module of the tree of modules, by how they called each other."""
+    """The device time of one module of the tree of calls."""
 
     path: tuple[str, ...]
-    """From the outermost to the module itself: ``("Net_0", "Linear_1")``. The number separates modules of a class,
-    in the order in which the trace met them; it is not that of ``model.named_modules()``."""
+    """From the outermost to the module itself: ``("Net_0", "Linear_1")``. Numbers count a class's modules as the trace
+    met them, unlike ``model.named_modules()``."""
     device_us: float
     """The module's with that of the modules in it, forward and backward."""
     own_us: float
@@ -95,7 +94,7 @@ class PhaseTime(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Attribution(msgspec.Struct, kw_only=True, frozen=True):
-    """Device time by what launched it. All device times are sums of durations over all devices and streams."""
+    """Device time by what launched it: sums of durations over devices and streams."""
 
     stacks: Stacks | None
     """What lines and modules come from; None without stacks."""
@@ -106,12 +105,11 @@ class Attribution(msgspec.Struct, kw_only=True, frozen=True):
     lines: tuple[LineTime, ...]
     """By device time, then by host time, largest first; also lines without device time."""
     modules: tuple[ModuleTime, ...]
-    """Outer modules before those in them, siblings by device time, largest first; those without device time are left
-    out."""
+    """Outer modules before those in them, siblings by device time; without those that have none."""
     phases: tuple[PhaseTime, ...]
     """Largest first."""
     blocked_us: float
-    """Of all lines and of none: sum over all waiting calls and launches into a full queue. Waits for the whole device
-    before the first and after the last launch, which mostly are the profiler's own, are left out."""
+    """Sum over all waiting calls and launches into a full queue, but waits for the whole device before the first and
+    after the last launch, mostly the profiler's own."""
     full_queue_us: float
-    """The part of it in launches into a full queue: a device that has enough to do, not a problem."""
+    """The part of it in launches into a full queue, which is no problem."""

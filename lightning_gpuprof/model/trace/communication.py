@@ -31,7 +31,7 @@ class DeviceCommunication(msgspec.Struct, kw_only=True, frozen=True):
     window_us: float
     """First start to last end of the device's work."""
     communication_us: float
-    """Union of NCCL's and RCCL's kernels over all streams; holds the time they waited for other ranks."""
+    """Union of NCCL's and RCCL's kernels, with the time in which they waited for other ranks."""
     computation_us: float
     """Union of all other kernels."""
     overlap_us: float
@@ -57,14 +57,13 @@ class StreamCommunication(msgspec.Struct, kw_only=True, frozen=True):
     exposed_us: float
     """What of it no computation of the device covers."""
     computation_us: float
-    """Union of the stream's other kernels; above 0, communication and computation wait for one another here."""
+    """Union of the stream's other kernels; above 0 the two wait for each other."""
 
 
 class CollectiveTimes(msgspec.Struct, kw_only=True, frozen=True):
-    """Collectives that have something in common; what they do not have in common, or is not known, is None.
+    """Collectives that have something in common; None: they differ in it, or it is not known.
 
-    Durations are those of kernels: from when this rank was there to the end, so they hold the wait for later ranks, and
-    a bandwidth is a lower bound of what the links can do.
+    Durations are those of kernels, so they hold the wait for later ranks, and bandwidths are lower bounds.
     """
 
     kind: CollectiveKind

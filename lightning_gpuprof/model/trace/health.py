@@ -58,7 +58,7 @@ class Health(msgspec.Struct, kw_only=True, frozen=True):
     unreadable: int
     """Entries that are no events."""
     how: str
-    """How the file was read: ``stream`` and ``whole`` are sound; ``repaired`` and ``one by one`` mean a broken file."""
+    """``stream`` and ``whole`` are sound; ``repaired`` and ``one by one`` mean a broken file."""
     resolution_ns: int | None
     """Largest of 1000, 100, 10 and 1 that divides all times; None without spans."""
     window_us: float
@@ -74,18 +74,17 @@ class Health(msgspec.Struct, kw_only=True, frozen=True):
     kernel_launches: int
     """Calls that launch kernels or graphs."""
     kernel_launches_without_work: int
-    """A launch always makes a kernel, unless it was captured into a graph: the kernel was not recorded."""
+    """Their kernel was not recorded, or they were captured into a graph."""
     device_work: int
     """Kernels, copies and memsets."""
     work_matched: int
     """Those whose launch is in the trace."""
     work_launched_before: int
-    """Launched before the window: their correlation id is older than that of every call in the trace, or they start
-    before every call, or before all matched work of their stream."""
+    """Launched before the window, by their correlation id or their time."""
     work_launch_lost: int
     """All others without a launch, if the trace has calls at all."""
     starts_before_launch: int
-    """Device work that starts before its launch: the clocks of host and device do not agree."""
+    """Device work that starts before its launch: clocks disagree."""
     starts_before_launch_max_us: float
     """The most that any starts too early."""
     overlaps_in_stream: int

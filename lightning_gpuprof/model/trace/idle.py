@@ -84,7 +84,7 @@ class IdleShare(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class HostTime(msgspec.Struct, kw_only=True, frozen=True):
-    """Where the host was while it was ``launch`` or ``host_work``; the times that are known sum to these two."""
+    """Where the host was during ``launch`` and ``host_work``."""
 
     calls_us: float
     """In calls of the CUDA or HIP runtime or driver."""
@@ -95,7 +95,7 @@ class HostTime(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class StepIdle(msgspec.Struct, kw_only=True, frozen=True):
-    """One device during one step, by the host's time of the step: the device may still run work of the step before.
+    """One device during one step of the host; it may still run work of the step before.
 
     ``busy_us + idle_us = window_us``, and the causes sum to ``idle_us``.
     """
@@ -117,7 +117,7 @@ class StepIdle(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
-    """A stretch in which no stream of the device worked. None where the trace does not say."""
+    """A stretch in which no stream of the device was busy."""
 
     start_us: float
     """From the start of the device's window."""
@@ -127,14 +127,14 @@ class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
     causes_us: dict[IdleCause, float]
     """All causes with some time of the gap; they sum to ``duration_us``."""
     step: str | None
-    """The step at the middle of the gap's host part; of a gap without one, when its next work was launched."""
+    """The step at the middle of the gap's host part, else when the next work was launched."""
     phase: str | None
     """What the launching thread, else the main thread, was at in that moment."""
     host: str | None
-    """The innermost operator, range, call or Python function that held the launching thread, else the main thread, for
+    """The innermost operator, range, call or Python function in which the launching thread, else the main thread, spent
     at least half of the host part."""
     host_ratio: float | None
-    """Share of the host part that the host spent in it, with all that is nested in it."""
+    """Share of the host part in it, with what is nested."""
     operator: str | None
     """The innermost operator that launched the work after the gap."""
     before: str
@@ -144,8 +144,7 @@ class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
     launch_thread: str | None
     """``process/thread`` that launched the work after the gap."""
     line: SourceLine | None
-    """The innermost line of user code in the moment that ``step`` is given for: of the launching thread, else of the
-    main thread, else the one that ran the operator."""
+    """The innermost line of user code in that moment."""
 
 
 class DeviceIdle(msgspec.Struct, kw_only=True, frozen=True):
@@ -164,7 +163,7 @@ class DeviceIdle(msgspec.Struct, kw_only=True, frozen=True):
     """Causes with some time, longest first."""
     host: HostTime
     steps: tuple[StepIdle, ...]
-    """In order of time; steps that have no common part with the device's window are left out."""
+    """In order of time, those in the device's window."""
     longest: tuple[IdleGap, ...]
     """Longest first."""
 
@@ -175,5 +174,4 @@ class Idle(msgspec.Struct, kw_only=True, frozen=True):
     devices: tuple[DeviceIdle, ...] = ()
     """In order of their numbers."""
     unseen: tuple[IdleCause, ...] = ()
-    """Causes that this trace has no record for, such as fetches, though there may have been such time; it is then in
-    others, mostly ``host_work`` and ``launch``."""
+    """Causes that this trace cannot show; their time is in others, mostly ``host_work`` and ``launch``."""

@@ -54,7 +54,7 @@ NO_SAVING_TERMS: dict[NoSaving, str] = {
 
 
 class ClassRow(msgspec.Struct, kw_only=True, frozen=True):
-    """Kernels of one class, times in microseconds. Counts and times of all classes sum to those of all kernels."""
+    """Kernels of one class, microseconds."""
 
     kernel_class: str
     count: int
@@ -103,7 +103,7 @@ class TensorCoreUse(msgspec.Struct, kw_only=True, frozen=True):
     unknown_us: float
     """Never counted as no: all kernels of Triton, and names without a hint."""
     unsuited_us: float
-    """Of ``no_us``: products of a matrix and a vector and convolutions of single channels, which memory bounds."""
+    """Of ``no_us``: matrix-vector products and convolutions of single channels, which memory bounds."""
     largest_no: tuple[KernelTime, ...]
     """Without the unsuited ones."""
 
@@ -115,17 +115,15 @@ class KernelFillFacts(msgspec.Struct, kw_only=True, frozen=True):
     """
 
     est_sm_efficiency_ratio: float | None
-    """Average of the least of 1 and (blocks of the grid / multiprocessors): est. SM efficiency while a kernel runs."""
+    """Average of min(1, blocks of the grid / multiprocessors) while a kernel runs."""
     est_sm_efficiency_known_ratio: float | None
     """Share of kernel time whose geometry is known."""
     est_sm_efficiency_of_window_ratio: float | None
-    """The same over the devices' windows, with idle time as 0 and kernels that run at the same time added up. None if
-    the geometry of more than a twentieth of the kernel time is not known."""
+    """The same over the devices' windows, with idle time as 0. None if the geometry of over 5 % of the kernel time is
+    not known."""
     est_occupancy_ratio: float | None
-    """Average of Kineto's "est. achieved occupancy": threads that a multiprocessor holds (no more than were launched)
-    over the most that it can hold. Where Kineto wrote 0 (kernels with more than 48 KiB of shared memory, and below half
-    a percent) it is computed by the same rules: those of NVIDIA's occupancy calculator from block, registers, shared
-    memory and the device's properties."""
+    """Average of Kineto's "est. achieved occupancy": threads that a multiprocessor holds over the most that it can
+    hold. Where Kineto wrote 0, computed by the rules of NVIDIA's occupancy calculator."""
     est_occupancy_known_ratio: float | None
     """Share of kernel time for which it is known."""
     est_occupancy_computed_ratio: float | None
@@ -133,8 +131,7 @@ class KernelFillFacts(msgspec.Struct, kw_only=True, frozen=True):
     waves_known_ratio: float | None
     """Share of kernel time for which the number of waves is known."""
     tail_us: float | None
-    """Time of kernels of one wave or more times the share of their last wave that stays empty: what uneven waves cost
-    if all blocks take equally long. None if no number of waves is known."""
+    """Time of kernels of one wave or more, times the share of their last wave that stays empty."""
 
 
 class KernelRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -157,7 +154,7 @@ class KernelRow(msgspec.Struct, kw_only=True, frozen=True):
     waves: float | None
     """Blocks over what the device holds at a time, weighted by time."""
     tail_ratio: float | None
-    """Share of the time of kernels of one wave or more that goes to the empty part of the last wave."""
+    """Share of their time that goes to the empty part of the last wave."""
 
 
 class ActivityRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -165,7 +162,7 @@ class ActivityRow(msgspec.Struct, kw_only=True, frozen=True):
 
     name: str
     operator: str | None
-    """The innermost operator around the launch; None if there is none or the launch is not in the trace."""
+    """The innermost operator around the launch."""
     device: str
     stream: int | None
     grid: tuple[int, int, int] | None
@@ -210,17 +207,16 @@ class SmallKernels(msgspec.Struct, kw_only=True, frozen=True):
     launch_call_us: float
     """Host time of the calls that launched them, each call once (inflated by profiling)."""
     launch_call_median_us: float | None
-    """Of the calls, one per kernel. The first call of a process can take a second."""
+    """Of the calls, one per kernel."""
     longer_launch_count: int
     """Kernels that ran shorter than their share of the call that launched them."""
     launch_gap_us: float
-    """Idle time of the device directly before them, from the start of the operator that launched them on. Gaps are
-    disjoint. Python code between operators is not in it, nor are gaps above 1 ms: no launch takes that long, but
-    loading a library or allocating memory does."""
+    """Idle time of the device directly before them, from the start of the operator that launched them. Without Python
+    between operators, and gaps above 1 ms, which are no launches."""
 
 
 class SavingRow(msgspec.Struct, kw_only=True, frozen=True):
-    """An upper bound of what could be saved on kernels of one name, by the one estimate that ``kind`` names.
+    """An upper bound of what could be saved on kernels of one name.
 
     - ``launch gap`` (kernels below the limit for small kernels): idle time of the device directly before them while the
       host launched them; fusing them into a neighbour saves at most that, not their own time.
@@ -228,8 +224,7 @@ class SavingRow(msgspec.Struct, kw_only=True, frozen=True):
       peak, for kernels whose name proves that they multiply fp32 matrices on the CUDA cores.
     - ``idle multiprocessors`` (longer ones): time x (1 - est. SM efficiency).
 
-    No kernel is in two rows: for longer ones the larger of the two estimates is taken. The bound holds for one kernel
-    alone; kernels that overlap others may save less.
+    No kernel is in two rows; the larger estimate counts. Kernels that overlap others may save less.
     """
 
     name: str
@@ -280,4 +275,4 @@ class KernelFacts(msgspec.Struct, kw_only=True, frozen=True):
     savings: tuple[SavingRow, ...]
     """Largest saving first."""
     no_savings: tuple[NoSavingRow, ...]
-    """Kernels that are in no row of ``savings``: the times of both sum to that of all kernels."""
+    """Kernels that are in no row of ``savings``."""

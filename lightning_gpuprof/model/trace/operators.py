@@ -16,8 +16,7 @@ Side = Literal["host", "device"]
 class OperatorType(msgspec.Struct, kw_only=True, frozen=True):
     """All operators of one type; no time is in two types. Microseconds.
 
-    Host times are inflated by profiling; device times hardly are. Device fields are None if the trace has no device
-    work.
+    Host times are inflated by tracing, device times hardly.
     """
 
     type: str
@@ -30,18 +29,17 @@ class OperatorType(msgspec.Struct, kw_only=True, frozen=True):
     host_ratio: float | None
     """Of the self time of all operators."""
     device_self_us: float | None
-    """Sum of the durations of the device work that was launched by these operators and none inside them."""
+    """Of device work that these operators launched themselves."""
     device_average_us: float | None
     """Over the occurrences."""
     device_ratio: float | None
-    """Of the durations of all device work of the window, also of work outside of operators."""
+    """Of all device work of the window."""
 
 
 class OperatorDetail(msgspec.Struct, kw_only=True, frozen=True):
     """All calls of one operator in one phase, microseconds.
 
-    A call inside another call of the same operator and phase counts as an occurrence, but adds nothing to the totals:
-    its time is in the outer call's.
+    The time of a call inside another call of the same operator and phase counts once.
     """
 
     operator: str
@@ -50,13 +48,13 @@ class OperatorDetail(msgspec.Struct, kw_only=True, frozen=True):
     host_total_us: float
     """From begin to end, with the operators inside."""
     host_self_us: float
-    """Without the operators inside; sums over all rows to the time that operators cover on their threads."""
+    """Without the operators inside."""
     host_average_us: float
     """``host_total_us`` over the occurrences."""
     device_total_us: float | None
     """Sum of the durations of all device work launched inside, also by operators inside."""
     device_self_us: float | None
-    """Of the work launched by the operator itself; sums over all rows to the attributed device time."""
+    """Of work that the operator launched itself."""
     device_average_us: float | None
     """``device_total_us`` over the occurrences."""
     device_work: int
@@ -64,15 +62,14 @@ class OperatorDetail(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class OperatorShapes(msgspec.Struct, kw_only=True, frozen=True):
-    """All calls of one operator in one phase with inputs of the same shapes and types; totals as in the detail."""
+    """All calls of one operator in one phase with inputs of the same shapes and types."""
 
     operator: str
     phase: OperatorPhase
     input_shape: str
-    """Of each tensor: ``32x3x224x224, 64x3x7x7``; ``()`` has no dimensions; a list of tensors is in brackets; empty
-    if no input is a tensor."""
+    """Of each tensor: ``32x3x224x224, 64x3x7x7``; empty if no input is a tensor."""
     dtype: str
-    """Of the tensors, as torch names them, each type once; empty if types were not recorded."""
+    """Of the tensors, each type once; empty if not recorded."""
     occurrences: int
     host_total_us: float
     host_self_us: float
@@ -81,25 +78,25 @@ class OperatorShapes(msgspec.Struct, kw_only=True, frozen=True):
     device_self_us: float | None
     device_average_us: float | None
     flops_per_call: float | None
-    """Lower bound by the operator's formula, a multiply-add counts 2; the mean if calls with the same shapes differ,
-    as by their stride. None if there is no formula for the operator."""
+    """Lower bound by the operator's formula, a multiply-add counts 2; the mean if calls differ. None if there is no
+    formula."""
     flops_per_s: float | None
     """FLOPs of the calls that launched device work, over its time."""
 
 
 class Operators(msgspec.Struct, kw_only=True, frozen=True):
-    """The operators of a window; rows come in order of device self time, or of host self time without device work."""
+    """The operators of a window, by device self time, or by host self time without device work."""
 
     filter: str = ""
-    """Which names were asked for; empty for all. Shares are of the whole window in any case."""
+    """Names that were asked for; empty for all."""
     calls: int
     """Of all operators of the window."""
     host_self_us: float
     """Self time of all operators of the window, over all threads."""
     device_us: float | None
-    """Sum of the durations of all device work of the window; None if there is none."""
+    """Of all device work of the window."""
     attributed_device_us: float | None
-    """The part of it that was launched inside an operator: the device self times sum to it."""
+    """The part launched inside operators."""
     types: tuple[OperatorType, ...] = ()
     operators: tuple[OperatorDetail, ...] = ()
     shapes: tuple[OperatorShapes, ...] | None = None

@@ -19,17 +19,16 @@ class Ceiling(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
-    """All calls of one operator with inputs of the same shapes and types that launched device work.
+    """All calls of one operator with inputs of the same shapes and types that launched known device work.
 
-    Copies between host and device are no such work. Only calls whose work is known count, and of operators that are
-    inside one another only the outermost. Work is a lower bound: a multiply-add counts 2, each input is read and each
-    output written once.
+    Without copies between host and device; of nested operators only the outermost. Work is a lower bound: a
+    multiply-add counts 2, each input is read and each output written once.
     """
 
     operator: str
     input_shape: str
     dtype: str | None
-    """What is computed in; ``tf32`` if the kernel's name says so. None for types without a ceiling of their own."""
+    """What is computed in; ``tf32`` by the kernel's name. None for types without a ceiling."""
     kind: str
     """Class of the operator's kernels: ``gemm``, ``convolution``, ``attention``, ``elementwise`` …"""
     calls: int
@@ -38,25 +37,24 @@ class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
     flops_per_byte: float | None
     """Arithmetic intensity; an upper bound as far as more is moved than must be."""
     device_us: float
-    """Sum of the durations of all kernels, memsets and copies on the device that were launched inside."""
+    """Of all work on the device that was launched inside."""
     device_average_us: float
     flops_per_s: float | None
     """None if the work took less than the clock of the trace resolves."""
     bytes_per_s: float | None
     ceiling_flops_per_s: float | None
-    """The roofline at this intensity: min(peak of the dtype, intensity x bandwidth). None if a part is not known."""
+    """min(peak of the dtype, intensity x bandwidth). None if a part is not known."""
     ceiling_ratio: float | None
-    """Least time that the device needs for the work over the time it took: the share of the roofline that is reached.
-    None if a part is not known, the row is faster than possible, or its algorithm does less than is counted."""
+    """The share of the roofline that is reached. None if a part is not known, the row is faster than possible, or its
+    algorithm does less than is counted."""
     bound: Resource | None
-    """What limits the work at best: the larger of FLOPs over peak and bytes over bandwidth. Work that multiplies no
-    matrices is held against the bandwidth alone."""
+    """The larger of FLOPs over peak and bytes over bandwidth. Without matrix products always ``memory``."""
     faster_than: Resource | None = None
-    """The work would need more than the device can do, so it is not what the device did. ``compute``: the FLOPs, or
-    the type they are computed in, are wrong. ``memory``: the bytes are wrong, or came from a cache."""
+    """The work needs more than the device can do. ``compute``: the FLOPs or their type are wrong. ``memory``: the bytes
+    are wrong, or came from a cache."""
     algorithm: str | None = None
-    """``Winograd`` or ``FFT`` if kernels say that they convolve so: they do fewer FLOPs than the formula counts, so the
-    rate may be above the peak and is held against no ceiling."""
+    """``Winograd`` or ``FFT`` by the kernels' names: they do fewer FLOPs than the formula counts, so no ceiling
+    applies."""
 
 
 class Rate(msgspec.Struct, kw_only=True, frozen=True):
@@ -66,8 +64,8 @@ class Rate(msgspec.Struct, kw_only=True, frozen=True):
     flops: float
     flops_per_s: float
     mfu_ratio: float | None
-    """sum(FLOPs of a type / dense data-sheet peak of the type) / time, over the devices that computed. None if the
-    peak of a type is not known, or the FLOPs would need more than the time."""
+    """sum(FLOPs of a type / dense data-sheet peak of the type) / time. None if a peak is not known, or the FLOPs would
+    need more than the time."""
     measured_ratio: float | None
     """The same against the measured ceilings; None without a measurement of each type."""
 
@@ -80,7 +78,7 @@ class Roofline(msgspec.Struct, kw_only=True, frozen=True):
     device: str | None = None
     """Name of the device as the trace gives it."""
     devices: int = 0
-    """Devices of the process that ran rows of the table; peaks of the rates count so often."""
+    """Devices that ran rows of the table."""
     peak_source: str | None = None
     """The data sheet that peaks are from; None if the device is in no table."""
     ceilings: tuple[Ceiling, ...] = ()
@@ -94,23 +92,19 @@ class Roofline(msgspec.Struct, kw_only=True, frozen=True):
     flops_per_step: float | None = None
     """Matrix FLOPs of operators that began in a step, over the steps; None without steps."""
     flops_by_dtype: dict[str, float] = {}
-    """Matrix FLOPs of the window; the key is empty where the type is not known."""
+    """Matrix FLOPs of the window; an empty key: type not known."""
     steps: Rate | None = None
-    """Over the time of the steps, which profiling inflates: an untraced step has a higher rate. None without steps."""
+    """Over the time of the steps, which tracing inflates."""
     busy: Rate | None = None
-    """FLOPs of the whole window over the time that the devices were busy with work launched in it: what the kernels
-    reach."""
+    """Over the busy time of the devices: what the kernels reach."""
     matrix_us: float = 0.0
-    """Device time of kernels of matrix products, convolutions and attention that were launched in the window."""
+    """Device time of matrix products, convolutions and attention."""
     coverage_ratio: float | None = None
-    """The share of it whose FLOPs are known: below 1 the rates are about that much too low. None without such
-    kernels."""
+    """The share of it whose FLOPs are known; below 1 the rates are that much too low."""
     faster_flops_ratio: float | None = None
-    """Share of the matrix FLOPs in rows that are faster than compute allows: FLOPs that cannot be right. None without
-    matrix FLOPs."""
+    """Share of the matrix FLOPs in rows that are faster than compute allows, which cannot be right."""
     reduced_flops_ratio: float | None = None
-    """Share of the matrix FLOPs that were counted for Winograd or FFT convolutions, which do less. MFU counts what the
-    model asks for, so it counts them in full."""
+    """Share of the matrix FLOPs of Winograd or FFT convolutions, which do less; MFU counts them in full."""
 
 
 class MeasuredCeilings(msgspec.Struct, kw_only=True, frozen=True):

@@ -9,10 +9,9 @@ WHOLE_WINDOW = "whole window"
 
 
 class StepDevice(msgspec.Struct, kw_only=True, frozen=True):
-    """What one device did between the begin and the end of a step, microseconds. ``busy_us + idle_us`` is the step.
+    """One device between the begin and the end of a step, microseconds. ``busy_us + idle_us`` is the step.
 
-    Each time is that in which at least one such work was running, on any stream, so they overlap. A device runs behind
-    the host: a part of the work may have been launched in the step before.
+    Times are unions over streams, so they overlap. Work may have been launched in the step before.
     """
 
     device: str
@@ -37,8 +36,8 @@ class StepRow(msgspec.Struct, kw_only=True, frozen=True):
     name: str
     total_us: float
     phases_us: dict[Phase, float]
-    """Disjoint; with ``other_us`` they sum to the total. Every phase that the window names has a value in each
-    step; phases that nothing in the window names are left out, which is not the same as 0."""
+    """Disjoint; with ``other_us`` they sum to the total. Phases that nothing in the window names are left out, which is
+    not 0."""
     other_us: float
     """Between the phases."""
     kernels_launched: float
@@ -49,13 +48,13 @@ class StepRow(msgspec.Struct, kw_only=True, frozen=True):
 class StepTrace(msgspec.Struct, kw_only=True, frozen=True):
     """The steps of a window in order of time.
 
-    The phase of the main thread is that of the innermost range that names one. It is backward while the thread
-    runs autograd's operators, or waits from the first to the last of those on another thread. In stretches without a
-    named range, operators that only upload are h2d, and from the first to the last forward operator is forward.
+    The phase of the main thread is that of the innermost range that names one; backward also while autograd runs, here
+    or on another thread. Elsewhere operators that only upload are h2d, and from the first to the last forward operator
+    is forward.
     """
 
     steps: tuple[StepRow, ...] = ()
-    """One row for the whole window if it has no steps; empty if it holds nothing at all."""
+    """One row for the whole window if it has no steps."""
     mean: StepRow | None = None
     """None without steps."""
     has_steps: bool = False

@@ -6,17 +6,15 @@ import msgspec
 class QueueDepth(msgspec.Struct, kw_only=True, frozen=True):
     """How much work was launched and not done, over the device's window.
 
-    A work is in the queue from the begin of the call that launched it, or from the start of the window, to its end;
-    work that runs is in it. Work whose launch is not in the trace is in it while it runs: it was launched before, but
-    nobody knows when. CUDA holds the host in a launch while about a thousand works wait.
+    A work is in the queue from the begin of its launch to its end; if the launch is not in the trace, while it runs.
+    CUDA holds the host in a launch while about a thousand works wait.
     """
 
     mean: float
     """Over time."""
     max: int
     empty_ratio: float
-    """Share of the window in which nothing was launched and not done: what the device or stream waited for was the
-    host, or for a stream, that there was nothing for it to do."""
+    """Share of the window in which no launched work was left."""
     bin_us: float
     """The window is cut into equal stretches of this length for the series."""
     means: tuple[float, ...]
@@ -26,7 +24,7 @@ class QueueDepth(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class StreamTimes(msgspec.Struct, kw_only=True, frozen=True):
-    """One stream. Times are unions: works of one stream that run beside each other, as in a CUDA graph, count once."""
+    """One stream. Times are unions, also of works that run beside each other, as in a CUDA graph."""
 
     stream: int | None
     """None for work whose stream the trace does not say."""
@@ -58,7 +56,7 @@ class StreamTimes(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Concurrency(msgspec.Struct, kw_only=True, frozen=True):
-    """Time in which so many streams of the device worked; the four sum to the device's window."""
+    """Time in which so many streams were busy; the four sum to the device's window."""
 
     none_us: float
     one_us: float
@@ -67,7 +65,7 @@ class Concurrency(msgspec.Struct, kw_only=True, frozen=True):
     """Three or more."""
     max: int
     mean: float | None
-    """Over the time in which at least one worked; None if there is no such time."""
+    """Over the time in which at least one was busy."""
 
 
 class DeviceStreams(msgspec.Struct, kw_only=True, frozen=True):

@@ -7,10 +7,9 @@ from lightning_gpuprof.model.trace.source_line import SourceLine
 
 
 class SyncSite(msgspec.Struct, kw_only=True, frozen=True):
-    """One place that makes the host wait: an operation, called from one line, or from one part of the step.
+    """One operation that makes the host wait, called from one line or part of the step.
 
-    An occurrence is one outermost ``aten`` operator with all its waiting calls, or one waiting call outside of such
-    operators.
+    An occurrence is an outermost ``aten`` operator with its waiting calls, or a waiting call outside of one.
     """
 
     operation: str
@@ -19,15 +18,14 @@ class SyncSite(msgspec.Struct, kw_only=True, frozen=True):
     calls: tuple[str, ...]
     """The calls of the runtime in which the host waits."""
     copy: str | None
-    """What it copies between host and device: ``Memcpy DtoH (Device -> Pageable)``; None if it copies nothing."""
+    """``Memcpy DtoH (Device -> Pageable)``; None if it copies nothing."""
     line: SourceLine | None
-    """The innermost line of user code; None if the trace has no stacks, or none around it."""
+    """The innermost line of user code; None without stacks."""
     module: str | None
     """The innermost module."""
     phase: Phase | None
     annotation: str | None
-    """The innermost range that the user or torch named, other than steps; where ``line`` is known only an action of
-    Lightning."""
+    """The innermost named range other than steps; where ``line`` is known only an action of Lightning."""
     inside: str | None
     """The outermost operator around the operation; None where ``line`` is known."""
     count: int
@@ -35,23 +33,19 @@ class SyncSite(msgspec.Struct, kw_only=True, frozen=True):
     count_per_step: float | None
     """Occurrences inside of steps over the number of steps; None without steps."""
     blocked_us: float
-    """Time of the host inside of the waiting calls: not the cost, since the device worked meanwhile."""
+    """Host time inside the waiting calls, not the cost: the device was busy."""
     idle_after_us: float
-    """Device idle time that follows: from when the device ran dry, at or after the begin of the wait, until its next
-    work, which was launched only after the wait. Nothing where the device had other work left."""
+    """Device idle time that follows, until the next work, if that was launched after the wait."""
     cost_us: float
-    """The part of ``idle_after_us`` that the wait, and those before it in the step, caused. Without them the host would
-    have launched the next work earlier by the time that it was blocked: of the idle times of a step, up to each of
-    them, not more than that. The first of several waits is the one that blocks; what follows the others is idle all the
-    same. The rest is what the host did between the wait and the next launch."""
+    """The part of ``idle_after_us`` that the waits of the step caused: at most the time for which they had blocked the
+    host. Of several waits in a row the first one costs. The rest is host work between the wait and the next launch."""
 
 
 class SyncPoints(msgspec.Struct, kw_only=True, frozen=True):
     """All waits of the host for the device in one window.
 
-    Each idle time of a device counts for one wait at most, the last that ended before the launch of the work that ends
-    it; so ``cost_us <= idle_after_us <= idle_us``. Waits for the whole device outside of operators before the first
-    or after the last launch are the profiler's own, or have nothing after them: they are in ``left_out_calls`` only.
+    Each idle time counts for one wait at most, the last before the launch that ends it: ``cost_us <= idle_after_us <=
+    idle_us``. Waits for the whole device before the first or after the last launch are in ``left_out_calls`` only.
     """
 
     devices: int

@@ -25,10 +25,9 @@ class LaneSum(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class TimelineLane(msgspec.Struct, kw_only=True, frozen=True):
-    """A row of a timeline. The columns are equally long and in order of time, without empty parts.
+    """A row of a timeline; columns are equally long and in order of time.
 
-    What is too short to be seen is joined with what is beside it: such a part has the name of its longest
-    event, lies from the begin of its first to the end of its last one, and says how much of that they last.
+    Events too short to be seen are joined; the part has the name of the longest one, and says how much of it they last.
     """
 
     kind: LaneKind
@@ -39,8 +38,7 @@ class TimelineLane(msgspec.Struct, kw_only=True, frozen=True):
     main: bool = False
     """Whether it is the main thread."""
     names: tuple[str, ...] = ()
-    """Phases, causes of idle time (:data:`IdleCause`), operators, calls, kernels; an empty name stands for several that
-    have none here."""
+    """Phases, idle causes, operators, calls, kernels; an empty name stands for several."""
     kinds: tuple[PartKind, ...] = ()
     """Of each name."""
     start_us: tuple[float, ...] = ()
@@ -53,12 +51,12 @@ class TimelineLane(msgspec.Struct, kw_only=True, frozen=True):
     count: tuple[int, ...] = ()
     """Events that the part stands for."""
     sums: tuple[LaneSum, ...] = ()
-    """Everything in the lane, longest first, what is not named last; their times sum to ``total_us``."""
+    """Everything in the lane, longest first; sums to ``total_us``."""
     total_us: float = 0.0
 
 
 class Timeline(msgspec.Struct, kw_only=True, frozen=True):
-    """One step: the one with the median step time, of two in the middle the shorter one; microseconds."""
+    """The step with the median step time; microseconds."""
 
     step: str
     """``ProfilerStep#7``; the whole window if that has no steps."""
@@ -67,7 +65,6 @@ class Timeline(msgspec.Struct, kw_only=True, frozen=True):
     duration_us: float
     """On the host; inflated by profiling."""
     lanes: tuple[TimelineLane, ...] = ()
-    """From the top: phases, then threads, then for each device its streams and why it was idle. A device's idle time
-    is that between its first and its last work in the window, as everywhere."""
+    """From the top: phases, threads, then for each device its streams and why it was idle."""
     left_out: int = 0
     """Threads, streams and devices that have no lane, as there are too many."""
