@@ -7,6 +7,7 @@ import re
 import pytest
 from trusted import assert_can_be_trusted
 
+from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
 from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen, likely_saved_ms
@@ -49,6 +50,10 @@ def check(report: Report) -> FirstScreen:
         if bar is not None:
             assert all(segment.ms >= 0 for segment in bar.segments)
             assert sum(segment.ms for segment in bar.segments) == pytest.approx(bar.ms)
+    said = re.search(r" of each ([\d.,]+ \w+) step", screen.sentence)
+    if screen.today is not None and screen.scale == "step" and said is not None:
+        assert said[1] == millis(screen.today.ms), "the sentence is about the step of the bar"
+    assert re.search(r"[\d.,]+ ms per step", screen.sentence) is None, "of which step, the mean or the median one?"
     if screen.after is not None:
         assert screen.today is not None
         assert screen.saved_ms is not None

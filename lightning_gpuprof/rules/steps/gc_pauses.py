@@ -83,7 +83,7 @@ class GcPauses(BaseRule):
         return self.finding(
             severity="info" if hidden else cost.severity,
             subject=f"garbage collector, {_name(worst)}",
-            summary=f"Python's garbage collector takes {millis(mean_ms)} per step ({percent(pauses.pause_ratio)}), "
+            summary=f"Python's garbage collector takes {percent(pauses.pause_ratio)} of the steps' time, "
             f"{seconds(total_s)} in all. {counted(worst.count, 'collection')} of the {_name(worst)} took "
             f"{seconds(worst.total_s)}, the longest {millis(worst.longest_s * 1e3)}.{HIDDEN if hidden else ''}",
             advice=self._advice(metrics, worst, pauses.pause_ratio, step_ms),

@@ -70,7 +70,7 @@ class InterpreterLockHeld(BaseRule):
             severity="info" if found.waiting.crowded else level,
             subject=f"thread {thread.name}",
             summary=f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}). The main thread waits up to "
-            f"{millis(lost_ms)} of {millis(step_ms)} per step for it.",
+            f"{millis(lost_ms)} of each {millis(step_ms)} step for it.",
             advice=f"Move the work of thread {thread.name}{where} to a process (multiprocessing, "
             "ProcessPoolExecutor), or into native code that releases the interpreter: only one thread at a time runs "
             "Python.",
