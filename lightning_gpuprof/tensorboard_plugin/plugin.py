@@ -1,4 +1,4 @@
-"""The routes of the tab; see ``docs/tensorboard.md`` for what it shows."""
+"""The routes of the tab; see ``docs/loggers.md`` for what it shows."""
 
 from __future__ import annotations
 
