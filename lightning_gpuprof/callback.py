@@ -128,9 +128,7 @@ def _named_arguments(init: Callable[Parameters, None]) -> Callable[Parameters, N
 class GpuProfiler(Callback):
     """Tells where the training time goes, what is wrong and what to change.
 
-    ``Trainer(callbacks=[GpuProfiler()])`` is enough. Every wall-clock second of ``fit`` is accounted to a phase or a
-    part; GPUs and host are sampled beside it; one short trace window is recorded once the run is steady; at the end a
-    report is printed and written to ``dirpath``. Training is never changed or stopped by it: a part that fails is
+    ``Trainer(callbacks=[GpuProfiler()])`` is enough. Training is never changed or stopped by it: a part that fails is
     switched off, with one warning.
 
     Args:
@@ -142,23 +140,18 @@ class GpuProfiler(Callback):
         host: How CPUs and memory are sampled; ``false`` switches it off.
         dirpath: Folder for everything that is written; ``~`` and ``$VARIABLES`` are expanded. Default:
             ``<trainer.log_dir>/gpuprof``, or ``<trainer.log_dir>-gpuprof`` where checkpoints go to that very folder. An
-            earlier run in it is kept: the new one goes to ``gpuprof-2`` and so on. With ``fast_dev_run`` nothing is
-            measured or written unless this is given.
+            earlier run is kept: the new one goes to ``gpuprof-2`` and so on. ``fast_dev_run`` is measured only with it.
         log_every_n_steps: Cadence of the scalars to the trainer's loggers. Default: the trainer's.
         reports: What to make at the end, out of ``terminal``, ``tensorboard``, ``html``, ``json``. ``tensorboard`` is
-            for all of the trainer's loggers; those that keep files get those of ``html`` and ``json`` as well. Default:
-            all; a run of a few steps, too short to judge, then gets one line on the terminal and no page.
-        baseline: An earlier run's folder or ``report.json`` to compare with at the end; the comparison is printed and
-            written beside the report.
+            for all of the trainer's loggers. Default: all, but one line for a run that is too short to judge.
+        baseline: An earlier run's folder or ``report.json`` to compare with at the end.
         enabled: ``false`` leaves the callback in place without effect.
         nvtx: Mark steps and phases as NVTX ranges. Default: when the process runs under Nsight Systems or Compute.
         input_pipeline: Measure in DataLoader workers what items, transforms and collation take; ``false`` switches it
             off.
-        verbose: Give the trainer's loggers every phase and every value that is sampled, not only the dozen that matter
-            most.
-        target: What the run is to reach: ``"1.3x"`` for a factor over its own time, or samples per second of all ranks.
-            The report says whether what was found can get there.
-        price_per_gpu_hour: What one GPU costs an hour, in any unit: the report tells the price of a million samples.
+        verbose: Give the trainer's loggers every phase and every value that is sampled, not only the main dozen.
+        target: ``"1.3x"``, or samples per second of all ranks: the report says whether the findings can get there.
+        price_per_gpu_hour: In any unit: the report has the price of a million samples.
         thresholds: Thresholds of rules in place of their own: ``{"input-bound": {"least_ratio": 0.1}}``. ``gpuprof
             explain RULE`` lists those of a rule.
 
@@ -350,8 +343,7 @@ class GpuProfiler(Callback):
         """The phases of a step of the last run as plain data.
 
         Args:
-            as_frame: Give a pandas ``DataFrame``. pandas is no dependency of this package: it is only used when it is
-                asked for here, so that what comes back does not depend on what happens to be installed.
+            as_frame: Give a pandas ``DataFrame``; pandas is no dependency of this package.
 
         Returns:
             A dict (or row) per phase: ``phase``, ``median_ms``, ``p95_ms``, ``total_s``, ``share`` of 0 to 1,

@@ -19,6 +19,7 @@ from docstrings import (
 )
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.finding import Expected, Finding
+from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from number_pages import NOTE, fields_list
 from structs import Struct, hints_of, places
@@ -50,6 +51,9 @@ class Page:
 def _all(module: str, *without: str) -> tuple[Name, ...]:
     return tuple((module, name) for name in public_names(module) if name not in without)
 
+
+PHASES = ", ".join(f"`{phase}`" for phase in PHASE_TERMS)
+"""A list that is on the page of phases."""
 
 _HOOKS = frozenset(("setup", "teardown", "on_train_start", "on_train_end", "on_exception", "log", "state_dict"))
 _SIGNALS = ("device_step", "device_idle_ratio", "rank_wait_ratio", "capability")
@@ -161,7 +165,7 @@ def _structs(root: Struct, without: frozenset[Struct]) -> list[str]:
         for struct, where in places(name, hint, without=without).items():
             found.setdefault(struct, []).extend(where)
     parts = []
-    shown: set[str] = set()
+    shown = {PHASES}
     for struct, where in found.items():
         doc = class_doc(struct.__module__, struct.__name__)
         place = f"`{where[0]}`: " if where else ""

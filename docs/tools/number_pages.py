@@ -43,10 +43,9 @@ GROUPS: tuple[Group, ...] = (
         name="time",
         title="Steps, phases and wall time",
         intro="A step is cut into phases, which sum to the step time. They are times of the main thread: on a GPU, "
-        "a phase is long if the host is busy or waits in it, not because its kernels take long. Statistics use "
-        "steady steps only. The wall time, from the entry into `fit` (or `validate`, `test`, `predict`) to its end, is "
-        "cut into parts, and once more into `ledger` rows named after your callbacks, modules and regions. Curves are "
-        "thinned: the smallest and the largest value of each stretch stay.",
+        "a phase is long if the host is busy or waits in it, not because its kernels take long. The wall time of `fit` "
+        "(or `validate`, `test`, `predict`) is cut into parts, and once more into `ledger` rows named after your "
+        "callbacks, modules and regions.",
         fields=(
             *("steps", "phases", "lines", "stacks", "wall", "ledger", "callbacks"),
             *("series", "curves", "marks", "overhead"),
@@ -142,7 +141,7 @@ def _page(group: Group) -> str:
     parts = [f"# {group.title}", group.intro]
     for title, words in group.terms.items():
         parts += [f"## {title}", bullets([(f"`{word}`", markdown(text)) for word, text in words.items()])]
-    known = {", ".join(f"`{word}`" for word in words) for words in group.terms.values()}
+    known = {", ".join(f"`{word}`" for word in words) for words in (*group.terms.values(), PHASE_TERMS, PART_TERMS)}
     parts += ["## In report.json", *_structs(group.fields, known)]
     return "\n\n".join([*filter(None, parts), f"<!-- {NOTE} -->"]) + "\n"
 

@@ -83,11 +83,9 @@ class annotate:  # noqa: N801 - reads as a verb where it is used, like `torch.no
         @annotate("loss")
         def loss(...): ...
 
-    Costs about a microsecond in a run that is measured and a fraction of that in any other. Two kinds of threads count:
-    the main thread, and in DataLoader workers, for the batches that are measured there, the one that makes batches
-    (reports show it as a part of the items, see ``docs/input-pipeline.md``). In other threads it does nothing. Regions
-    may lie in one another. In code that ``torch.compile`` traces it leaves nothing behind: put it around the compiled
-    call. After some 200 names and places (35 in a worker) others share a row, so take names that do not count steps.
+    Costs about a microsecond in a run that is measured and a fraction of that in any other. It counts in the main
+    thread, and as a part of the items in DataLoader workers. Regions may lie in one another. Put it around a call of
+    compiled code, not inside. After some 200 names (35 in a worker) others share a row.
 
     Args:
         name: What reports call it; anything else than a text becomes one, and one without letters ``unnamed``.

@@ -58,25 +58,22 @@ class TraceConfig:
 
     Args:
         active: Optimizer steps that a window keeps when ``windows`` names only its start.
-        warmup: Optimizer steps before a window that are traced and discarded, so that the profiler's own start-up is
-            not in the trace.
+        warmup: Optimizer steps before a window that are traced and discarded.
         every_n_steps: Also open a window of ``active`` steps at every multiple of so many optimizer steps.
-        on_slow_step: Also open a window when steps turn slow and stay so: at least 60 % of the last five are half as
-            long again as before, or fifty and more are longer by 3 % for certain. A single long step opens none.
+        on_slow_step: Also open a window when steps turn slow and stay so: by half at once, or by 3 % for fifty steps
+            and more.
         ranks: Global ranks that record windows.
         record_shapes: Record the shapes of operator inputs.
         with_stack: Record Python stacks. A window costs more with them.
         profile_memory: Record tensor allocations. Perturbs times.
-        memory_snapshot: In each window record the CUDA allocator's history, too: a pickle for pytorch.org/memory_viz
-            beside the trace, and a table of what held the memory at its peak by source line. Costs some microseconds
-            per allocation inside the window.
+        memory_snapshot: In each window record the CUDA allocator's history, too. Costs some microseconds per
+            allocation inside the window.
         background_stop: End and write traces on a thread beside the training, which else waits for it for seconds.
-            ``None``: where that was tried, which is torch 2.13.0 on Linux on x86-64 without a GPU. ``True``: also with
-            a GPU; other versions of torch wait in any case. Not possible with ``with_stack``.
-        max_windows: At most so many windows per run. Those named in ``windows`` come first; those that are asked for
-            while the run goes on have a budget of their own, of the same size.
+            ``None``: with torch 2.13.0 on Linux on x86-64 without a GPU. ``True``: also with a GPU. Other versions of
+            torch wait in any case. Not possible with ``with_stack``.
+        max_windows: At most so many windows per run, those named in ``windows`` first, and as many on request.
         max_mb: After a window whose JSON was larger than so many MB, no further ones are opened.
-        max_steps: At most so many batches in one window, warm-up not counted: it is closed there.
+        max_steps: At most so many batches in one window, without warm-up.
         max_s: A window is closed after so many seconds.
     """
 

@@ -27,15 +27,11 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
     pci_bus_id: str | None = None
     compute_capability: str | None = None
-    """As ``9.0``."""
     driver_version: str | None = None
     cuda_driver_version: str | None = None
-    """Newest CUDA that the driver can do."""
     memory_total_bytes: float | None = None
     sm_clock_max_mhz: float | None = None
-    """Highest clock of the multiprocessors."""
     memory_clock_max_mhz: float | None = None
-    """Highest clock of the memory."""
     pcie_generation_max: float | None = None
     """What GPU and slot can do together."""
     pcie_width_max: float | None = None
@@ -43,20 +39,16 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     power_limit_default_w: float | None = None
     """As the board came."""
     power_limit_min_w: float | None = None
-    """Lowest that can be set."""
     power_limit_max_w: float | None = None
-    """Highest that can be set."""
     ecc: bool | None = None
     """Whether errors of the memory are corrected."""
     mig: bool | None = None
     """A slice of a partitioned GPU, or one that is partitioned."""
     nvlink_active_count: int | None = None
-    """NVLinks that are up."""
     nvlink_version: int | None = None
     persistence_mode: bool | None = None
     """Whether the driver stays loaded without users."""
     compute_mode: str | None = None
-    """Who may use the GPU at a time."""
     gpm: str | None = None
     """``supported``, or the driver's reason why there are no performance counters."""
     utilization_refresh_s: float | None = None
@@ -93,9 +85,7 @@ class DeviceEnergy(msgspec.Struct, kw_only=True, frozen=True):
     """Energy that the board took during training, from its own counter."""
 
     total_j: float
-    """During training."""
     per_step_j: float
-    """Over all steps."""
     mean_w: float
     """Over the time of training."""
     covered_ratio: float

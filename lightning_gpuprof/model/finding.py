@@ -31,7 +31,6 @@ class Evidence(msgspec.Struct, kw_only=True, frozen=True):
     """A measured number and the limit that it is held against."""
 
     name: str
-    """What was measured."""
     value: float | str
     """In ``unit``; a ``ratio`` is 0 to 1."""
     unit: str = ""
@@ -190,7 +189,6 @@ class NotEvaluated(msgspec.Struct, kw_only=True, frozen=True):
     """A rule that could not judge, and why; never the same as "nothing found"."""
 
     rule: str
-    """Its id."""
     why: str
     """The signal that was missing."""
 

@@ -21,7 +21,7 @@ class ProcessUse(msgspec.Struct, kw_only=True, frozen=True):
     """What a process used, or several together: sums, and of shares means."""
 
     count: float | None = None
-    """Processes, on average; of a single one None."""
+    """Processes, on average."""
     cpu_cpus: Level | None = None
     """CPU time per second; 1.0 is one full CPU."""
     cpu_user_cpus: float | None = None
@@ -31,46 +31,41 @@ class ProcessUse(msgspec.Struct, kw_only=True, frozen=True):
     main_thread_cpus: float | None = None
     """Of that, by the main thread."""
     run_delay_ratio: Level | None = None
-    """Share of the time in which the main thread was ready to run but had no CPU."""
+    """The main thread was ready to run but had no CPU."""
     io_wait_ratio: Level | None = None
-    """Share of the time in which it waited for a disk, by the kernel's own account (``kernel.task_delayacct``)."""
+    """The main thread waited for a disk, by the kernel's account (``kernel.task_delayacct``)."""
     disk_sleep_ratio: float | None = None
-    """Share of the samples that found it waiting for a disk or the like (state D)."""
+    """Samples that found it waiting for a disk (state D)."""
     waiting_ratio: float | None = None
     """Neither on a CPU nor waiting for one, but for a lock, a disk, a network. Only of a single process."""
     voluntary_switches_per_s: float | None = None
-    """How often the main thread gave its CPU away to wait."""
+    """The main thread gave its CPU away to wait."""
     involuntary_switches_per_s: float | None = None
-    """How often the main thread had to leave its CPU to another."""
+    """The main thread had to leave its CPU to another."""
     minor_faults_per_s: float | None = None
     """Pages that were mapped without a disk."""
     major_faults_per_s: float | None = None
     """Pages that had to be read from disk."""
     rss_bytes: Level | None = None
-    """Resident memory; pages that processes share count in each."""
+    """Resident; shared pages count in each process."""
     shared_bytes: Level | None = None
-    """Of the resident memory, what files and shared memory back."""
+    """Backed by files and shared memory."""
     pss_bytes: Level | None = None
-    """Resident memory with shared pages divided among those who share them; read now and then."""
+    """Resident, with shared pages divided; read now and then."""
     uss_bytes: Level | None = None
-    """What is this process's alone; read now and then."""
+    """Private; read now and then."""
     read_bytes_per_s: Level | None = None
-    """From disks."""
     write_bytes_per_s: Level | None = None
-    """To disks."""
     read_call_bytes_per_s: Level | None = None
     """By system calls: disks, page cache, pipes and sockets; not what is mapped."""
     write_call_bytes_per_s: Level | None = None
-    """Likewise, written."""
     threads_count: float | None = None
-    """Most threads at a time."""
 
 
 class WorkerUse(msgspec.Struct, kw_only=True, frozen=True):
     """One DataLoader worker. Workers of a later epoch continue the row of the one whose place they take."""
 
     number: int
-    """As torch counts them, from 0."""
     samples: int
     use: ProcessUse
 
@@ -81,11 +76,10 @@ class ThreadUse(msgspec.Struct, kw_only=True, frozen=True):
     kind: str
     """``main``, ``pin_memory``, ``gpuprof``, ``python``, ``autograd``, ``nccl``, ``cuda``, ``native``."""
     threads_count: float
-    """Most at a time."""
     cpu_cpus: float | None = None
     """All of them together."""
     run_delay_ratio: float | None = None
-    """Mean share of the time in which they were ready to run but had no CPU."""
+    """As of a process, mean."""
 
 
 class MachineUse(msgspec.Struct, kw_only=True, frozen=True):
@@ -101,23 +95,18 @@ class MachineUse(msgspec.Struct, kw_only=True, frozen=True):
     cpu_steal_cpus: Level | None = None
     """Time that the hypervisor gave to other machines."""
     cpu_io_wait_ratio: float | None = None
-    """Share of the time in which these CPUs were idle while a task waited for a disk."""
+    """These CPUs were idle while a task waited for a disk."""
     load: Level | None = None
     """1-minute average of tasks that run or wait for a CPU or a disk."""
     memory_total_bytes: float | None = None
     memory_available_bytes: Level | None = None
-    """What could be had without swapping."""
     memory_available_min_bytes: float | None = None
-    """The least of it."""
     swap_used_bytes: Level | None = None
     swap_in_bytes_per_s: Level | None = None
-    """Read back from swap."""
     swap_out_bytes_per_s: Level | None = None
-    """Written to swap."""
     swapping_samples: int | None = None
-    """Samples with swap traffic."""
     network_received_bytes_per_s: Level | None = None
-    """Over all interfaces but the loopback."""
+    """Without the loopback."""
     network_sent_bytes_per_s: Level | None = None
     """Likewise."""
     shm_size_bytes: float | None = None
@@ -125,7 +114,6 @@ class MachineUse(msgspec.Struct, kw_only=True, frozen=True):
     shm_used_ratio: Level | None = None
     """Of its size."""
     shm_free_min_bytes: float | None = None
-    """The least that was free."""
 
 
 class PressureUse(msgspec.Struct, kw_only=True, frozen=True):
@@ -176,7 +164,6 @@ class GenerationPauses(msgspec.Struct, kw_only=True, frozen=True):
     generation: int
     """0 collects what is young, 2 everything."""
     count: int
-    """Collections."""
     total_s: float
     longest_s: float
 
@@ -199,7 +186,6 @@ class GcUse(msgspec.Struct, kw_only=True, frozen=True):
     pause_ms_per_step: float | None
     """Mean; None without steps."""
     longest_s: float
-    """Longest single pause."""
     generations: tuple[GenerationPauses, ...] = ()
     longest: tuple[LongPause, ...] = ()
     """Up to 20 of 5 ms or more, longest first."""
@@ -223,7 +209,6 @@ class MemoryGrowth(msgspec.Struct, kw_only=True, frozen=True):
     """``process``, ``workers``; ``_pss`` after it where shared pages are divided, ``_private`` without those of files
     and of shared memory."""
     slope_bytes_per_s: float
-    """Theil and Sen's slope."""
     slope_bytes_per_step: float | None
     """The same by steps; None without steps."""
     first_bytes: float
@@ -251,9 +236,7 @@ class Reading(msgspec.Struct, kw_only=True, frozen=True):
     epochs: int
     """How many epochs it is about."""
     seconds: float
-    """How long they took."""
     disk_bytes: float | None
-    """From disks."""
     call_bytes: float | None
     """By read calls: from disks, the page cache, pipes and sockets."""
 

@@ -22,28 +22,23 @@ class InputWorker(msgspec.Struct, kw_only=True, frozen=True):
     """One process that makes batches. Times are wall times in that process."""
 
     loader: int
-    """Number of the loader, from 0."""
     process: str
     """``worker0``, or ``process``: the main process itself."""
     batches: int
-    """Batches that it made."""
     measured: int
     """Batches whose items were measured; of short ones only some."""
     items: int | None
     """Items in the measured batches; None if ``__getitems__`` makes them together."""
     item_mean_ms: float | None
-    """Time of one item."""
     item_p95_ms: float | None
     """At most a quarter above the true one."""
     item_max_ms: float | None
-    """Longest item."""
     items_ms: float | None
     """Mean time that the items of one batch take. None, like the next and ``cpu_ms``, where a few unmeasured batches
     take most of the time."""
     collate_mean_ms: float | None
     """Mean time to put the items of a batch together, of all batches."""
     collate_max_ms: float | None
-    """Longest."""
     idle_ms: float | None
     """Mean wait between handing over a batch and beginning the next, with the handing over itself."""
     idle_ratio: float | None
@@ -58,16 +53,13 @@ class InputPart(msgspec.Struct, kw_only=True, frozen=True):
     """A named part of making items, over all processes."""
 
     loader: int
-    """Number of the loader, from 0."""
     kind: PartKind
     """A transform of a list of such, or a region marked with ``annotate``."""
     name: str
     calls: int | None
     """None, as the two below, for a region in the main process: its time is known by step."""
     mean_ms: float | None
-    """Of one call."""
     max_ms: float | None
-    """Longest call."""
     share: float | None
     """Of the time that items took, 0 to 1."""
 
@@ -76,16 +68,12 @@ class InputQueue(msgspec.Struct, kw_only=True, frozen=True):
     """Finished batches that wait for the training, looked at from time to time."""
 
     loader: int
-    """Number of the loader, from 0."""
     looks: int
-    """How often it was looked at."""
     workers: int
     capacity: int | None
     """Batches that may be under way or finished at one time: workers times ``prefetch_factor``."""
     depth_mean: float | None
-    """Finished batches that waited."""
     depth_max: float | None
-    """Most of them."""
     empty_ratio: float | None
     """Share of looks at which no batch was ready."""
     unpinned_mean: float | None
@@ -98,7 +86,6 @@ class Padding(msgspec.Struct, kw_only=True, frozen=True):
     name: str
     """Of the tensor: ``input_ids``; empty: the batches have no such rows."""
     looks: int
-    """Batches that were looked at."""
     width: int = 0
     """Length of the longest row, with its padding."""
     fixed: bool = False
@@ -113,7 +100,6 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     """One loader as a producer of batches."""
 
     loader: int
-    """Its number, from 0."""
     workers: int
     """0: the main process makes its batches."""
     make_ms: float | None
@@ -127,7 +113,6 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     idle_ratio: float | None
     """Share of their time that they wait for work."""
     cpu_ms: float | None = None
-    """Mean CPU time that one process needs for a batch."""
     order_ms: float | None = None
     """Median time in which its sampler and batch sampler give the indices of a batch, in the main process."""
     order_of: str = ""
@@ -146,7 +131,6 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
     step_ms: float | None
     """Median step without its wait for data."""
     wait_ms: float | None
-    """Median wait for data."""
     waited_ratio: float | None
     """Share of steady steps that found no batch ready."""
     enough_workers: int | None
@@ -157,7 +141,6 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
     """Most expensive first."""
     queues: tuple[InputQueue, ...] = ()
     slowest: int | None = None
-    """Which loader the verdict is about."""
 
 
 def enough_workers(make_ms: float, step_ms: float) -> int:

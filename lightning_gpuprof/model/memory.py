@@ -99,7 +99,6 @@ class SourceHolder(msgspec.Struct, kw_only=True, frozen=True):
     """``file:line function`` of the innermost line of the user's code; of torch's where there is none."""
     held_bytes: int
     count: int
-    """Pieces."""
 
 
 class MemoryHistory(msgspec.Struct, kw_only=True, frozen=True):
@@ -112,7 +111,6 @@ class MemoryHistory(msgspec.Struct, kw_only=True, frozen=True):
     stop_step: int
     """Optimizer steps completed at its end."""
     device: int
-    """Number of the CUDA device."""
     events: int
     """Allocations and frees that were replayed."""
     peak_bytes: int
@@ -128,14 +126,13 @@ class MemoryHistory(msgspec.Struct, kw_only=True, frozen=True):
     file: str = ""
     """Pickle for pytorch.org/memory_viz in the run's folder. Unpickling runs code: open only files of your own."""
     problem: str = ""
-    """Why there is no history, or what is missing in it; empty if all is well."""
+    """What is missing; empty if all is well."""
 
 
 class HeldPieces(msgspec.Struct, kw_only=True, frozen=True):
     """Allocated pieces of one size."""
 
     size_bytes: int
-    """Of each."""
     count: int
 
 
@@ -143,19 +140,14 @@ class OutOfMemory(msgspec.Struct, kw_only=True, frozen=True):
     """What is known of the moment when no memory was left."""
 
     message: str
-    """First line of torch's message."""
     batch: int
     """``total_batch_idx`` of the step."""
     global_step: int
-    """Optimizer steps completed."""
     phase: str
-    """Phase of the step that it happened in; empty if unknown."""
     place: str
-    """``file:line function`` of the innermost line of the user's code; empty if unknown."""
+    """``file:line function`` of the innermost line of the user's code."""
     requested_bytes: int | None = None
-    """What was asked for."""
     total_bytes: int | None = None
-    """Memory of the device."""
     device_free_bytes: int | None = None
     """By the message, to two decimals of its unit."""
     allocated_bytes: int | None = None
@@ -168,23 +160,20 @@ class OutOfMemory(msgspec.Struct, kw_only=True, frozen=True):
     free_in_reserved_bytes: int | None = None
     """Reserved by torch and held by no tensor."""
     largest_free_bytes: int | None = None
-    """Largest single piece of it: what is larger cannot be served without giving memory back to the device."""
+    """Largest single piece of it."""
     free_pieces_count: int | None = None
     """How many pieces these are."""
     retries_count: int | None = None
-    """Allocations that gave cached memory back and tried again."""
     held: tuple[Held, ...] = ()
-    """What model and optimizers held."""
     other_bytes: int | None = None
     """Allocated on the device and held neither by parameters, buffers, gradients nor optimizer state: activations."""
     history: MemoryHistory | None = None
-    """The largest holders by source line, where the allocator's history was recorded."""
+    """By source line, where the allocator's history was recorded."""
     history_absent: str = ""
-    """Why there is none."""
     pieces: tuple[HeldPieces, ...] = ()
     """The ten sizes with most memory. Many pieces of one size are layers or kept steps."""
     snapshot_file: str = ""
-    """The allocator's snapshot of that moment, for pytorch.org/memory_viz; empty if it could not be taken."""
+    """The allocator's snapshot of that moment, for pytorch.org/memory_viz."""
 
 
 class DeviceMemory(msgspec.Struct, kw_only=True, frozen=True):
@@ -192,7 +181,6 @@ class DeviceMemory(msgspec.Struct, kw_only=True, frozen=True):
 
     name: str
     total_bytes: int | None
-    """Memory of the device."""
     samples: int
     """Readings of the allocator."""
     allocated_peak_bytes: float
@@ -210,7 +198,7 @@ class DeviceMemory(msgspec.Struct, kw_only=True, frozen=True):
     unused_ratio: float | None
     """(reserved peak - allocated peak) / reserved peak."""
     retries_count: int | None
-    """Allocations that had to give cached memory back to the device first, from the first reading on."""
+    """Allocations that had to give cached memory back to the device first."""
     retries_steady_count: int | None
     """Of these, after warm-up."""
     ooms_count: int | None
@@ -220,7 +208,7 @@ class DeviceMemory(msgspec.Struct, kw_only=True, frozen=True):
     device_frees_steady_count: int | None
     """Calls of ``cudaFree`` (or unmappings) after warm-up."""
     steady_steps: int | None
-    """Steps between the first and the last sample after warm-up, over which those two were counted."""
+    """Over which those two were counted."""
     activations_bytes: float | None
     """Allocated at the end of forward and held neither by parameters, buffers, optimizer state nor live gradients."""
     activations_ratio: float | None

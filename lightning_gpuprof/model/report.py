@@ -171,7 +171,6 @@ class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     p95_ms: float | None
     """95 % of the same steps are below it."""
     total_s: float
-    """Over all steps."""
     share: float
     """Of the time of all steps, 0 to 1."""
     device_ms: float | None = None
@@ -247,7 +246,6 @@ class Device(msgspec.Struct, kw_only=True, frozen=True):
     """Summary of the samples of one GPU; a value that was not measured is None."""
 
     name: str
-    """Model of the GPU."""
     uuid: str
     """The driver's name for this one board or MIG slice."""
     samples: int
@@ -311,7 +309,6 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     steps: Steps
     phases: tuple[PhaseRow, ...]
     callbacks: tuple[CallbackRow, ...]
-    """Largest first."""
     devices: tuple[Device, ...]
     host: HostUse
     memory: Memory

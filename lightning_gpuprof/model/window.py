@@ -35,13 +35,12 @@ class WindowFacts(msgspec.Struct, kw_only=True, frozen=True):
     """What was seen in one window; ``problem`` says why there is no trace or what is missing in it."""
 
     start_step: int
-    """First optimizer step."""
     stop_step: int
-    """Last one, included."""
+    """Included."""
     file: str = ""
     """Name of the trace in the run's folder; empty if there is none."""
     problem: str = ""
-    """Why there is no trace, or what is missing in it; empty if all is well."""
+    """What is missing; empty if all is well."""
     reason: str = ""
     """Why the window was opened: ``planned``, ``steady``, ``every_n_steps``, ``slow step: …``, ``requested by …``."""
     inflation_ratio: float | None = None

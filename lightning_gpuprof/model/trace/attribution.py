@@ -107,7 +107,6 @@ class Attribution(msgspec.Struct, kw_only=True, frozen=True):
     modules: tuple[ModuleTime, ...]
     """Outer modules before those in them, siblings by device time; without those that have none."""
     phases: tuple[PhaseTime, ...]
-    """Largest first."""
     blocked_us: float
     """Sum over all waiting calls and launches into a full queue, but waits for the whole device before the first and
     after the last launch, mostly the profiler's own."""
