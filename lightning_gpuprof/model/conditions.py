@@ -13,7 +13,7 @@ Group = Literal["hardware", "software", "model", "batch", "data", "trainer", "fl
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 Role = Literal["fixed", "tested", "label"]
-"""What a difference between two runs means: ``fixed``: they cannot be held against each other, unless that is allowed;
+"""What a difference between two runs means: ``fixed``: they are not comparable, unless that is allowed;
 ``tested``: it may be the change under test; ``label``: nothing."""
 
 FixedGroup = Literal["hardware", "model", "batch"]

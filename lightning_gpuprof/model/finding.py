@@ -28,7 +28,7 @@ VerdictKind = Literal[
 
 
 class Evidence(msgspec.Struct, kw_only=True, frozen=True):
-    """A measured number and the limit that it is held against."""
+    """A measured number and the limit that it is compared with."""
 
     name: str
     value: float | str

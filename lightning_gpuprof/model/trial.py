@@ -99,7 +99,7 @@ class Block(msgspec.Struct, kw_only=True, frozen=True, tag="block"):
 
     arm: str
     round: int
-    """Arms of one round are held against each other."""
+    """Arms of one round are compared with each other."""
     steps: int
     """Measured ones; those left out after the change are not among them."""
     seconds: float

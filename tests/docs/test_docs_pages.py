@@ -40,6 +40,13 @@ def test_the_pages_on_disk_are_those_of_the_source(tmp_path: Path) -> None:
         assert not left, "no longer made: delete them"
 
 
+def test_docs_are_as_short_as_what_is_read() -> None:
+    """Without the rules' pages, of which a reader opens one: ``gpuprof explain`` prints it as well."""
+    pages = {page: len(page.read_text(encoding="utf-8").split()) for page in DOCS.rglob("*.md")}
+    pages = {page: words for page, words in pages.items() if page.parent.name != "rules"}
+    assert sum(pages.values()) <= 40_000, "say each thing once: " + ", ".join(f"{p.name} {n}" for p, n in pages.items())
+
+
 def test_each_field_of_the_report_has_one_page() -> None:
     on_pages = [name for group in number_pages.GROUPS for name in group.fields]
     assert sorted([*on_pages, *number_pages.ELSEWHERE]) == sorted(Report.__struct_fields__)

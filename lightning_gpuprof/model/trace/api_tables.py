@@ -60,14 +60,13 @@ class KernelExecutionRow(msgspec.Struct, kw_only=True, frozen=True):
     calls: int
     """Distinct calls: fewer than kernels where a graph was launched."""
     api_total_us: float
-    """Duration of these calls, each once."""
     api_average_us: float
     queued_count: int
     """Kernels that started after their call had returned (nsys: QCount)."""
     queue_total_us: float
     """From the end of the call to the start of the kernel. No fault: the host is ahead of the device."""
     queue_average_us: float | None
-    """Over the kernels that queued, as nsys does; None if none did."""
+    """Over the kernels that queued."""
     kernel_total_us: float
     kernel_average_us: float
     total_us: float
@@ -75,7 +74,6 @@ class KernelExecutionRow(msgspec.Struct, kw_only=True, frozen=True):
     average_us: float
     share_of_table_ratio: float | None
     kernel_share_of_window_ratio: float | None
-    """Kernel time over the device window."""
 
 
 class LaunchLatency(msgspec.Struct, kw_only=True, frozen=True):

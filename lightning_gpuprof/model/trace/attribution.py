@@ -39,7 +39,6 @@ class Attributed(msgspec.Struct, kw_only=True, frozen=True):
     level: Level
     device_us: float
     ratio: float | None
-    """Of :attr:`Attribution.device_us`; None if that is 0."""
     rest: tuple[Unattributed, ...]
     """Largest first; with ``device_us`` they sum to the device time of the window."""
 
@@ -62,7 +61,7 @@ class LineTime(msgspec.Struct, kw_only=True, frozen=True):
     blocked_us: float
     """Host time in calls that wait for the device, or in launches into a full queue."""
     device_ratio: float | None
-    """``device_us`` over the device time of the window; None if that is 0."""
+    """Of the device time of the window."""
     kernels: int
     """Kernels, copies and memsets."""
 
@@ -101,7 +100,6 @@ class Attribution(msgspec.Struct, kw_only=True, frozen=True):
     device_us: float
     """All kernels, copies and memsets of the window."""
     levels: tuple[Attributed, ...]
-    """One for each level."""
     lines: tuple[LineTime, ...]
     """By device time, then by host time, largest first; also lines without device time."""
     modules: tuple[ModuleTime, ...]

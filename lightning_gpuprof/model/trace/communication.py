@@ -35,15 +35,13 @@ class DeviceCommunication(msgspec.Struct, kw_only=True, frozen=True):
     computation_us: float
     """Union of all other kernels."""
     overlap_us: float
-    """While both ran."""
     exposed_us: float
-    """Communication that no computation covers."""
+    """Communication that does not overlap with computation."""
     exposed_ratio: float | None
     """Of the window."""
     copy_us: float
     """Union of copies and memsets."""
     copy_exposed_us: float
-    """Copies and memsets that no computation covers."""
 
 
 class StreamCommunication(msgspec.Struct, kw_only=True, frozen=True):
@@ -53,9 +51,7 @@ class StreamCommunication(msgspec.Struct, kw_only=True, frozen=True):
     stream: int
     collectives: int
     communication_us: float
-    """Union of the stream's communication kernels."""
     exposed_us: float
-    """What of it no computation of the device covers."""
     computation_us: float
     """Union of the stream's other kernels; above 0 the two wait for each other."""
 
@@ -82,15 +78,12 @@ class CollectiveTimes(msgspec.Struct, kw_only=True, frozen=True):
     min_us: float
     max_us: float
     share_ratio: float
-    """Of the durations of all collectives of the trace."""
+    """Of all collectives of the trace."""
     exposed_us: float
-    """Sum of what no computation of the device covers."""
     sized: int
     """Collectives whose size is known."""
     total_bytes: int | None
-    """Of those."""
     algorithm_bandwidth_bytes_per_s: float | None
-    """``total_bytes`` over their durations."""
     bus_bandwidth_bytes_per_s: float | None
     """What links carry: the algorithm bandwidth times all_reduce ``2 (n - 1) / n``; all_gather, reduce_scatter,
     all_to_all, gather, scatter ``(n - 1) / n``; others 1, in a group of n (nccl-tests, ``doc/PERFORMANCE.md``)."""
@@ -111,7 +104,6 @@ class Communication(msgspec.Struct, kw_only=True, frozen=True):
     sizes: tuple[CollectiveTimes, ...]
     """One for each kind, type, size and group, longest total first."""
     sizes_left_out: int
-    """Further ones that are not in ``sizes``."""
     streams: tuple[StreamCommunication, ...]
     notes: tuple[str, ...]
     """What is not known and why, in sentences."""

@@ -58,7 +58,7 @@ class DeviceTimes(msgspec.Struct, kw_only=True, frozen=True):
     communication_us: float
     """Union of those that do."""
     exposed_us: float
-    """Communication that no computation covers."""
+    """Communication that does not overlap with computation."""
 
 
 class DeviceChange(msgspec.Struct, kw_only=True, frozen=True):

@@ -51,12 +51,10 @@ class Health(msgspec.Struct, kw_only=True, frozen=True):
     """What a trace holds, and what is wrong with it."""
 
     events: int
-    """Entries of the file, of all kinds."""
     bytes_json: int
     categories: dict[str, int]
     """Spans of each category, as it is spelled in the file."""
     unreadable: int
-    """Entries that are no events."""
     how: str
     """``stream`` and ``whole`` are sound; ``repaired`` and ``one by one`` mean a broken file."""
     resolution_ns: int | None
@@ -86,15 +84,12 @@ class Health(msgspec.Struct, kw_only=True, frozen=True):
     starts_before_launch: int
     """Device work that starts before its launch: clocks disagree."""
     starts_before_launch_max_us: float
-    """The most that any starts too early."""
     overlaps_in_stream: int
     """Device work that begins before what is ahead of it in its stream has ended."""
     crossing_operators: int
     """Operators that outlast the operator of their thread in which they began."""
     empty_kernels: int
-    """Kernels whose duration is 0."""
     signals: tuple[Signal, ...]
     problems: tuple[str, ...] = ()
     """What makes numbers of this trace doubtful, in sentences; empty if nothing was found."""
     notes: tuple[str, ...] = ()
-    """What to know when reading them."""

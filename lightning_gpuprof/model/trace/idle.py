@@ -80,7 +80,6 @@ class IdleShare(msgspec.Struct, kw_only=True, frozen=True):
     window_ratio: float
     """Of the device's window; the causes and the busy time sum to 1."""
     gaps: int
-    """Gaps with some time of this cause."""
 
 
 class HostTime(msgspec.Struct, kw_only=True, frozen=True):
@@ -105,15 +104,13 @@ class StepIdle(msgspec.Struct, kw_only=True, frozen=True):
     start_us: float
     """From the start of the device's window; negative if the step begins before it."""
     step_us: float
-    """Duration of the step on the host; inflated by profiling."""
+    """On the host; inflated by tracing."""
     window_us: float
     """Common part of the step and the device's window."""
     busy_us: float
     idle_us: float
     busy_ratio: float | None
-    """Of ``window_us``; None if that is 0."""
     causes_us: dict[IdleCause, float]
-    """Causes with some time, in the order of :data:`IDLE_CAUSES`."""
 
 
 class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
@@ -125,7 +122,7 @@ class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
     cause: IdleCause
     """The one with most time of the gap."""
     causes_us: dict[IdleCause, float]
-    """All causes with some time of the gap; they sum to ``duration_us``."""
+    """They sum to ``duration_us``."""
     step: str | None
     """The step at the middle of the gap's host part, else when the next work was launched."""
     phase: str | None
@@ -138,11 +135,9 @@ class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
     operator: str | None
     """The innermost operator that launched the work after the gap."""
     before: str
-    """The work that ended last before the gap."""
     after: str
-    """The work that ends the gap."""
     launch_thread: str | None
-    """``process/thread`` that launched the work after the gap."""
+    """``process/thread``."""
     line: SourceLine | None
     """The innermost line of user code in that moment."""
 
@@ -157,10 +152,10 @@ class DeviceIdle(msgspec.Struct, kw_only=True, frozen=True):
     """Union of kernels, copies and memsets over all streams."""
     idle_us: float
     idle_ratio: float | None
-    """Of the window; None if that is empty."""
+    """Of the window."""
     gaps: int
     causes: tuple[IdleShare, ...]
-    """Causes with some time, longest first."""
+    """Longest first."""
     host: HostTime
     steps: tuple[StepIdle, ...]
     """In order of time, those in the device's window."""

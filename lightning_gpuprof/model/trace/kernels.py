@@ -60,7 +60,7 @@ class ClassRow(msgspec.Struct, kw_only=True, frozen=True):
     count: int
     total_us: float
     share_ratio: float | None
-    """Of the time of all kernels; None if that is 0."""
+    """Of the time of all kernels."""
     average_us: float
     est_sm_efficiency_ratio: float | None
     est_occupancy_ratio: float | None
@@ -117,7 +117,6 @@ class KernelFillFacts(msgspec.Struct, kw_only=True, frozen=True):
     est_sm_efficiency_ratio: float | None
     """Average of min(1, blocks of the grid / multiprocessors) while a kernel runs."""
     est_sm_efficiency_known_ratio: float | None
-    """Share of kernel time whose geometry is known."""
     est_sm_efficiency_of_window_ratio: float | None
     """The same over the devices' windows, with idle time as 0. None if the geometry of over 5 % of the kernel time is
     not known."""
@@ -125,11 +124,8 @@ class KernelFillFacts(msgspec.Struct, kw_only=True, frozen=True):
     """Average of Kineto's "est. achieved occupancy": threads that a multiprocessor holds over the most that it can
     hold. Where Kineto wrote 0, computed by the rules of NVIDIA's occupancy calculator."""
     est_occupancy_known_ratio: float | None
-    """Share of kernel time for which it is known."""
     est_occupancy_computed_ratio: float | None
-    """Share of kernel time for which it was computed here."""
     waves_known_ratio: float | None
-    """Share of kernel time for which the number of waves is known."""
     tail_us: float | None
     """Time of kernels of one wave or more, times the share of their last wave that stays empty."""
 
@@ -233,7 +229,6 @@ class SavingRow(msgspec.Struct, kw_only=True, frozen=True):
     kind: SavingKind
     count: int
     total_us: float
-    """Time of these kernels."""
     saving_us: float
     est_sm_efficiency_ratio: float | None = None
     """For ``idle multiprocessors``."""
@@ -269,10 +264,8 @@ class KernelFacts(msgspec.Struct, kw_only=True, frozen=True):
     kernels: tuple[KernelRow, ...]
     activity: tuple[ActivityRow, ...]
     activity_rows: int
-    """How many there are, also those that were not asked for."""
     durations: tuple[DurationBucket, ...]
     small: SmallKernels
     savings: tuple[SavingRow, ...]
-    """Largest saving first."""
     no_savings: tuple[NoSavingRow, ...]
     """Kernels that are in no row of ``savings``."""

@@ -25,13 +25,11 @@ class OperatorType(msgspec.Struct, kw_only=True, frozen=True):
     host_self_us: float
     """Time in these operators without the operators inside them."""
     host_average_us: float
-    """Over the occurrences."""
     host_ratio: float | None
     """Of the self time of all operators."""
     device_self_us: float | None
     """Of device work that these operators launched themselves."""
     device_average_us: float | None
-    """Over the occurrences."""
     device_ratio: float | None
     """Of all device work of the window."""
 
@@ -46,19 +44,15 @@ class OperatorDetail(msgspec.Struct, kw_only=True, frozen=True):
     phase: OperatorPhase
     occurrences: int
     host_total_us: float
-    """From begin to end, with the operators inside."""
+    """With the operators inside."""
     host_self_us: float
-    """Without the operators inside."""
     host_average_us: float
-    """``host_total_us`` over the occurrences."""
     device_total_us: float | None
-    """Sum of the durations of all device work launched inside, also by operators inside."""
+    """Of all device work launched inside."""
     device_self_us: float | None
     """Of work that the operator launched itself."""
     device_average_us: float | None
-    """``device_total_us`` over the occurrences."""
     device_work: int
-    """Kernels, copies and memsets launched inside."""
 
 
 class OperatorShapes(msgspec.Struct, kw_only=True, frozen=True):
@@ -90,9 +84,8 @@ class Operators(msgspec.Struct, kw_only=True, frozen=True):
     filter: str = ""
     """Names that were asked for; empty for all."""
     calls: int
-    """Of all operators of the window."""
     host_self_us: float
-    """Self time of all operators of the window, over all threads."""
+    """Over all threads."""
     device_us: float | None
     """Of all device work of the window."""
     attributed_device_us: float | None
@@ -102,7 +95,6 @@ class Operators(msgspec.Struct, kw_only=True, frozen=True):
     shapes: tuple[OperatorShapes, ...] | None = None
     """None if the window was recorded without shapes."""
     shapes_left_out: int = 0
-    """Rows beyond the most that were asked for."""
 
 
 class OperatorAnalysis(msgspec.Struct, kw_only=True, frozen=True):

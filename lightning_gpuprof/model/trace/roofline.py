@@ -15,7 +15,7 @@ class Ceiling(msgspec.Struct, kw_only=True, frozen=True):
     flops_per_s: float
     """Dense; a multiply-add counts 2."""
     measured: bool
-    """Given by a measurement; otherwise from the data sheet."""
+    """Not from the data sheet."""
 
 
 class RooflineRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -74,17 +74,15 @@ class Roofline(msgspec.Struct, kw_only=True, frozen=True):
     """The roofline of a window and its model FLOP/s utilization."""
 
     reason: str = ""
-    """Why there are no rows; empty if there are."""
+    """Why there are no rows."""
     device: str | None = None
-    """Name of the device as the trace gives it."""
     devices: int = 0
     """Devices that ran rows of the table."""
     peak_source: str | None = None
     """The data sheet that peaks are from; None if the device is in no table."""
     ceilings: tuple[Ceiling, ...] = ()
-    """Of the types that rows are computed in."""
     bytes_per_s: float | None = None
-    """The memory's bandwidth that rows are held against."""
+    """The memory's bandwidth."""
     bytes_measured: bool = False
     rows: tuple[RooflineRow, ...] = ()
     """By device time, largest first."""

@@ -19,15 +19,12 @@ class StepDevice(msgspec.Struct, kw_only=True, frozen=True):
     """Kernels, copies and memsets."""
     idle_us: float
     kernel_us: float
-    """Kernels of any kind."""
     compute_us: float
     """Kernels that do not communicate."""
     memcpy_us: float
-    """Copies and memsets."""
     communication_us: float
     """Kernels of NCCL or RCCL; they also wait for the other ranks."""
     exposed_communication_us: float
-    """The part of it in which no other kernel computed."""
 
 
 class StepRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -39,9 +36,7 @@ class StepRow(msgspec.Struct, kw_only=True, frozen=True):
     """Disjoint; with ``other_us`` they sum to the total. Phases that nothing in the window names are left out, which is
     not 0."""
     other_us: float
-    """Between the phases."""
     kernels_launched: float
-    """Kernels whose launch began in the step."""
     devices: tuple[StepDevice, ...] = ()
 
 

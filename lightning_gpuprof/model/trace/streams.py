@@ -16,34 +16,30 @@ class QueueDepth(msgspec.Struct, kw_only=True, frozen=True):
     empty_ratio: float
     """Share of the window in which no launched work was left."""
     bin_us: float
-    """The window is cut into equal stretches of this length for the series."""
     means: tuple[float, ...]
-    """Mean depth in each stretch, to three decimals; empty where there is no series."""
+    """In each stretch of ``bin_us``."""
     maxima: tuple[int, ...]
-    """Largest depth in each stretch."""
 
 
 class StreamTimes(msgspec.Struct, kw_only=True, frozen=True):
     """One stream. Times are unions, also of works that run beside each other, as in a CUDA graph."""
 
     stream: int | None
-    """None for work whose stream the trace does not say."""
     works: int
     """Kernels, copies and memsets; they sum to it."""
     kernels: int
     copies: int
     memsets: int
     unmatched: int
-    """Works whose launch is not in the trace: launched before the window, or lost."""
+    """Works whose launch is not in the trace."""
     busy_us: float
     window_ratio: float | None
-    """Of the device's window; None if that is empty."""
+    """Of the device's window."""
     device_busy_ratio: float | None
     """Of the time in which the device was busy."""
     overlap_us: float
-    """While at least one other stream of the device worked, too."""
+    """While another stream was busy."""
     overlap_ratio: float | None
-    """Of ``busy_us``; None if that is 0."""
     communication_us: float
     """Kernels of NCCL or RCCL."""
     communicates: bool
@@ -51,7 +47,6 @@ class StreamTimes(msgspec.Struct, kw_only=True, frozen=True):
     copy_us: float
     """Copies between or within memories, without memsets."""
     exposed_copy_us: float
-    """The part of ``copy_us`` in which no stream of the device ran a kernel."""
     queue: QueueDepth
 
 
@@ -75,14 +70,12 @@ class DeviceStreams(msgspec.Struct, kw_only=True, frozen=True):
     window_us: float
     """From the first start to the last end of the device's work."""
     busy_us: float
-    """Union of all streams."""
     works: int
     unmatched: int
-    """Works of all streams whose launch is not in the trace."""
     copy_us: float
     """Union of all copies, without memsets."""
     exposed_copy_us: float
-    """The part of it in which no kernel ran."""
+    """Copies while no kernel ran."""
     concurrency: Concurrency
     queue: QueueDepth
     streams: tuple[StreamTimes, ...]

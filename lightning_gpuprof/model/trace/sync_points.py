@@ -16,22 +16,18 @@ class SyncSite(msgspec.Struct, kw_only=True, frozen=True):
     """The outermost ``aten`` operator, e.g. ``aten::item``; the call, e.g. ``cudaStreamSynchronize``, where it is in
     none."""
     calls: tuple[str, ...]
-    """The calls of the runtime in which the host waits."""
     copy: str | None
     """``Memcpy DtoH (Device -> Pageable)``; None if it copies nothing."""
     line: SourceLine | None
     """The innermost line of user code; None without stacks."""
     module: str | None
-    """The innermost module."""
     phase: Phase | None
     annotation: str | None
     """The innermost named range other than steps; where ``line`` is known only an action of Lightning."""
     inside: str | None
-    """The outermost operator around the operation; None where ``line`` is known."""
+    """The outermost operator around it; None where ``line`` is known."""
     count: int
-    """Occurrences."""
     count_per_step: float | None
-    """Occurrences inside of steps over the number of steps; None without steps."""
     blocked_us: float
     """Host time inside the waiting calls, not the cost: the device was busy."""
     idle_after_us: float
@@ -62,7 +58,7 @@ class SyncPoints(msgspec.Struct, kw_only=True, frozen=True):
     """``cost_us`` over ``idle_us``; None if no device was ever idle, or there is none."""
     steps: int
     count_per_step: float | None
-    """Over occurrences inside of steps; None without steps, likewise below."""
+    """Over occurrences inside steps; None without steps."""
     blocked_us_per_step: float | None
     idle_after_us_per_step: float | None
     cost_us_per_step: float | None

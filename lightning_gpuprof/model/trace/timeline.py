@@ -21,7 +21,6 @@ class LaneSum(msgspec.Struct, kw_only=True, frozen=True):
     kind: PartKind
     count: int
     time_us: float
-    """Within the step."""
 
 
 class TimelineLane(msgspec.Struct, kw_only=True, frozen=True):
@@ -63,8 +62,7 @@ class Timeline(msgspec.Struct, kw_only=True, frozen=True):
     steps: int
     """Steps of the window; 0 if it has none."""
     duration_us: float
-    """On the host; inflated by profiling."""
     lanes: tuple[TimelineLane, ...] = ()
     """From the top: phases, threads, then for each device its streams and why it was idle."""
     left_out: int = 0
-    """Threads, streams and devices that have no lane, as there are too many."""
+    """Lanes that would be too many."""
