@@ -81,9 +81,9 @@ def test_too_few_independent_steps_are_told_instead_of_a_verdict() -> None:
     result = compared(periods(200, 0.98, 1), periods(200, 0.98, 10_001), threshold_ratio=0.03)
     assert result.outcome == result.training.outcome == "not comparable"
     for why in (result.training.why, result.wall.why, row(result, "step_time").why, row(result, "phase.forward").why):
-        assert why.startswith("steps depend on each other over ")
-        assert "its 200 are worth only" in why
-        assert f"independent blocks, {MIN_BLOCKS} are needed" in why
+        assert " run stayed fast or slow for " in why
+        assert "its 200 steps are worth" in why
+        assert f"independent measurements, {MIN_BLOCKS} are needed" in why
 
 
 def test_runs_that_lie_clearly_apart_are_judged_however_their_steps_wander() -> None:
@@ -160,7 +160,7 @@ def test_noise_that_outlasts_the_run_is_seldom_called_a_change_and_the_demo_alwa
 
     found = outcomes(outlasting(1), outlasting(1))
     assert np.mean([one.outcome in ("improved", "regressed") for one in found]) <= 0.07
-    assert any("moved slowly: as much may lie between two runs" in one.training.why for one in found)
+    assert any("drifted: two runs may differ as much" in one.training.why for one in found)
     assert np.mean([one.outcome == "improved" for one in outcomes(demo, demo_fixed)]) >= 0.95
     assert np.mean([one.outcome == "within noise" for one in outcomes(steady, steady)]) >= 0.95
 
@@ -174,7 +174,7 @@ def test_a_large_difference_of_few_independent_steps_is_judged_with_a_cautious_i
     result = compared(before, after, threshold_ratio=0.03)
     assert result.outcome == result.training.outcome == outcome
     assert result.training.rough is (outcome == "improved")
-    assert "independent blocks" in result.training.why or "moved slowly" in result.training.why
+    assert "independent measurements" in result.training.why or "drifted" in result.training.why
     if result.training.rough:
         assert 1.03 < known(result.training.lower) < 2 < known(result.training.upper)
 
@@ -189,7 +189,7 @@ def test_equal_runs_are_seldom_called_changed_where_a_large_difference_would_be_
 @pytest.mark.parametrize(("blocks", "said"), [(4.97, "4.9"), (4.8, "4.8")])
 def test_independent_blocks_that_are_too_few_never_read_as_enough(blocks: float, said: str) -> None:
     few = Drawn(at=np.ones(2), steps=444, blocks=blocks)
-    assert f"worth only {said} independent blocks, 5 are needed" in too_few.interval_obstacle(few, few)
+    assert f"worth {said} independent measurements, 5 are needed" in too_few.interval_obstacle(few, few)
 
 
 def test_runs_that_stay_closer_than_the_threshold_are_within_noise_however_their_steps_wander() -> None:

@@ -36,13 +36,11 @@ def interval_obstacle(before: Drawn, after: Drawn) -> str:
     name, drawn = min((("earlier", before), ("later", after)), key=lambda pair: pair[1].blocks)
     if drawn.blocks >= MIN_BLOCKS:
         slow = " and ".join(name for name, drawn in (("earlier", before), ("later", after)) if drawn.slow)
-        return (
-            f"the speed of the {slow} run moved slowly: as much may lie between two runs; train longer" if slow else ""
-        )
+        return f"the speed of the {slow} run drifted: two runs may differ as much; train longer" if slow else ""
     blocks = math.floor(10 * drawn.blocks) / 10  # 4.97 must not read as the 5 that are needed
     return (
-        f"steps depend on each other over {drawn.steps / drawn.blocks:.0f} steps in the {name} run: its {drawn.steps} "
-        f"are worth only {blocks:.1f} independent blocks, {MIN_BLOCKS} are needed; train longer"
+        f"the {name} run stayed fast or slow for {drawn.steps / drawn.blocks:.0f} steps at a time: its {drawn.steps} "
+        f"steps are worth {blocks:.1f} independent measurements, {MIN_BLOCKS} are needed; train longer"
     )
 
 
