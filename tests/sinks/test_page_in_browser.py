@@ -147,8 +147,14 @@ def test_nothing_clips_or_breaks_inside_of_words(sized) -> None:
     assert wrong == []
 
 
-def test_no_line_of_the_first_screen_ends_in_dots(browser, tmp_path: Path) -> None:
-    (tmp_path / "report.html").write_text(render_html(json_report.read(DIGITS), Path("lightning_logs/version_0")))
+@pytest.mark.parametrize("others", [0, 6])
+def test_no_line_of_the_first_screen_ends_in_dots(browser, tmp_path: Path, others: int) -> None:
+    report = json_report.read(DIGITS)
+    first = report.findings[0]
+    title = "The main thread waits inside the step"
+    more = [msgspec.structs.replace(first, rule=f"other-{n}", title=title, explains=None) for n in range(others)]
+    report = msgspec.structs.replace(report, findings=(first, *more))
+    (tmp_path / "report.html").write_text(render_html(report, Path("lightning_logs/version_0")))
     opened = browser.new_page(viewport={"width": 390, "height": 844})
     opened.goto((tmp_path / "report.html").as_uri())
     cut = opened.evaluate(
