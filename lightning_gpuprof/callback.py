@@ -126,7 +126,7 @@ def _named_arguments(init: Callable[Parameters, None]) -> Callable[Parameters, N
 
 
 class GpuProfiler(Callback):
-    """Tells where the training time goes, what is wrong and what to change.
+    """Shows where the training time goes, what is wrong and what to change.
 
     ``Trainer(callbacks=[GpuProfiler()])`` is enough. Training is never changed or stopped by it: a part that fails is
     switched off, with one warning.

@@ -171,7 +171,7 @@ def compare_runs(
         after_name: What to call the later run.
         allow: Groups of conditions that may differ though they make runs incomparable.
         threshold_ratio: Smaller changes are within noise.
-        metrics: Measures that the outcome rests on; empty for the default.
+        metrics: Measures that decide the outcome; empty for the default.
 
     Raises:
         ArgumentError: There is no such measure.

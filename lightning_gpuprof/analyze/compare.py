@@ -60,7 +60,7 @@ def compare(
         allow: Of hardware, model and batch, what may differ; else runs that differ in it are not comparable.
         times: Steady steps of both, from their journals; None where there is only a report.
         threshold_ratio: Smallest change that counts, 0 to 1.
-        metrics: Measures that the outcome rests on, as ``throughput``, ``wall``, ``step_time``, ``phase.forward``.
+        metrics: Measures that decide the outcome, as ``throughput``, ``wall``, ``step_time``, ``phase.forward``.
 
     Returns:
         The comparison; it exists also for runs that cannot be compared, with the reasons.

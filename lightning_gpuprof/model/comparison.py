@@ -12,7 +12,7 @@ from lightning_gpuprof.model.trace import differences
 COMPARISON_VERSION = 1
 
 DEFAULT_METRICS = ("throughput", "wall")
-"""Measures that the outcome rests on unless others are asked for."""
+"""Measures that decide the outcome unless others are asked for."""
 
 DEFAULT_THRESHOLD_RATIO = 0.03
 """Smaller differences between two runs are noise (ours; the rules hold back gains below 3 % as well)."""
@@ -179,7 +179,7 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     conditions: tuple[ConditionChange, ...]
     notes: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
-    """Measures that the outcome rests on."""
+    """Measures that decide the outcome."""
     threshold_ratio: float | None = None
     """Smallest change that counts."""
     cause: str = ""

@@ -179,7 +179,7 @@ class LongPause(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class GcUse(msgspec.Struct, kw_only=True, frozen=True):
-    """Pauses of Python's garbage collector: no Python code ran meanwhile."""
+    """Pauses of Python's garbage collector: no Python code runs in them."""
 
     pause_ratio: float
     """Share of the time during the steps."""

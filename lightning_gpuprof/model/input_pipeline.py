@@ -12,7 +12,7 @@ INPUT_VERDICT_TERMS: dict[InputVerdictKind, str] = {
     "processing": "batches take longer to make than steps take to use them",
     "transfer": "batches are made in time, but reach the model late",
     "compute": "batches wait for the model: the step itself is the limit",
-    "not-enough-data": "too little was measured to tell",
+    "not-enough-data": "too little was measured",
 }
 
 PartKind = Literal["transform", "region"]

@@ -36,20 +36,20 @@ StepLabel = Literal[
     "last-of-epoch",
     "steady",
 ]
-"""What a step counts as. Each step has one label, the first of these that holds; statistics rest on steady ones."""
+"""What a step counts as. Each step has one label, the first of these that holds; statistics use steady ones."""
 
 STEP_LABELS: tuple[StepLabel, ...] = get_args(StepLabel)
 
 LABEL_TERMS: dict[StepLabel, str] = {
     "profiled": "a trace window, or its warm-up, was open",
-    "disturbed": "a window's trace was analysed on the same machine meanwhile",
+    "disturbed": "a window's trace was analysed on the same machine at that time",
     "compiled": "torch.compile compiled something in the step",
     "warm-up": "before the run was steady",
     "checkpoint": "a checkpoint was written in the step or right before it",
     "validation-adjacent": "validation ran in the step or right before it",
     "first-of-epoch": "its fetch includes the start of the workers",
     "last-of-epoch": "its batch may be smaller, and the epoch's end is in it",
-    "steady": "an ordinary step after warm-up: the statistics rest on these",
+    "steady": "an ordinary step after warm-up: the statistics use these",
 }
 """One sentence per label, as reports explain it."""
 
@@ -136,7 +136,7 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     steady_from: int | None
     """``total_batch_idx`` of the first steady step; None if the run never became steady."""
     steady_count: int
-    """Steps that the statistics rest on."""
+    """Steps that the statistics use."""
     period_ms: Distribution | None
     """Of steady, unprofiled steps; None if there are none."""
     samples_per_s: float | None

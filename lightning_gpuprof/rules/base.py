@@ -188,7 +188,7 @@ class BaseRule:
     def evidence(
         self, threshold: str, value: float | str, name: str, unit: str | None = None, *, limit: float | None = None
     ) -> Evidence:
-        """What was measured, beside the threshold that it is held against and where that comes from.
+        """What was measured, beside its threshold and where that comes from.
 
         Args:
             threshold: Name of the field.
@@ -208,7 +208,7 @@ class BaseRule:
 
     @staticmethod
     def fact(name: str, value: float | str | None, unit: str = "") -> Evidence | None:
-        """A number that is only shown, not held against a threshold; None where it was not measured.
+        """A number that is only shown, not compared with a threshold; None where it was not measured.
 
         Args:
             name: What was measured.

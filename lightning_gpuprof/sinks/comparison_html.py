@@ -63,7 +63,7 @@ def render_html(comparison: Comparison) -> str:
 
 
 def _judged(comparison: Comparison) -> str:
-    """What the outcome rests on."""
+    """What decides the outcome."""
     judged = ", ".join(plain.name(name, 60) for name in comparison.metrics)
     sources = comparison_tables.sources(comparison)
     limit = numbers.exact_percent(comparison.threshold_ratio)
