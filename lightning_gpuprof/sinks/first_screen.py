@@ -21,7 +21,7 @@ from lightning_gpuprof.sinks.code_line import line_of
 from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of
 from lightning_gpuprof.sinks.step_bars import PHASE_WORDS, StepBar, after_fix, cause_of, run_bar, step_bar
 
-ReliabilityKind = Literal["ok", "conditional", "too little"]
+ReliabilityKind = Literal["ok", "conditional", "warming up", "too little"]
 Scale = Literal["step", "run"]
 
 MIN_GAIN_RATIO = 0.03
@@ -59,7 +59,12 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mark(self) -> str:
         """One character before the words."""
-        return {"ok": "✓", "conditional": "~", "too little": "…"}[self.kind]
+        return {"ok": "✓", "conditional": "~"}.get(self.kind, "…")
+
+    @property
+    def is_too_little(self) -> bool:
+        """Whether too few steps were steady, so far or in all."""
+        return self.kind in ("warming up", "too little")
 
 
 class Opportunity(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,7 +228,9 @@ def _ended(report: Report) -> tuple[str, ...]:
     if report.rank_ends:
         return tuple(plain.sentence(text) for text in report.rank_ends)
     status, place = str(report.run.get("status") or "finished"), str(report.run.get("ended_at") or "")
-    if status == "unfinished":
+    if _is_unfinished(report):
+        if _too_short(report):
+            return ()  # the headline says it
         return ("No end was recorded: the run still goes on, or was killed.",)
     if status == "finished":
         return ()
@@ -244,9 +251,10 @@ def reliability(report: Report) -> Reliability:
     """Whether the numbers of a report can be relied on, in a few words."""
     steps, caveats = report.steps, tuple(plain.sentence(caveat) for caveat in report.validity.caveats)
     if steps.steady_count < MIN_STEADY_STEPS:
-        few = "still warming up" if report.run.get("status") == "unfinished" else "too short to judge"
+        kind: ReliabilityKind = "warming up" if _is_unfinished(report) else "too little"
+        few = "still warming up" if kind == "warming up" else "too short to judge"
         words = f"{few} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
-        return Reliability(kind="too little", words=words, details=caveats)
+        return Reliability(kind=kind, words=words, details=caveats)
     known = f"{numbers.count(steps.steady_count)} steady steps"
     around = steps.half_interval_ratio
     if around is not None:
@@ -431,6 +439,8 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
         return f"{title_of(first)}{could}."
     if _too_short(report):
         few = numbers.counted(report.steps.count, "step")
+        if _is_unfinished(report):
+            return f"Still warming up: {few} so far."
         return f"Too short to judge ({few}). Run at least {MIN_STEADY_STEPS + 10}."
     if not report.validity.ok:
         return "Part of the run was not recorded: no conclusion can be drawn."
@@ -459,6 +469,10 @@ def _run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None
     return f", the whole run {faster(of_run)}" if far_less else ""
 
 
+def _is_unfinished(report: Report) -> bool:
+    return report.run.get("status") == "unfinished"
+
+
 def _too_short(report: Report) -> bool:
     return report.verdict.kind == "not-enough-data" or report.steps.steady_count < MIN_STEADY_STEPS
 
@@ -474,7 +488,9 @@ def _sentence(report: Report, first: Finding | None) -> str:
     if first is not None:
         return _short(first.summary) if first.change is None else first_sentence(first.summary)
     if _too_short(report):
-        return f"{report.steps.steady_count} of {MIN_STEADY_STEPS} steady steps: the first ones of a run are slower."
+        killed = " If it no longer trains, it was killed." if _is_unfinished(report) else ""
+        few = f"{report.steps.steady_count} of {MIN_STEADY_STEPS} steady steps"
+        return f"{few}: the first ones of a run are slower.{killed}"
     return plain.sentence(report.verdict.summary)
 
 

@@ -244,14 +244,14 @@ def _hints(screen: FirstScreen, most: int) -> list[RenderableType]:
 
 def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
     head = "OK" if screen.severity is None else screen.severity.upper()
-    if screen.reliability.kind == "too little" and screen.severity is None:
-        head = "TOO SHORT"
+    if screen.reliability.is_too_little and screen.severity is None:
+        head = "WARMING UP" if screen.reliability.kind == "warming up" else "TOO SHORT"
     elif screen.reliability.kind == "conditional" and screen.severity is None:
         head = "CONDITIONAL"
     style = _HEADS[screen.severity] if head != "CONDITIONAL" else _HEADS["warning"]
     lines: list[RenderableType] = [grid([(Text(f" {head} ", style), sentence_text(screen.headline, "bold"))], gap=2)]
     if screen.severity is None:
-        few = screen.reliability.kind == "too little"
+        few = screen.reliability.is_too_little
         sentence = screen.sentence
         if cell_len(sentence) > width - 2:
             sentence = _short(f"{_ASIDE.sub('', sentence).split('; ')[0].rstrip('.')}.", width, 1)

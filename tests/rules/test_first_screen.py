@@ -211,6 +211,10 @@ def test_few_steps_are_too_little_and_other_programs_make_it_conditional() -> No
     assert "too short to judge" in few.reliability.words
     live = first_screen(report_of(build(steady=4, run={"status": "unfinished"})))
     assert "still warming up" in live.reliability.words
+    assert live.headline.startswith("Still warming up: ")
+    assert live.ended == ()
+    assert "it was killed" in live.sentence
+    assert "Too short" not in render(live)
     report = report_of(build())
     crowded = msgspec.structs.replace(report, validity=msgspec.structs.replace(report.validity, conditional=True))
     assert first_screen(crowded).reliability.kind == "conditional"

@@ -126,6 +126,13 @@ def test_a_short_run_says_how_long_to_run() -> None:
     assert "Too short to judge (10 steps). Run at least 30." in text
 
 
+def test_a_run_that_goes_on_is_still_warming_up_and_not_blamed_for_it() -> None:
+    text = drawn(msgspec.structs.replace(short(), run={**short().run, "status": "unfinished"}))
+    assert " WARMING UP   Still warming up: 10 steps so far." in text
+    assert "!" not in text
+    assert "Too short" not in text
+
+
 def test_how_ranks_ended_is_said_whole() -> None:
     said = (
         "rank 1 on node1 failed first, with ValueError at package/training/program.py:23 training_step after 30 batches"

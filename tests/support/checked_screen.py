@@ -24,7 +24,8 @@ def checked(report: Report) -> Report:
     if gains and screen.opportunities[0] in gains:
         assert screen.after is not None
     hints = screen.opportunities
-    judged = not screen.headline.startswith(("Too short to judge", "Part of the run was not recorded"))
+    unjudged = ("Too short to judge", "Still warming up", "Part of the run was not recorded")
+    judged = not screen.headline.startswith(unjudged)
     assert judged or screen.reliability.kind != "ok"
     if not hints and judged:
         sure = screen.reliability.kind == "ok"
