@@ -247,13 +247,13 @@ def _host_compute(metrics: Metrics, *, blocked_ratio: float, foreign_ratio: floa
         foreign_ratio: Share of the step in which other programs had the main thread's CPU: no property of this
             run. It makes all that computes longer alike, and leaves shares as they are.
     """
-    shares, period_ms = _compute_shares(metrics), metrics.step_ms
+    shares = _compute_shares(metrics)
     total_ms = sum(s.median_ms for s in shares.values())
     largest = sorted(shares.items(), key=lambda item: -item[1].median_ms)
-    named = [f"{phase} {millis(s.median_ms)}" for phase, s in largest if s.median_ms >= 0.05 * total_ms]
-    whole, parts = percent(min(1.0, total_ms / period_ms)), f"({listed(named or ['nothing'])} of {millis(period_ms)})"
+    named: list[str] = [phase for phase, s in largest if s.median_ms >= 0.05 * total_ms > 0]
     waits = foreign_ratio >= HOST_RATIO
-    words = f"{whole} of the step is the model's own work{' and waiting for a CPU' if waits else ''} {parts}"
+    words = f"{percent(min(1.0, total_ms / metrics.step_ms))} of the step is the model's own work"
+    words += f"{' and waiting for a CPU' if waits else ''}{f' ({listed(named)})' if named else ''}"
     if waits:
         words += f"; in {percent(foreign_ratio)} of the step other programs had the CPU"
     return Cause(

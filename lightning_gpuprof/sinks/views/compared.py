@@ -6,7 +6,7 @@ from html import escape
 from lightning_gpuprof.model.comparison import Comparison, Outcome
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.sinks.comparison_answer import PhaseChange, StepTimes, Target, amount, answer, run_names, signed
-from lightning_gpuprof.sinks.html_page import bdi, legend
+from lightning_gpuprof.sinks.html_page import bdi, legend, prose
 from lightning_gpuprof.sinks.step_bars import OTHER, PHASE_WORDS, Segment, StepBar
 from lightning_gpuprof.sinks.views.first import bar_row
 
@@ -21,7 +21,7 @@ def compared(comparison: Comparison) -> str:
     runs = " → ".join(map(bdi, run_names(comparison)))
     kind = _SEVERITY.get(comparison.outcome, "info")
     bars = "" if found.times is None else _bars(found.times, found.target, found.phases)
-    facts = "".join(f"<dt>{escape(label)}</dt><dd>{bdi(_arrow(text))}</dd>\n" for label, text in found.facts)
+    facts = "".join(f"<dt>{escape(label)}</dt><dd>{prose(_arrow(text))}</dd>\n" for label, text in found.facts)
     return (
         f'<section id="outcome" class="first {kind}">\n<div class="meta">{runs}</div>\n'
         f'<h1><strong class="outcome">{escape(comparison.outcome.capitalize())}.</strong> {bdi(_arrow(found.verdict))}'
