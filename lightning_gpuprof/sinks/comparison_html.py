@@ -68,10 +68,11 @@ def _judged(comparison: Comparison) -> str:
     sources = comparison_tables.sources(comparison)
     limit = numbers.exact_percent(comparison.threshold_ratio)
     training, wall = comparison.training, comparison.wall
+    named = comparison_tables.training_name(training).capitalize()
     return (
         '<section id="judged">\n<h2>How it was judged</h2>\n'
         f"<p>By {bdi(judged)}; a change below {escape(limit)} is noise.</p>\n"
-        f"<p>Training, {escape(training.measure)}: {bdi(comparison_tables.judgement(training))}</p>\n"
+        f"<p>{escape(named)}: {bdi(comparison_tables.judgement(training))}</p>\n"
         f"<p>{escape(wall.measure.capitalize())}: {bdi(comparison_tables.judgement(wall))}</p>\n"
         f"<p>Predicted: {bdi(comparison_tables.predicted(comparison))}</p>\n"
         + (f"<p>Intervals: {bdi(sources)}</p>\n" if sources else "")

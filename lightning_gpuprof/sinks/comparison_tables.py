@@ -178,6 +178,11 @@ def divided_conditions(
     return differing, tuple(change for change in changes if change not in differing)
 
 
+def training_name(judged: Judgement) -> str:
+    """``training, samples/s``; ``training`` where no measure of it was compared."""
+    return "training" if judged.measure == "training" else f"training, {judged.measure}"
+
+
 def judgement(judged: Judgement) -> str:
     """The speed-up with its interval and what it is worth."""
     if judged.speedup is None:

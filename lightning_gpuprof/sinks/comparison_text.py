@@ -79,7 +79,7 @@ def _facts(rows: Sequence[tuple[str, str]]) -> RenderableType:
 
 def _speedups(comparison: Comparison) -> RenderableType:
     rows = [
-        (f"training, {comparison.training.measure}", comparison_tables.judgement(comparison.training)),
+        (comparison_tables.training_name(comparison.training), comparison_tables.judgement(comparison.training)),
         (comparison.wall.measure, _wall(comparison)),
         ("predicted", comparison_tables.predicted(comparison)),
     ]

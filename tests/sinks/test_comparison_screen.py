@@ -265,7 +265,10 @@ def test_runs_that_are_not_comparable_come_with_what_makes_them_so(
     comparison = compare(before, msgspec.structs.replace(after, findings=findings))
     assert comparison.outcome == "not comparable"
     assert dict(answer(comparison).facts)["next"] == words
-    assert f"next {words}" in " ".join(everything(comparison).split())
+    text = " ".join(everything(comparison).split())
+    assert f"next {words}" in text
+    assert "training, training" not in text
+    assert "Training, training" not in comparison_html.render_html(comparison)
 
 
 @pytest.mark.parametrize(
