@@ -26,7 +26,7 @@ def test_slow_items_in_a_worker_are_processing_and_found_by_the_rule(tmp_path: P
     assert worker.item_mean_ms is not None
     assert worker.item_mean_ms >= 10
     found = next(f for f in report.findings if f.rule == "too-few-workers")
-    assert any(e.name == "of it items, measured there" for e in found.evidence)
+    assert any(e.name == "time in its items" for e in found.evidence)
 
 
 class Pairs(Planted):

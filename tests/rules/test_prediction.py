@@ -103,7 +103,7 @@ def test_of_workers_less_is_expected_where_others_use_cpus_and_nothing_is_said_w
     assert found[3] is None
     why = [first(metrics, "single-process-loading").advice.partition("Why 2: ")[2] for metrics in (alone, many)]
     assert why[0].startswith("a batch costs 82.0 ms of CPU time")
-    assert why[1].startswith("a batch took 82.0 ms beside other programs")
+    assert why[1].startswith("a batch took 82.0 ms while other programs ran, and you have")
     assert why[1].endswith("Other processes use 1.9 CPUs: while they do, workers gain less.")
 
 

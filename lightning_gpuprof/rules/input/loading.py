@@ -97,7 +97,7 @@ def _reason(state: Loading, workers: Value, batch: str) -> str:
         )
     if state.cpu_bound is None:
         return "as many as usable CPUs, because the CPU time of loading was not measured."
-    costs = f"took {batch} beside other programs" if state.is_crowded else f"costs {batch} of CPU time"
+    costs = f"took {batch} while other programs ran," if state.is_crowded else f"costs {batch} of CPU time"
     return f"a batch {costs} and you have {cpus(state.usable_cpus)}. To go faster still, make the batch cheaper."
 
 
@@ -112,6 +112,6 @@ def making_evidence(state: Loading) -> list[Evidence]:
         return [whole]
     return [
         whole,
-        Evidence(name="of it items, measured there", value=made.items_ms, unit="ms"),
-        Evidence(name="of it collate_fn, measured there", value=made.collate_ms, unit="ms"),
+        Evidence(name="time in its items", value=made.items_ms, unit="ms"),
+        Evidence(name="time in collate_fn", value=made.collate_ms, unit="ms"),
     ]
