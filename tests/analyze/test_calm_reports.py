@@ -4,7 +4,6 @@ import msgspec
 import numpy as np
 import pytest
 from built_journals import MS, ints, journal
-from known import known
 
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.metrics import build
@@ -24,7 +23,7 @@ def report(of: Journal) -> Report:
 def assert_calm(made: Report) -> None:
     assert [n for n in made.not_evaluated if n.why.startswith("failed")] == []
     assert [f.rule for f in made.findings if f.severity != "info"] == []
-    said = [made.verdict.summary, *(level.answer for level in known(made.method).levels)]
+    said = [made.verdict.summary, *(level.answer for level in made.method.levels)]
     for text in said:
         assert not {"nan", "inf"} & set(text.lower().split()), text
 
@@ -34,7 +33,7 @@ def test_too_few_steps_are_no_data(steps: int) -> None:
     made = report(journal(steps))
     assert_calm(made)
     assert made.verdict.kind == "not-enough-data"
-    assert not next(level for level in known(made.method).levels if level.name == "component").unfolded
+    assert not next(level for level in made.method.levels if level.name == "component").unfolded
 
 
 def test_a_journal_without_an_end_is_read() -> None:

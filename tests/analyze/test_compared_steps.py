@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import sample_report
 from built_reports import finding, report_of, row
-from known import known
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
@@ -48,7 +47,7 @@ def test_a_slower_phase_is_a_regression_and_is_named() -> None:
     assert {one.measure for one in result.judged if one.outcome == "regressed"} >= {"step_time", "phase.forward"}
     assert row(result, "phase.data_wait").outcome == "within noise"
     forward = row(result, "phase.forward")
-    assert known(forward.lower) < 3.0 < known(forward.upper)
+    assert forward.lower < 3.0 < forward.upper
     assert result.sources == ("journal", "journal")
 
 
@@ -177,7 +176,7 @@ def test_other_programs_in_one_of_the_runs_are_told() -> None:
 
 def explaining(rule: str, claim: Claim, saved_ms: float) -> Finding:
     base = finding(rule, 1.5)
-    gain = msgspec.structs.replace(known(base.gain), saved_ms_per_step=saved_ms)
+    gain = msgspec.structs.replace(base.gain, saved_ms_per_step=saved_ms)
     return msgspec.structs.replace(base, gain=gain, explains=claim)
 
 
@@ -237,7 +236,7 @@ def test_no_bound_is_called_passed_between_runs_that_are_not_comparable(claim: C
         report.run["loader.batch_size"] = size
         report.wall.parts["validation"] = lost_s
     (gone,) = compare(before, after, times=times).findings
-    assert known(gone.achieved_ms_per_step) > 2.0 * 1.1
+    assert gone.achieved_ms_per_step > 2.0 * 1.1
     assert gone.above_bound is (batch == 64)
 
 

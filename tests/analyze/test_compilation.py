@@ -2,7 +2,6 @@
 
 import pytest
 from built_journals import MS, build, charge, journal
-from known import known
 
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.model.compilation import CompileFacts
@@ -18,7 +17,7 @@ def at_step(of: Journal, index: int, *, ms: int = 50, **fields: object) -> None:
 
 
 def facts(of: Journal) -> CompileFacts:
-    return known(build(of).compile)
+    return build(of).compile
 
 
 def test_a_run_without_compilations_says_none() -> None:
@@ -45,7 +44,7 @@ def test_steps_that_compile_are_not_steady_ones() -> None:
     at_step(of, 60, id="0/1")
     built = build(of)
     assert built.steps.labels["compiled"] == 1
-    assert known(built.steps.period_ms).max == pytest.approx(10)
+    assert built.steps.period_ms.max == pytest.approx(10)
 
 
 def test_a_run_that_compiles_in_most_steps_is_what_it_is() -> None:

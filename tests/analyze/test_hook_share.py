@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, journal
-from known import known
 
 from lightning_gpuprof.analyze.hook_share import hook_share
 from lightning_gpuprof.model.journal import Slot
@@ -15,7 +14,7 @@ def test_stepping_the_scheduler_has_a_share_of_its_own() -> None:
     of.slots = [*of.slots, Slot(id=9, action=action, phase="optimizer", callback="", hook="")]
     for index in range(100):
         charge(of, 9, index, 10 * MS)
-    share = known(build(of).lr_scheduler)
+    share = build(of).lr_scheduler
     assert share.median_ratio == pytest.approx(0.5)
     assert share.median_ms == pytest.approx(10)
 

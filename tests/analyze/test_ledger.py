@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from built_journals import MS, build, charge, ints, journal
-from known import known
 
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.ledger import FIRST_FETCH, ledger
@@ -24,7 +23,7 @@ def add_slot(
 
 def append(of: Journal, segment: Segment) -> None:
     of.segments.append(segment)
-    known(of.footer).end_ns = segment.end_ns
+    of.footer.end_ns = segment.end_ns
 
 
 def row(of: Journal, **wanted: object) -> LedgerRow:

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from built_journals import MS, build, journal
-from known import known
 from msgspec.structs import replace
 
 from lightning_gpuprof.analyze.journal import Journal
@@ -31,7 +30,7 @@ def rank(number: int, *, others: float = 0.0, used: float = 0.0, cpus: str | Non
 
 
 def split(own: Journal, *others: Journal) -> tuple[float | None, float | None]:
-    machine = known(build(attribute_cpu_to_ranks(own, [summarise(one) for one in others])).host.machine)
+    machine = build(attribute_cpu_to_ranks(own, [summarise(one) for one in others])).host.machine
     assert machine.load == Level(mean=1.0, max=1.0)
     levels = machine.cpu_others_cpus, machine.cpu_ranks_cpus
     return levels[0] and pytest.approx(levels[0].mean), levels[1] and pytest.approx(levels[1].mean)

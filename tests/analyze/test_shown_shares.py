@@ -8,7 +8,6 @@ import numpy as np
 from built_journals import MS, build, ints, journal
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known import known
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.pipeline import report_of
@@ -49,7 +48,7 @@ def mixture(seed: int, kinds: tuple[tuple[float, float, float], ...]) -> Metrics
         made.steps.charged[slot][:] = ints(np.array([kind[place] for kind in kinds]) * MS)[chosen]
     made.steps.period_ns[:] = sum(made.steps.charged.values())
     made.steps.start_ns[:] = made.steps.start_ns[0] + np.r_[0, np.cumsum(made.steps.period_ns)[:-1]]
-    known(made.footer).end_ns = int(made.steps.start_ns[-1] + made.steps.period_ns[-1])
+    made.footer.end_ns = int(made.steps.start_ns[-1] + made.steps.period_ns[-1])
     return build(made)
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from built_journals import MS, build, charge, journal
-from known import known
 
 from lightning_gpuprof.analyze import steady
 from lightning_gpuprof.analyze.journal import Journal
@@ -25,7 +24,7 @@ def noisy(n: int, ms: float = 5, *, seed: int = 0) -> np.ndarray:
 
 
 def warm_from(forward_ms: np.ndarray) -> int:
-    return known(select(journal(len(forward_ms), forward_ms=forward_ms)).first_steady)
+    return select(journal(len(forward_ms), forward_ms=forward_ms)).first_steady
 
 
 def test_each_step_has_one_label_and_the_counts_sum() -> None:

@@ -78,9 +78,7 @@ def test_others_are_multiples_of_ours_in_the_same_rounds() -> None:
     found = file_of({"ours": ours, "hta": hta}, json_mb=60.0)
     own, other = found.results
     assert own.times_ours is None
-    assert other.times_ours is not None
     assert (other.times_ours.low, other.times_ours.high) == (pytest.approx(12), pytest.approx(12))
-    assert other.memory_times_ours is not None
     assert other.memory_times_ours.median == pytest.approx(5)
     assert own.mb_per_s == pytest.approx(80)
 
@@ -88,7 +86,6 @@ def test_others_are_multiples_of_ours_in_the_same_rounds() -> None:
 def test_whole_processes_are_held_against_the_peers_in_the_same_rounds() -> None:
     hta = runs_of(replace(PLANTED, work_s=5.7), replace(PLANTED, work_s=11.7))  # and 0.3 s until it begins
     (command,) = trace_results.commands_of({"ours": [0.5, 1.0]}, hta, 60.0, np.random.default_rng(0))
-    assert command.hta_times is not None
     assert (command.hta_times.low, command.hta_times.high) == (pytest.approx(12), pytest.approx(12))
     assert command.mb_per_s == pytest.approx(80)
     found = replace(file_of({"ours": runs_of(PLANTED), "hta": hta}, json_mb=60.0), commands=(command,))

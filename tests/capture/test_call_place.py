@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from known import known
-
 from lightning_gpuprof.capture.conditions import call_place
 from lightning_gpuprof.capture.conditions.call_place import first_call
 
@@ -47,7 +45,7 @@ class Elsewhere:
 
 
 def test_the_call_is_found_in_the_method_itself() -> None:
-    place = known(first_call(InTheMethod, "train_dataloader", "DataLoader"))
+    place = first_call(InTheMethod, "train_dataloader", "DataLoader")
     assert place.file.endswith(HERE)
     assert place.text == "DataLoader(data, batch_size=len('***'))", "what may be secret is hidden"
     assert "batch_size=len" in Path(__file__).read_text(encoding="utf-8").splitlines()[place.line - 1]
@@ -55,7 +53,7 @@ def test_the_call_is_found_in_the_method_itself() -> None:
 
 
 def test_or_in_another_method_of_the_class_over_several_lines() -> None:
-    place = known(first_call(InAHelper, "train_dataloader", "DataLoader"))
+    place = first_call(InAHelper, "train_dataloader", "DataLoader")
     assert place.text == "DataLoader([')'], num_workers=self.workers)"
 
 
@@ -65,5 +63,5 @@ def test_a_class_without_the_call_has_none() -> None:
 
 def test_a_source_that_is_gone_leaves_the_line(monkeypatch: Any) -> None:
     monkeypatch.setattr(call_place.linecache, "getlines", lambda file: [])
-    place = known(first_call(InTheMethod, "train_dataloader", "DataLoader"))
+    place = first_call(InTheMethod, "train_dataloader", "DataLoader")
     assert (place.line > 0, place.text) == (True, "")

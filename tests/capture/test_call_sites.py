@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from known import known
 
 from lightning_gpuprof.capture.call_sites import CallSiteSampler, UserCode, is_in_collective, left_collective
 from lightning_gpuprof.capture.recorder import Reading, Recorder
@@ -49,7 +48,7 @@ def blocked() -> Iterator[Callable[[Callable[[Callable[[], None]], object]], int
 
     def start(work: Callable[[Callable[[], None]], object]) -> int:
         running.append(Blocked(work))
-        return known(running[-1].thread.ident)
+        return running[-1].thread.ident
 
     yield start
     for each in running:
@@ -296,7 +295,7 @@ def test_a_look_keeps_nothing_of_the_step_alive(tmp_path: Path) -> None:
         wait()
 
     training = Blocked(step)
-    sampler = CallSiteSampler(known(training.thread.ident), lambda: 1, user_code=UserCode(cwd="/", library_roots=[]))
+    sampler = CallSiteSampler(training.thread.ident, lambda: 1, user_code=UserCode(cwd="/", library_roots=[]))
     gc.disable()
     try:
         sampler.sample(0)
@@ -323,7 +322,7 @@ def test_beside_a_working_thread_its_line_is_seen(tmp_path: Path) -> None:
 
     training = threading.Thread(target=names["training_step"], args=(lambda: slot_was_asked >= 40,))
     training.start()
-    sampler = CallSiteSampler(known(training.ident), current_slot, 0.001, user_code=user_code(tmp_path))
+    sampler = CallSiteSampler(training.ident, current_slot, 0.001, user_code=user_code(tmp_path))
     recorder = Recorder([sampler], readings.append)
     recorder.start()
     training.join(PATIENCE_S)
@@ -348,6 +347,5 @@ def test_what_is_written_in_a_line_is_noted_once_and_not_of_a_file_that_changed(
     sampler.sample(SECOND)
     (again,) = sampler.close()
     assert again.code == {}
-    assert sampler.user_code is not None
     os.utime(file)
     assert sampler.user_code.code_at(place, since_s=1000.0) == ""

@@ -279,7 +279,6 @@ def test_a_killed_process_loses_no_more_than_the_time_between_two_writes(path: P
         [sys.executable, "-c", WRITES_UNTIL_KILLED, str(path), str(flush_s)],
         stdout=subprocess.PIPE,
     ) as process:
-        assert process.stdout is not None
         first_ns = int(process.stdout.readline())
         last_ns = first_ns
         while last_ns - first_ns < 5 * flush_s * 1e9:

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from known import known
 
 from lightning_gpuprof.capture.step_blocks import cpu_block, step_blocks
 from lightning_gpuprof.capture.step_clock import ClosedStep
@@ -84,8 +83,8 @@ def test_only_sampled_steps_have_cpu_time() -> None:
         step._replace(cpu_charged=[4_000, 0, 999_499], run_delay_ns=1_600) if step.batch % 3 == 1 else step
         for step in steps(10)
     ]
-    block = known(cpu_block(sampled))
+    block = cpu_block(sampled)
     assert (block.first_batch, block.count, block.delay_known) == (1, 3, True)
     assert block.widths == "11" + "102"
-    unknown = known(cpu_block([*sampled[:4], sampled[4]._replace(run_delay_ns=-1)]))
+    unknown = cpu_block([*sampled[:4], sampled[4]._replace(run_delay_ns=-1)])
     assert not unknown.delay_known

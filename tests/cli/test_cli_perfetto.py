@@ -184,8 +184,6 @@ def test_the_command_writes_the_annotated_trace_says_both_ways_and_ends_on_ctrl_
     code += "from lightning_gpuprof.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "trace", str(trace), "--perfetto"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         lines = [process.stdout.readline() for _ in range(3)]
         assert lines[0].startswith("Open https://ui.perfetto.dev/#!/?url=http://127.0.0.1:")
         annotated = trace.with_name("rank0.1.annotated.json.gz")

@@ -109,7 +109,6 @@ def test_a_batch_that_cannot_be_described_harms_nothing(tmp_path: Path) -> None:
         Takes(), DataLoader([(0, torch.ones(8))] * 30, batch_size=2, collate_fn=lambda rows: (Odd(), rows[0][1]))
     )
     assert trainer.global_step == 15
-    assert profiler.report is not None
     assert profiler.report.steps.count == 15
 
 

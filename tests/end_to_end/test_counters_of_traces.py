@@ -21,7 +21,6 @@ class Slow(Planted):
 def test_samples_of_the_window_are_counters_of_the_annotated_trace(tmp_path: Path) -> None:
     profiler = quiet_profiler(windows=(10, 19), host=HostConfig(interval_s=0.1))
     fit(tmp_path, model=Slow(), loader=DataLoader(torch.ones(40, 8), batch_size=1), profiler=profiler)
-    assert profiler.folder is not None
     (trace,) = profiler.folder.glob("*.pt.trace.json.gz")
     target = tmp_path / "annotated.json"
     assert main(["trace", str(trace), "--annotated", str(target)]) == 0

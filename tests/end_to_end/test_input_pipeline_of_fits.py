@@ -19,7 +19,6 @@ def forked(size: int, item_s: float = 0.0, **options: Any) -> DataLoader[torch.T
 
 def test_slow_items_in_a_worker_are_processing_and_found_by_the_rule(tmp_path: Path) -> None:
     report = fit(tmp_path, loader=forked(160, item_s=0.01))
-    assert report.input is not None
     assert report.input.verdict == "processing"
     worker = report.input.workers[0]
     assert (worker.process, worker.batches) == ("worker0", 80)
@@ -37,7 +36,6 @@ class Pairs(Planted):
 def test_loaders_of_a_dict_are_told_apart_and_those_of_validation_left_alone(tmp_path: Path) -> None:
     loaders = {"a": forked(60), "b": DataLoader(Sleepy(40, item_s=0.001), batch_size=2)}
     report = fit(tmp_path, Pairs(), loaders, val_loader=forked(8), limit_val_batches=1.0, max_epochs=2)
-    assert report.input is not None
     processes = [(worker.loader, worker.process) for worker in report.input.workers]
     assert processes == [(0, "worker0"), (1, "process")]
     assert report.input.workers[0].batches == 60
@@ -54,6 +52,4 @@ def test_a_validation_on_its_own_is_measured(tmp_path: Path) -> None:
         accelerator="cpu", default_root_dir=tmp_path, callbacks=[profiler], logger=False, enable_progress_bar=False
     )
     trainer.validate(Planted(), forked(60), verbose=False)
-    assert profiler.report is not None
-    assert profiler.report.input is not None
     assert profiler.report.input.workers[0].batches == 30

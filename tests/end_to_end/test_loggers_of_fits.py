@@ -282,7 +282,6 @@ def test_an_interrupted_run_does_not_wait_for_a_tracker_that_hangs(
     hangs.fit_is_over.set()
     assert hangs.answered.wait(60)
     assert not waited_for
-    assert profiler.report is not None
     assert profiler.report.steps.count == 5
 
 

@@ -63,7 +63,6 @@ def test_the_report_agrees_with_torch_and_the_peak_is_as_without_us(tmp_path: Pa
     without = torch.cuda.max_memory_allocated()
     report = fit(tmp_path, Wide(), windows=[]).report
     assert torch.cuda.max_memory_allocated() == without
-    assert report is not None
     (device,) = report.memory.devices
     assert device.allocated_peak_bytes == without
     parameters = 4 * (8 * WIDTH + WIDTH + 4 * (WIDTH * WIDTH + WIDTH))
@@ -85,7 +84,6 @@ def test_a_real_out_of_memory_comes_through_and_is_explained(tmp_path: Path) -> 
 
 def test_a_window_s_snapshot_loads_and_names_lines(tmp_path: Path) -> None:
     report = fit(tmp_path, Wide(), windows=[(40, 42)], trace=TraceConfig(memory_snapshot=True)).report
-    assert report is not None
     (history,) = report.memory.histories
     with (tmp_path / "gpuprof" / history.file).open("rb") as file:
         assert pickle.load(file)["segments"]  # our own file

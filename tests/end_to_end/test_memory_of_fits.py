@@ -66,7 +66,6 @@ def test_out_of_memory_comes_through_unchanged_and_is_explained(tmp_path: Path, 
     report, functions = fit_until_out_of_memory(tmp_path, Hungry(FakeAllocator(held=WEIGHTS), oom_at=20))
     assert functions[-2:] == ["training_step", "alloc"]
     end = report.memory.out_of_memory
-    assert end is not None
     assert (end.phase, end.batch, end.global_step) == ("forward", 20, 20)
     assert "fake_allocator.py" in end.place  # torch's allocator is no Python
     assert end.requested_bytes == 1 << 40
@@ -88,8 +87,6 @@ def test_with_the_users_history_an_out_of_memory_is_told_by_line_and_the_history
     allocator = FakeAllocator(held=WEIGHTS)
     allocator.record_for_the_user()
     end = fit_until_out_of_memory(tmp_path, Hungry(allocator, oom_at=20))[0].memory.out_of_memory
-    assert end is not None
-    assert end.history is not None
     places = {row.place.rpartition(" ")[2]: row.held_bytes for row in end.history.at_failure}
     assert places["training_step"] == ACTIVATIONS
     assert places["on_before_optimizer_step"] == STATE
@@ -152,9 +149,7 @@ def test_the_cpu_s_allocator_runs_out_too(tmp_path: Path) -> None:
     profiler = profiler_of(tmp_path, None)
     with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
         trainer_of(profiler).fit(Endless(FakeAllocator(), nap_s=0.0), DataLoader(Sleepy(30), batch_size=1))
-    assert profiler.report is not None
     end = profiler.report.memory.out_of_memory
-    assert end is not None
     assert (end.requested_bytes, end.phase, end.batch, end.allocated_bytes) == (1 << 60, "forward", 9, None)
     assert end.place.endswith(" training_step")
 
@@ -167,14 +162,12 @@ def test_another_exception_is_no_out_of_memory(tmp_path: Path) -> None:
     profiler = profiler_of(tmp_path, FakeAllocator(), reports=["json"])
     with pytest.raises(ValueError, match="theirs"):
         trainer_of(profiler).fit(Broken(FakeAllocator()), DataLoader(Sleepy(5), batch_size=1))
-    assert profiler.report is not None
     assert profiler.report.memory.out_of_memory is None
 
 
 def test_without_a_device_what_the_model_holds_is_counted(tmp_path: Path) -> None:
     profiler = profiler_of(tmp_path, None, reports=["json"])
     trainer_of(profiler).fit(Hungry(FakeAllocator(), nap_s=0.0), DataLoader(Sleepy(30), batch_size=1))
-    assert profiler.report is not None
     memory = profiler.report.memory
     assert memory.devices == ()
     (held,) = memory.held

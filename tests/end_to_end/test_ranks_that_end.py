@@ -109,7 +109,6 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     program.write_text(PROGRAM)
     words = [sys.executable, str(program), "hangs", "killed", "failed", "raised", "out of step"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         pids = json.loads(process.stdout.readline())
         jobs = Jobs(folder, {how: [psutil.Process(pid) for pid in of] for how, of in pids.items()})
         journal, last = folder / "raised" / "rank1.jsonl", time.monotonic() + 240

@@ -37,7 +37,6 @@ def test_a_tuner_of_its_own_leaves_the_run_that_follows_alone(tmp_path: Path) ->
     model = Tunable()
     pl.tuner.Tuner(trainer).lr_find(model, loader(), num_training=10)
     trainer.fit(model, loader())
-    assert profiler.report is not None
     assert profiler.report.steps.count == 20
 
 
@@ -45,7 +44,6 @@ def test_two_trainers_may_share_a_profiler(tmp_path: Path) -> None:
     profiler = quiet_profiler()
     for name in ("a", "b"):
         trainer_for(tmp_path / name, [profiler]).fit(Planted(), loader())
-        assert profiler.report is not None
         assert profiler.report.steps.count == 20
     assert (tmp_path / "a" / "gpuprof").is_dir()
     assert (tmp_path / "b" / "gpuprof").is_dir()

@@ -54,7 +54,6 @@ def test_slow_items_in_the_training_process(tmp_path: Path) -> None:
     assert report.verdict.kind == "input-bound"
     assert report.findings[0].rule == "single-process-loading"
     assert "DataLoader(..., num_workers=" in report.findings[0].advice
-    assert report.findings[0].gain is not None
     assert report.findings[0].gain.speedup_max > 1.5
 
 

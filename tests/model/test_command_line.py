@@ -1,7 +1,5 @@
 """A command line in a report: what was run can be reported, what is secret cannot."""
 
-from __future__ import annotations
-
 import pytest
 
 from lightning_gpuprof.model.command_line import MAX_TEXT, arguments_hash, script_name, shown_arguments

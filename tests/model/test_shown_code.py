@@ -1,7 +1,5 @@
 """A line of the user's code in a report: it is recognised, and no secret in it can be read."""
 
-from __future__ import annotations
-
 import pytest
 
 from lightning_gpuprof.model.shown_code import shown_code

@@ -1,7 +1,5 @@
 """Metrics with broken numbers, and what has to hold of whatever is said about them."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Builds the Metrics of a run that compiled."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

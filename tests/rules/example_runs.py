@@ -1,7 +1,5 @@
 """Builds the run that an example's changes describe."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs with one known fault each, and runs with all of them."""
 
-from __future__ import annotations
-
 import msgspec
 from metrics_builder import build, busy_machine, outliers, replace
 from traced_builder import gpu, window

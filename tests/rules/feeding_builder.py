@@ -1,7 +1,5 @@
 """Builds Metrics with an input pipeline and a host that agree with how batches are made."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -147,7 +145,6 @@ def starved(
         wait = replace(metrics.shares["data_wait"], total_ratio=total, total_lower_ratio=lower)
         metrics = shares_of(metrics, "data_wait", wait)
         period = metrics.steps.period_ms
-        assert period is not None
         mean_ms = (period.median - wait_ms) / (1 - total)
         metrics = replace(metrics, steps=stored(metrics.steps, period_ms=stored(period, mean=mean_ms)))
     if not measured:

@@ -1,7 +1,5 @@
 """A finding with a gain of choice, and the one that a rule has to make of a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lightning_gpuprof.model.claim import Claim

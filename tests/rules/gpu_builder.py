@@ -1,7 +1,5 @@
 """Builds a GPU and a run on it: a healthy one unless a keyword says otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Builds the facts of traces, as a run's report has them, from programs of a host that launches."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Builds the parts of Metrics that say what the host does beside the steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from metrics_builder import share

@@ -1,7 +1,5 @@
 """Steps of a GPU training that differ in what holds the device up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Builds the memory of a run on a GPU: half full and steady unless a keyword differs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Builds a consistent Metrics: a healthy run unless a keyword says otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 

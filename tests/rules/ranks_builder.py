@@ -1,7 +1,5 @@
 """Builds a run whose ranks wait for a late one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from device_builder import collective, distributed

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from findings_builder import fired, gain
 from gpu_builder import idle_window

@@ -1,7 +1,5 @@
 """Anomaly detection notes a stack for each node of the graph: what that takes in a step, and how bad it is."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import torch

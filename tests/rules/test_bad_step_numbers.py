@@ -1,7 +1,5 @@
 """Runs in which everything about steps is wrong, with broken numbers: the rules stay calm."""
 
-from __future__ import annotations
-
 import random
 
 import host_builder

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import lightning.pytorch.callbacks
 import pytest
 from findings_builder import fired
@@ -67,7 +65,6 @@ def test_no_code_of_lightning_is_to_be_edited(name: str) -> None:
 
 def test_the_line_by_which_it_runs_rarely_is_one_that_can_be_tried() -> None:
     change = fired(RULE, with_callback(5.0)).change
-    assert change is not None
     [line] = change.add
     every = int(line.partition(" % ")[2].partition(":")[0])
     assert every > 1

@@ -1,7 +1,5 @@
 """The advice to compile is a line that works in the run's torch."""
 
-from __future__ import annotations
-
 import pytest
 from example_runs import example_run
 from findings_builder import fired

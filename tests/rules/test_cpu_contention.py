@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec
@@ -168,7 +166,6 @@ def test_more_threads_and_workers_than_cpus_explain_the_waiting() -> None:
     found = diagnose(metrics, [RULE, OWN]).findings
     assert [(f.rule, f.gain is not None) for f in found] == [("cpu-oversubscription", True), ("cpu-contention", False)]
     assert found[0].subject == "8 torch threads, 2 workers"
-    assert found[0].change is not None
     assert found[0].change.added == ("torch.set_num_threads(2)",)
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 import pytest
 from device_builder import on_gpu
@@ -238,7 +236,6 @@ def test_one_report_never_says_two_idle_shares(unmatched_ratio: float) -> None:
 def test_the_shares_of_a_step_sum_to_one() -> None:
     facts = window(causes={"launch": 0.2, "data": 0.1}, exposed_communication=0.2, uploads=0.1, inflation=1.4)
     step = device_step(on_gpu(facts))
-    assert step is not None
     parts = (step.idle_ratio, step.computing_ratio, step.exposed_communication_ratio, step.exposed_copy_ratio)
     assert sum(parts) == pytest.approx(1.0)
     assert step.idle_ratio == pytest.approx(0.3)
@@ -271,7 +268,6 @@ def test_a_host_that_is_ahead_gives_the_device_the_mean_of_its_steps() -> None:
         period = msgspec.structs.replace(metrics.steps.period_ms, mean=mean_ms)
         uneven = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=period), outliers=None)
         step = device_step(uneven)
-        assert step is not None
         assert step.idle_ratio == pytest.approx(idle_ratio, abs=1e-9)
         assert device_idle_ratio(uneven) == pytest.approx(idle_ratio, abs=1e-9)
 

@@ -1,7 +1,5 @@
 """The examples in the rules' own files: the run of each is made once, judged by its rule, and its report is read."""
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap

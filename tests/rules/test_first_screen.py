@@ -1,7 +1,5 @@
 """The first screen of whatever the rules can say: its bars add up, its gains are possible, its words are there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -63,7 +61,6 @@ def test_the_wait_shrinks_where_batches_come_late() -> None:
     assert ms(screen.today, "forward") == ms(screen.after, "forward")
     assert "loaded in the main process" in screen.headline
     assert "faster" in screen.headline
-    assert screen.fix is not None
     assert any("num_workers=" in line for line in screen.fix.added)
 
 
@@ -132,7 +129,6 @@ def test_slow_steps_are_named_by_the_phase_that_has_most_of_their_extra_time(
 def test_what_is_outside_of_the_steps_is_drawn_and_named_as_such() -> None:
     screen = first_screen(report_of(build(checkpoint=(20, 6.0), validation=(4, 9.0))))
     assert screen.scale == "run"
-    assert screen.today is not None
     sides = [segment.is_outside for segment in screen.today.segments]
     assert sides == sorted(sides), "after the parts of a step"
     outside = {segment.key: segment.label for segment in screen.today.segments if segment.is_outside}
@@ -145,7 +141,6 @@ def test_what_is_outside_of_the_steps_is_drawn_and_named_as_such() -> None:
 
 def test_no_part_of_a_step_is_drawn_as_outside_of_it() -> None:
     screen = first_screen(report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)))
-    assert screen.today is not None
     assert not any(segment.is_outside for segment in screen.today.segments)
     assert "outside" not in render(screen).partition("<ul")[0]
     assert screen.bar_name == "median step"
@@ -166,7 +161,6 @@ def test_a_gain_of_the_mean_step_is_the_same_share_of_the_median_one() -> None:
     report = report_of(example_run(**example.changes))
     screen, (finding, *_) = first_screen(report), report.findings
     assert screen.scale == "step"
-    assert finding.gain is not None
     assert screen.speedup == pytest.approx(finding.gain.speedup_max)
     assert f"up to {finding.gain.speedup_max:.1f}x" in screen.headline
 
@@ -225,7 +219,6 @@ def test_few_steps_are_too_little_and_other_programs_make_it_conditional() -> No
 @pytest.mark.parametrize(("half", "kind"), [(0.09, "ok"), (0.11, "conditional")])
 def test_a_wide_interval_of_the_median_is_noisy(half: float, kind: str) -> None:
     report = report_of(build())
-    assert report.steps.period_ms is not None
     median = report.steps.period_ms.median
     ends = (median * (1 - half), median * (1 + half))
     noisy = msgspec.structs.replace(report.steps, period_median_interval_ms=ends)
@@ -284,7 +277,6 @@ def test_a_run_on_a_cpu_lacks_no_signal_of_a_gpu() -> None:
 def test_the_change_is_shown_in_the_users_own_call() -> None:
     run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(data, batch_size=32)"}
     fix = first_screen(fixed(run)).fix
-    assert fix is not None
     assert fix.where == "train.py:42"
     assert fix.removed == ("DataLoader(data, batch_size=32)",)
     assert fix.added == ("DataLoader(data, batch_size=32, num_workers=2, persistent_workers=True)",)
@@ -293,7 +285,6 @@ def test_the_change_is_shown_in_the_users_own_call() -> None:
 def test_a_call_with_hidden_text_is_shown_but_not_copied() -> None:
     run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(Files(token='***'))"}
     fix = first_screen(fixed(run)).fix
-    assert fix is not None
     assert fix.added == ("DataLoader(Files(token='***'), num_workers=2, persistent_workers=True)",)
     assert fix.copied == ""
 
@@ -301,7 +292,6 @@ def test_a_call_with_hidden_text_is_shown_but_not_copied() -> None:
 def test_an_argument_that_is_set_elsewhere_is_shown_by_itself() -> None:
     run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(data, num_workers=self.workers)"}
     fix = first_screen(fixed(run)).fix
-    assert fix is not None
     assert fix.removed == ("num_workers=self.workers,  # 0 in this run",)
     assert fix.added == ("num_workers=2,", "persistent_workers=True,")
 
@@ -309,7 +299,6 @@ def test_an_argument_that_is_set_elsewhere_is_shown_by_itself() -> None:
 @pytest.mark.parametrize("call", ["DataLoader(data, **options)", "DataLoader(", "loader", "x" * 300 + "\x00"])
 def test_a_call_that_cannot_be_changed_by_text_leaves_the_plain_diff(call: str) -> None:
     fix = first_screen(fixed({"loader.built_at": "train.py:42", "loader.built_by": call})).fix
-    assert fix is not None
     assert fix.added == ("DataLoader(..., num_workers=2, persistent_workers=True)",)
 
 
@@ -443,7 +432,6 @@ def test_the_proof_names_the_run_and_the_next_one() -> None:
 
 def test_small_phases_are_one_segment() -> None:
     screen = first_screen(report_of(build()))
-    assert screen.today is not None
     assert len(screen.today.segments) <= 8
     assert screen.today.segments[-1].key == OTHER
 

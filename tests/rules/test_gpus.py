@@ -1,7 +1,5 @@
 """What rules about a GPU share; and that broken numbers of a GPU make none of them fail."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from example_runs import example_run
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -58,7 +56,6 @@ def reads_and_thinks(trace: GpuTrace) -> None:
 def test_idle_time_elsewhere_in_the_step_is_not_the_fetchs() -> None:
     metrics = metrics_of(recorded_steps(reads_and_thinks))
     share = metrics.share("data_wait")
-    assert share is not None
     assert share.lower_ratio > RULE.least_uncertain_ratio
     assert RULE.check(metrics) is None
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -82,7 +80,6 @@ def test_a_wait_that_is_in_one_phase_is_counted_once() -> None:
     assert found["blocked-in-step"].gain is None
     assert "Same time as interpreter-lock" in found["blocked-in-step"].summary
     lock = found["interpreter-lock"].gain
-    assert lock is not None
     assert lock.saved_ms_per_step == pytest.approx(24.0)
 
 

@@ -1,7 +1,5 @@
 """What the examples of the rules on kernels cannot say: which of two rules has the gain, windows that do not count."""
 
-from __future__ import annotations
-
 import pytest
 from example_runs import example_run
 from metrics_builder import replace

@@ -1,7 +1,5 @@
 """What the examples of the rules on launches cannot say: which rule has the gain, what an optimizer is told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -33,7 +31,6 @@ def test_the_special_rule_comes_first_and_both_gain_no_more_than_the_general_one
     alone = RULE.check(metrics)
     said = diagnose(metrics, [RULE, special])  # type: ignore[list-item]
     assert [found.rule for found in said.findings] == [special.id, RULE.id]
-    assert said.combined is not None
     assert said.combined.saved_ms_per_step == pytest.approx(alone.gain.saved_ms_per_step)
 
 

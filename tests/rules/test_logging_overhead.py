@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from findings_builder import fired
 from metrics_builder import build, outliers, replace

@@ -1,7 +1,5 @@
 """Batches that workers make in time, and that still come late because the main thread has no CPU."""
 
-from __future__ import annotations
-
 import pytest
 from findings_builder import fired
 from metrics_builder import build, replace

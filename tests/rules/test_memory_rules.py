@@ -1,7 +1,5 @@
 """What the examples of the rules on GPU memory cannot say: thresholds to both sides, what is missing, several rules."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import msgspec

@@ -1,7 +1,5 @@
 """Changes that must not matter: what happens outside of what is measured, and the order in which things are given."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

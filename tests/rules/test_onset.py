@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 import pytest
 from metrics_builder import build, replace
@@ -65,10 +63,8 @@ def test_a_part_that_became_quicker_is_said_as_well() -> None:
 
 def test_its_gain_is_that_of_all_steps_and_not_of_the_slow_part() -> None:
     gain = loading_of(slower_from_121()).gain
-    assert gain is not None
     assert gain.saved_ms_per_step <= 1.1 * (4.1 + 8.3) / 2
     lower = loading_of(slower_from_121(median_ms=4.1)).gain
-    assert lower is not None
     assert lower.saved_ms_per_step <= 4.1
 
 
@@ -77,7 +73,6 @@ def test_a_run_of_one_speed_says_nothing_of_it() -> None:
     plain = replace(metrics, evenness=Evenness(speed_levels=(part(8.3, start=1, count=240),)))
     assert "Since batch" not in loading_of(plain).summary
     gain = loading_of(plain).gain
-    assert gain is not None
     assert gain.saved_ms_per_step > 7.0
 
 

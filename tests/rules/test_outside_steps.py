@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -35,7 +33,6 @@ def test_a_setting_of_the_run_is_replaced_not_set_a_second_time() -> None:
         validation=(16, 25.0), run={"trainer.val_check_interval": 0.25, "trainer.check_val_every_n_epoch": 1}
     )
     change = fired(ValidationStall(), metrics).change
-    assert change is not None
     assert change.arguments["val_check_interval"] == 1.0
     assert change.before == {"val_check_interval": 0.25}
 

@@ -1,7 +1,5 @@
 """What is gained beside the making of batches: no step gets shorter than the pace of the workers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -99,7 +97,6 @@ def test_all_cures_together_keep_the_pace() -> None:
     found = settle([LOGGING, CALLBACK], metrics)
     assert [f.gain.saved_ms_per_step for f in found if f.gain is not None] == pytest.approx([3.0])
     combined = combined_gain(found, metrics)
-    assert combined is not None
     assert combined.saved_ms_per_step == pytest.approx(3.0)
 
 
@@ -151,7 +148,6 @@ def test_a_wait_that_is_none_for_the_workers_lifts_no_pace() -> None:
 def test_workers_without_a_cpu_may_get_faster_by_the_cure() -> None:
     queued = paced(rows=(worker_row(0, delay=0.1), worker_row(1, delay=0.1)))
     found = pace(queued)
-    assert found is not None
     assert found.batch_ms == pytest.approx(12.0 - 0.1 * 15.0)
 
 
@@ -160,5 +156,4 @@ def test_the_longest_item_of_a_worker_is_no_pace() -> None:
     assert metrics.input is not None
     late = msgspec.structs.replace(metrics.input, workers=(worker(item_max_ms=500.0, measured=100),))
     found = pace(replace(metrics, input=late))
-    assert found is not None
     assert found.batch_ms == pytest.approx(12.0 - 500.0 / 100)

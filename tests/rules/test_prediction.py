@@ -1,7 +1,5 @@
 """What a change is expected to bring, beside the bound of it; the planted truths are those of fits that were run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -95,10 +93,7 @@ def test_of_workers_less_is_expected_where_others_use_cpus_and_nothing_is_said_w
     alone, few, some, many = (loads_by_itself(82.0, 10.0, cpu=1.0, others=others) for others in (0.0, 0.4, 0.5, 1.9))
     finding = stored(callbacks(alone), explains=claims.WAIT_FOR_BATCHES, change=MORE_WORKERS)
     found = [expected(finding, metrics) for metrics in (alone, few, some, many)]
-    assert found[0] is not None
-    assert found[1] is not None
     assert found[1].upper_ms > found[0].upper_ms
-    assert found[2] is not None
     assert found[2].step_ms > found[0].step_ms
     assert found[3] is None
     why = [first(metrics, "single-process-loading").advice.partition("Why 2: ")[2] for metrics in (alone, many)]
@@ -161,7 +156,6 @@ def test_a_device_that_works_meanwhile_leaves_less_to_gain() -> None:
 def test_a_finding_on_workers_says_what_to_expect() -> None:
     finding = first(loads_by_itself(82.0, 5.0, cpu=0.05), "single-process-loading")
     assert finding.gain is not None
-    assert finding.expected is not None
     lower, upper = finding.expected.speedup_range
     assert 1 < lower < finding.expected.speedup < upper
 
@@ -175,7 +169,6 @@ def test_a_callback_that_goes_leaves_the_rest_of_the_step() -> None:
     metrics = slow_callback(run={"device.type": "cpu"})
     finding = callbacks(metrics)
     found = expected(finding, metrics)
-    assert found is not None
     assert found.step_ms == pytest.approx(found.whole_ms - finding.gain.saved_ms_per_step)
     assert found.upper_ms <= found.whole_ms
 
@@ -186,8 +179,6 @@ def test_a_cpu_that_idled_meanwhile_is_faster_afterwards() -> None:
         metrics, phases=tuple(stored(row, cpu_ms=0.1) if row.phase == "callbacks" else row for row in metrics.phases)
     )
     before, after = expected(callbacks(metrics), metrics), expected(callbacks(metrics), idle)
-    assert before is not None
-    assert after is not None
     assert before.step_ms - after.step_ms == pytest.approx(WARM_MS)
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from example_runs import example_run
 from findings_builder import fired
 

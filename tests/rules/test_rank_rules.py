@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from device_builder import collective, distributed
 from example_runs import example_run

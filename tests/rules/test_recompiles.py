@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from compile_builder import SIZE, compiled, recompile
 from findings_builder import fired

@@ -1,7 +1,5 @@
 """Recorded traces of many GPUs: the verdict agrees with the facts that a slow, independent program found in them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

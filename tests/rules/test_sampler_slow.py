@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -43,7 +41,6 @@ def test_idle_time_of_a_device_is_gained_once(idle: float, making_ms: float) -> 
     """9 ms each for the indices and the batch, in a step of 28 ms of which the device idles for a part."""
     metrics = ordered(9.0, device_idle=idle, run={"device.type": "cuda"})
     sampler, making = RULE.check(metrics), InputBound().check(metrics)
-    assert sampler is not None
     assert sampler.gain.saved_ms_per_step == pytest.approx(min(9.0, idle * 28.0))
     assert (making.gain.saved_ms_per_step if making is not None and making.gain else 0.0) == pytest.approx(making_ms)
 

@@ -1,7 +1,5 @@
 """Random findings: whatever is settled fits into the run, and no time is gained twice."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 import pytest
 from metrics_builder import build, distribution, outliers, replace, scaled
@@ -135,7 +133,6 @@ def test_cost_of_two_gpus() -> None:
     energy = DeviceEnergy(total_j=4e4, per_step_j=32.0, mean_w=640.0, covered_ratio=0.98)
     metrics = replace(metrics, devices=(Device(name="H200", uuid="", samples=40, values={}, energy=energy),))
     found = cost(metrics)
-    assert found is not None
     assert found.gpu_hours == pytest.approx(metrics.wall.total_s / 3600 * 2)
     per_million = metrics.run_ms_per_step / 3.6e6 / 32 * 1e6 * 2
     assert found.gpu_hours_per_million_samples == pytest.approx(per_million)
@@ -146,7 +143,6 @@ def test_cost_of_two_gpus() -> None:
 def test_what_is_not_known_costs_nothing_that_is_told() -> None:
     assert cost(build()) is None
     found = cost(build(steps=0, epochs=1, run={"device.type": "cuda"}, blocked_known=False))
-    assert found is not None
     assert found.gpu_hours_per_million_samples is None
     assert found.price_per_million_samples is None
     assert found.joules_per_sample is None

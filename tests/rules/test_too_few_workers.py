@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from feeding_builder import starved, worker_row
 from findings_builder import fired

@@ -1,7 +1,5 @@
 """All rules about the host's side of trace windows: on recorded traces, on a healthy step, and with parts missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

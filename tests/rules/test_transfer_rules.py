@@ -1,7 +1,5 @@
 """What the examples of the rules on transfers and waits cannot say: several causes in one step, several rules."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -151,8 +149,6 @@ def test_small_copies_beside_large_ones_count_unless_large_ones_are_few(
 ) -> None:
     """Images and labels of 2 kB, at a tenth of the link."""
     window = copying_window(h2d_ms=10.653, copies=2)
-    assert window.analysis is not None
-    assert window.analysis.api_tables is not None
     (row,) = window.analysis.api_tables.cuda_gpu_mem_size_sum
     row = msgspec.structs.replace(
         row,
@@ -227,10 +223,7 @@ def test_pinned_batches_bring_no_more_than_the_finding_promises(seed: int, tmp_p
     before = report("pageable", PAGEABLE, PAGEABLE_BYTES_PER_S)
     after = report("pinned", PINNED, PINNED_BYTES_PER_S)
     finding = next(one for one in before.findings if one.rule == "h2d-pageable")
-    assert before.steps.period_ms is not None
-    assert after.steps.period_ms is not None
     achieved_ms = before.steps.period_ms.mean - after.steps.period_ms.mean  # a host that is ahead has short medians
-    assert finding.gain is not None
     assert finding.gain.lower_ms <= achieved_ms <= finding.gain.saved_ms_per_step
 
 

@@ -1,7 +1,5 @@
 """The settings that ``validation-stall`` advises, given to Lightning: it takes them and validates less."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from device_builder import collective, distributed
 from metrics_builder import build, busy_machine, outliers, replace, scaled, share

@@ -1,7 +1,5 @@
 """Words that nobody outside of this project uses so: not in what rules say, not on pages. Single ones: words.txt."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Builds the Metrics of a GPU run of which only the trace windows are known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path

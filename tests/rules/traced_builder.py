@@ -1,7 +1,5 @@
 """Builds the facts of a trace window with its analyses from shares of a device's time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from lightning_gpuprof.model.device import DeviceBusy, DeviceFacts, ThrottleShare

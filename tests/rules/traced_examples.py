@@ -1,7 +1,5 @@
 """Builds the Metrics of a traced run on a GPU from what host and device do in a step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -77,7 +75,6 @@ def kernels_run(
 
 def _roofline(metrics: Metrics) -> Roofline:
     analysis = metrics.windows[0].analysis
-    assert analysis is not None
     assert analysis.roofline is not None
     return analysis.roofline
 

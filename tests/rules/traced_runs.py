@@ -1,7 +1,5 @@
 """Builds the Metrics of a run whose untraced steps took as long as the traced ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

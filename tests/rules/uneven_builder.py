@@ -1,7 +1,5 @@
 """Builds stretches, drifts and the Metrics that hold them from levels of parts of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Words that nobody outside of this project uses so, and what to write instead. Single ones: docs/tools/words.txt."""
 
-from __future__ import annotations
-
 import re
 
 PHRASES = {

@@ -1,7 +1,5 @@
 """When one line says all of a run, and that line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

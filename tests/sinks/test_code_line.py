@@ -65,7 +65,6 @@ def test_the_line_stands_by_itself_where_the_advice_is_words() -> None:
         sample_report.full_report(), findings=(finding,), lines=(row("net.py:38 training_step"),)
     )
     screen = first_screen(report)
-    assert screen.fix is not None
     assert (screen.fix.where, screen.fix.code, screen.fix.diff) == ("net.py:38", "loss_value = loss.item()", ())
     for html in (first.render(screen), findings.findings(report)):
         assert "<pre>loss_value = loss.item()</pre>" in html

@@ -4,8 +4,6 @@ Dichromacy is simulated by Machado, Oliveira and Fernandes (2009), severity 1; d
 2005), contrasts are WCAG 2's.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """The first screen of a comparison: did it work, as promised, what next; never more than 25 lines."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -28,7 +26,6 @@ DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
 def scaled(report: Report, factor: float) -> Report:
     """The run with steps and a fit that take so many times as long."""
     period = report.steps.period_ms
-    assert period is not None
     times = msgspec.structs.replace(period, **{key: factor * getattr(period, key) for key in period.__struct_fields__})
     rate = (report.steps.samples_per_s or 0.0) / factor
     steps = msgspec.structs.replace(

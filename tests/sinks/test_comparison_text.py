@@ -1,7 +1,5 @@
 """A comparison on the terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """Tables as files of comma-separated values: what a spreadsheet or a script reads back."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

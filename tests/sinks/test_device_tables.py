@@ -1,7 +1,5 @@
 """The line and tables of a GPU: what matters is said, what is not known is named, nothing is invented."""
 
-from __future__ import annotations
-
 import msgspec
 from sample_report import distribution, full_report
 

@@ -1,7 +1,5 @@
 """Figures drawn as SVG: what is written at a place is the value of that place."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The numbers behind the page's figure."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec
@@ -17,7 +15,6 @@ from lightning_gpuprof.sinks.views import over_run
 
 def test_phases_of_the_figure_sum_to_its_period() -> None:
     figure = step_figure(sample_report.full_report())
-    assert figure is not None
     for i, period in enumerate(figure.period_ms):
         assert period is not None
         assert math.isclose(sum(curve.ms[i] or 0.0 for curve in figure.phases), period, rel_tol=0.01)
@@ -27,7 +24,6 @@ def test_a_thinned_figure_keeps_the_longest_steps(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(figures, "MAX_POINTS", 100)
     report = sample_report.full_report(steps=5000)
     figure = step_figure(report)
-    assert figure is not None
     assert len(figure.batch) <= 100
     assert len(figure.batch) == len(figure.period_ms) == len(figure.phases[0].ms)
     assert max(p for p in figure.period_ms if p is not None) == pytest.approx(max(report.series["period_ms"]), rel=1e-3)
@@ -40,7 +36,6 @@ def test_the_longest_steps_are_drawn_also_where_they_stand_side_by_side() -> Non
     period[9_000:9_050] = [500.0 + i for i in range(50)]
     long = msgspec.structs.replace(report, series={**report.series, "period_ms": period})
     figure = step_figure(long)
-    assert figure is not None
     assert set(range(9_000, 9_050)) <= set(figure.batch)
     assert figure.t_s is not None
     assert figure.t_s == sorted(figure.t_s)
@@ -50,14 +45,12 @@ def test_a_report_of_a_version_without_times_has_a_figure_over_batches_alone() -
     report = sample_report.full_report()
     series = {name: values for name, values in report.series.items() if name != "t_s"}
     figure = step_figure(msgspec.structs.replace(report, series=series))
-    assert figure is not None
     assert figure.t_s is None
 
 
 def test_the_spread_of_phases_leaves_out_what_took_no_time_or_was_not_measured() -> None:
     report = sample_report.full_report()
     figure = spread_figure(report)
-    assert figure is not None
     assert [row.phase for row in figure.rows] == [p for p, ms in sample_report.MEDIANS_MS.items() if ms]
     assert all(row.p05 <= row.median <= row.p95 for row in figure.rows)
     old = tuple(msgspec.structs.replace(row, p05_ms=None) for row in report.phases)
@@ -66,7 +59,6 @@ def test_the_spread_of_phases_leaves_out_what_took_no_time_or_was_not_measured()
 
 def test_curves_are_in_the_unit_of_their_panel_and_side_by_side_where_they_have_one() -> None:
     figure = curve_figure(sample_report.full_report())
-    assert figure is not None
     panels = {panel.title: panel for panel in figure.panels}
     assert panels["GPU memory"].unit == "GiB"
     assert [line.name for line in panels["GPU memory"].lines] == [
@@ -113,7 +105,6 @@ def test_the_section_of_the_ranks_is_a_screen_or_two(number: int, rows: int) -> 
 
 def test_only_known_phases_with_time_are_drawn() -> None:
     figure = step_figure(sample_report.hostile_report())
-    assert figure is not None
     with_time = {row.phase for row in sample_report.full_report().phases if row.total_s > 0}
     assert {curve.phase for curve in figure.phases} == with_time
 
@@ -126,5 +117,4 @@ def test_curves_that_do_not_fit_together_give_no_figure(series: dict[str, list[f
 def test_a_gap_in_a_curve_is_a_gap_and_not_zero() -> None:
     series = {"batch": [0.0, 1.0], "period_ms": [1.0, math.nan], "forward_ms": [1.0, math.nan]}
     figure = step_figure(msgspec.structs.replace(sample_report.full_report(), series=series))
-    assert figure is not None
     assert figure.period_ms == [1.0, None]

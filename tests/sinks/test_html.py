@@ -1,7 +1,5 @@
 """The HTML page: parsed, and drawn by a real browser where there is one."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 from sample_report import HOSTILE, full_report
 

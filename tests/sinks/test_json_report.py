@@ -1,7 +1,5 @@
 """``report.json`` on its way out and back."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

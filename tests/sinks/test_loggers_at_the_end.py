@@ -1,7 +1,5 @@
 """What the trainer's loggers are given at the end: one that fails keeps nothing from the others."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading

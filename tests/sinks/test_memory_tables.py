@@ -1,7 +1,5 @@
 """Memory as people read it."""
 
-from __future__ import annotations
-
 import msgspec
 from sample_report import full_memory
 

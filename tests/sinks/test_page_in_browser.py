@@ -1,7 +1,5 @@
 """The page in a real browser: the first screen, what is drawn, the keyboard, printing."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

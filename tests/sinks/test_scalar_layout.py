@@ -1,7 +1,5 @@
 """Charts for TensorBoard's Custom Scalars tab: each of our names is in its own, and nobody else's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sinks are found by their kind: our own, and those of other packages by their entry points."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from pathlib import Path
 

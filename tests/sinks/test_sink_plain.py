@@ -1,7 +1,5 @@
 """What data looks like once it is readable."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

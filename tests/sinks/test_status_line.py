@@ -1,7 +1,5 @@
 """One line that is written over, and progress on it."""
 
-from __future__ import annotations
-
 import io
 import threading
 

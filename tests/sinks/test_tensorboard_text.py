@@ -1,7 +1,5 @@
 """The diagnosis as TensorBoard shows it, drawn by TensorBoard's own code."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 from pathlib import Path
 

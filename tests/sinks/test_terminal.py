@@ -1,7 +1,5 @@
 """The summary on the terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """The first screen on the terminal: at most 25 lines, at most 10 of a healthy run, the answer last."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path
@@ -210,7 +208,6 @@ def test_the_segments_of_a_step_sum_to_it_without_a_rest_that_medians_leave() ->
     period = msgspec.structs.replace(full.steps.period_ms, median=100.0)
     steps = msgspec.structs.replace(full.steps, period_ms=period)
     bar = first_screen(msgspec.structs.replace(full, steps=steps, phases=phases)).today
-    assert bar is not None
     times = {segment.key: segment.ms for segment in bar.segments}
     assert sum(times.values()) == pytest.approx(bar.ms)
     assert times == pytest.approx({"data_wait": 20.0, "forward": 40.0, "backward": 36.0, "optimizer": 4.0})

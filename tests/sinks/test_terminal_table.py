@@ -1,7 +1,5 @@
 """Tables as wide as the terminal: no number is cut, and a column without room is named below its table."""
 
-from __future__ import annotations
-
 import re
 from io import StringIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the table of a trial says of each change."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

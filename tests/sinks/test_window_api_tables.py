@@ -1,7 +1,5 @@
 """The tables of Nsight Systems as people read them."""
 
-from __future__ import annotations
-
 from table_texts import texts
 
 from lightning_gpuprof.model.trace.api_tables import (

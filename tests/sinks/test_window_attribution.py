@@ -1,7 +1,5 @@
 """People read which lines, modules and phases the device worked for, and what is not known."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.trace.attribution import (
     Attributed,
     Attribution,

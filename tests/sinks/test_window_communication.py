@@ -1,7 +1,5 @@
 """Tables of communication: what people read of it."""
 
-from __future__ import annotations
-
 import msgspec
 from table_texts import texts
 

@@ -1,7 +1,5 @@
 """Tables of the differences between two traces."""
 
-from __future__ import annotations
-
 import msgspec
 from table_texts import texts
 

@@ -1,7 +1,5 @@
 """The flame graph: bars as wide as their times, children within their parents, by modules where there are some."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

@@ -1,7 +1,5 @@
 """Tables of a trace's health."""
 
-from __future__ import annotations
-
 import msgspec
 from table_texts import texts
 

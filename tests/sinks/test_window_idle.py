@@ -1,7 +1,5 @@
 """Idle time as people read it: causes, steps, longest gaps and the work around them."""
 
-from __future__ import annotations
-
 import io
 
 import msgspec

@@ -1,7 +1,5 @@
 """Kernels of a window as people read them."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from no_kernels import EMPTY

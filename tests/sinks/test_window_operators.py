@@ -1,7 +1,5 @@
 """Tables of operators: what a reader sees, also where there is nothing."""
 
-from __future__ import annotations
-
 import pytest
 from table_texts import texts
 

@@ -1,7 +1,5 @@
 """Tables of ranks: who waited for whom, and what is said of the late one."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

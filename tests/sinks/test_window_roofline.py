@@ -1,7 +1,5 @@
 """Tables and figure of the roofline: what a reader sees, also where there is nothing."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables of the step trace: what a reader sees, also where there is nothing."""
 
-from __future__ import annotations
-
 from table_texts import texts
 
 from lightning_gpuprof.model.phases import Phase

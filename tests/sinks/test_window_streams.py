@@ -1,7 +1,5 @@
 """Streams as people read them: their work, how many worked at a time, and their queues."""
 
-from __future__ import annotations
-
 import io
 
 import msgspec

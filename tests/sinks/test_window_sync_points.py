@@ -1,7 +1,5 @@
 """People read where the host waits, what that costs, and what is not known."""
 
-from __future__ import annotations
-
 from lightning_gpuprof.model.trace.source_line import SourceLine
 from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
 from lightning_gpuprof.sinks.window_tables.sync_points import sync_site_table, sync_total_table

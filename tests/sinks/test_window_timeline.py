@@ -1,7 +1,5 @@
 """Table and figure of the timeline: what a reader sees, also of names from outside."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -71,7 +69,6 @@ def test_what_a_lane_is_called(lane: TimelineLane, name: str) -> None:
 
 def test_the_figure_has_the_lanes_with_colours_and_readable_names() -> None:
     figure = timeline_figure(found())
-    assert figure is not None
     assert figure.duration_us == 1000
     assert [lane.title for lane in figure.lanes] == [
         "phases", "operators", "calls", "GPU 0 stream 7", "GPU 0 stream 8", "GPU 0 idle"
@@ -98,7 +95,6 @@ def test_names_from_outside_choose_no_colour_and_are_short_and_visible() -> None
     table = timeline_table(timeline)
     assert [row[2].key for row in table.rows] == ["loop", "idle_unexplained"]
     figure = timeline_figure(timeline)
-    assert figure is not None
     assert figure.lanes[0].keys == ("loop",)
     for text in (*figure.lanes[0].names, figure.lanes[0].title, table.title):
         assert text == plain.visible(text)

@@ -1,7 +1,5 @@
 """Trace windows in a real browser: the timeline is drawn and looked at closer, large tables sort and filter."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,7 +72,6 @@ def test_the_timeline_is_drawn_told_on_pointing_and_looked_at_closer(page: sync_
     assert figure.locator(".tools span").text_content() == "250 µs to 750 µs of 1 ms"
     assert figure.locator("rect[data-part]").count() < whole
     box = figure.locator("svg").bounding_box()
-    assert box is not None
     page.mouse.move(box["x"] + 300, box["y"] + 30)
     page.mouse.down()
     page.mouse.move(box["x"] + 500, box["y"] + 30)

@@ -1,7 +1,5 @@
 """A trace window with some of everything, and one in which every name tries to leave the page."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """What holds of every first screen, and of the report of every run that tests make."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -58,7 +56,6 @@ def check(report: Report) -> FirstScreen:
         assert re.search(r"\d m?s", screen.sentence) is None, "the bar has the phases' times"
     assert re.search(r"[\d.,]+ ms per step", screen.sentence) is None, "of which step, the mean or the median one?"
     if screen.after is not None:
-        assert screen.today is not None
         assert screen.saved_ms is not None
         assert screen.speedup is not None
         assert 0 < screen.saved_ms <= screen.today.ms
@@ -74,7 +71,6 @@ def check(report: Report) -> FirstScreen:
         assert sum(lost_ms.values()) == pytest.approx(screen.saved_ms)
         if not screen.cause:  # then the bar has it by name, and it is what gets shorter
             claim = next(finding.explains for finding in report.findings if finding.gain is not None)
-            assert claim is not None
             named = {claim.phase, claim.part, SLOW_STEPS} & {now.key for now in screen.today.segments}
             named_ms = sum(now.ms for now in screen.today.segments if now.key in named)
             assert sum(lost_ms.get(key or "", 0.0) for key in named) == pytest.approx(min(screen.saved_ms, named_ms))
@@ -104,7 +100,6 @@ def check_bounds(report: Report, screen: FirstScreen) -> None:
     for one, finding in zip(shown, gained, strict=True):
         assert one.speedup is not None
         assert finding.most_speedup is not None
-        assert tile is not None
         if screen.scale == "step":
             assert one.speedup <= finding.most_speedup * 1.001, "as on the page, so in the list"
         if finding.expected is not None:

@@ -35,7 +35,6 @@ class ForkedScripts:
         script = folder / "script.py"
         script.write_text(text)
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         print(script, file=self._process.stdin, flush=True)
         assert int(self._process.stdout.readline()) == code, Path(f"{script}.err").read_text()[-2000:]
         return Path(f"{script}.out").read_text()

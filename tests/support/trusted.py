@@ -1,7 +1,5 @@
 """What no report may say, whatever the run."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

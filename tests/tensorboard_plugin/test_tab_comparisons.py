@@ -51,7 +51,6 @@ def test_the_intervals_are_from_the_reports_where_a_journal_is_large_and_the_vie
 def test_a_journal_that_is_ahead_of_the_report_is_not_taken(pair: Pair) -> None:
     older = Made(report=pair[0][0].report, version="older")
     held = Comparisons().of(("a", "b"), (older, pair[0][1]), pair[1])
-    assert held.sources is not None
     assert held.sources[0] != "journal"
     assert held.sources[1] == "journal"
 

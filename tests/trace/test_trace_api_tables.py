@@ -50,7 +50,6 @@ def test_the_tables_of_a_training_step(tmp_path: Path) -> None:
     (copy,) = found.cuda_gpu_mem_size_sum
     assert (copy.total_bytes, copy.bandwidth_bytes_per_s) == (4096, 819_200_000)
     assert found.kernels_without_launch == 1
-    assert found.launch_to_start is not None
     assert found.launch_to_start.count == 3
     assert (found.launch_to_start.min_us, found.launch_to_start.max_us) == (10, 30)
     assert found.launch_to_start.median_us == 14

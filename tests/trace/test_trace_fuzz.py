@@ -66,17 +66,13 @@ def check(path: Path) -> None:
 
 
 def hold_together(analysis: TraceAnalysis) -> None:
-    assert analysis.idle is not None
     for device in analysis.idle.devices:
         assert device.busy_us + device.idle_us == pytest.approx(device.window_us, abs=0.002)
         assert sum(cause.idle_us for cause in device.causes) == pytest.approx(device.idle_us, abs=0.01)
         assert all(cause.idle_us >= 0 for cause in device.causes)
-    assert analysis.kernels is not None
     assert sum(row.total_us for row in analysis.kernels.classes) == pytest.approx(analysis.kernels.total_us, abs=0.01)
-    assert analysis.communication is not None
     for one in analysis.communication.devices:
         assert 0 <= one.exposed_us <= one.communication_us <= one.window_us
-    assert analysis.sync_points is not None
     assert 0 <= analysis.sync_points.cost_us <= analysis.sync_points.idle_us + 0.01
 
 

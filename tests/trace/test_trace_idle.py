@@ -284,7 +284,6 @@ def test_the_story_of_the_longest_gap() -> None:
     assert (longest.before, longest.after, longest.operator) == ("relu", "gemm", "aten::addmm")
     assert longest.launch_thread == "1/1"
     assert (longest.host, longest.host_ratio) == ("torch/nn/functional.py(7): linear", pytest.approx(25 / 30))
-    assert longest.line is not None
     assert longest.line.frame == "train.py(10): fit"
     assert (other.start_us, other.duration_us, other.cause) == (60, 2, "back_to_back")
     assert (other.host, other.host_ratio, other.operator) == (None, None, "aten::addmm")
@@ -310,7 +309,6 @@ def test_the_main_thread_tells_the_line_of_what_autograd_launches() -> None:
         span("cpu_op", "autograd::engine::evaluate_function: ReluBackward0", 25, 30, tid=AUTOGRAD),
     ]
     (gap,) = device(events).longest
-    assert gap.line is not None
     assert gap.line.frame == "train.py(10): fit"
     assert (gap.phase, gap.launch_thread) == ("backward", "1/2")
     assert gap.host == "autograd::engine::evaluate_function: ReluBackward0"
@@ -320,7 +318,6 @@ def test_a_stack_of_the_operator_tells_the_line_in_older_traces() -> None:
     operator = span("cpu_op", "aten::linear", 48, 10)
     operator["args"] = {"Call stack": "torch/nn/functional.py(7): linear;train.py(12): step;train.py(3): <module>"}
     (gap,) = device([*late(), operator]).longest
-    assert gap.line is not None
     assert gap.line.frame == "train.py(12): step"
 
 

@@ -72,7 +72,6 @@ def test_classes_types_and_tensor_cores() -> None:
     }
     assert {(row.dtype, row.matrix_us) for row in found.dtypes} == {("bf16", 60), ("fp32", 20), (None, 10)}
     use = found.tensor_cores
-    assert use is not None
     assert (use.available, use.matrix_us) == (True, 90)
     assert (use.yes_us, use.no_us, use.unknown_us) == (60, 20, 10)
     assert [row.name for row in use.largest_no] == [SGEMM]
@@ -81,7 +80,6 @@ def test_classes_types_and_tensor_cores() -> None:
 def test_products_of_a_vector_are_no_work_for_tensor_cores() -> None:
     found = on_h100([kernel("void gemv2T_kernel_val<int, int, float, float>(int)", 0, 60, **shape(1000))])
     use = found.tensor_cores
-    assert use is not None
     assert (use.no_us, use.unsuited_us, use.largest_no) == (60, 60, ())
     assert [row.why for row in found.no_savings] == ["fills the device"]
 
@@ -90,7 +88,6 @@ def test_a_device_without_tensor_cores_uses_none() -> None:
     pascal = {**H100, "name": "Quadro GP100", "computeMajor": 6}
     linked = linked_trace([kernel("some_gemm", 0, 60, **shape(1000))], deviceProperties=[pascal])
     found = kernels(linked)
-    assert found.tensor_cores is not None
     assert found.tensor_cores.available is False
     assert (found.tensor_cores.no_us, found.tensor_cores.unknown_us) == (60, 0)
     assert [row.why for row in found.no_savings] == ["fills the device"]

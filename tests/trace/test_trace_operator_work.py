@@ -170,8 +170,6 @@ def test_without_values_a_convolution_is_unknown_and_its_backward_is_bounded(con
     shapes, types, values = recorded(aten.convolution(*convolution), x, weight, [1], *rest, [True, True, False])
     bound = work_of("aten::convolution_backward", shapes, types)
     whole = work_of("aten::convolution_backward", shapes, types, values)
-    assert bound is not None
-    assert whole is not None
     assert 0 < bound.flops <= whole.flops // 2
     assert bound.bytes is not None
     assert whole.bytes is not None
@@ -183,10 +181,8 @@ def test_the_separate_backward_operators_of_old_traces() -> None:
     one_pass = 2 * 32 * 28 * 28 * 128 * 64 * 9
     types = ["float", "float", "float"]
     both = work_of("aten::cudnn_convolution_backward", [x, gradient, weight, *[[]] * 8], [*types, *["Int"] * 8])
-    assert both is not None
     assert both.flops == one_pass
     of_input = work_of("aten::cudnn_convolution_backward_input", [[], gradient, weight], ["GenericList", *types[1:]])
-    assert of_input is not None
     assert of_input.flops == one_pass
     assert work_of("aten::cudnn_convolution_backward_weight", [[], gradient, x], ["GenericList", *types[1:]]) is None
 
@@ -250,7 +246,6 @@ def test_causal_attention_counts_the_pairs_that_are_seen() -> None:
 def test_fewer_heads_of_keys_are_read_once_and_computed_for_every_query() -> None:
     q, kv = meta(1, 16, 2, 8, dtype=torch.float16), meta(1, 16, 1, 8, dtype=torch.float16)
     found = work_of("flash_attn::_flash_attn_forward", *recorded(q, kv, kv, 0.0, 0.35, False, -1, -1, 0.0, None, False))
-    assert found is not None
     assert found.flops == 4 * 2 * 16 * 16 * 8
     assert found.bytes == 2 * (2 * q.numel() + 2 * kv.numel())
 

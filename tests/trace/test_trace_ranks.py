@@ -65,7 +65,6 @@ def test_the_shortest_duration_is_the_transfer_and_the_rest_is_waiting(tmp_path:
 
 def test_the_late_rank_is_named_with_what_it_does_longer(tmp_path: Path) -> None:
     late = compare_ranks(two_ranks(tmp_path)).late
-    assert late is not None
     assert (late.rank, late.waiting_us, late.others_waiting_us, late.last_ratio) == (1, 0.0, 80.0, 1.0)
     assert late.consistent
     assert (late.excess_between_us, late.excess_computation_us) == (160.0 - 120.0, 40.0)
@@ -77,7 +76,6 @@ def test_ranks_that_are_late_in_turn_are_not_called_consistently_late(tmp_path: 
     one = RankTrace(0).kernel(ALL_REDUCE, 10, 70).kernel(ALL_REDUCE, 200, 20)
     other = RankTrace(1).kernel(ALL_REDUCE, 50, 30).kernel(ALL_REDUCE, 160, 60)
     late = compare_ranks([one.linked(tmp_path), other.linked(tmp_path)]).late
-    assert late is not None
     assert (late.last_ratio, late.consistent) == (0.5, False)
 
 
@@ -233,5 +231,4 @@ def test_eight_real_ranks_fit_together(shared: Path) -> None:
         assert one.start_skew_us == pytest.approx(max(one.waiting_us), abs=5)
         assert min(one.waiting_us) == 0
     assert sum(one.caused_us for one in found.ranks) == sum(one.waiting_us for one in found.ranks)
-    assert found.late is not None
     assert (found.late.rank, found.late.last_ratio) == (7, 5 / 8)

@@ -174,7 +174,6 @@ def test_an_action_of_lightning_is_told_beside_the_line() -> None:
         *kernel(3, 50, 55, 15),
     ]
     (site,) = found(events).sites
-    assert site.line is not None
     assert (site.line.frame, site.annotation) == (
         "train.py(5): main",
         "[pl][profile][Callback]TQDMProgressBar.on_train_batch_end",
@@ -270,5 +269,4 @@ def test_every_copy_of_a_batch_from_pageable_memory_is_found() -> None:
     _, points = real("v100_resnet50_dl0_2021.json.gz")
     (site,) = points.sites
     assert (site.operation, site.count_per_step) == ("aten::to", 2)  # images and labels
-    assert site.line is not None
     assert (site.line.frame, site.line.means) == ("resnet50_profiler_api.py(44): <module>", "call")

@@ -101,7 +101,6 @@ def test_gaps_are_those_of_the_step_and_not_of_its_neighbours() -> None:
     ]
     linked = linked_trace(events)
     found = timeline(linked)
-    assert found is not None
     assert found.step == "ProfilerStep#2"
     (device,) = idle_times(linked).devices
     told = next(one for one in device.steps if one.step == found.step)
@@ -117,7 +116,6 @@ def test_gaps_are_those_of_the_step_and_not_of_its_neighbours() -> None:
 def test_recorded_traces_agree_with_the_other_analyses_and_stay_small(path: Path) -> None:
     linked = LinkedTrace(Trace.read(path, processes=1))
     found = timeline(linked)
-    assert found is not None
     assert len(msgspec.json.encode(found)) < MAX_BYTES
     assert sum(len(one.name) for one in found.lanes) <= MAX_PARTS
     for one in found.lanes:

@@ -1,7 +1,5 @@
 """What can be tried: names and values of ``--arm``, and the advice of findings."""
 
-from __future__ import annotations
-
 import pytest
 
 from lightning_gpuprof.errors import ArgumentError

@@ -1,7 +1,5 @@
 """A trial that its plan is not for ends on all ranks, or on none; what ranks do when it is over is no failure."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

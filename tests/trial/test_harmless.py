@@ -1,7 +1,5 @@
 """A trainer that is tried writes nothing where the user would find it, and nothing of the user's ends it."""
 
-from __future__ import annotations
-
 import cProfile
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Results from blocks whose speed-ups are known: simulated, with noise, drift and disturbed rounds."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

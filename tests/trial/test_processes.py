@@ -1,7 +1,5 @@
 """Processes in turn, with a program that starts at once and says what a step takes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path

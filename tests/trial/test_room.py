@@ -48,7 +48,6 @@ def test_the_largest_worker_counts() -> None:
     line = "import time; held = bytearray(50_000_000); print(flush=True); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", line], stdout=subprocess.PIPE)
     try:
-        assert process.stdout is not None
         process.stdout.readline()
         assert 50e6 < own_bytes([process.pid]) < 100e6
         assert own_bytes([os.getpid(), process.pid]) >= own_bytes([os.getpid()])

@@ -1,7 +1,5 @@
 """Where steps get their batches: real loaders, with other arguments, and one batch again and again."""
 
-from __future__ import annotations
-
 import time
 from collections import namedtuple
 from collections.abc import Iterator

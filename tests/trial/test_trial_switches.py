@@ -1,7 +1,5 @@
 """Each switch is on while its arm runs, and afterwards everything is as it was."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import io

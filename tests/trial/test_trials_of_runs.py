@@ -1,7 +1,5 @@
 """Real fits and their trials: advice is taken of a run that was made as the program is now, and of no other."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Real trials of short programs: the planted cause is found, and nothing is left, however the program ends."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

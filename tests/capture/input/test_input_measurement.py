@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from known import known
 from probed_loaders import (
     Add,
     AliasedCompose,
@@ -546,7 +545,7 @@ def test_a_worker_without_its_memory_works_unmeasured(tmp_path: Path) -> None:
     without = batches(loader())
     with Measured(measured) as found:
         found.measurement._install_probe(measured)  # as if the file were gone when the workers come to open it
-        known(found.measurement._next).table.remove_file()
+        found.measurement._next.table.remove_file()
         iterator_of = vars(DataLoader)["_get_iterator"].__closure__
         assert iterator_of
         own = torch_worker._worker_loop
@@ -626,7 +625,7 @@ def test_a_slot_keeps_names_of_many_parts() -> None:
     memory[: slots.SLOT_BYTES] = writer.words.tobytes() + bytes(writer._names).ljust(
         slots.SLOT_BYTES - writer.words.nbytes, b"\0"
     )
-    found = known(slots.read_slot(memoryview(memory)))
+    found = slots.read_slot(memoryview(memory))
     assert len(found.parts) == slots.MAX_PARTS
     assert found.parts[slots.REGION, "región 0"].calls == 1
     assert sum(part.calls for part in found.parts.values()) == 100
@@ -639,7 +638,7 @@ def test_long_names_of_parts_keep_their_ends_and_those_that_agree_add_up() -> No
     names = [f"{inside}Crop", f"{inside}Flip", f"a{inside}Flip", "é" * 40]
     for number, name in enumerate(names):
         writer.add_to_part(writer.part(slots.TRANSFORM, name), 5 + number)
-    found = known(slots.read_slot(memory))
+    found = slots.read_slot(memory)
     assert sorted((part.name[-4:], part.calls, part.sum_ns, part.max_ns) for part in found.parts.values()) == [
         ("Crop", 1, 5, 5),
         ("Flip", 2, 13, 7),
@@ -653,7 +652,7 @@ def test_parts_that_a_reader_cannot_tell_apart_add_up() -> None:
     writer = slots.SlotWriter(memory)
     for number in range(slots.MAX_PARTS):
         writer.add_to_part(writer.part(slots.REGION, "others" if number == 3 else f"region {number}"), 5)
-    found = known(slots.read_slot(memory))
+    found = slots.read_slot(memory)
     assert found.parts[slots.REGION, "others"].calls == 2
     assert sum(part.calls for part in found.parts.values()) == slots.MAX_PARTS
 
@@ -665,7 +664,7 @@ def test_the_search_for_transforms_counts_as_cost() -> None:
     probe.begin()  # 100 us
     probe.collate()
     probe.end(0, False)  # 100 us
-    found = known(slots.read_slot(memory))
+    found = slots.read_slot(memory)
     assert found.counters[slots.OWN_NS] >= 200_000
 
 

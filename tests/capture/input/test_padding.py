@@ -1,7 +1,5 @@
 """What a look at a batch makes of its rows."""
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Iterator
 from typing import Any, NoReturn

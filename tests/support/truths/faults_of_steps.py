@@ -182,8 +182,6 @@ def reads_a_pipe(ms: float) -> Fault:
 
         def ask() -> None:
             question, answer = server[0].stdin, server[0].stdout
-            assert question is not None
-            assert answer is not None
             question.write("\n")
             question.flush()
             answer.readline()
