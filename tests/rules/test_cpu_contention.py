@@ -75,34 +75,40 @@ def test_its_threads_are_not_blamed_for_what_other_programs_take() -> None:
     assert diagnose(loaded, [RULE, OWN]).findings == ()
 
 
-@pytest.mark.parametrize(("delay", "fires"), [(0.49, False), (0.51, True)])
-def test_a_twentieth_above_the_cpus_is_too_much(delay: float, fires: bool) -> None:
-    """2.0 and 1.0 CPUs are used, the main thread waits for 0.2 and each of two workers for so much."""
-    metrics = with_waiting_workers(delayed(10.0, others=0.5, used=(2.0, 1.0)), delay)
-    assert (RULE.check(metrics) is not None) is fires
+@pytest.mark.parametrize(
+    ("ms", "others", "used", "delay", "fires"),
+    [
+        # 2.0 and 1.0 CPUs are used, the main thread waits for 0.2 and each of two workers for so much.
+        pytest.param(10.0, 0.5, (2.0, 1.0), 0.49, False, id="hardly more than the CPUs"),
+        pytest.param(10.0, 0.5, (2.0, 1.0), 0.51, True, id="a twentieth above the CPUs is too much"),
+        pytest.param(10.0, 0.0, (1.0, 2.0), 0.6, True, id="what workers wait for is wanted, too"),
+        # It used 1.5 CPUs, and its threads waited for another 3.2 of four.
+        pytest.param(40.0, 1.4, (0.5, 1.0), 1.2, True, id="others have less of the CPUs"),
+        pytest.param(40.0, 1.6, (0.5, 1.0), 1.2, False, id="others have more: it does not hold itself up"),
+    ],
+)
+def test_what_is_wanted_beyond_the_cpus_decides(
+    ms: float, others: float, used: Sequence[float], delay: float, fires: bool
+) -> None:
+    assert (RULE.check(with_waiting_workers(delayed(ms, others=others, used=used), delay)) is not None) is fires
 
 
-@pytest.mark.parametrize(("used", "fires"), [(3.79, False), (3.81, True)])
-def test_threads_that_have_all_cpus_wait_for_each_other(used: float, fires: bool) -> None:
-    metrics = delayed(10.0, others=0.1, threads=8, used=(used, 0.0))
+@pytest.mark.parametrize(
+    ("metrics", "fires"),
+    [
+        pytest.param(delayed(10.0, others=0.1, threads=8, used=(3.79, 0.0)), False, id="a CPU is free"),
+        pytest.param(delayed(10.0, others=0.1, threads=8, used=(3.81, 0.0)), True, id="threads wait for each other"),
+        pytest.param(delayed(2.5, used=(1.0, 3.2)), False, id="less than a twentieth of the step"),
+        pytest.param(delayed(2.6, used=(1.0, 3.2)), True, id="more than a twentieth of the step"),
+        pytest.param(delayed(10.0, used=(1.0, 2.0)), False, id="nobody else waits"),
+    ],
+)
+def test_the_use_of_the_cpus_and_the_share_of_the_step_decide(metrics: Metrics, fires: bool) -> None:
     assert (RULE.check(metrics) is not None) is fires
 
 
 def test_a_quota_that_is_used_up_is_named() -> None:
     assert fired(RULE, delayed(10.0, others=3.0, throttled=0.4)).subject == "CPU quota"
-
-
-def test_what_workers_wait_for_is_wanted_too() -> None:
-    waiting = delayed(10.0, used=(1.0, 2.0))
-    assert RULE.check(waiting) is None
-    assert RULE.check(with_waiting_workers(waiting, 0.6)) is not None
-
-
-@pytest.mark.parametrize(("others", "fires"), [(1.4, True), (1.6, False)])
-def test_a_run_that_has_less_of_the_cpus_than_others_does_not_hold_itself_up(others: float, fires: bool) -> None:
-    """It used 1.5 CPUs, and its threads waited for another 3.2 of four."""
-    metrics = with_waiting_workers(delayed(40.0, others=others, used=(0.5, 1.0)), 1.2)
-    assert (RULE.check(metrics) is not None) is fires
 
 
 def test_no_number_is_advised_that_is_set_already() -> None:
@@ -149,11 +155,6 @@ def test_where_workers_compute_on_several_threads_that_is_what_to_set(main_threa
     assert list(found) == (["worker-thread-oversub", "cpu-contention"] if pools else ["cpu-contention"])
     assert ("on one thread instead of 4" in found["cpu-contention"].advice) is pools
     assert ("num_workers=1" in found["cpu-contention"].advice) is not pools
-
-
-@pytest.mark.parametrize(("ms", "fires"), [(2.5, False), (2.6, True)])
-def test_a_twentieth_of_the_step_decides(ms: float, fires: bool) -> None:
-    assert (RULE.check(delayed(ms, used=(1.0, 3.2))) is not None) is fires
 
 
 def test_what_was_not_measured_is_not_judged() -> None:

@@ -274,12 +274,34 @@ def test_a_run_on_a_cpu_lacks_no_signal_of_a_gpu() -> None:
     assert "GPU" not in " ".join(one.why for one in screen.checks.not_made)
 
 
-def test_the_change_is_shown_in_the_users_own_call() -> None:
-    run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(data, batch_size=32)"}
-    fix = first_screen(fixed(run)).fix
-    assert fix.where == "train.py:42"
-    assert fix.removed == ("DataLoader(data, batch_size=32)",)
-    assert fix.added == ("DataLoader(data, batch_size=32, num_workers=2, persistent_workers=True)",)
+BUILT = "DataLoader(..., num_workers=2, persistent_workers=True)"
+
+
+@pytest.mark.parametrize(
+    ("call", "removed", "added"),
+    [
+        (
+            "DataLoader(data, batch_size=32)",
+            ("DataLoader(data, batch_size=32)",),
+            ("DataLoader(data, batch_size=32, num_workers=2, persistent_workers=True)",),
+        ),
+        (
+            "DataLoader(data, num_workers=self.workers)",
+            ("num_workers=self.workers,  # 0 in this run",),
+            ("num_workers=2,", "persistent_workers=True,"),
+        ),
+        *(
+            (call, None, (BUILT,))
+            for call in ("DataLoader(data, **options)", "DataLoader(", "loader", "x" * 300 + "\x00")
+        ),
+    ],
+)
+def test_the_change_is_shown_in_the_users_own_call_unless_that_cannot_be_changed_by_text(
+    call: str, removed: tuple[str, ...] | None, added: tuple[str, ...]
+) -> None:
+    fix = first_screen(fixed({"loader.built_at": "train.py:42", "loader.built_by": call})).fix
+    assert fix.added == added
+    assert removed is None or (fix.where, fix.removed) == ("train.py:42", removed)
 
 
 def test_a_call_with_hidden_text_is_shown_but_not_copied() -> None:
@@ -287,19 +309,6 @@ def test_a_call_with_hidden_text_is_shown_but_not_copied() -> None:
     fix = first_screen(fixed(run)).fix
     assert fix.added == ("DataLoader(Files(token='***'), num_workers=2, persistent_workers=True)",)
     assert fix.copied == ""
-
-
-def test_an_argument_that_is_set_elsewhere_is_shown_by_itself() -> None:
-    run = {"loader.built_at": "train.py:42", "loader.built_by": "DataLoader(data, num_workers=self.workers)"}
-    fix = first_screen(fixed(run)).fix
-    assert fix.removed == ("num_workers=self.workers,  # 0 in this run",)
-    assert fix.added == ("num_workers=2,", "persistent_workers=True,")
-
-
-@pytest.mark.parametrize("call", ["DataLoader(data, **options)", "DataLoader(", "loader", "x" * 300 + "\x00"])
-def test_a_call_that_cannot_be_changed_by_text_leaves_the_plain_diff(call: str) -> None:
-    fix = first_screen(fixed({"loader.built_at": "train.py:42", "loader.built_by": call})).fix
-    assert fix.added == ("DataLoader(..., num_workers=2, persistent_workers=True)",)
 
 
 def fixed(run: dict[str, Any]) -> Report:

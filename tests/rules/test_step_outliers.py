@@ -58,17 +58,11 @@ def test_twelve_stalls_in_eight_seconds_are_found_and_the_phase_is_named() -> No
     assert finding.gain.speedup_max == pytest.approx(7816 / (7816 - 4800))
 
 
-def test_all_phases_that_hold_most_of_the_excess_are_named() -> None:
-    finding = fired(RULE, stalling({"backward": 0.5, "forward": 0.4, "loop": 0.1}))
-    assert "50 % in backward and 40 % in forward" in finding.summary
-    assert "loop" not in finding.summary
-
-
-def test_a_stall_that_comes_every_n_steps_is_told_by_its_distance() -> None:
+def test_the_phases_that_hold_most_the_distance_and_the_callback_are_named() -> None:
+    summary = fired(RULE, stalling({"backward": 0.5, "forward": 0.4, "loop": 0.1})).summary
+    assert "50 % in backward and 40 % in forward" in summary
+    assert "loop" not in summary
     assert "every 50 steps" in fired(RULE, stalling(every=50)).advice
-
-
-def test_a_callback_that_stalls_is_named() -> None:
     assert fired(RULE, stalling("callbacks")).subject == "Saver.on_train_batch_end"
 
 
@@ -81,14 +75,9 @@ def test_a_callback_of_lightning_that_stalls_is_told_by_its_argument() -> None:
     assert finding.advice.startswith("Save less often: ModelCheckpoint(..., every_n_train_steps=50).")
 
 
-def test_stalls_of_the_loader_get_a_queue_that_hides_them() -> None:
-    metrics = stalling("data_wait")
-    finding = fired(RULE, metrics)
-    assert "prefetch_factor=40" in finding.advice
-    assert decide(metrics).kind == "input-bound"
-
-
-def test_stalls_of_a_loader_without_workers_get_one() -> None:
+def test_stalls_of_the_loader_get_a_queue_that_hides_them_or_a_worker() -> None:
+    assert "prefetch_factor=40" in fired(RULE, stalling("data_wait")).advice
+    assert decide(stalling("data_wait")).kind == "input-bound"
     assert "num_workers=1" in fired(RULE, stalling("data_wait", num_workers=0)).advice
 
 
@@ -124,22 +113,14 @@ def crowded(metrics: Metrics) -> Metrics:
     return replace(metrics, host=busy_machine(0.95))
 
 
-def test_stalls_of_the_model_on_a_crowded_machine_are_information_only() -> None:
+def test_on_a_crowded_machine_only_stalls_outside_the_model_or_on_a_grid_are_the_run_s() -> None:
     finding = fired(RULE, crowded(stalling({"forward": 0.5, "backward": 0.5})))
-    assert finding.severity == "info"
-    assert finding.confidence == 0.5
+    assert (finding.severity, finding.confidence) == ("info", 0.5)
     assert "fully used" in finding.summary
     assert finding.advice.startswith("First look for other processes")
-
-
-def test_on_a_crowded_machine_the_excess_outside_the_model_still_counts() -> None:
     finding = fired(RULE, crowded(stalling({"forward": 0.5, "data_wait": 0.5})))
-    assert finding.severity == "critical"
-    assert finding.subject == "data_wait"
+    assert (finding.severity, finding.subject) == ("critical", "data_wait")
     assert finding.gain.saved_ms_per_step == pytest.approx(2400 / 580)
-
-
-def test_stalls_on_a_grid_come_from_the_run_itself() -> None:
     finding = fired(RULE, crowded(stalling("forward", every=50)))
     assert finding.severity == "critical"
     assert "every 50 steps" in finding.advice

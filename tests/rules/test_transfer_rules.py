@@ -236,12 +236,8 @@ def test_it_and_other_idle_time_gain_no_more_than_the_device_idles() -> None:
     assert sum(gains) == pytest.approx(0.1 * metrics.period_ms, rel=0.01)
 
 
-def test_on_a_device_that_no_window_saw_a_hook_has_no_lower_bound() -> None:
-    finding = HOOK.check(hooked(50.0, run={"device.type": "cuda"}))
-    assert finding.gain.saved_lower_ms_per_step == 0
-
-
-def test_numbers_that_cannot_be_are_not_believed() -> None:
+def test_on_a_device_that_no_window_saw_a_hook_has_no_lower_bound_and_impossible_numbers_are_not_believed() -> None:
+    assert HOOK.check(hooked(50.0, run={"device.type": "cuda"})).gain.saved_lower_ms_per_step == 0
     metrics = hooked(50.0)
     broken = replace(metrics.transfer_hooks[0], share=share(math.nan, 100.0))
     assert HOOK.check(replace(metrics, transfer_hooks=(broken,))) is None

@@ -49,28 +49,22 @@ def test_a_trace_of_nothing_has_empty_facts(facts_of) -> None:
     assert (facts.kernels, facts.launches_matched, facts.launches_unmatched, facts.dataloader_us) == (0, 0, 0, 0.0)
 
 
-def test_a_trace_without_gpu_has_steps_and_operators(facts_of) -> None:
+def test_a_trace_without_gpu_has_steps_and_operators_and_one_of_only_device_work_has_all_of_it_unmatched(
+    facts_of,
+) -> None:
     facts = facts_of([event for event in training_step() if event.get("cat") in ("cpu_op", "user_annotation")])
-    assert facts.devices == ()
-    assert facts.steps_us == (100.0,)
-    assert len(facts.top_operators) == 2
-
-
-def test_a_trace_of_only_device_work_has_all_of_it_unmatched(facts_of) -> None:
+    assert (facts.devices, facts.steps_us, len(facts.top_operators)) == ((), (100.0,), 2)
     facts = facts_of([event for event in training_step() if event.get("cat") in ("kernel", "gpu_memcpy")])
     assert (facts.launches_matched, facts.launches_unmatched) == (0, 4)
     assert facts.devices[0].busy_us == 40.0
 
 
-def test_work_without_a_correlation_is_unmatched_even_if_a_launch_has_none_either(facts_of) -> None:
-    facts = facts_of([span("kernel", "k", 0, 1, device=0), span("cuda_runtime", "cudaGraphLaunch", 0, 1)])
-    assert (facts.launches_matched, facts.launches_unmatched) == (0, 1)
-
-
-def test_dozens_of_kernels_of_one_graph_launch_are_all_matched(facts_of) -> None:
+def test_kernels_of_one_graph_launch_are_matched_and_work_without_a_correlation_is_not(facts_of) -> None:
+    """Even if a launch has none either."""
     kernels = [span("kernel", "k", 10 * i, 5, device=0, stream=7, correlation=4) for i in range(1, 41)]
-    facts = facts_of([span("cuda_runtime", "cudaGraphLaunch", 0, 1, correlation=4), *kernels])
-    assert (facts.launches_matched, facts.launches_unmatched) == (40, 0)
+    lost = [span("kernel", "k", 0, 1, device=0), span("cuda_runtime", "cudaGraphLaunch", 0, 1)]
+    facts = facts_of([span("cuda_runtime", "cudaGraphLaunch", 0, 1, correlation=4), *kernels, *lost])
+    assert (facts.launches_matched, facts.launches_unmatched) == (40, 1)
 
 
 def test_devices_are_apart_and_in_order(facts_of) -> None:
@@ -89,17 +83,14 @@ def test_steps_are_found_in_either_category_and_in_order_of_time(facts_of, cat: 
     assert facts.steps_us == (50.0, 7.5)
 
 
-def test_a_step_in_both_categories_is_one_step(facts_of) -> None:
-    facts = facts_of([span("cpu_op", "ProfilerStep#8", 1, 48), span("user_annotation", "ProfilerStep#8", 0, 50)])
+def test_a_step_in_both_categories_is_one_step_and_one_on_the_row_of_the_device_none(facts_of) -> None:
+    steps = {
+        "cpu_op": span("cpu_op", "ProfilerStep#8", 1, 48),
+        "user_annotation": span("user_annotation", "ProfilerStep#8", 0, 50),
+        "gpu_user_annotation": span("gpu_user_annotation", "ProfilerStep#9", 60, 50),
+    }
+    facts = facts_of([*steps.values(), span("cpu_op", "aten::mm", 10, 5)])
     assert facts.steps_us == (50.0,)
-
-
-def test_steps_on_the_device_row_are_not_steps(facts_of) -> None:
-    assert facts_of([span("gpu_user_annotation", "ProfilerStep#8", 0, 50)]).steps_us == ()
-
-
-def test_a_step_is_no_operator(facts_of) -> None:
-    facts = facts_of([span("cpu_op", "ProfilerStep#8", 0, 50), span("cpu_op", "aten::mm", 10, 5)])
     assert [row.name for row in facts.top_operators] == ["aten::mm"]
 
 
@@ -123,14 +114,17 @@ def test_our_own_name_of_a_fetch_is_shown_to_nobody(facts_of) -> None:
     assert facts.dataloader_us == 40.0
 
 
-def test_fetches_of_two_threads_add_up(facts_of) -> None:
-    name = "enumerate(DataLoader)#x.__next__"
-    assert facts_of([span("cpu_op", name, 0, 40), span("cpu_op", name, 20, 40, tid=2)]).dataloader_us == 80.0
-
-
-@pytest.mark.parametrize("name", ["DataLoader.__init__", "MyIter.__next__", "dataloader __next__"])
-def test_other_names_are_no_fetch(facts_of, name: str) -> None:
-    assert facts_of([span("cpu_op", name, 0, 40)]).dataloader_us == 0.0
+@pytest.mark.parametrize(
+    ("name", "fetched_us"),
+    [
+        ("enumerate(DataLoader)#x.__next__", 80.0),  # of two threads
+        ("DataLoader.__init__", 0.0),
+        ("MyIter.__next__", 0.0),
+        ("dataloader __next__", 0.0),
+    ],
+)
+def test_fetches_of_two_threads_add_up_and_other_names_are_none(facts_of, name: str, fetched_us: float) -> None:
+    assert facts_of([span("cpu_op", name, 0, 40), span("cpu_op", name, 20, 40, tid=2)]).dataloader_us == fetched_us
 
 
 def test_top_tables_hold_the_largest_in_order(facts_of) -> None:

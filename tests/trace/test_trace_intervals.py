@@ -69,22 +69,17 @@ def test_exclusive_times_sum_to_the_covered_time_of_each_thread(seed: int) -> No
         assert exclusive[thread == number].sum() == exclusive_by_ticks(ranges)
 
 
-def test_exclusive_time_is_the_time_without_direct_children() -> None:
-    # outer [0,100) > middle [10,60) > inner [20,30); sibling [60,70) touches; the same on another thread is apart
-    start, end = arrays([0, 10, 20, 60, 0], [100, 60, 30, 70, 100])
-    assert Nesting(start, end, threads([0, 0, 0, 0, 1])).exclusive_ns.tolist() == [40, 40, 10, 10, 100]
-
-
-def test_of_two_equal_ranges_one_is_inside_the_other() -> None:
-    start, end = arrays([5, 5], [9, 9])
-    assert sorted(Nesting(start, end, threads([0, 0])).exclusive_ns.tolist()) == [0, 4]
-
-
-def test_empty_ranges_take_no_time_from_their_parent() -> None:
-    start, end = arrays([0, 5, 5, 5], [10, 5, 5, 7])
-    assert Nesting(start, end, threads([0] * 4)).exclusive_ns.tolist() == [8, 0, 0, 2]
-
-
-def test_a_range_that_outlasts_its_parent_takes_only_the_common_part() -> None:
-    start, end = arrays([0, 6], [10, 12])
-    assert Nesting(start, end, threads([0, 0])).exclusive_ns.tolist() == [6, 6]
+@pytest.mark.parametrize(
+    ("start", "end", "exclusive"),
+    [
+        # outer [0,100) > middle [10,60) > inner [20,30); sibling [60,70) touches
+        pytest.param([0, 10, 20, 60], [100, 60, 30, 70], [40, 40, 10, 10], id="without direct children"),
+        pytest.param([5, 5], [9, 9], [0, 4], id="of two equal ranges one is inside the other"),
+        pytest.param([0, 5, 5, 5], [10, 5, 5, 7], [8, 0, 0, 2], id="empty ranges take no time from their parent"),
+        pytest.param([0, 6], [10, 12], [6, 6], id="a range that outlasts its parent takes only the common part"),
+    ],
+)
+def test_exclusive_times_by_hand(start: list[int], end: list[int], exclusive: list[int]) -> None:
+    """And the first of them once more on another thread, which is apart."""
+    found = Nesting(*arrays([*start, start[0]], [*end, end[0]]), threads([0] * len(start) + [1])).exclusive_ns
+    assert found.tolist() == [*exclusive, end[0] - start[0]]

@@ -25,46 +25,33 @@ RTX_2080_TI = {
 }
 
 
-def blocks(threads: int, registers: int, shared_bytes: int, properties: dict[str, int] | None = None) -> int | None:
-    on = multiprocessor_of(properties or H100)
-    assert on is not None
-    return resident_blocks(
-        Geometry(block=(threads, 1, 1), registers_per_thread=registers, shared_memory_bytes=shared_bytes), on
-    )
-
-
-def test_threads_limit() -> None:
-    assert blocks(256, 16, 0) == 8
-    assert blocks(1024, 16, 0) == 2
-    assert blocks(1024, 16, 0, RTX_2080_TI) == 1
-
-
-def test_small_blocks_are_limited_in_number() -> None:
-    assert blocks(32, 16, 0) == 32
-    assert blocks(32, 16, 0, RTX_2080_TI) == 16
-
-
-def test_part_of_a_warp_counts_as_a_warp() -> None:
-    assert blocks(65, 16, 0) == blocks(96, 16, 0) == 21
-
-
-def test_registers_limit_in_each_partition() -> None:
-    # 255 registers are 8192 per warp in units of 256: 2 warps in each of 4 partitions
-    assert blocks(128, 255, 0) == 2
-    # 170 are 5632: 2.9 per partition, so 8 warps; without partitions it would be 11 warps and 2 blocks of 4
-    assert blocks(96, 170, 0) == 2
-
-
-def test_shared_memory_limits_with_a_kilobyte_for_the_system() -> None:
-    assert blocks(128, 16, 227 * 1024) == 1
-    assert blocks(128, 16, 113 * 1024) == 2
-    assert blocks(128, 16, 114 * 1024) == 1
-    assert blocks(128, 16, 32 * 1024, RTX_2080_TI) == 2  # which reserves nothing
-
-
-def test_a_launch_that_cannot_run_is_not_known() -> None:
-    assert blocks(128, 16, 228 * 1024) is None
-    assert blocks(1024, 255, 0) is None
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared_kib", "properties", "blocks"),
+    [
+        pytest.param(256, 16, 0, H100, 8, id="threads"),
+        pytest.param(1024, 16, 0, H100, 2, id="threads, large blocks"),
+        pytest.param(1024, 16, 0, RTX_2080_TI, 1, id="threads, older GPU"),
+        pytest.param(32, 16, 0, H100, 32, id="number of blocks"),
+        pytest.param(32, 16, 0, RTX_2080_TI, 16, id="number of blocks, older GPU"),
+        pytest.param(65, 16, 0, H100, 21, id="part of a warp counts as a warp"),
+        pytest.param(96, 16, 0, H100, 21, id="whole warps"),
+        # 255 registers are 8192 per warp in units of 256: 2 warps in each of 4 partitions
+        pytest.param(128, 255, 0, H100, 2, id="registers"),
+        # 170 are 5632: 2.9 per partition, so 8 warps; without partitions it would be 11 warps and 2 blocks of 4
+        pytest.param(96, 170, 0, H100, 2, id="registers of each partition"),
+        pytest.param(128, 16, 227, H100, 1, id="shared memory, all of it"),
+        pytest.param(128, 16, 113, H100, 2, id="shared memory, with a kilobyte for the system"),
+        pytest.param(128, 16, 114, H100, 1, id="shared memory, without a kilobyte for the system"),
+        pytest.param(128, 16, 32, RTX_2080_TI, 2, id="shared memory, of which nothing is reserved"),
+        pytest.param(128, 16, 228, H100, None, id="too much shared memory to run"),
+        pytest.param(1024, 255, 0, H100, None, id="too many registers to run"),
+    ],
+)
+def test_what_limits_the_resident_blocks(
+    threads: int, registers: int, shared_kib: int, properties: dict[str, int], blocks: int | None
+) -> None:
+    geometry = Geometry(block=(threads, 1, 1), registers_per_thread=registers, shared_memory_bytes=shared_kib * 1024)
+    assert resident_blocks(geometry, multiprocessor_of(properties)) == blocks
 
 
 def test_launches_and_devices_that_say_too_little_are_not_known() -> None:
