@@ -131,7 +131,6 @@ class Programs:
         self.plans: list[Plan] = []
 
     def __call__(self, words: Sequence[str], plan: Plan, folder: Path, **_: object) -> program.Ended:
-        """Run it."""
         self.plans.append(plan)
         if plan.profile_into:
             saved(Path(plan.profile_into), arguments_hash=TriedCommand.of(words).arguments_hash, **self.settings)

@@ -25,16 +25,13 @@ class Rows(Dataset[Tensor]):
         self.place = place
 
     def __len__(self) -> int:
-        """Number of rows."""
         return self.size
 
     def __getitem__(self, index: int) -> Tensor:
-        """One row."""
         self.naps.take(self.place)
         return self.row(index)
 
     def row(self, index: int) -> Tensor:
-        """What is in it."""
         return torch.full((FEATURES,), float(index % 7))
 
 
@@ -46,7 +43,6 @@ class Stream(IterableDataset[Tensor]):
         self.naps = naps
 
     def __iter__(self) -> Iterator[Tensor]:
-        """All rows once."""
         for index in range(self.size):
             self.naps.take("dataset" if index else "first fetch")
             yield torch.full((FEATURES,), float(index % 7))
@@ -58,7 +54,6 @@ class SlowToIterate(DataLoader[Tensor]):
     naps: Naps
 
     def __iter__(self) -> Any:
-        """The iterator."""
         self.naps.take("iter")
         return super().__iter__()
 
@@ -81,7 +76,6 @@ class SlowSGD(torch.optim.SGD):
     naps: Naps
 
     def step(self, closure: Any = None) -> Any:
-        """Update."""
         loss = super().step(closure)
         self.naps.take("optimizer")
         return loss
@@ -93,7 +87,6 @@ class SlowLBFGS(torch.optim.LBFGS):
     naps: Naps
 
     def step(self, closure: Callable[[], float]) -> float:  # type: ignore[override]
-        """Update."""
         self.naps.take("optimizer")
         return super().step(closure)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -104,7 +97,6 @@ class SlowScheduler(torch.optim.lr_scheduler.ConstantLR):
     naps: Naps | None = None
 
     def step(self, *args: Any) -> None:
-        """Change the learning rate."""
         if self.naps is not None:
             self.naps.take("scheduler")
         super().step(*args)
@@ -117,7 +109,6 @@ class SlowLogger(DummyLogger):
 
     @property
     def save_dir(self) -> None:
-        """No folder."""
         return
 
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
@@ -132,7 +123,6 @@ class SlowDisk(TorchCheckpointIO):
     naps: Naps
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        """Write."""
         self.naps.take("save")
         super().save_checkpoint(*args, **kwargs)
 
@@ -178,29 +168,24 @@ class _Planted:
         return output.square().mean()  # type: ignore[no-any-return]
 
     def training_step(self: Any, batch: Any, batch_idx: int) -> Tensor | None:
-        """One batch."""
         loss = self.loss(batch)
         self.log("loss", loss)
         skipped = self.none_every and batch_idx % self.none_every == 0
         return None if skipped else loss
 
     def validation_step(self: Any, batch: Tensor, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """One batch of validation."""
         self.naps.take("validation_step")
         self.log("val_loss", self.layer(batch).square().mean())
 
     def test_step(self: Any, batch: Tensor, batch_idx: int, dataloader_idx: int = 0) -> None:
-        """One batch of a test."""
         self.naps.take("test_step")
         self.log("test_loss", self.layer(batch).square().mean())
 
     def predict_step(self: Any, batch: Tensor, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
-        """One batch of a prediction."""
         self.naps.take("predict_step")
         return self.layer(batch)  # type: ignore[no-any-return]
 
     def configure_optimizers(self: Any) -> Any:
-        """Plain SGD that takes naps."""
         optimizer = SlowSGD(self.parameters(), lr=self.lr)
         optimizer.naps = self.naps
         if not self.scheduler_interval:
@@ -217,7 +202,6 @@ class _TwoOptimizers(_Planted):
     """Manual optimization with two optimizers."""
 
     def training_step(self: Any, batch: Any, batch_idx: int) -> None:
-        """One batch: both optimizers."""
         for optimizer in self.optimizers():
             optimizer.zero_grad()
             loss = self.loss(batch)
@@ -226,7 +210,6 @@ class _TwoOptimizers(_Planted):
         self.log("loss", loss)
 
     def configure_optimizers(self: Any) -> Any:
-        """One for weights, one for biases."""
         layer: Any = self.layer
         both = [SlowSGD([layer.weight], lr=1e-6), SlowSGD([layer.bias], lr=1e-6)]
         for optimizer in both:
@@ -238,7 +221,6 @@ class _Lbfgs(_Planted):
     """An optimizer that runs its closure several times."""
 
     def configure_optimizers(self: Any) -> Any:
-        """LBFGS that does not stop early."""
         optimizer = SlowLBFGS(self.parameters(), lr=1e-9, max_iter=3, tolerance_grad=0, tolerance_change=0)
         optimizer.naps = self.naps
         return optimizer
@@ -248,7 +230,6 @@ class _LogsNothing(_Planted):
     """For torch.compile, which cannot trace ``self.log`` (seen with lightning 2.6.6 and torch 2.13)."""
 
     def training_step(self: Any, batch: Any, batch_idx: int) -> Tensor:
-        """One batch."""
         return self.loss(batch)  # type: ignore[no-any-return]
 
 
@@ -256,7 +237,6 @@ class _FromIterator(_Planted):
     """Takes its batches from the iterator itself."""
 
     def training_step(self: Any, dataloader_iter: Any) -> Tensor:  # type: ignore[override]
-        """One batch."""
         batch, _, _ = next(dataloader_iter)
         return self.loss(batch)  # type: ignore[no-any-return]
 

@@ -39,7 +39,6 @@ class Driven:
     fit: Fit = FIT
 
     def __call__(self, folder: Path, seed: int) -> Path:
-        """Build the driver, and run."""
         library = build(Scenario(gpus=(self.gpu,), fail_after=self.fail_after), folder)
         # Loaded under the driver's soname, it is what the loader gives to whoever asks for that name later.
         ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)

@@ -132,7 +132,6 @@ class Simulated:
     before_us: float = 0.0
 
     def __call__(self, folder: Path, seed: int) -> Path:
-        """Compute the run and diagnose it."""
         random = Random(seed)
         program = self.program(random, self.faulty)
         run_folder = folder / "gpuprof"

@@ -38,7 +38,6 @@ class Step:
     after: Work = lambda run: run.python(150.0)
 
     def __call__(self, run: GpuRun) -> None:
-        """One step."""
         if self.check is not None:
             with run.part("sync"):
                 self.check(run)

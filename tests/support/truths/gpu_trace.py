@@ -49,7 +49,6 @@ class GpuTrace:
         self._span(cat, name, begin, self.now)
 
     def step(self) -> AbstractContextManager[None]:
-        """A step of the training."""
         return self.range(f"ProfilerStep#{next(self._steps)}")
 
     def phase(self, name: str) -> AbstractContextManager[None]:
