@@ -3,22 +3,21 @@
 import functools
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from chromium import PATIENCE_MS
 from doc_blocks import ROOT
+from parsed_page import Page
 
 import site_hooks
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
@@ -42,29 +41,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Addresses(HTMLParser):
-    """What a page loads, and what it links to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loaded: list[str] = []
-        self.linked: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        for name, value in attrs:
-            if not value or name not in ("src", "href", "srcset", "data", "poster", "action", "style"):
-                continue
-            (self.linked if tag == "a" else self.loaded).append(value)
-
-
 def outside(address: str) -> bool:
     return bool(re.search(r"(^|url\(\s*['\"]?|,\s*)(https?:)?//", address.strip(), re.IGNORECASE))
 
 
-def read(text: str) -> Addresses:
-    found = Addresses()
-    found.feed(text)
-    return found
+def loaded_by(text: str) -> list[str]:
+    """What a page loads; what it only links to is not loaded."""
+    names = ("src", "href", "srcset", "data", "poster", "action", "style")
+    return [value for tag, name, value in Page(text).attributes if value and name in names and tag != "a"]
 
 
 def test_every_page_is_there_and_in_the_navigation(site: Path) -> None:
@@ -81,7 +65,7 @@ def test_no_page_loads_anything_from_outside(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 100
     for page in pages:
-        loaded = read(page.read_text(encoding="utf-8")).loaded
+        loaded = loaded_by(page.read_text(encoding="utf-8"))
         assert any(address.endswith(".js") for address in loaded)
         assert [address for address in loaded if outside(address)] == [], page.name
     for sheet in site.rglob("*.css"):
@@ -102,8 +86,8 @@ def test_what_would_be_loaded_from_outside_is_seen() -> None:
         '<img srcset="x.png 1x, https://a.b/c.png 2x">',
         "<p style=\"background: url('http://a.b/c.png')\">",
     ):
-        assert any(map(outside, read(tag).loaded)), tag
-    assert not any(map(outside, read('<a href="https://a.b"><img src="../a/b.png">').loaded))
+        assert any(map(outside, loaded_by(tag))), tag
+    assert not any(map(outside, loaded_by('<a href="https://a.b"><img src="../a/b.png">')))
 
 
 def test_links_to_pages_and_headings_that_are_not_there_stop_the_build(tmp_path: Path) -> None:
@@ -161,23 +145,20 @@ def served(site: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("from_disk", [False, True], ids=["served", "from disk"])
-def test_a_reader_without_a_network_can_search_and_asks_nobody(served: str, site: Path, from_disk: bool) -> None:
-    playwright = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
+def test_a_reader_without_a_network_can_search_and_asks_nobody(
+    browser: Any, served: str, site: Path, from_disk: bool
+) -> None:
     asked: list[str] = []
     problems: list[str] = []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=120_000)
-        page = browser.new_page()
-        page.set_default_timeout(120_000)
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto((site / "index.html").as_uri() if from_disk else f"{served}/index.html")
-        page.locator("input.md-search__input").press_sequentially("straggler")
-        page.locator(".md-search-result__item a", has_text="straggler-rank").first.click()
-        page.wait_for_url("**/rules/straggler-rank.html*")
-        browser.close()
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto((site / "index.html").as_uri() if from_disk else f"{served}/index.html")
+    page.locator("input.md-search__input").press_sequentially("straggler")
+    page.locator(".md-search-result__item a", has_text="straggler-rank").first.click()
+    page.wait_for_url("**/rules/straggler-rank.html*")
+    page.close()
     assert problems == []
     assert len(asked) > 5
     allowed = ("file://",) if from_disk else (served,)

@@ -10,7 +10,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -154,24 +153,3 @@ def dashboard(server: Server, run: str) -> dict[str, dict[str, dict[str, list[tu
                 }
             found.setdefault(group["title"], {})[chart["title"]] = curves
     return found
-
-
-class Tables(HTMLParser):
-    """Text of a page, and the number of cells in each row of its tables."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.text = ""
-        self.rows: list[list[int]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "table":
-            self.rows.append([])
-        elif tag == "tr":
-            self.rows[-1].append(0)
-        elif tag in ("td", "th"):
-            self.rows[-1][-1] += 1
-
-    def handle_data(self, data: str) -> None:
-        self.text += data

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
+from parsed_page import Page
 from planted_runs import Planted, Sleepy, fit, quiet_profiler
-from started_tensorboard import Server, Tables, TwoRanks, breakdown, dashboard, started, step_lengths
+from started_tensorboard import Server, TwoRanks, breakdown, dashboard, started, step_lengths
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
 
@@ -214,8 +215,8 @@ def test_the_text_tab_shows_the_diagnosis_with_its_tables(server: Server, record
     (tag,) = [tag for tag in tags if tag.startswith("gpuprof/report")]
     (shown,) = server.get("text/text", run=RUN, tag=tag)
     assert shown["step"] == STEPS - 1
-    page = Tables(shown["text"])
-    around, *tables = page.rows
+    page = Page(shown["text"])
+    around, *tables = page.tables
     assert around == [1]  # TensorBoard's own, which a text of ``add_text`` is the one cell of
     assert len(tables) >= 5
     assert [rows for rows in tables if len(rows) < 2 or len(set(rows)) > 1] == []

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from html import unescape as html_of
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import sample_report
+from chromium import CHROMIUM
 from parsed_page import Page
 
 from lightning_gpuprof.model.curves import Mark, Marks
@@ -20,7 +20,6 @@ from lightning_gpuprof.sinks.html import render_html
 from lightning_gpuprof.sinks.html_page import prose, script_json
 from lightning_gpuprof.sinks.views.catalogue import VIEWS
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MAX_BYTES = 400_000
 TABLES = 35 + sum(bool(table.rows) for table in host_tables.tables_of(sample_report.full_report()))
 """Evidence of three findings, wall, the ledger's top and the whole of it, phases, step time, speed levels, labels,

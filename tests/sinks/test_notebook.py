@@ -2,9 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +18,6 @@ from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.notebook import MAX_FINDINGS, WholePage
 
-CHROMIUM = Path("/usr/bin/chromium")
 NOTEBOOK = """<!DOCTYPE html><html><head><style>
 * { font-size: 3px !important; color: rgb(255, 0, 0) !important; } table { display: none } p { color: red }
 </style></head><body style="background: rgb(1, 2, 3)"><p id="cell">a cell</p>%s</body></html>"""
@@ -31,17 +28,6 @@ def html_of(report: Report) -> str:
     drawn = report._repr_html_()
     assert drawn is not None
     return drawn
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip(f"no {CHROMIUM}")
-    with api.sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"], timeout=120_000)
-        yield chromium
-        chromium.close()
 
 
 def shown(browser: Any, html: str) -> tuple[Any, Any, list[str]]:

@@ -1,7 +1,6 @@
 """The page in a real browser: the first screen, what is drawn, the keyboard, printing."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import msgspec
 import pytest
 import sample_report
 import window_samples
+from chromium import PATIENCE_MS
 from recorded_traces import recorded_analysis, recorded_trace
 
 from lightning_gpuprof.cli import trace_outputs
@@ -21,9 +21,6 @@ from lightning_gpuprof.sinks.trace_html import render_trace_html
 
 pytestmark = pytest.mark.slow
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PATIENCE_MS = 120_000
 REPORT = sample_report.full_report()
 DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
 BROKEN_WORDS = """() => {
@@ -44,16 +41,6 @@ BROKEN_WORDS = """() => {
   return found;
 }"""
 """Words in two lines, or beyond the edge."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=120_000)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,38 +1,15 @@
 """The diagnosis as TensorBoard shows it, drawn by TensorBoard's own code."""
 
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import sample_report
+from parsed_page import Page
 from tensorboard.plugin_util import markdown_to_safe_html
 
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.tensorboard_text import escape, markdown
-
-
-class Page(HTMLParser):
-    """Tags, text and the number of cells of each table's rows."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.text = ""
-        self.tables: list[list[int]] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append(0)
-        elif tag in ("td", "th"):
-            self.tables[-1][-1] += 1
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def drawn(markdown_text: str) -> Page:

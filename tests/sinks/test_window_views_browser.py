@@ -1,30 +1,20 @@
 """Trace windows in a real browser: the timeline is drawn and looked at closer, large tables sort and filter."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import sample_report
 import window_samples
+from chromium import PATIENCE_MS
 
 from lightning_gpuprof.sinks import html_page, plain
 from lightning_gpuprof.sinks.tables import FIGURE, Column, Table
 from lightning_gpuprof.sinks.views import windows
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
-WAIT_MS = 120_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    with sync_api.sync_playwright() as driver:
-        one = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=WAIT_MS)
-        yield one
-        one.close()
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +34,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(browser: sync_api.Browser, file: Path) -> Iterator[sync_api.Page]:
+def page(browser: Any, file: Path) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
-    context.set_default_timeout(WAIT_MS)
+    context.set_default_timeout(PATIENCE_MS)
     one = context.new_page()
     told: list[str] = []
     one.on("console", lambda message: told.append(message.text))
@@ -59,7 +49,7 @@ def page(browser: sync_api.Browser, file: Path) -> Iterator[sync_api.Page]:
     context.close()
 
 
-def test_the_timeline_is_drawn_told_on_pointing_and_looked_at_closer(page: sync_api.Page) -> None:
+def test_the_timeline_is_drawn_told_on_pointing_and_looked_at_closer(page: Any) -> None:
     figure = page.locator("#timeline .figure").first
     lanes = figure.locator("text.lane").all_text_contents()
     assert lanes == ["phases", "operators", "calls", "GPU 0 stream 7", "GPU 0 stream 8", "GPU 0 idle"]
@@ -81,7 +71,7 @@ def test_the_timeline_is_drawn_told_on_pointing_and_looked_at_closer(page: sync_
     assert figure.locator("rect[data-part]").count() == whole
 
 
-def test_colours_of_all_parts_are_known_in_light_and_dark(page: sync_api.Page) -> None:
+def test_colours_of_all_parts_are_known_in_light_and_dark(page: Any) -> None:
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         fills = page.eval_on_selector_all(
@@ -92,7 +82,7 @@ def test_colours_of_all_parts_are_known_in_light_and_dark(page: sync_api.Page) -
         assert "rgba(0, 0, 0, 0)" not in swatches
 
 
-def test_names_from_outside_are_text_in_the_drawing(page: sync_api.Page) -> None:
+def test_names_from_outside_are_text_in_the_drawing(page: Any) -> None:
     figure = page.locator("#timeline .figure:has(.said)").nth(1)
     names = [figure.locator(".said").text_content()]
     for place in range(figure.locator("rect[data-part]").count()):
@@ -104,17 +94,17 @@ def test_names_from_outside_are_text_in_the_drawing(page: sync_api.Page) -> None
     assert plain.visible(sample_report.HOSTILE)[:20] in (names[-1] or "")
 
 
-def open_table(page: sync_api.Page, title: str) -> sync_api.Locator:
+def open_table(page: Any, title: str) -> Any:
     details = page.locator("#operators > details", has=page.locator("summary", has_text=title)).first
     details.locator("summary").first.click()
     return details
 
 
-def column(details: sync_api.Locator, number: int) -> list[str]:
+def column(details: Any, number: int) -> list[str]:
     return details.locator(f"tbody tr:visible td:nth-child({number})").all_text_contents()
 
 
-def test_a_large_table_sorts_by_keyboard_as_numbers_and_goes_back(page: sync_api.Page) -> None:
+def test_a_large_table_sorts_by_keyboard_as_numbers_and_goes_back(page: Any) -> None:
     details = open_table(page, "Operators by device time")
     before = column(details, 1)
     heading = details.locator("th", has_text="total")
@@ -132,7 +122,7 @@ def test_a_large_table_sorts_by_keyboard_as_numbers_and_goes_back(page: sync_api
     assert column(details, 1) == before
 
 
-def test_a_large_table_shows_the_rows_that_are_looked_for(page: sync_api.Page) -> None:
+def test_a_large_table_shows_the_rows_that_are_looked_for(page: Any) -> None:
     details = open_table(page, "Operators by host time")
     field = details.get_by_role("searchbox")
     field.fill("OP1")
@@ -144,18 +134,18 @@ def test_a_large_table_shows_the_rows_that_are_looked_for(page: sync_api.Page) -
     assert len(column(details, 1)) == 14
 
 
-def test_a_name_that_was_cut_is_found_by_what_is_left_out(browser: sync_api.Browser) -> None:
+def test_a_name_that_was_cut_is_found_by_what_is_left_out(browser: Any) -> None:
     kernel: Column[int] = Column("kernel", lambda n: f"ker...nel{n}", hover=lambda n: f"ker MIDDLE{n} nel")
     table = Table.of("t", range(12), kernel)
     one = browser.new_page()
-    one.set_default_timeout(WAIT_MS)
+    one.set_default_timeout(PATIENCE_MS)
     one.set_content(html_page.page("t", [html_page.table_html(table)]))
     one.get_by_role("searchbox").fill("middle7")
     assert one.locator("tbody tr:visible").all_text_contents() == ["ker...nel7"]
     one.close()
 
 
-def test_an_operator_unfolds_into_its_shapes(page: sync_api.Page) -> None:
+def test_an_operator_unfolds_into_its_shapes(page: Any) -> None:
     first = page.locator("#operators ol.bars details").first
     assert not first.locator("table").is_visible()
     first.locator("summary").press("Enter")
@@ -172,14 +162,12 @@ SORTED: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("kind", SORTED)
-def test_the_sorting_script_reads_numbers_as_shown_and_keeps_what_is_not_measured_last(
-    browser: sync_api.Browser, kind: str
-) -> None:
+def test_the_sorting_script_reads_numbers_as_shown_and_keeps_what_is_not_measured_last(browser: Any, kind: str) -> None:
     texts = ["-", *sorted(SORTED[kind])]
     assert texts[1:] != SORTED[kind]
     table = Table.of("t", (*texts, "sum"), Column("size", str, FIGURE), foot=1)
     one = browser.new_page()
-    one.set_default_timeout(WAIT_MS)
+    one.set_default_timeout(PATIENCE_MS)
     one.set_content(html_page.page("t", [html_page.table_html(table)]))
     one.get_by_role("button").click()
     assert one.locator("td").all_text_contents() == [*SORTED[kind], "-", "sum"]

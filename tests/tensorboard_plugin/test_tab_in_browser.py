@@ -1,7 +1,6 @@
 """The tab in a started TensorBoard, drawn by a real browser that can reach nothing else, over real fits."""
 
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import msgspec
 import patience
 import pytest
 import sample_report
+from chromium import PATIENCE_MS
 from planted_runs import Planted, Sleepy, fit
 from torch.utils.data import DataLoader
 
@@ -23,8 +23,6 @@ from lightning_gpuprof.tensorboard_plugin.run_list import MAX_TREND
 
 pytestmark = pytest.mark.slow
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PATIENCE_MS = 120_000
 sync_api.expect.set_options(timeout=PATIENCE_MS)  # which no page's own timeout is for
 SLOW, FAST = "digits/version_0/gpuprof", "digits/version_1/gpuprof"
 
@@ -81,18 +79,6 @@ def server(logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     finally:
         process.terminate()
         process.wait(30)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine")
-    with sync_api.sync_playwright() as driver:
-        # Whatever a test does not see is not answered either.
-        offline = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", offline], timeout=PATIENCE_MS)
-        yield started
-        started.close()
 
 
 class Reader:

@@ -5,7 +5,6 @@ import os
 import re
 import sys
 import threading
-from html.parser import HTMLParser
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 import pytest
 import sample_report
 from log_directories import BASE, Tab
+from parsed_page import Page
 from saved_runs import save_run
 
 from lightning_gpuprof.sinks import json_report, plain
@@ -59,24 +59,6 @@ def names(tab: Tab) -> list[str]:
 
 USUAL = "div h2 h3 section table thead tbody tr th td bdi p ul ol li strong b abbr details summary span small"
 """Elements that views may have, whether the harmless run's view happens to have them or not."""
-
-
-class Tags(HTMLParser):
-    """Elements and attributes of a part of a page, and the text that is shown."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: set[tuple[str, str]] = set()
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes |= {(tag, name) for name, _ in attrs}
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def test_tensorboard_finds_the_plugin_by_its_entry_point() -> None:
@@ -274,10 +256,10 @@ def test_hostile_names_add_no_element_and_no_attribute_to_any_view(tab: Tab) -> 
         html = tab.get("view", run=hostile, view=anchor).json["html"]
         beside = tab.get("compare", run="a/gpuprof", other=hostile, view=anchor).json["html"]
         harmless = tab.get("view", run="a/gpuprof", view=anchor).json["html"]
-        plain_tags = Tags(harmless)
-        for found in (Tags(html), Tags(beside)):
-            assert not [name for _, name in found.attributes if name.startswith("on")]
-            assert found.tags - plain_tags.tags <= set(USUAL.split()), anchor
+        usual = {*Page(harmless).tags, *USUAL.split()}
+        for found in (Page(html), Page(beside)):
+            assert not [name for _, name, _ in found.attributes if name.startswith("on")]
+            assert set(found.tags) <= usual, anchor
         assert not set("\x1b\x07\u202e\u2028") & set(html + beside), anchor
         assert "n" * 1000 not in html
 
@@ -288,7 +270,7 @@ def test_a_hostile_name_is_shown_as_the_text_that_it_is(tab: Tab) -> None:
     assert len(row["shown"]) <= 220
     beside = tab.get("compare", run=row["name"], other="a/gpuprof", view="overview").json["html"]
     assert "<script>alert" not in beside
-    assert "alert(1)" in Tags(beside).text
+    assert "alert(1)" in Page(beside).text
 
 
 def test_the_command_that_proves_a_fix_names_runs_as_the_log_directory_was_given(
@@ -296,7 +278,7 @@ def test_the_command_that_proves_a_fix_names_runs_as_the_log_directory_was_given
 ) -> None:
     monkeypatch.chdir(logdir.parent)
     overview = Tab("logs").get("view", run="a/gpuprof", view="overview").json["html"]
-    assert "gpuprof compare logs/a AFTER" in Tags(overview).text
+    assert "gpuprof compare logs/a AFTER" in Page(overview).text
 
 
 def test_a_name_that_is_no_text_is_listed_and_opens(tmp_path: Path) -> None:
@@ -314,12 +296,12 @@ def test_a_name_that_is_no_text_is_listed_and_opens(tmp_path: Path) -> None:
 
 def test_side_by_side_has_both_runs_and_the_change_in_percent(tab: Tab) -> None:
     answer = tab.get("compare", run="a/gpuprof", other="b/gpuprof", view="overview").json
-    text = Tags(answer["html"]).text
+    text = Page(answer["html"]).text
     assert answer["states"] == ["finished", "finished"]
     for words in ("a → b", "Improved", "2x faster", "-50.0 %"):
         assert words in text
     assert answer["html"].count('id="verdict"') == 1
-    findings = Tags(tab.get("compare", run="a/gpuprof", other="b/gpuprof", view="findings").json["html"]).text
+    findings = Page(tab.get("compare", run="a/gpuprof", other="b/gpuprof", view="findings").json["html"]).text
     assert "kept" in findings
     assert findings.count("single-process-loading") == 3
 
