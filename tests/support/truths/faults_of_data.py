@@ -12,85 +12,65 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler, default_colla
 
 from truths.costs import Cost, burn
 from truths.models import SHAPES, Items
-from truths.setup import Fault, Setup
+from truths.setup import Setup, fault
 
 
-def workers(number: int, **settings: Any) -> Fault:
+@fault
+def workers(setup: Setup, number: int, **settings: Any) -> None:
     """Batches from worker processes; no fault by itself."""
-
-    def plant(setup: Setup) -> None:
-        setup.loader |= {"num_workers": number, "persistent_workers": number > 0, **settings}
-
-    return plant
+    setup.loader |= {"num_workers": number, "persistent_workers": number > 0, **settings}
 
 
-def slow_items(ms: float, *, burns: bool = False) -> Fault:
+@fault
+def slow_items(setup: Setup, ms: float, *, burns: bool = False) -> None:
     """Every sample takes its time."""
-
-    def plant(setup: Setup) -> None:
-        cost = setup.costs["items"] = Cost(ms=ms, burns=burns)
-        setup.items.before.append(lambda index: cost.take())
-
-    return plant
+    cost = setup.costs["items"] = Cost(ms=ms, burns=burns)
+    setup.items.before.append(lambda index: cost.take())
 
 
-def slow_batch(ms: float) -> Fault:
+@fault
+def slow_batch(setup: Setup, ms: float) -> None:
     """The first sample of every batch takes its time: a cost per step of a known size."""
-
-    def plant(setup: Setup) -> None:
-        cost = setup.costs["items"] = Cost(ms=ms)
-        size = setup.batch_size
-        setup.items.before.append(lambda index: None if index % size else cost.take())
-
-    return plant
+    cost = setup.costs["items"] = Cost(ms=ms)
+    size = setup.batch_size
+    setup.items.before.append(lambda index: None if index % size else cost.take())
 
 
-def single_samples() -> Fault:
+@fault
+def single_samples(setup: Setup) -> None:
     """Each batch is one sample."""
-
-    def plant(setup: Setup) -> None:
-        setup.items.size = setup.items.size // setup.batch_size
-        setup.batch_size = 1
-
-    return plant
+    setup.items.size = setup.items.size // setup.batch_size
+    setup.batch_size = 1
 
 
-def threads_in_workers(threads: int, *, size: int = 300) -> Fault:
+@fault
+def threads_in_workers(setup: Setup, threads: int, *, size: int = 300) -> None:
     """Each sample multiplies matrices, on so many threads in each worker."""
 
-    def plant(setup: Setup) -> None:
-        def multiply(index: int) -> None:
-            torch.set_num_threads(threads)  # DataLoader workers begin with one
-            matrix = torch.ones(size, size)
-            for _ in range(2):
-                matrix = torch.tanh(matrix @ matrix)
+    def multiply(index: int) -> None:
+        torch.set_num_threads(threads)  # DataLoader workers begin with one
+        matrix = torch.ones(size, size)
+        for _ in range(2):
+            matrix = torch.tanh(matrix @ matrix)
 
-        setup.items.before.append(multiply)
-
-    return plant
+    setup.items.before.append(multiply)
 
 
-def rare_slow_items(ms: float, *, every_batches: int) -> Fault:
+@fault
+def rare_slow_items(setup: Setup, ms: float, *, every_batches: int) -> None:
     """One sample in so many batches stalls."""
-
-    def plant(setup: Setup) -> None:
-        cost = setup.costs["stalls"] = Cost(ms=ms)
-        distance = every_batches * setup.batch_size
-        at = distance // 2
-        setup.items.before.append(lambda index: cost.take() if index % distance == at else None)
-
-    return plant
+    cost = setup.costs["stalls"] = Cost(ms=ms)
+    distance = every_batches * setup.batch_size
+    at = distance // 2
+    setup.items.before.append(lambda index: cost.take() if index % distance == at else None)
 
 
-def changing_items(before_ms: float, after_ms: float, *, at: float = 0.5) -> Fault:
+@fault
+def changing_items(setup: Setup, before_ms: float, after_ms: float, *, at: float = 0.5) -> None:
     """Samples cost one thing in the first part of the run and another in the rest."""
-
-    def plant(setup: Setup) -> None:
-        early, late = Cost(ms=before_ms), Cost(ms=after_ms)
-        change = int(len(setup.items) * at)
-        setup.items.before.append(lambda index: (early if index < change else late).take())
-
-    return plant
+    early, late = Cost(ms=before_ms), Cost(ms=after_ms)
+    change = int(len(setup.items) * at)
+    setup.items.before.append(lambda index: (early if index < change else late).take())
 
 
 @dataclass
@@ -134,31 +114,22 @@ class Shift:
         return sample + 0.1
 
 
-def slow_transform(ms: float) -> Fault:
+@fault
+def slow_transform(setup: Setup, ms: float) -> None:
     """One of three transforms computes for long."""
-
-    def plant(setup: Setup) -> None:
-        setup.items.transform = Steps([Scale(), Jitter(ms), Shift()])
-
-    return plant
+    setup.items.transform = Steps([Scale(), Jitter(ms), Shift()])
 
 
-def cheap_transforms() -> Fault:
+@fault
+def cheap_transforms(setup: Setup) -> None:
     """Two cheap transforms; no fault."""
-
-    def plant(setup: Setup) -> None:
-        setup.items.transform = Steps([Scale(), Shift()])
-
-    return plant
+    setup.items.transform = Steps([Scale(), Shift()])
 
 
-def slow_collate(ms: float) -> Fault:
+@fault
+def slow_collate(setup: Setup, ms: float) -> None:
     """Putting samples together computes for long."""
-
-    def plant(setup: Setup) -> None:
-        setup.loader["collate_fn"] = functools.partial(_collate, ms)
-
-    return plant
+    setup.loader["collate_fn"] = functools.partial(_collate, ms)
 
 
 def _collate(ms: float, samples: list[Any]) -> Any:
@@ -166,18 +137,15 @@ def _collate(ms: float, samples: list[Any]) -> Any:
     return default_collate(samples)
 
 
-def late_workers(ms: float, *, epochs: int) -> Fault:
+@fault
+def late_workers(setup: Setup, ms: float, *, epochs: int) -> None:
     """Workers that end with each of so many epochs and take their time to start."""
-
-    def plant(setup: Setup) -> None:
-        setup.loader |= {
-            "num_workers": 1,
-            "persistent_workers": False,
-            "worker_init_fn": functools.partial(_start, ms),
-        }
-        setup.items.size = setup.steps // epochs * setup.batch_size
-
-    return plant
+    setup.loader |= {
+        "num_workers": 1,
+        "persistent_workers": False,
+        "worker_init_fn": functools.partial(_start, ms),
+    }
+    setup.items.size = setup.steps // epochs * setup.batch_size
 
 
 def _start(ms: float, worker: int) -> None:
@@ -194,26 +162,20 @@ class Stream(IterableDataset[tuple[Tensor, Tensor]]):
         return (self.items[index] for index in range(len(self.items)))
 
 
-def streamed() -> Fault:
+@fault
+def streamed(setup: Setup) -> None:
     """An iterable dataset; no fault by itself."""
-
-    def plant(setup: Setup) -> None:
-        setup.make_loader = _stream_loader
-
-    return plant
+    setup.make_loader = _stream_loader
 
 
 def _stream_loader(setup: Setup) -> Any:
     return DataLoader(Stream(setup.items), batch_size=setup.batch_size, **setup.loader)
 
 
-def lengths(*values: int, every: int = 1) -> Fault:
+@fault
+def lengths(setup: Setup, *values: int, every: int = 1) -> None:
     """Batches of sequences whose length changes from batch to batch, or every so many batches."""
-
-    def plant(setup: Setup) -> None:
-        setup.loader["collate_fn"] = _Cut(values, every)
-
-    return plant
+    setup.loader["collate_fn"] = _Cut(values, every)
 
 
 class _Cut:
@@ -232,18 +194,15 @@ class _Cut:
         return batch.repeat(1, times, 1)[:, :length], labels
 
 
-def padded(width: int, longest: int) -> Fault:
+@fault
+def padded(setup: Setup, width: int, longest: int) -> None:
     """Rows of tokens of up to ``longest``, all of them padded to ``width``; a cure pads to the longest of the batch."""
-
-    def plant(setup: Setup) -> None:
-        step, size = setup.model.training_step, SHAPES[setup.kind][-1]
-        setup.model.embedding = torch.nn.Embedding(100, size)
-        setup.loader["collate_fn"] = Padded(width, longest)
-        setup.model.training_step = lambda batch, batch_idx: step(  # type: ignore[method-assign]
-            (setup.model.embedding(batch["input_ids"]), batch["labels"]), batch_idx
-        )
-
-    return plant
+    step, size = setup.model.training_step, SHAPES[setup.kind][-1]
+    setup.model.embedding = torch.nn.Embedding(100, size)
+    setup.loader["collate_fn"] = Padded(width, longest)
+    setup.model.training_step = lambda batch, batch_idx: step(  # type: ignore[method-assign]
+        (setup.model.embedding(batch["input_ids"]), batch["labels"]), batch_idx
+    )
 
 
 class Padded:
@@ -260,31 +219,25 @@ class Padded:
         return {"input_ids": ids, "labels": torch.stack([label for _, label in samples])}
 
 
-def moved_slowly(ms: float) -> Fault:
+@fault
+def moved_slowly(setup: Setup, ms: float) -> None:
     """A batch whose move to the device takes its time."""
+    cost = setup.costs["transfer"] = Cost(ms=ms)
 
-    def plant(setup: Setup) -> None:
-        cost = setup.costs["transfer"] = Cost(ms=ms)
+    def transfer(batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        cost.take()
+        return batch
 
-        def transfer(batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-            cost.take()
-            return batch
-
-        setup.model.transfer_batch_to_device = transfer  # type: ignore[method-assign]
-
-    return plant
+    setup.model.transfer_batch_to_device = transfer  # type: ignore[method-assign]
 
 
-def of_objects(number: int) -> Fault:
+@fault
+def of_objects(setup: Setup, number: int) -> None:
     """Batches with pairs of numbers beside the samples, as lists of edges or boxes are."""
-
-    def plant(setup: Setup) -> None:
-        pairs = [(index, index + 1) for index in range(number)]
-        step = setup.model.training_step
-        setup.loader["collate_fn"] = lambda samples: (*default_collate(samples), pairs)
-        setup.model.training_step = lambda batch, batch_idx: step(batch[:2], batch_idx)  # type: ignore[method-assign]
-
-    return plant
+    pairs = [(index, index + 1) for index in range(number)]
+    step = setup.model.training_step
+    setup.loader["collate_fn"] = lambda samples: (*default_collate(samples), pairs)
+    setup.model.training_step = lambda batch, batch_idx: step(batch[:2], batch_idx)  # type: ignore[method-assign]
 
 
 class Choosing(Sampler[int]):
@@ -303,35 +256,26 @@ class Choosing(Sampler[int]):
             yield index
 
 
-def chosen_slowly(ms: float, *, burns: bool = False) -> Fault:
+@fault
+def chosen_slowly(setup: Setup, ms: float, *, burns: bool = False) -> None:
     """A sampler that takes its time for each batch; none with 0 ms."""
-
-    def plant(setup: Setup) -> None:
-        cost = setup.costs["sampler"] = Cost(ms=ms, burns=burns)
-        setup.loader["sampler"] = Choosing(len(setup.items), setup.batch_size, cost)
-
-    return plant
+    cost = setup.costs["sampler"] = Cost(ms=ms, burns=burns)
+    setup.loader["sampler"] = Choosing(len(setup.items), setup.batch_size, cost)
 
 
-def prepared_after_the_move(ms: float) -> Fault:
+@fault
+def prepared_after_the_move(setup: Setup, ms: float) -> None:
     """``on_after_batch_transfer`` computes in Python; nothing with 0 ms."""
+    cost = setup.costs["transfer"] = Cost(ms=ms, burns=True)
 
-    def plant(setup: Setup) -> None:
-        cost = setup.costs["transfer"] = Cost(ms=ms, burns=True)
+    def prepare(batch: Any, dataloader_idx: int) -> Any:
+        cost.take()
+        return batch
 
-        def prepare(batch: Any, dataloader_idx: int) -> Any:
-            cost.take()
-            return batch
-
-        setup.model.on_after_batch_transfer = prepare  # type: ignore[method-assign]
-
-    return plant
+    setup.model.on_after_batch_transfer = prepare  # type: ignore[method-assign]
 
 
-def fewer_epoch_steps(epochs: int) -> Fault:
+@fault
+def fewer_epoch_steps(setup: Setup, epochs: int) -> None:
     """The same steps in so many epochs; no fault."""
-
-    def plant(setup: Setup) -> None:
-        setup.items.size = setup.steps // epochs * setup.batch_size
-
-    return plant
+    setup.items.size = setup.steps // epochs * setup.batch_size

@@ -18,6 +18,7 @@ from truths.gpu_steps import (
     gemm,
     layers,
     pointwise,
+    repeated,
     update,
 )
 
@@ -55,17 +56,13 @@ def transposed_images(random: Random, faulty: bool) -> Program:
     count, us = random.randint(20, 40), random.uniform(150.0, 400.0)
     change_us = us * random.uniform(0.25, 0.45)
 
-    def convolutions(passes: int) -> Work:
-        def work(run: GpuRun) -> None:
-            for _ in range(passes * count):
-                if faulty:
-                    run.kernel(change_us, op="aten::cudnn_convolution", name=_TO_NHWC, geometry=FILLS)
-                run.kernel(us, op="aten::cudnn_convolution", name=_CONVOLUTION, geometry=FILLS)
-
-        return work
+    def convolution(run: GpuRun) -> None:
+        if faulty:
+            run.kernel(change_us, op="aten::cudnn_convolution", name=_TO_NHWC, geometry=FILLS)
+        run.kernel(us, op="aten::cudnn_convolution", name=_CONVOLUTION, geometry=FILLS)
 
     return Program(
-        step=Step(forward=convolutions(1), backward=convolutions(2), update=update),
+        step=repeated(convolution, count),
         conditions={
             "trainer.precision": "32-true",
             "model.convolutions": count,
@@ -96,16 +93,12 @@ def attention_in_pieces(random: Random, faulty: bool) -> Program:
         op = "aten::_scaled_dot_product_flash_attention"
         run.kernel(2.2 * product_us, op=op, name=_FLASH, inputs=said, geometry=FILLS)
 
-    def transformer(passes: int) -> Work:
-        def work(run: GpuRun) -> None:
-            for _ in range(passes * blocks):
-                (attend if faulty else fused)(run)
-                gemm(run, 2048)
-                gemm(run, 2048)
+    def block(run: GpuRun) -> None:
+        (attend if faulty else fused)(run)
+        gemm(run, 2048)
+        gemm(run, 2048)
 
-        return work
-
-    return Program(step=Step(forward=transformer(1), backward=transformer(2), update=update))
+    return Program(step=repeated(block, blocks))
 
 
 def _product(
@@ -149,14 +142,10 @@ def odd_sizes(random: Random, faulty: bool) -> Program:
 def _alike(count: int, us: float, geometry: Mapping[str, object]) -> Program:
     """Products that are all launched with the same blocks."""
 
-    def work(passes: int) -> Work:
-        def launch(run: GpuRun) -> None:
-            for _ in range(passes * count):
-                run.kernel(us, host_us=9.0, op="aten::mm", name=BF16_GEMM, geometry=geometry)
+    def product(run: GpuRun) -> None:
+        run.kernel(us, host_us=9.0, op="aten::mm", name=BF16_GEMM, geometry=geometry)
 
-        return launch
-
-    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+    return Program(step=repeated(product, count))
 
 
 def few_blocks(random: Random, faulty: bool) -> Program:
@@ -181,18 +170,15 @@ def pointwise_work(random: Random, faulty: bool) -> Program:
     each = random.randint(6, 10) if faulty else 1
     elements = random.randint(60, 120) << 20
 
-    def work(passes: int) -> Work:
-        def launch(run: GpuRun) -> None:
-            for _ in range(passes * count):
-                gemm(run, 4096 if not faulty else 2048)
-                for _ in range(each):
-                    us = 3 * 2 * elements / BYTES_PER_S * 1e6 if faulty else 20.0
-                    said = ([[elements]] * 2, ["c10::BFloat16"] * 2) if faulty else None
-                    run.kernel(us, host_us=9.0, op="aten::add", name=POINTWISE, inputs=said, geometry=FILLS)
+    us = 3 * 2 * elements / BYTES_PER_S * 1e6 if faulty else 20.0
+    said = ([[elements]] * 2, ["c10::BFloat16"] * 2) if faulty else None
 
-        return launch
+    def launch(run: GpuRun) -> None:
+        gemm(run, 4096 if not faulty else 2048)
+        for _ in range(each):
+            run.kernel(us, host_us=9.0, op="aten::add", name=POINTWISE, inputs=said, geometry=FILLS)
 
-    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+    return Program(step=repeated(launch, count))
 
 
 def untried_convolutions(random: Random, faulty: bool) -> Program:
@@ -201,15 +187,11 @@ def untried_convolutions(random: Random, faulty: bool) -> Program:
     batch = random.choice([32, 64])
     said = ([[batch, 256, 56, 56], [256, 256, 3, 3]], ["float"] * 2)
 
-    def convolutions(passes: int) -> Work:
-        def work(run: GpuRun) -> None:
-            for _ in range(passes * count):
-                run.kernel(us, op="aten::cudnn_convolution", name=_CONVOLUTION, inputs=said, geometry=FILLS)
-
-        return work
+    def convolution(run: GpuRun) -> None:
+        run.kernel(us, op="aten::cudnn_convolution", name=_CONVOLUTION, inputs=said, geometry=FILLS)
 
     return Program(
-        step=Step(forward=convolutions(1), backward=convolutions(2), update=update),
+        step=repeated(convolution, count),
         conditions={
             "trainer.precision": "32-true",
             "model.convolutions": count,

@@ -8,11 +8,11 @@ from truths.gpu_steps import (
     PAGEABLE_BYTES_PER_S,
     POINTWISE,
     Step,
-    Work,
     busy,
     outlasting,
     pinned,
     pointwise,
+    repeated,
     update,
 )
 
@@ -21,16 +21,13 @@ def small_kernels(random: Random, faulty: bool) -> Program:
     """The host needs longer to launch a kernel than the device to run it; the twin's kernels are longer."""
     count, us = random.randint(250, 500), random.uniform(2.0, 4.0) if faulty else random.uniform(40.0, 80.0)
 
-    def work(times: int) -> Work:
-        def launch(run: GpuRun) -> None:
-            for _ in range(times * count):
-                pointwise(run, us, host_us=random_host_us)
-                run.python(1.5)
+    host_us = random.uniform(9.0, 14.0)
 
-        return launch
+    def launch(run: GpuRun) -> None:
+        pointwise(run, us, host_us=host_us)
+        run.python(1.5)
 
-    random_host_us = random.uniform(9.0, 14.0)
-    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+    return Program(step=repeated(launch, count))
 
 
 def item_in_step(random: Random, faulty: bool) -> Program:
@@ -166,15 +163,11 @@ def python_before_each_launch(random: Random, faulty: bool) -> Program:
     count, us = random.randint(100, 200), random.uniform(4.0, 8.0) if faulty else random.uniform(150.0, 200.0)
     python_us = random.uniform(40.0, 80.0)
 
-    def work(times: int) -> Work:
-        def launch(run: GpuRun) -> None:
-            for _ in range(times * count):
-                run.python(python_us)
-                pointwise(run, us)
+    def launch(run: GpuRun) -> None:
+        run.python(python_us)
+        pointwise(run, us)
 
-        return launch
-
-    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+    return Program(step=repeated(launch, count))
 
 
 def outputs_copied_back(random: Random, faulty: bool) -> Program:
@@ -196,14 +189,10 @@ def slow_launches(random: Random, faulty: bool) -> Program:
     count, us = random.randint(150, 250), random.uniform(15.0, 25.0)
     call_us = random.uniform(35.0, 60.0) if faulty else 5.0
 
-    def work(times: int) -> Work:
-        def launch(run: GpuRun) -> None:
-            for _ in range(times * count):
-                run.kernel(us, host_us=call_us + 5.0, call_us=call_us, op="aten::add", name=POINTWISE, geometry=FILLS)
+    def launch(run: GpuRun) -> None:
+        run.kernel(us, host_us=call_us + 5.0, call_us=call_us, op="aten::add", name=POINTWISE, geometry=FILLS)
 
-        return launch
-
-    return Program(step=Step(forward=work(1), backward=work(2), update=update))
+    return Program(step=repeated(launch, count))
 
 
 def scaled_gradients(random: Random, faulty: bool) -> Program:

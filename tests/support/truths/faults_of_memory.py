@@ -6,7 +6,7 @@ from random import Random
 
 from lightning_gpuprof.model.memory import MemoryPhase
 from truths.gpu_runs import GpuRun, Program, Readings
-from truths.gpu_steps import Step, Work, busy, pointwise, update
+from truths.gpu_steps import Step, busy, pointwise, repeated, update
 
 TOTAL_BYTES = 42_298_834_944
 """Of an A100 with 40 GB."""
@@ -92,9 +92,9 @@ class Allocator:
         return {"held cuda:0 float32": {name: size * TOTAL_BYTES for name, size in sizes.items()}}
 
 
-def _program(allocator: Allocator, forward: Work, backward: Work) -> Program:
+def _program(allocator: Allocator, step: Step) -> Program:
     return Program(
-        step=Step(forward=forward, backward=backward, update=update),
+        step=step,
         samples=allocator.readings,
         held=allocator.held,
         conditions={
@@ -110,7 +110,8 @@ def _while_busy(allocator: Callable[[Random, bool], Allocator]) -> Callable[[Ran
     """A program whose device is busy, with an allocator that is drawn."""
 
     def program(random: Random, faulty: bool) -> Program:
-        return _program(allocator(random, faulty), *busy(random))
+        forward, backward = busy(random)
+        return _program(allocator(random, faulty), Step(forward=forward, backward=backward, update=update))
 
     return program
 
@@ -133,7 +134,8 @@ def _with_calls(allocator: Callable[[Random, float], Allocator], *names: str) ->
                 pointwise(run, 10.0)
             forward(run)
 
-        return _program(allocator(random, calls / len(names) * faulty), take, backward)
+        step = Step(forward=take, backward=backward, update=update)
+        return _program(allocator(random, calls / len(names) * faulty), step)
 
     return program
 
@@ -198,12 +200,8 @@ def room_for_a_larger_batch(random: Random, faulty: bool) -> Program:
     count, host_us = random.randint(250, 500), random.uniform(9.0, 14.0)
     us = random.uniform(2.0, 4.0)
 
-    def work(passes: int) -> Work:
-        def launch(run: GpuRun) -> None:
-            for _ in range(passes * count):
-                pointwise(run, us, host_us=host_us)
-                run.python(1.5)
+    def launch(run: GpuRun) -> None:
+        pointwise(run, us, host_us=host_us)
+        run.python(1.5)
 
-        return launch
-
-    return _program(Allocator(activations=0.1 if faulty else 0.4), work(1), work(2))
+    return _program(Allocator(activations=0.1 if faulty else 0.4), repeated(launch, count))

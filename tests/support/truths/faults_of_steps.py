@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from truths.costs import Cost, burn
 from truths.models import Classifier
-from truths.setup import Fault, Setup
+from truths.setup import Setup, fault
 
 
 def _cost(setup: Setup, ms: float, *, burns: bool = False, every: int = 1) -> Cost:
@@ -24,45 +24,42 @@ def _cost(setup: Setup, ms: float, *, burns: bool = False, every: int = 1) -> Co
     return cost
 
 
-def sleep_in_forward(ms: float, *, every: int = 1) -> Fault:
+@fault
+def sleep_in_forward(setup: Setup, ms: float, *, every: int = 1) -> None:
     """``training_step`` sleeps."""
-    return lambda setup: setup.model.in_forward.append(_cost(setup, ms, every=every).take)
+    setup.model.in_forward.append(_cost(setup, ms, every=every).take)
 
 
-def sleep_by_chance(ms: float, *, seed: int) -> Fault:
+@fault
+def sleep_by_chance(setup: Setup, ms: float, *, seed: int) -> None:
     """``training_step`` sleeps for times between nothing and twice as long, drawn with the run's seed and this one."""
-
-    def plant(setup: Setup) -> None:
-        draw = Random(f"{torch.initial_seed()} {seed}")
-        setup.model.in_forward.append(lambda: time.sleep(draw.uniform(0.0, 2 * ms) / 1e3))
-
-    return plant
+    draw = Random(f"{torch.initial_seed()} {seed}")
+    setup.model.in_forward.append(lambda: time.sleep(draw.uniform(0.0, 2 * ms) / 1e3))
 
 
-def burn_in_forward(ms: float) -> Fault:
+@fault
+def burn_in_forward(setup: Setup, ms: float) -> None:
     """``training_step`` computes in Python."""
-    return lambda setup: setup.model.in_forward.append(_cost(setup, ms, burns=True).take)
+    setup.model.in_forward.append(_cost(setup, ms, burns=True).take)
 
 
-def sleep_in_backward(ms: float) -> Fault:
+@fault
+def sleep_in_backward(setup: Setup, ms: float) -> None:
     """A hook of the gradient sleeps."""
-    return lambda setup: setup.model.in_backward.append(_cost(setup, ms).take)
+    setup.model.in_backward.append(_cost(setup, ms).take)
 
 
-def sleep_in_optimizer(ms: float) -> Fault:
+@fault
+def sleep_in_optimizer(setup: Setup, ms: float) -> None:
     """The optimizer sleeps before its update."""
+    cost = _cost(setup, ms)
 
-    def plant(setup: Setup) -> None:
-        cost = _cost(setup, ms)
+    def make(parameters: Any, **settings: Any) -> torch.optim.Optimizer:
+        optimizer = torch.optim.SGD(parameters, **settings)
+        optimizer.register_step_pre_hook(lambda *_: cost.take())
+        return optimizer
 
-        def make(parameters: Any, **settings: Any) -> torch.optim.Optimizer:
-            optimizer = torch.optim.SGD(parameters, **settings)
-            optimizer.register_step_pre_hook(lambda *_: cost.take())
-            return optimizer
-
-        setup.model.optimizer = make
-
-    return plant
+    setup.model.optimizer = make
 
 
 class _Functional(Classifier):
@@ -79,219 +76,183 @@ class _Functional(Classifier):
         return functional.cross_entropy(hidden @ self.second, labels)
 
 
-def functional_with_sleep(ms: float) -> Fault:
+@fault
+def functional_with_sleep(setup: Setup, ms: float) -> None:
     """``training_step`` uses functional operators only, and sleeps."""
-
-    def plant(setup: Setup) -> None:
-        setup.model.__class__ = _Functional
-        setup.model.network = nn.Identity()
-        setup.model.first = nn.Parameter(torch.randn(64, 256) / 8)
-        setup.model.second = nn.Parameter(torch.randn(256, 10) / 16)
-        setup.model.cost = _cost(setup, ms)  # type: ignore[assignment]
-
-    return plant
+    setup.model.__class__ = _Functional
+    setup.model.network = nn.Identity()
+    setup.model.first = nn.Parameter(torch.randn(64, 256) / 8)
+    setup.model.second = nn.Parameter(torch.randn(256, 10) / 16)
+    setup.model.cost = _cost(setup, ms)  # type: ignore[assignment]
 
 
-def held_lock(ms: float) -> Fault:
+@fault
+def held_lock(setup: Setup, ms: float) -> None:
     """``training_step`` needs a lock that another thread holds half of the time."""
+    lock = threading.Lock()
+    over = threading.Event()
 
-    def plant(setup: Setup) -> None:
-        lock = threading.Lock()
-        over = threading.Event()
-
-        def hold() -> None:
-            while not over.is_set():
-                with lock:
-                    time.sleep(ms / 1e3)
-                time.sleep(1e-3)
-
-        @contextlib.contextmanager
-        def beside() -> Iterator[None]:
-            thread = threading.Thread(target=hold, daemon=True)
-            thread.start()
-            try:
-                yield
-            finally:
-                over.set()
-                thread.join()
-
-        def need() -> None:
+    def hold() -> None:
+        while not over.is_set():
             with lock:
-                pass
+                time.sleep(ms / 1e3)
+            time.sleep(1e-3)
 
-        setup.beside.append(beside)
-        setup.model.in_forward.append(need)
+    @contextlib.contextmanager
+    def beside() -> Iterator[None]:
+        thread = threading.Thread(target=hold, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
-    return plant
+    def need() -> None:
+        with lock:
+            pass
+
+    setup.beside.append(beside)
+    setup.model.in_forward.append(need)
 
 
-def busy_thread(*, rests: bool = False) -> Fault:
+@fault
+def busy_thread(setup: Setup, *, rests: bool = False) -> None:
     """Another thread of the program counts in Python, or rests nearly all the time."""
+    over = threading.Event()
 
-    def plant(setup: Setup) -> None:
-        over = threading.Event()
+    def count() -> None:
+        number = 0
+        while not over.wait(0.1 if rests else 0.0):
+            for step in range(10_000):
+                number += step
 
-        def count() -> None:
-            number = 0
-            while not over.wait(0.1 if rests else 0.0):
-                for step in range(10_000):
-                    number += step
+    @contextlib.contextmanager
+    def beside() -> Iterator[None]:
+        thread = threading.Thread(target=count, name="metrics", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
-        @contextlib.contextmanager
-        def beside() -> Iterator[None]:
-            thread = threading.Thread(target=count, name="metrics", daemon=True)
-            thread.start()
+    setup.beside.append(beside)
+
+
+@fault
+def burn_in_network(setup: Setup, ms: float) -> None:
+    """``forward`` of the network computes in Python."""
+    cost = _cost(setup, ms, burns=True)
+    setup.model.network.register_forward_pre_hook(lambda *_: cost.take())
+
+
+@fault
+def reads_a_pipe(setup: Setup, ms: float) -> None:
+    """``training_step`` waits for a process that answers late."""
+    program = f"import sys, time\nfor line in sys.stdin:\n    time.sleep({ms / 1e3})\n    print(flush=True)"
+    server: list[subprocess.Popen[str]] = []
+
+    @contextlib.contextmanager
+    def beside() -> Iterator[None]:
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            server.append(process)
             try:
                 yield
             finally:
-                over.set()
-                thread.join()
+                process.kill()
 
-        setup.beside.append(beside)
+    def ask() -> None:
+        question, answer = server[0].stdin, server[0].stdout
+        question.write("\n")
+        question.flush()
+        answer.readline()
 
-    return plant
-
-
-def burn_in_network(ms: float) -> Fault:
-    """``forward`` of the network computes in Python."""
-
-    def plant(setup: Setup) -> None:
-        cost = _cost(setup, ms, burns=True)
-        setup.model.network.register_forward_pre_hook(lambda *_: cost.take())
-
-    return plant
+    setup.beside.append(beside)
+    setup.model.in_forward.append(ask)
 
 
-def reads_a_pipe(ms: float) -> Fault:
-    """``training_step`` waits for a process that answers late."""
-
-    def plant(setup: Setup) -> None:
-        program = f"import sys, time\nfor line in sys.stdin:\n    time.sleep({ms / 1e3})\n    print(flush=True)"
-        server: list[subprocess.Popen[str]] = []
-
-        @contextlib.contextmanager
-        def beside() -> Iterator[None]:
-            with subprocess.Popen(
-                [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            ) as process:
-                server.append(process)
-                try:
-                    yield
-                finally:
-                    process.kill()
-
-        def ask() -> None:
-            question, answer = server[0].stdin, server[0].stdout
-            question.write("\n")
-            question.flush()
-            answer.readline()
-
-        setup.beside.append(beside)
-        setup.model.in_forward.append(ask)
-
-    return plant
-
-
-def many_parameters(number: int, numbers_each: int = 16) -> Fault:
+@fault
+def many_parameters(setup: Setup, number: int, numbers_each: int = 16) -> None:
     """So many parameters that the optimizer has to visit, one by one."""
+    many = nn.ParameterList(nn.Parameter(torch.zeros(numbers_each)) for _ in range(number))
 
-    def plant(setup: Setup) -> None:
-        many = nn.ParameterList(nn.Parameter(torch.zeros(numbers_each)) for _ in range(number))
+    class Zeroing(type(setup.model)):  # type: ignore[misc]
+        def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+            optimizer.zero_grad(set_to_none=False)
+            for parameter in many:  # Lightning drops gradients that are there before the first step
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros(numbers_each)
 
-        class Zeroing(type(setup.model)):  # type: ignore[misc]
-            def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
-                optimizer.zero_grad(set_to_none=False)
-                for parameter in many:  # Lightning drops gradients that are there before the first step
-                    if parameter.grad is None:
-                        parameter.grad = torch.zeros(numbers_each)
-
-        setup.model.many = many
-        setup.model.__class__ = Zeroing
-        setup.model.optimizer = _loop_adam
-
-    return plant
+    setup.model.many = many
+    setup.model.__class__ = Zeroing
+    setup.model.optimizer = _loop_adam
 
 
 def _loop_adam(parameters: Any, **settings: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, foreach=False, **settings)
 
 
-def garbage(cycles: int) -> Fault:
+@fault
+def garbage(setup: Setup, cycles: int) -> None:
     """Every step leaves cycles of objects behind, beside a heap that makes each collection slow."""
+    gc.freeze()  # only what follows is looked through, not all modules that were imported
+    heap = [[{"value": [index]}] for index in range(30_000)]
 
-    def plant(setup: Setup) -> None:
-        gc.freeze()  # only what follows is looked through, not all modules that were imported
-        heap = [[{"value": [index]}] for index in range(30_000)]
+    def litter() -> None:
+        for _ in range(cycles):
+            one: list[Any] = [heap]
+            one.append(one)
+        gc.collect()
 
-        def litter() -> None:
-            for _ in range(cycles):
-                one: list[Any] = [heap]
-                one.append(one)
-            gc.collect()
-
-        setup.model.in_forward.append(litter)
-
-    return plant
+    setup.model.in_forward.append(litter)
 
 
-def leak(megabytes: float) -> Fault:
+@fault
+def leak(setup: Setup, megabytes: float) -> None:
     """Every step keeps so much memory."""
-
-    def plant(setup: Setup) -> None:
-        kept: list[Tensor] = []
-        setup.model.in_forward.append(lambda: kept.append(torch.ones(int(megabytes * 1024 * 256))))
-
-    return plant
+    kept: list[Tensor] = []
+    setup.model.in_forward.append(lambda: kept.append(torch.ones(int(megabytes * 1024 * 256))))
 
 
-def growing_work(ms_per_step: float) -> Fault:
+@fault
+def growing_work(setup: Setup, ms_per_step: float) -> None:
     """Every step computes a little longer than the one before."""
+    calls = [0]
 
-    def plant(setup: Setup) -> None:
-        calls = [0]
+    def work() -> None:
+        calls[0] += 1
+        burn(ms_per_step * calls[0])
 
-        def work() -> None:
-            calls[0] += 1
-            burn(ms_per_step * calls[0])
-
-        setup.model.in_forward.append(work)
-
-    return plant
+    setup.model.in_forward.append(work)
 
 
-def slow_start(ms: float, *, steps: int) -> Fault:
+@fault
+def slow_start(setup: Setup, ms: float, *, steps: int) -> None:
     """The first steps take long."""
-
-    def plant(setup: Setup) -> None:
-        cost = Cost(ms=ms)
-        setup.model.in_forward.append(lambda: cost.take() if cost.calls < steps else None)
-
-    return plant
+    cost = Cost(ms=ms)
+    setup.model.in_forward.append(lambda: cost.take() if cost.calls < steps else None)
 
 
-def changing_forward(before_ms: float, after_ms: float, *, at: float = 0.5) -> Fault:
+@fault
+def changing_forward(setup: Setup, before_ms: float, after_ms: float, *, at: float = 0.5) -> None:
     """``training_step`` sleeps for one time in the first part of the run and another in the rest."""
+    early, late = Cost(ms=before_ms), Cost(ms=after_ms)
+    change = int(setup.steps * at)
 
-    def plant(setup: Setup) -> None:
-        early, late = Cost(ms=before_ms), Cost(ms=after_ms)
-        change = int(setup.steps * at)
+    def happens() -> None:
+        (early if early.calls < change else late).take()
 
-        def happens() -> None:
-            (early if early.calls < change else late).take()
-
-        setup.model.in_forward.append(happens)
-
-    return plant
+    setup.model.in_forward.append(happens)
 
 
-def compiled(*, backend: str = "eager", dynamic: bool | None = None, prints: bool = False) -> Fault:
+@fault
+def compiled(setup: Setup, *, backend: str = "eager", dynamic: bool | None = None, prints: bool = False) -> None:
     """The network is compiled; with ``prints`` it has what no compiler takes."""
-
-    def plant(setup: Setup) -> None:
-        network = _Chatty(setup.model.network) if prints else setup.model.network
-        setup.model.network = torch.compile(network, backend=backend, dynamic=dynamic)  # type: ignore[assignment]
-
-    return plant
+    network = _Chatty(setup.model.network) if prints else setup.model.network
+    setup.model.network = torch.compile(network, backend=backend, dynamic=dynamic)  # type: ignore[assignment]
 
 
 class _Chatty(nn.Module):
@@ -310,45 +271,38 @@ class _Chatty(nn.Module):
         return hidden * 1.0
 
 
-def other_processes(number: int) -> Fault:
+@fault
+def other_processes(setup: Setup, number: int) -> None:
     """So many processes beside the training that compute all the time."""
 
-    def plant(setup: Setup) -> None:
-        @contextlib.contextmanager
-        def beside() -> Iterator[None]:
-            program = "while True: sum(range(1000))"
-            processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(number)]
-            try:
-                yield
-            finally:
-                for process in processes:
-                    process.kill()
-                    process.wait()
+    @contextlib.contextmanager
+    def beside() -> Iterator[None]:
+        program = "while True: sum(range(1000))"
+        processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(number)]
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
 
-        setup.beside.append(beside)
-
-    return plant
+    setup.beside.append(beside)
 
 
-def clipped(times: int) -> Fault:
+@fault
+def clipped(setup: Setup, times: int) -> None:
     """Clipping that computes the norm over and over."""
 
-    def plant(setup: Setup) -> None:
-        class Clipping(type(setup.model)):  # type: ignore[misc]
-            def configure_gradient_clipping(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
-                for _ in range(times):
-                    nn.utils.clip_grad_norm_(self.parameters(), 10.0, foreach=False)
+    class Clipping(type(setup.model)):  # type: ignore[misc]
+        def configure_gradient_clipping(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            for _ in range(times):
+                nn.utils.clip_grad_norm_(self.parameters(), 10.0, foreach=False)
 
-        setup.model.__class__ = Clipping
-
-    return plant
+    setup.model.__class__ = Clipping
 
 
-def each(*faults: Callable[[Setup], None]) -> Fault:
+@fault
+def each(setup: Setup, *faults: Callable[[Setup], None]) -> None:
     """Several things as one."""
-
-    def plant(setup: Setup) -> None:
-        for fault in faults:
-            fault(setup)
-
-    return plant
+    for one in faults:
+        one(setup)

@@ -91,6 +91,19 @@ def layers(count: int, size: int, *, name: str = BF16_GEMM, passes: int = 1) -> 
     return work
 
 
+def repeated(work: Work, count: int) -> Step:
+    """A step whose forward pass does the work so many times, and whose backward pass twice as often."""
+
+    def times(passes: int) -> Work:
+        def launch(run: GpuRun) -> None:
+            for _ in range(passes * count):
+                work(run)
+
+        return launch
+
+    return Step(forward=times(1), backward=times(2), update=update)
+
+
 def busy(random: Random, *, name: str = BF16_GEMM, size: int = 4096) -> tuple[Work, Work]:
     """Forward and backward of a model whose host is well ahead of its device."""
     count = random.randint(8, 14)

@@ -30,7 +30,7 @@ from truths.faults_of_loops import csv_logger, many_values, trainer
 from truths.fits import Fit
 from truths.models import Kind
 from truths.running import Job, RunOutcome, in_own_process, in_slices, outcome_of
-from truths.setup import Fault, Setup
+from truths.setup import Fault, Setup, fault
 
 TRIAL_S = 30.0
 """Of a trial: less than a user's, so that all changes take an hour."""
@@ -106,13 +106,10 @@ def optimizer(**arguments: Any) -> Change:
     return Change(call="torch.optim.AdamW", arguments=arguments)
 
 
-def adamw(**settings: Any) -> Fault:
+@fault
+def adamw(setup: Setup, **settings: Any) -> None:
     """AdamW with settings in the place of plain SGD."""
-
-    def plant(setup: Setup) -> None:
-        setup.model.optimizer = functools.partial(torch.optim.AdamW, **settings)
-
-    return plant
+    setup.model.optimizer = functools.partial(torch.optim.AdamW, **settings)
 
 
 def _fit(kind: Kind, *faults: Fault, steps: int = 150) -> Fit:

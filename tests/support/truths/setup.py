@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 from lightning.pytorch import Callback, Trainer, seed_everything
@@ -89,6 +90,17 @@ class Setup:
 
 Fault = Callable[[Setup], None]
 """Changes a fit that is about to be run."""
+Arguments = ParamSpec("Arguments")
+
+
+def fault(plant: Callable[Concatenate[Setup, Arguments], None]) -> Callable[Arguments, Fault]:
+    """Called with all arguments but the first, the function gives the fault that is planted with them."""
+
+    @functools.wraps(plant)
+    def planned(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Fault:
+        return lambda setup: plant(setup, *args, **kwargs)
+
+    return planned
 
 
 def set_up(
