@@ -300,88 +300,21 @@ def _window(idle_ratio: float, period_ms: float) -> WindowFacts:
 
 def scaled(metrics: Metrics, factor: float) -> Metrics:
     """The same run in which everything took ``factor`` times as long."""
-
-    def of_share(one: Share) -> Share:
-        return replace(one, median_ms=one.median_ms * factor)
-
-    def of_recurring(one: Recurring) -> Recurring:
-        return replace(
-            one, total_s=one.total_s * factor, median_s=None if one.median_s is None else one.median_s * factor
-        )
-
-    def of_window(one: WindowFacts) -> WindowFacts:
-        devices = tuple(
-            msgspec.structs.replace(
-                d, window_us=d.window_us * factor, busy_us=d.busy_us * factor, idle_us=d.idle_us * factor
-            )
-            for d in one.devices
-        )
-        return msgspec.structs.replace(
-            one,
-            steps_us=tuple(us * factor for us in one.steps_us),
-            dataloader_us=one.dataloader_us * factor,
-            devices=devices,
-            analysis=_slower(one.analysis, factor),
-        )
-
-    period = metrics.steps.period_ms
-    return replace(
-        metrics,
-        windows=tuple(of_window(one) for one in metrics.windows),
-        wall=Wall(
-            total_s=metrics.wall.total_s * factor,
-            parts={part: value * factor for part, value in metrics.wall.parts.items()},
-        ),
-        steps=msgspec.structs.replace(
-            metrics.steps, period_ms=None if period is None else distribution(period.median * factor)
-        ),
-        shares={phase: of_share(one) for phase, one in metrics.shares.items()},
-        callback_shares=tuple(replace(c, share=of_share(c.share)) for c in metrics.callback_shares),
-        epoch_starts=tuple(
-            EpochStart(
-                epoch=e.epoch,
-                gap_s=e.gap_s * factor,
-                iterator_s=e.iterator_s * factor,
-                first_wait_s=e.first_wait_s * factor,
-                steps_s=e.steps_s * factor,
-            )
-            for e in metrics.epoch_starts
-        ),
-        validation=of_recurring(metrics.validation),
-        checkpoint=of_recurring(metrics.checkpoint),
-        blocked=None
-        if metrics.blocked is None
-        else tuple(replace(b, wall_ms=b.wall_ms * factor, blocked=of_share(b.blocked)) for b in metrics.blocked),
-        interpreter_lock=None
-        if (lock := metrics.interpreter_lock) is None or lock.waited is None
-        else replace(lock, waited=of_share(lock.waited)),
-        outliers=None
-        if metrics.outliers is None
-        else replace(
-            metrics.outliers,
-            limit_ms=metrics.outliers.limit_ms * factor,
-            excess_ms=metrics.outliers.excess_ms * factor,
-            total_ms=metrics.outliers.total_ms * factor,
-            worst_ms=metrics.outliers.worst_ms * factor,
-            excess_by_phase_ms={p: ms * factor for p, ms in metrics.outliers.excess_by_phase_ms.items()},
-        ),
-    )
+    return replace(_slower(metrics, factor))
 
 
-def _slower(value: Any, factor: float) -> Any:
-    """A copy of an analysis in which all microseconds are ``factor`` times as many."""
+def _slower(value: Any, factor: float, *, is_time: bool = False) -> Any:
+    """A copy in which all numbers of milliseconds, microseconds and seconds are ``factor`` times as many."""
+    if isinstance(value, msgspec.Struct):
+        fields = {name: (getattr(value, name), is_time or _is_time(name)) for name in value.__struct_fields__}
+        changed = {name: _slower(old, factor, is_time=time) for name, (old, time) in fields.items()}
+        return msgspec.structs.replace(value, **changed)
     if isinstance(value, tuple):
-        return tuple(_slower(item, factor) for item in value)
-    if not isinstance(value, msgspec.Struct):
-        return value
+        return tuple(_slower(item, factor, is_time=is_time) for item in value)
+    if isinstance(value, Mapping):
+        return {key: _slower(item, factor, is_time=is_time) for key, item in value.items()}
+    return value * factor if is_time and isinstance(value, (int, float)) else value
 
-    def field(name: str, old: Any) -> Any:
-        if not name.endswith("_us"):
-            return _slower(old, factor)
-        if isinstance(old, dict):
-            return {key: us * factor for key, us in old.items()}
-        return None if old is None else old * factor
 
-    return msgspec.structs.replace(
-        value, **{name: field(name, getattr(value, name)) for name in value.__struct_fields__}
-    )
+def _is_time(field: str) -> bool:
+    return field == "parts" or (field.endswith(("_ms", "_us", "_s")) and not field.endswith("_per_s"))
