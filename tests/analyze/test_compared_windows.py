@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from built_reports import run
+from empty_structs import empty
 from recorded_traces import recorded_trace
 
 from lightning_gpuprof.analyze.compare import compare
@@ -12,7 +13,7 @@ from lightning_gpuprof.analyze.comparison.window_changes import window_changes
 from lightning_gpuprof.model.comparison import WindowChanges
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.model.trace.kernels import ClassRow, KernelFacts, KernelFillFacts, KernelRow, SmallKernels
+from lightning_gpuprof.model.trace.kernels import ClassRow, KernelFacts, KernelRow
 from lightning_gpuprof.model.window import OperatorRow, WindowFacts
 from lightning_gpuprof.trace.analyses.comparison.differences import differences_of
 from lightning_gpuprof.trace.analysis import analyse
@@ -28,52 +29,20 @@ def kernel_facts(kernels: Table, *, hidden: int = 0) -> KernelFacts:
     for name, (count, us) in kernels.items():
         of_class = classes.get(name.partition("_")[0], (0, 0.0))
         classes[name.partition("_")[0]] = of_class[0] + count, of_class[1] + us
-    nothing = dict.fromkeys(KernelFillFacts.__struct_fields__)
-    return KernelFacts(
+    return empty(
+        KernelFacts,
         count=sum(count for count, _ in kernels.values()) + hidden,
         total_us=sum(us for _, us in kernels.values()),
-        device_window_us=None,
         classes=tuple(
-            ClassRow(
-                kernel_class=name,
-                count=count,
-                total_us=us,
-                share_ratio=None,
-                average_us=us / count,
-                est_sm_efficiency_ratio=None,
-                est_occupancy_ratio=None,
-            )
+            empty(ClassRow, kernel_class=name, count=count, total_us=us, average_us=us / count)
             for name, (count, us) in classes.items()
         ),
-        dtypes=(),
-        tensor_cores=None,
-        fill=KernelFillFacts(**nothing),
         kernels=tuple(kernel_row(name, count, us) for name, (count, us) in kernels.items()),
-        activity=(),
-        activity_rows=0,
-        durations=(),
-        small=SmallKernels(
-            limit_us=10.0,
-            count=0,
-            count_ratio=None,
-            total_us=0.0,
-            total_ratio=None,
-            launched_count=0,
-            launch_call_us=0.0,
-            launch_call_median_us=None,
-            longer_launch_count=0,
-            launch_gap_us=0.0,
-        ),
-        savings=(),
-        no_savings=(),
     )
 
 
 def kernel_row(name: str, count: int, us: float) -> KernelRow:
-    unknown = dict.fromkeys(KernelRow.__struct_fields__)
-    return KernelRow(
-        **{**unknown, "name": name, "kernel_class": name.partition("_")[0], "count": count, "total_us": us}  # type: ignore[arg-type]
-    )
+    return empty(KernelRow, name=name, kernel_class=name.partition("_")[0], count=count, total_us=us)
 
 
 def window(

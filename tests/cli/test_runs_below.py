@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import sample_report
+from empty_structs import empty
 from saved_runs import save_run
 
 from lightning_gpuprof.cli.main import main
@@ -55,18 +56,7 @@ def test_a_report_that_is_made_again_makes_no_run_newer(tmp_path: Path, together
     early, late = (tmp_path / "logs" / one for one in (("gpuprof", "gpuprof-1") if together else ("a", "b")))
     for folder, epoch_ns in ((early, 1_000), (late, 2_000)):
         folder.mkdir(parents=True)
-        header = Header(
-            version=2,
-            gpuprof="",
-            run_id="",
-            stage="fit",
-            rank=0,
-            world_size=1,
-            host="",
-            pid=1,
-            start_ns=0,
-            epoch_ns=epoch_ns,
-        )
+        header = empty(Header, version=2, rank=0, world_size=1, pid=1, epoch_ns=epoch_ns)
         (folder / "rank0.jsonl").write_bytes(msgspec.json.encode(header) + b"\n")
     json_report.write(sample_report.full_report(), early / "report.json")
     assert runs_below(tmp_path, JOURNALS).folders == (late, early)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from empty_structs import empty
 from metrics_builder import HEALTHY_MS, build, replace
 
 from lightning_gpuprof.model.journal import Value
@@ -117,8 +118,7 @@ def _span(cat: str, name: str, ts: float, dur: float, **args: object) -> dict[st
 
 def operators_of(rows: Sequence[OperatorShapes]) -> Operators:
     """The operators of a window by shape."""
-    return Operators(calls=sum(row.occurrences for row in rows), host_self_us=0.0, device_us=None,
-                     attributed_device_us=None, shapes=tuple(rows))  # fmt: skip
+    return empty(Operators, calls=sum(row.occurrences for row in rows), shapes=tuple(rows))
 
 
 def operator(
@@ -133,20 +133,17 @@ def operator(
 ) -> OperatorShapes:
     """A row of the table of operators by shape."""
     us = ms_per_step * 1e3 * STEPS
-    return OperatorShapes(
+    return empty(
+        OperatorShapes,
         operator=name,
-        phase=phase,  # type: ignore[arg-type]
+        phase=phase,
         input_shape=shape,
         dtype=dtype,
         occurrences=occurrences,
-        host_total_us=1.0,
-        host_self_us=1.0,
-        host_average_us=1.0,
         device_total_us=us,
         device_self_us=us,
         device_average_us=us / max(occurrences, 1),
         flops_per_call=flops_per_call,
-        flops_per_s=None,
     )
 
 
@@ -224,7 +221,8 @@ def communication(collectives: Sequence[CollectiveTimes], *, window_ms: float = 
     """What one device communicated in a window."""
     total_us = sum(one.total_us for one in collectives)
     exposed_us = sum(one.exposed_us for one in collectives)
-    return Communication(
+    return empty(
+        Communication,
         rank=0,
         world_size=8,
         backend="nccl",
@@ -242,11 +240,7 @@ def communication(collectives: Sequence[CollectiveTimes], *, window_ms: float = 
                 copy_exposed_us=0.0,
             ),
         ),
-        kinds=(),
         sizes=tuple(collectives),
-        sizes_left_out=0,
-        streams=(),
-        notes=(),
     )
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from empty_structs import empty
 from metrics_builder import build, distribution, replace
-from no_kernels import EMPTY, NO_FILL
 
 from lightning_gpuprof.model.device import DeviceBusy, DeviceFacts, ErrorCounter, ThrottleShare
 from lightning_gpuprof.model.metrics import Metrics
@@ -13,6 +13,7 @@ from lightning_gpuprof.model.report import Device, Distribution
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.api_tables import ApiTables, MemorySizeRow, TimeRow
 from lightning_gpuprof.model.trace.idle import DeviceIdle, HostTime, Idle, IdleShare
+from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelFillFacts
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
 
 SAMPLES = 40
@@ -126,21 +127,7 @@ def copying_window(
         std_bytes=0.0,
         bandwidth_bytes_per_s=count * bytes_each / total_us * 1e6,
     )
-    tables = ApiTables(
-        device_window_us=None,
-        host_window_us=None,
-        api_total_us=0.0,
-        kernel_total_us=0.0,
-        memory_total_us=total_us,
-        cuda_api_sum=(),
-        cuda_gpu_kern_sum=(),
-        cuda_gpu_kern_gb_sum=(),
-        cuda_gpu_mem_time_sum=(times,),
-        cuda_gpu_mem_size_sum=(sizes,),
-        cuda_kern_exec_sum=(),
-        kernels_without_launch=0,
-        launch_to_start=None,
-    )
+    tables = empty(ApiTables, memory_total_us=total_us, cuda_gpu_mem_time_sum=(times,), cuda_gpu_mem_size_sum=(sizes,))
     return WindowFacts(
         start_step=100,
         stop_step=100 + steps - 1,
@@ -187,7 +174,7 @@ def idle_window(*, step_ms: float = 50.0, reason: str = "planned", **causes: flo
             )
             for cause, ratio in sorted(causes.items(), key=lambda item: -item[1])
         ),
-        host=msgspec.convert(dict.fromkeys(HostTime.__struct_fields__, 0.0), HostTime, strict=False),
+        host=empty(HostTime),
         steps=(),
         longest=(),
     )
@@ -207,8 +194,8 @@ def idle_window(*, step_ms: float = 50.0, reason: str = "planned", **causes: flo
 
 def kernels_window(*, efficiency: float, known: float = 1.0) -> WindowFacts:
     """A window whose kernels fill so much of the multiprocessors, where so much of their time has a geometry."""
-    fill = msgspec.structs.replace(NO_FILL, est_sm_efficiency_ratio=efficiency, est_sm_efficiency_known_ratio=known)
-    kernels = msgspec.structs.replace(EMPTY, count=100, total_us=1e5, device_window_us=3e5, fill=fill)
+    fill = empty(KernelFillFacts, est_sm_efficiency_ratio=efficiency, est_sm_efficiency_known_ratio=known)
+    kernels = empty(KernelFacts, count=100, total_us=1e5, device_window_us=3e5, fill=fill)
     return WindowFacts(
         start_step=100,
         stop_step=104,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from empty_structs import empty
 from gpu_builder import gpu, idle_window, on
 from metrics_builder import build, replace
 
@@ -31,16 +32,7 @@ def held(**changes: int | None) -> Held:
 def phases(ends_gib: Mapping[MemoryPhase, float]) -> tuple[PhaseMemory, ...]:
     """The allocator at the ends of phases."""
     return tuple(
-        PhaseMemory(
-            phase=phase,
-            samples=20,
-            allocated_bytes=ends_gib[phase] * GIB,
-            reserved_bytes=None,
-            active_bytes=None,
-            inactive_split_bytes=None,
-            growth_bytes=None,
-            peak_rise_bytes=None,
-        )
+        empty(PhaseMemory, phase=phase, samples=20, allocated_bytes=ends_gib[phase] * GIB)
         for phase in MEMORY_PHASES
         if phase in ends_gib
     )

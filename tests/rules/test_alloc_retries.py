@@ -1,4 +1,5 @@
 import pytest
+from empty_structs import empty
 from findings_builder import fired, gain
 from gpu_builder import idle_window
 from memory_builder import allocator, on_gpu
@@ -32,16 +33,8 @@ def test_a_window_tells_what_it_costs() -> None:
 )
 def test_what_the_calls_are_for_comes_before_the_gaps_that_they_leave(counts: dict[str, int], rule: str) -> None:
     metrics = on_gpu(allocator(**counts))
-    gaps = Finding(
-        rule="gpu-gaps",
-        severity="critical",
-        subject="x",
-        summary="",
-        advice="",
-        evidence=(),
-        gain=gain(20.0, 20.0, 50.0),
-        confidence=0.85,
-        explains=claims.ALLOCATOR,
+    gaps = empty(
+        Finding, rule="gpu-gaps", subject="x", gain=gain(20.0, 20.0, 50.0), confidence=0.85, explains=claims.ALLOCATOR
     )
     rules = discover().rules
     more_general = {r.id: tuple(getattr(r, "specialises", ())) for r in rules}

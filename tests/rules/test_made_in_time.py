@@ -1,6 +1,7 @@
 """Batches that workers make in time, and that still come late because the main thread has no CPU."""
 
 import pytest
+from empty_structs import empty
 from findings_builder import fired
 from metrics_builder import build, replace
 
@@ -29,16 +30,7 @@ def waiting(*, make_ms: float | None, run_delay_ratio: float | None = None, work
         deliver_ms=make_ms,
         idle_ratio=None,
     )
-    found = InputPipeline(
-        verdict="transfer",
-        summary="",
-        step_ms=None,
-        wait_ms=None,
-        waited_ratio=None,
-        enough_workers=None,
-        loaders=(made,),
-        slowest=0,
-    )
+    found = empty(InputPipeline, verdict="transfer", loaders=(made,), slowest=0)
     return replace(metrics, input=found, cpu=replace(metrics.cpu, run_delay_ratio=run_delay_ratio))
 
 

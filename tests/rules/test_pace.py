@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from empty_structs import empty
 from feeding_builder import starved, worker_row
 from findings_builder import finding, gain
 from metrics_builder import replace
@@ -49,8 +50,8 @@ def gain_of(of: Finding, metrics: Metrics) -> Gain | None:
 
 
 def worker(*, item_max_ms: float, measured: int) -> InputWorker:
-    return InputWorker(
-        loader=0,
+    return empty(
+        InputWorker,
         process="worker0",
         batches=measured,
         measured=measured,
@@ -60,9 +61,6 @@ def worker(*, item_max_ms: float, measured: int) -> InputWorker:
         item_max_ms=item_max_ms,
         items_ms=1.0,
         collate_mean_ms=1.0,
-        collate_max_ms=None,
-        idle_ms=None,
-        idle_ratio=None,
     )
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from empty_structs import empty
 from feeding_builder import starved
 from findings_builder import gain
 from metrics_builder import build, replace
@@ -42,13 +43,10 @@ def callbacks(metrics: Metrics) -> Finding:
     """A finding on them."""
     period_ms = metrics.period_ms
     assert period_ms is not None
-    return Finding(
+    return empty(
+        Finding,
         rule="callback-slow",
         severity="warning",
-        subject="",
-        summary="",
-        advice="",
-        evidence=(),
         gain=gain(20.0, 19.0, period_ms),
         explains=claims.CALLBACKS,
         change=CHANGE,

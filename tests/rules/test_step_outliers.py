@@ -1,5 +1,6 @@
 import msgspec
 import pytest
+from empty_structs import empty
 from findings_builder import fired
 from metrics_builder import build, busy_machine, outliers, replace
 from trusted import assert_agree
@@ -188,15 +189,7 @@ def test_pauses_of_a_crowded_machine_would_not_all_lie_in_a_short_fetch_of_the_m
     loader = InputLoader(
         loader=0, workers=num_workers, make_ms=12.0, items_ms=None, collate_ms=None, deliver_ms=12.0, idle_ratio=None
     )
-    found = InputPipeline(
-        verdict="compute",
-        summary="",
-        step_ms=period_ms,
-        wait_ms=wait_ms,
-        waited_ratio=None,
-        enough_workers=None,
-        loaders=(loader,),
-    )
+    found = empty(InputPipeline, verdict="compute", step_ms=period_ms, wait_ms=wait_ms, loaders=(loader,))
     assert fired(RULE, replace(metrics, input=found)).severity == severity
 
 

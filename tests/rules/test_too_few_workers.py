@@ -1,4 +1,5 @@
 import pytest
+from empty_structs import empty
 from feeding_builder import starved, worker_row
 from findings_builder import fired
 from metrics_builder import build, replace
@@ -26,16 +27,7 @@ def test_a_batch_takes_as_long_as_its_measured_parts_even_if_the_median_step_wai
         deliver_ms=400.0 / max(1, num_workers),
         idle_ratio=None,
     )
-    found = InputPipeline(
-        verdict="processing",
-        summary="",
-        step_ms=None,
-        wait_ms=None,
-        waited_ratio=None,
-        enough_workers=None,
-        loaders=(made,),
-        slowest=0,
-    )
+    found = empty(InputPipeline, loaders=(made,), slowest=0)
     whole, *parts = (one.value for one in making_evidence(measured(replace(metrics, input=found).loading)))
     assert whole == sum(parts) == 400.0
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from empty_structs import empty
+
 from lightning_gpuprof.model.device import DeviceBusy, DeviceFacts, ThrottleShare
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Device, Distribution
@@ -144,8 +146,8 @@ def _steady(value: float) -> Distribution:
 def _communication(
     communication_us: float, copy_us: float, busy_us: float, idle_us: float, above_fastest: float
 ) -> Communication:
-    row = CollectiveTimes(
-        kind="all_reduce",
+    row = empty(
+        CollectiveTimes,
         dtype="float",
         group="0",
         group_size=2,
@@ -160,9 +162,6 @@ def _communication(
         exposed_us=communication_us,
         sized=10,
         total_bytes=10 << 20,
-        algorithm_bandwidth_bytes_per_s=None,
-        bus_bandwidth_bytes_per_s=None,
-        best_bus_bandwidth_bytes_per_s=None,
     )
     rows = (row,) if communication_us else ()
     device = DeviceCommunication(
@@ -177,17 +176,7 @@ def _communication(
         copy_us=copy_us,
         copy_exposed_us=copy_us,
     )
-    return Communication(
-        rank=0,
-        world_size=1,
-        backend=None,
-        devices=(device,),
-        kinds=rows,
-        sizes=rows,
-        sizes_left_out=0,
-        streams=(),
-        notes=(),
-    )
+    return empty(Communication, rank=0, world_size=1, devices=(device,), kinds=rows, sizes=rows)
 
 
 def _copies(copy_us: float, window_us: float) -> ApiTables:
@@ -203,82 +192,34 @@ def _copies(copy_us: float, window_us: float) -> ApiTables:
         max_us=copy_us / STEPS,
         std_us=0.0,
     )
-    return ApiTables(
+    return empty(
+        ApiTables,
         device_window_us=window_us,
         host_window_us=window_us,
-        api_total_us=0.0,
-        kernel_total_us=0.0,
         memory_total_us=copy_us,
-        cuda_api_sum=(),
-        cuda_gpu_kern_sum=(),
-        cuda_gpu_kern_gb_sum=(),
         cuda_gpu_mem_time_sum=(row,) if copy_us else (),
-        cuda_gpu_mem_size_sum=(),
-        cuda_kern_exec_sum=(),
-        kernels_without_launch=0,
-        launch_to_start=None,
     )
 
 
 def _kernels(total_us: float, sm_efficiency: float | None) -> KernelFacts:
-    return KernelFacts(
+    return empty(
+        KernelFacts,
         count=1000,
         total_us=total_us,
         device_window_us=total_us,
-        classes=(),
-        dtypes=(),
-        tensor_cores=None,
-        fill=KernelFillFacts(
+        fill=empty(
+            KernelFillFacts,
             est_sm_efficiency_ratio=sm_efficiency,
             est_sm_efficiency_known_ratio=None if sm_efficiency is None else 1.0,
-            est_sm_efficiency_of_window_ratio=None,
-            est_occupancy_ratio=None,
-            est_occupancy_known_ratio=None,
-            est_occupancy_computed_ratio=None,
-            waves_known_ratio=None,
-            tail_us=None,
         ),
-        kernels=(),
-        activity=(),
-        activity_rows=0,
-        durations=(),
-        small=SmallKernels(
-            limit_us=10.0,
-            count=0,
-            count_ratio=0.0,
-            total_us=0.0,
-            total_ratio=0.0,
-            launched_count=0,
-            launch_call_us=0.0,
-            launch_call_median_us=None,
-            longer_launch_count=0,
-            launch_gap_us=0.0,
-        ),
-        savings=(),
-        no_savings=(),
+        small=empty(SmallKernels, limit_us=10.0, count_ratio=0.0, total_ratio=0.0),
     )
 
 
 def _roofline(at_roof: Mapping[tuple[Resource, float], float], total_us: float) -> Roofline:
     return Roofline(
         rows=tuple(
-            RooflineRow(
-                operator="aten::mm",
-                input_shape="",
-                dtype="bf16",
-                kind="gemm",
-                calls=1,
-                flops_per_call=1.0,
-                bytes_per_call=1.0,
-                flops_per_byte=1.0,
-                device_us=part * total_us,
-                device_average_us=1.0,
-                flops_per_s=1.0,
-                bytes_per_s=1.0,
-                ceiling_flops_per_s=1.0,
-                ceiling_ratio=reached,
-                bound=bound,
-            )
+            empty(RooflineRow, device_us=part * total_us, ceiling_ratio=reached, bound=bound)
             for (bound, reached), part in at_roof.items()
         )
     )

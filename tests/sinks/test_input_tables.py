@@ -1,4 +1,5 @@
 import msgspec
+from empty_structs import empty
 from sample_report import HOSTILE, full_report
 
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPart, InputPipeline, InputQueue, InputWorker
@@ -21,15 +22,11 @@ def with_input(**changes: object) -> Report:
             ),
         ),
         workers=(
-            InputWorker(
-                loader=0,
+            empty(
+                InputWorker,
                 process="worker0",
                 batches=50,
                 measured=50,
-                items=None,
-                item_mean_ms=None,
-                item_p95_ms=None,
-                item_max_ms=None,
                 items_ms=39.0,
                 collate_mean_ms=1.0,
                 collate_max_ms=2.0,

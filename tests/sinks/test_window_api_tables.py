@@ -1,5 +1,6 @@
 """The tables of Nsight Systems as people read them."""
 
+from empty_structs import empty
 from table_texts import texts
 
 from lightning_gpuprof.model.trace.api_tables import (
@@ -23,34 +24,18 @@ TIMES = {
     "max_us": 800.0,
     "std_us": 12.0,
 }
-EMPTY = ApiTables(
-    device_window_us=None,
-    host_window_us=None,
-    api_total_us=0.0,
-    kernel_total_us=0.0,
-    memory_total_us=0.0,
-    cuda_api_sum=(),
-    cuda_gpu_kern_sum=(),
-    cuda_gpu_kern_gb_sum=(),
-    cuda_gpu_mem_time_sum=(),
-    cuda_gpu_mem_size_sum=(),
-    cuda_kern_exec_sum=(),
-    kernels_without_launch=0,
-    launch_to_start=None,
-)
+EMPTY = empty(ApiTables)
 
 
 def execution(name: str, api: str) -> KernelExecutionRow:
-    return KernelExecutionRow(
+    return empty(
+        KernelExecutionRow,
         name=name,
         api=api,
         count=2,
         calls=2,
         api_total_us=10.0,
         api_average_us=5.0,
-        queued_count=0,
-        queue_total_us=0.0,
-        queue_average_us=None,
         kernel_total_us=8.0,
         kernel_average_us=4.0,
         total_us=18.0,

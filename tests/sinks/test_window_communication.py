@@ -1,6 +1,7 @@
 """Tables of communication: what people read of it."""
 
 import msgspec
+from empty_structs import empty
 from table_texts import texts
 
 from lightning_gpuprof.model.trace.communication import (
@@ -59,9 +60,7 @@ FOUND = Communication(
     ),
     notes=("The size of 1 of 4 collectives is not known.",),
 )
-NONE = Communication(
-    rank=None, world_size=None, backend=None, devices=(), kinds=(), sizes=(), sizes_left_out=0, streams=(), notes=()
-)
+NONE = empty(Communication)
 ALL = (
     tables.device_communication_table,
     tables.collective_kind_table,

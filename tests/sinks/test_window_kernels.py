@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from no_kernels import EMPTY
+from empty_structs import empty
 from table_texts import texts
 
 from lightning_gpuprof.model.trace.kernels import (
@@ -187,7 +187,7 @@ def test_nothing_is_a_sentence() -> None:
         tables.saving_table,
         tables.no_saving_table,
     ):
-        table = make(EMPTY)
+        table = make(empty(KernelFacts))
         assert table.rows == ()
         assert table.absent.endswith(".")
 

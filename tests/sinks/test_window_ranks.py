@@ -4,6 +4,7 @@ import re
 
 import msgspec
 import window_samples
+from empty_structs import empty
 from parsed_page import Page
 from table_texts import texts
 
@@ -61,17 +62,14 @@ FOUND = RanksComparison(
     matched=2,
     kinds=(KindTimes(kind="all_reduce", count=2, transfer_us=1000.0, waiting_us=1500.0, waiting_ratio=0.6),),
     collectives=(
-        MatchedCollective(
-            kind="all_reduce",
-            group=None,
+        empty(
+            MatchedCollective,
             message_bytes=4096,
             step="ProfilerStep#3",
-            number=0,
             ranks=(0, 1),
             transfer_us=500.0,
             waiting_us=(1500.0, 0.0),
             late_rank=1,
-            start_skew_us=None,
         ),
     ),
     collectives_left_out=1,

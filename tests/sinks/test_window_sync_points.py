@@ -1,5 +1,7 @@
 """People read where the host waits, what that costs, and what is not known."""
 
+from empty_structs import empty
+
 from lightning_gpuprof.model.trace.source_line import SourceLine
 from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
 from lightning_gpuprof.sinks.window_tables.sync_points import sync_site_table, sync_total_table
@@ -30,15 +32,13 @@ def points(*sites: SyncSite, steps: int = 2, devices: int = 1, left_out: int = 0
 
 
 def site(line: SourceLine | None = None, annotation: str | None = None) -> SyncSite:
-    return SyncSite(
+    return empty(
+        SyncSite,
         operation="aten::item",
         calls=("cudaMemcpyAsync", "cudaStreamSynchronize"),
         copy="Memcpy DtoH (Device -> Pageable)",
         line=line,
-        module=None,
-        phase=None,
         annotation=annotation,
-        inside=None,
         count=2,
         count_per_step=1.0,
         blocked_us=900.0,

@@ -2,6 +2,7 @@
 
 import msgspec
 import numpy as np
+from empty_structs import empty
 
 from lightning_gpuprof.analyze.comparison.step_times import StepTimes
 from lightning_gpuprof.model.comparison import Change, Comparison
@@ -43,7 +44,8 @@ def run(
     batch = known["loader.batch_size"]
     total = wall_s if wall_s is not None else 2.0 + count * period_ms / 1e3
     rows = {"data_wait": wait_ms, "forward": period_ms - wait_ms}
-    return Report(
+    return empty(
+        Report,
         schema_version=SCHEMA_VERSION,
         run=known,
         validity=Validity(ok=valid, caveats=() if valid else ("a foreign process used the GPU",)),
@@ -60,11 +62,8 @@ def run(
             PhaseRow(phase=phase, median_ms=ms, p95_ms=ms, total_s=ms * count / 1e3, share=ms / period_ms)
             for phase, ms in rows.items()
         ),
-        callbacks=(),
-        devices=(),
         host=HostUse(),
         memory=Memory(),
-        windows=(),
         verdict=Verdict(kind="mixed", summary=""),
         findings=findings,
         not_evaluated=not_evaluated,

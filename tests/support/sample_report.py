@@ -5,6 +5,7 @@ import math
 import random
 
 import msgspec
+from empty_structs import empty
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.curves import Curve, Mark, MarkKind, Marks, RankRow, Ranks
@@ -572,22 +573,15 @@ def full_memory(name: str = "train.py") -> Memory:
 
 def minimal_report() -> Report:
     """A run that was stopped before its first step, on a machine without a GPU: everything that can be None is."""
-    return Report(
+    return empty(
+        Report,
         schema_version=SCHEMA_VERSION,
-        run={},
         validity=Validity(ok=False, caveats=("The run has no training step.",)),
         wall=Wall(total_s=0.0, parts={}),
         steps=Steps(count=0, optimizer_steps=0, steady_from=None, steady_count=0, period_ms=None, samples_per_s=None),
-        phases=(),
-        callbacks=(),
-        devices=(),
         host=HostUse(),
         memory=Memory(),
-        windows=(),
         verdict=Verdict(kind="not-enough-data", summary="There are no steps to judge."),
-        findings=(),
-        not_evaluated=(),
-        overhead={},
     )
 
 

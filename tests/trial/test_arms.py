@@ -1,6 +1,7 @@
 """What can be tried: names and values of ``--arm``, and the advice of findings."""
 
 import pytest
+from empty_structs import empty
 
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.change import Change
@@ -10,16 +11,14 @@ from lightning_gpuprof.trial.arms import NAMES, NEEDS_A_HUMAN, advised, asked, c
 
 def finding(rule: str, *, change: Change | None, speedup: float | None = None) -> Finding:
     """Of a report."""
-    return Finding(
+    return empty(
+        Finding,
         rule=rule,
         severity="warning",
-        subject="",
         summary="It is slow.",
         advice=f"Advice of {rule}.",
-        evidence=(),
         change=change,
         gain=None if speedup is None else Gain(saved_ms_per_step=1.0, speedup_max=speedup),
-        confidence=1.0,
     )
 
 
