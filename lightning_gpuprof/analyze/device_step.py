@@ -347,7 +347,7 @@ def _idle_by_utilization(metrics: Metrics) -> float | None:
 def _lower_period_ms(metrics: Metrics, period_ms: float) -> float:
     """5 % lower bound of the median step time, by the standard error of a median of normal values."""
     period = metrics.steps.period_ms
-    if period is None or not math.isfinite(period.p95 - period.p05) or not metrics.steps.steady_count:
+    if period is None or not math.isfinite(period.p95 - period.p05) or metrics.steps.steady_count < 1:
         return period_ms
     std_ms = (period.p95 - period.p05) / (2 * ONE_SIDED_5_PERCENT)
     error_ms = _MEDIAN_OVER_MEAN_ERROR * std_ms / math.sqrt(metrics.steps.steady_count)

@@ -219,7 +219,7 @@ def test_the_last_slot_may_lose_its_name_too_and_an_impossible_one_loses_its_seg
         Segment(kind="setup", start_ns=0, end_ns=5, charged={1: 5}),
         Segment(kind="setup", start_ns=5, end_ns=10, charged={2: 5}),
     ]
-    head = header(JOURNAL_VERSION)
+    head = header()
     path.write_bytes(b"\n".join([encode(head), encode(records[0]), b'{"k":"slot', *map(encode, records[1:])]))
     journal = read_journal(path)
     assert [segment.charged for segment in journal.segments] == [{1: 5}]
@@ -236,14 +236,14 @@ def test_the_last_slot_may_lose_its_name_too_and_an_impossible_one_loses_its_seg
 )
 def test_a_journal_of_another_version_is_refused_with_the_way_out(path: Path, version: int, way_out: str) -> None:
     encode = msgspec.json.encode
-    path.write_bytes(encode(header(version)) + b"\n" + encode(Notice(part="p", message="m")) + b"\n")
+    path.write_bytes(encode(header(version=version)) + b"\n" + encode(Notice(part="p", message="m")) + b"\n")
     with pytest.raises(JournalError, match=way_out):
         read_journal(path)
 
 
 @pytest.mark.parametrize("epoch_ns", [-1, 10**19 - 1, 9 * 10**18])
 def test_a_run_that_began_at_no_time_is_damaged(path: Path, epoch_ns: int) -> None:
-    damaged = header(JOURNAL_VERSION)
+    damaged = header()
     damaged.epoch_ns = epoch_ns
     path.write_bytes(msgspec.json.encode(damaged) + b"\n")
     with pytest.raises(JournalError, match=r"damaged|not a header"):

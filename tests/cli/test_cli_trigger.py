@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sample_journals import header
 
 from lightning_gpuprof.cli.main import main
-from lightning_gpuprof.model.journal import JOURNAL_VERSION, Footer, Header, Notice
+from lightning_gpuprof.model.journal import Footer, Notice
 from lightning_gpuprof.model.pid_space import pid_space
 
 
@@ -26,20 +27,14 @@ def run_folder(
 ) -> Path:
     """A folder with a journal that begins, and ends if it is told to."""
     folder.mkdir(parents=True, exist_ok=True)
-    header = Header(
-        version=JOURNAL_VERSION,
-        gpuprof="0",
-        run_id="r",
-        stage="fit",
+    begun = header(
         rank=rank,
-        world_size=1,
         host=socket.gethostname(),
         pid=os.getpid() if pid is None else pid,
         pid_space=pid_space() if space is None else space,
-        start_ns=0,
         epoch_ns=time.time_ns(),
     )
-    lines = [header, *(Notice(part="x", message="y" * 100) for _ in range(1000))]
+    lines = [begun, *(Notice(part="x", message="y" * 100) for _ in range(1000))]
     text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     if ended:
         text += msgspec.json.encode(Footer(end_ns=1, status="finished", overhead={})) + b"\n"

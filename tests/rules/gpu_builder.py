@@ -102,29 +102,15 @@ def copying_window(
     """A window on a GPU with equal copies from the host in each step."""
     kind = f"Memcpy HtoD ({'Pinned' if pinned else 'Pageable'} -> Device)"
     count, total_us = copies * steps, h2d_ms * 1e3 * steps
-    times = TimeRow(
-        name=kind,
-        count=count,
-        total_us=total_us,
-        share_of_table_ratio=1.0,
-        share_of_window_ratio=None,
-        average_us=total_us / count,
-        median_us=total_us / count,
-        min_us=total_us / count,
-        max_us=total_us / count,
-        std_us=0.0,
-    )
-    sizes = MemorySizeRow(
+    times = empty(TimeRow, name=kind, count=count, total_us=total_us)
+    sizes = empty(
+        MemorySizeRow,
         name=kind,
         count=count,
         sized_count=count,
         total_bytes=count * bytes_each,
-        share_of_table_ratio=1.0,
         average_bytes=float(bytes_each),
-        median_bytes=float(bytes_each),
-        min_bytes=bytes_each,
         max_bytes=bytes_each,
-        std_bytes=0.0,
         bandwidth_bytes_per_s=count * bytes_each / total_us * 1e6,
     )
     tables = empty(ApiTables, memory_total_us=total_us, cuda_gpu_mem_time_sum=(times,), cuda_gpu_mem_size_sum=(sizes,))

@@ -142,21 +142,7 @@ def test_late_workers_that_make_batches_in_time_are_doubtful_on_a_machine_that_o
 ) -> None:
     stalls = outliers(count=12, stall_ms=400.0, phases="data_wait", steps=380, period_ms=50.0)
     metrics = build(stalls=stalls, host=busy_machine(0.95))
-    worker = InputWorker(
-        loader=0,
-        process="worker0",
-        batches=200,
-        measured=200,
-        items=1600,
-        item_mean_ms=1.0,
-        item_p95_ms=1.5,
-        item_max_ms=slowest_ms,
-        items_ms=8.0,
-        collate_mean_ms=0.1,
-        collate_max_ms=0.1,
-        idle_ms=80.0,
-        idle_ratio=0.9,
-    )
+    worker = empty(InputWorker, batches=200, measured=200, item_max_ms=slowest_ms)
     loader = InputLoader(
         loader=0, workers=2, make_ms=make_ms, items_ms=make_ms, collate_ms=0.0, deliver_ms=make_ms / 2, idle_ratio=0.9
     )

@@ -180,17 +180,12 @@ def _communication(
 
 
 def _copies(copy_us: float, window_us: float) -> ApiTables:
-    row = TimeRow(
+    row = empty(
+        TimeRow,
         name="Memcpy HtoD (Pageable -> Device)",
         count=STEPS,
         total_us=copy_us,
-        share_of_table_ratio=1.0,
         share_of_window_ratio=copy_us / window_us,
-        average_us=copy_us / STEPS,
-        median_us=copy_us / STEPS,
-        min_us=copy_us / STEPS,
-        max_us=copy_us / STEPS,
-        std_us=0.0,
     )
     return empty(
         ApiTables,

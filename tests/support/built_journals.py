@@ -2,10 +2,11 @@
 
 import numpy as np
 import numpy.typing as npt
+from sample_journals import header
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
-from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, JOURNAL_VERSION, Footer, Header, Segment, Slot
+from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Footer, Segment, Slot
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Stage
 
@@ -47,18 +48,7 @@ def journal(
     flags[:: max(1, n // epochs)] = FIRST_OF_EPOCH
     end = int(start[-1] + period[-1]) if n else setup_ns
     return Journal(
-        header=Header(
-            version=JOURNAL_VERSION,
-            gpuprof="0",
-            run_id="r",
-            stage=stage,
-            rank=0,
-            world_size=1,
-            host="h",
-            pid=1,
-            start_ns=0,
-            epoch_ns=0,
-        ),
+        header=header(stage=stage),
         slots=SLOTS,
         steps=StepColumns(
             batch=ints(range(n)),

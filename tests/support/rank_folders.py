@@ -5,15 +5,14 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from sample_journals import header
 
 from lightning_gpuprof.capture.step_blocks import step_blocks
 from lightning_gpuprof.capture.step_clock import ClosedStep
 from lightning_gpuprof.model.journal import (
     FIRST_OF_EPOCH,
-    JOURNAL_VERSION,
     Conditions,
     Footer,
-    Header,
     Record,
     Sample,
     Slot,
@@ -73,17 +72,13 @@ def write_rank(
         epoch_s: Unix time of its begin; by itself it is after this process began.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    header = Header(
-        version=JOURNAL_VERSION,
-        gpuprof="0",
+    begun = header(
         run_id=f"r{rank}",
-        stage="fit",
         rank=rank,
         world_size=of,
         host=host or "here",
         pid=os.getpid() if pid is None else pid,
         pid_space=("" if host else pid_space()) if pids_of is None else pids_of,
-        start_ns=0,
         epoch_ns=epoch_s * 10**9,
         job=job,
     )
@@ -92,7 +87,7 @@ def write_rank(
         "trainer.strategy": "DDPStrategy",
         "trainer.world_size": of,
     }
-    records: list[Record] = [header, Conditions(values=conditions), *_SLOTS]
+    records: list[Record] = [begun, Conditions(values=conditions), *_SLOTS]
     noise_ns = np.random.default_rng(rank).integers(0, 500_000, steps)
     for begin in range(0, steps, _BLOCK):
         rows = range(begin, min(steps, begin + _BLOCK))

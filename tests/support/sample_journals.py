@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.capture.journal_writer import JournalWriter
@@ -10,19 +10,10 @@ from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
 from lightning_gpuprof.model.journal import JOURNAL_VERSION, Footer, Header, Notice
 
 
-def header(version: int = JOURNAL_VERSION) -> Header:
-    return Header(
-        version=version,
-        gpuprof="0.0.1",
-        run_id="r",
-        stage="fit",
-        rank=0,
-        world_size=1,
-        host="h",
-        pid=1,
-        start_ns=0,
-        epoch_ns=0,
-    )
+def header(**values: Any) -> Header:
+    """The begin of a journal of the only rank of a fit, and what of it is known otherwise."""
+    kept = {"version": JOURNAL_VERSION, "gpuprof": "0.0.1", "run_id": "r", "stage": "fit", "host": "h", "pid": 1}
+    return Header(**{**kept, "rank": 0, "world_size": 1, "start_ns": 0, "epoch_ns": 0, **values})
 
 
 class Ticking:

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from sample_journals import header
+
 from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import StepClock
 from lightning_gpuprof.model.journal import (
-    JOURNAL_VERSION,
     PROFILED,
     Conditions,
     Footer,
-    Header,
     Record,
     Sample,
     Value,
@@ -183,20 +183,9 @@ class GpuRun(GpuTrace):
         self._clock.set_cpu_mode_listener(self._sample_cpu)
         self._failures: list[OSError] = []
         world_size = conditions.get("trainer.world_size")
-        header = Header(
-            version=JOURNAL_VERSION,
-            gpuprof="0",
-            run_id="simulated",
-            stage="fit",
-            rank=0,
-            world_size=world_size if isinstance(world_size, int) else 1,
-            host="host",
-            pid=1,
-            start_ns=0,
-            epoch_ns=0,
-        )
+        begun = header(run_id="simulated", world_size=world_size if isinstance(world_size, int) else 1)
         self._writer = JournalWriter(
-            open_journal(folder / "rank0.jsonl"), self._clock, header=header, on_failure=self._failures.append
+            open_journal(folder / "rank0.jsonl"), self._clock, header=begun, on_failure=self._failures.append
         )
         self._writer.post(Conditions(values=dict(conditions)))
 
