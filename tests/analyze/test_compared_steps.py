@@ -81,8 +81,7 @@ def test_mean_phases_sum_to_the_change_of_the_mean_period() -> None:
 @pytest.mark.parametrize(("threshold", "outcome"), [(0.03, "regressed"), (0.2, "within noise")])
 def test_the_threshold_is_the_smallest_change_that_counts(threshold: float, outcome: str) -> None:
     result = compared(steps(1), steps(2, forward=2.0), threshold_ratio=threshold, metrics=("throughput",))
-    assert result.outcome == outcome
-    assert result.threshold_ratio == threshold
+    assert (result.outcome, result.threshold_ratio) == (outcome, threshold)
     assert row(result, "phase.forward").outcome == outcome
 
 
@@ -106,8 +105,7 @@ def test_the_outcome_rests_on_the_metrics_that_are_asked_for(metrics: tuple[str,
     before, after = steps(1), steps(2, forward=3.0, data_wait=-3.0)
     with_memory = msgspec.structs.replace(report_of(before), memory=Memory(process_rss_peak_bytes=1e9))
     result = compare(with_memory, report_of(after), times=(before, after), metrics=metrics)
-    assert result.outcome == outcome
-    assert result.metrics == metrics
+    assert (result.outcome, result.metrics) == (outcome, metrics)
 
 
 def test_an_unknown_metric_names_the_known_ones() -> None:

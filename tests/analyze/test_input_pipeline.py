@@ -135,10 +135,8 @@ def test_a_full_queue_makes_the_step_the_limit() -> None:
     workers = (making(f"worker{n}", items_ms=4.0, idle_ms=7.0) for n in range(2))
     queue = sample("loader0.queue", depth_count=3.0, workers_count=2.0, capacity_count=4.0)
     found = found_in(fed(*workers, queue, wait_ms=0.1))
-    assert found.verdict == "compute"
-    assert found.enough_workers == 2
-    assert found.queues[0].depth_mean == 3.0
-    assert found.queues[0].empty_ratio == 0.0
+    assert (found.verdict, found.enough_workers) == ("compute", 2)
+    assert (found.queues[0].depth_mean, found.queues[0].empty_ratio) == (3.0, 0.0)
 
 
 def test_workers_without_work_while_the_training_waits_make_transfer_the_limit() -> None:

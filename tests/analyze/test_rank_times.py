@@ -86,8 +86,7 @@ def test_the_late_rank_has_the_excess_and_is_the_slowest() -> None:
     assert late.excess_ms == pytest.approx(2.0)
     assert quick.excess_ms == pytest.approx(-2.0)
     assert late.slowest_ratio == 1.0
-    assert found.late.ranks == (1,)
-    assert found.late.phase == "forward"
+    assert (found.late.ranks, found.late.phase) == ((1,), "forward")
     assert found.late.lost.median_ms == pytest.approx(2.0)
     assert found.imbalance.median_ms == 0
     assert late.phases_ms == {"data_wait": 4.0, "forward": 7.0, "callbacks": 1.0}
@@ -247,8 +246,7 @@ def on_device(number: int, *, every: int = 2, of: int = 4, strategy: str = "DDPS
 def test_the_clock_of_a_device_tells_what_a_rank_is_late_in(part: str, phase: str) -> None:
     """Its idle time is charged where the host was late; what it waits for others is in the backward."""
     found = side_by_side([on_device(one, **({part: 32.0} if one == 2 else {})) for one in range(4)])
-    assert found.late.ranks == (2,)
-    assert found.late.phase == phase
+    assert (found.late.ranks, found.late.phase) == ((2,), phase)
     assert found.late.lost.median_ms == pytest.approx(12.0 if part == "forward" else 31.0)
 
 
@@ -270,8 +268,7 @@ def test_ranks_that_may_meet_in_all_that_the_model_does_are_compared_by_what_is_
 
     assert compared(forward=32.0).late.lost.median_ms == 0
     found = compared(callback=32.0)
-    assert found.late.ranks == (2,)
-    assert found.late.phase == "callbacks"
+    assert (found.late.ranks, found.late.phase) == ((2,), "callbacks")
     assert found.late.lost.median_ms == pytest.approx(31.0)
 
 

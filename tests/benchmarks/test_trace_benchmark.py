@@ -177,8 +177,7 @@ def test_memory_and_failures_of_a_process_are_told(capsys: pytest.CaptureFixture
     meter.attempt("queue", broken)
     meter.finish(bytes_json=len(held))
     reading = Reading.parse(capsys.readouterr().out)
-    assert reading.problems == ("queue: KeyError: 'stream'",)
-    assert reading.bytes_json == 40_000_000
+    assert (reading.problems, reading.bytes_json) == (("queue: KeyError: 'stream'",), 40_000_000)
     assert reading.peak_mb - reading.started_mb >= reading.peaks_mb["imports"]
     assert reading.peak_mb > 40
 

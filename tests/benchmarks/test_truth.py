@@ -69,8 +69,7 @@ def test_the_symptom_of_a_finding_takes_no_place_and_raises_no_alarm() -> None:
     case = Case(name="pair", source=nothing, group="pair", expected=(("single-process-loading",), ("callback-slow",)))
     said = told(finding("single-process-loading"), finding("input-bound"), finding("callback-slow"))
     judgement = judge(case, said, rules=RULES)
-    assert judgement.ranks == (1, 2)
-    assert judgement.false_alarms == ()
+    assert (judgement.ranks, judgement.false_alarms) == ((1, 2), ())
 
 
 def test_a_fault_without_a_rule_waits_and_is_not_missed() -> None:

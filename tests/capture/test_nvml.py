@@ -91,8 +91,7 @@ def test_each_gpu_has_one_sample_with_all_values_and_the_given_time() -> None:
     readings = sampler.sample(7)
     assert [sample.subject for sample in samples(readings)] == ["gpu0", "gpu1"]
     for sample in samples(readings):
-        assert sample.source == "nvml"
-        assert sample.t_ns == 7
+        assert (sample.source, sample.t_ns) == ("nvml", 7)
         assert sample.values.keys() == ALL_NAMES
         assert sample.values["memory_free_bytes"] == ANSWERS["memory"][1]
     assert notices(readings) == []

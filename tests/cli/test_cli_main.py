@@ -130,8 +130,7 @@ def test_wrong_words_end_with_exit_code_2_and_a_hint(words: list[str], capsys: p
 
 def test_an_error_is_one_line_with_exit_code_2_and_no_stack_trace(tmp_path: Path) -> None:
     done = gpuprof("report", str(tmp_path / "nowhere"), GPUPROF_DEBUG="")
-    assert done.returncode == 2
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("gpuprof: there is no ")
     assert len(done.stderr.splitlines()) == 1
 

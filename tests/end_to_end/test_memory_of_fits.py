@@ -36,8 +36,7 @@ def test_each_phase_s_end_is_read_and_the_peak_s_phase_is_known(tmp_path: Path, 
     if not manual:  # with manual optimization all of it lies inside of training_step
         assert by_phase["forward"] == RESTING + ACTIVATIONS
         assert by_phase["zero_grad"] == RESTING + ACTIVATIONS - GRADIENTS
-    assert device.peak_phase == "backward"
-    assert device.allocated_peak_bytes == PEAK
+    assert (device.peak_phase, device.allocated_peak_bytes) == ("backward", PEAK)
     assert device.headroom_bytes == (1 << 30) - allocator.statistics()["reserved_peak"]
     assert not any("memory" in caveat for caveat in report.validity.caveats)
 

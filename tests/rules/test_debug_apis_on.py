@@ -28,8 +28,7 @@ RULE = DebugApisOn()
 )
 def test_settings_for_debugging_are_named(run: Mapping[str, Value], subject: str) -> None:
     finding = fired(RULE, build(run=run))
-    assert finding.subject == subject
-    assert finding.severity == "info"
+    assert (finding.subject, finding.severity) == (subject, "info")
     assert finding.gain is None
 
 

@@ -96,8 +96,7 @@ def test_they_are_all_there() -> None:
 def test_a_healthy_run_on_a_healthy_gpu_has_no_finding_of_them() -> None:
     healthy = replace(on(gpu(errors=errors())), memory=memory(growth=(grows(0.0, p_value=0.9),)))
     diagnosis = diagnose(replace(healthy, windows=(copying_window(h2d_ms=1.2),)), RULES)
-    assert diagnosis.findings == ()
-    assert diagnosis.not_evaluated == ()
+    assert (diagnosis.findings, diagnosis.not_evaluated) == ((), ())
 
 
 def test_everything_is_found_at_once_and_gains_fit_into_the_run() -> None:

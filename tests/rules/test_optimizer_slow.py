@@ -26,8 +26,7 @@ def updating(
 
 def test_a_loop_over_many_tensors_is_found_and_fused_is_advised() -> None:
     finding = fired(RULE, updating(100.0, run={"model.optimizer_foreach": False}))
-    assert finding.severity == "critical"
-    assert finding.subject == "AdamW"
+    assert (finding.severity, finding.subject) == ("critical", "AdamW")
     assert finding.change.added == ("torch.optim.AdamW(..., fused=True)",)
     assert "2,000 parameter tensors" in finding.summary
     assert finding.gain.saved_ms_per_step == pytest.approx(100 - 20 - 0.0896)

@@ -96,8 +96,7 @@ def on_cpu(
 
 def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
     finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0)))
-    assert finding.severity == "critical"
-    assert finding.subject == PLACE
+    assert (finding.severity, finding.subject) == ("critical", PLACE)
     assert finding.explains == claims.PYTHON
     assert "samples in training_step() (train.py:41) with" in finding.advice
     assert "Python takes 10.0 ms of each 13.0 ms step" in finding.summary

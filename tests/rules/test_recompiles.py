@@ -11,8 +11,7 @@ RUN_S = 400 * 0.05 + 1.0 + 0.2 + 4 * 0.012
 
 def test_a_size_that_changes_is_found_with_function_guard_and_gain() -> None:
     finding = fired(RULE, compiled([recompile(batch) for batch in range(50, 250, 20)], run={"compile.dynamic": "no"}))
-    assert finding.severity == "critical"
-    assert finding.subject == "forward() (net.py:21)"
+    assert (finding.severity, finding.subject) == ("critical", "forward() (net.py:21)")
     assert "recompiled 10 times after warm-up, which took 5.00 s (24 % of the run)" in finding.summary
     assert "in batches 50 to 230" in finding.summary
     assert "The size of x changes at dimension 0: set torch.compile(..., dynamic=True)" in finding.advice

@@ -51,8 +51,7 @@ def stalling(
 
 def test_twelve_stalls_in_eight_seconds_are_found_and_the_phase_is_named() -> None:
     finding = fired(RULE, stalling())
-    assert finding.severity == "critical"
-    assert finding.subject == "forward"
+    assert (finding.severity, finding.subject) == ("critical", "forward")
     assert "12 of 580 steps stalled, up to 405 ms" in finding.summary
     assert "4.80 s of 7.82 s (61 %): 100 % in forward" in finding.summary
     assert finding.gain.saved_ms_per_step == pytest.approx(4800 / 580)

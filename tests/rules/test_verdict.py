@@ -147,8 +147,7 @@ def test_a_cost_of_microseconds_bounds_nothing() -> None:
 
 def test_the_runner_up_is_the_next_cause_with_its_share() -> None:
     verdict = decide(build(times_ms={"data_wait": 60.0}, validation=(0, 0.0), checkpoint=(0, 0.0)))
-    assert verdict.kind == "input-bound"
-    assert verdict.runner_up == "compute-bound 42 %"
+    assert (verdict.kind, verdict.runner_up) == ("input-bound", "compute-bound 42 %")
     healthy = decide(build(validation=(0, 0.0), checkpoint=(0, 0.0)))
     assert healthy.runner_up == "loop-bound 5.2 %"
 

@@ -82,8 +82,7 @@ def test_a_backward_kernel_belongs_to_the_line_and_module_of_its_forward() -> No
     assert by_path["Net_0", "Linear_0"].device_us == 1 + 8
     assert by_path["Net_0", "Linear_1"].device_us == 2 + 4
     assert by_path["Net_0", "Linear_1"].backward_us == 4
-    assert by_path["Net_0",].device_us == 15
-    assert by_path["Net_0",].own_us == 0
+    assert (by_path["Net_0",].device_us, by_path["Net_0",].own_us) == (15, 0)
 
 
 def test_gradients_that_are_accumulated_belong_to_the_line_that_waits_for_backward() -> None:
@@ -212,9 +211,7 @@ def test_launches_into_a_full_queue_count_as_blocked() -> None:
 @pytest.mark.parametrize("events", [[], [span("cpu_op", "aten::add", 0, 5)], launch(1, 0, 1, 5)])
 def test_traces_without_most_things_give_empty_tables(events: list[Json]) -> None:
     result = attribution(linked_trace(events))
-    assert result.lines == ()
-    assert result.modules == ()
-    assert result.phases == ()
+    assert (result.lines, result.modules, result.phases) == ((), (), ())
     assert [one.ratio for one in result.levels] == ([0.0] * 4 if result.device_us else [None] * 4)
 
 

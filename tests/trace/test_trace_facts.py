@@ -23,12 +23,9 @@ def facts_of(tmp_path: Path):
 def test_facts_of_one_step_by_hand(facts_of) -> None:
     facts = facts_of(training_step())
     assert (facts.start_step, facts.stop_step, facts.file) == (3, 5, "rank0.1.pt.trace.json.gz")
-    assert facts.problem == ""
-    assert facts.events == 14
+    assert (facts.problem, facts.events) == ("", 14)
     assert facts.bytes_json > 1000
-    assert facts.steps_us == (100.0,)
-    assert facts.dataloader_us == 30.0
-    assert facts.kernels == 3
+    assert (facts.steps_us, facts.dataloader_us, facts.kernels) == ((100.0,), 30.0, 3)
     assert (facts.launches_matched, facts.launches_unmatched) == (3, 1)
     (device,) = facts.devices
     assert (device.device, device.kernels) == ("0", 3)

@@ -73,8 +73,7 @@ def test_launches_whose_kernel_was_dropped_are_a_problem() -> None:
 
 def test_launches_at_the_end_are_cut_off_and_not_dropped() -> None:
     found = health([*pairs(0, 10), launch(30, 20)])
-    assert found.kernel_launches_without_work == 1
-    assert found.problems == ()
+    assert (found.kernel_launches_without_work, found.problems) == (1, ())
     assert any("last 1 launches" in note for note in found.notes)
 
 
@@ -95,8 +94,7 @@ def test_launches_that_are_captured_into_a_graph_are_not_missed() -> None:
     ]
     found = health([*capture, *pairs(50)])
     assert (found.kernel_launches, found.kernel_launches_without_work) == (2, 0)
-    assert found.work_matched == 3
-    assert found.problems == ()
+    assert (found.work_matched, found.problems) == (3, ())
 
 
 def test_launches_without_any_device_work_mean_that_nothing_was_traced() -> None:

@@ -346,5 +346,4 @@ def test_work_without_duration() -> None:
 )
 def test_without_device_work_there_is_nothing_to_tell(events: list[Json]) -> None:
     found = idle(events)
-    assert found.devices == ()
-    assert found.unseen == ()
+    assert (found.devices, found.unseen) == ((), ())

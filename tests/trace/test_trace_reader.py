@@ -43,9 +43,7 @@ def test_columns_hold_what_the_events_say(tmp_path: Path) -> None:
     assert trace.kernel.size_bytes.tolist() == [ABSENT] * 3
     assert trace.cpu_op.external_id.tolist() == [2, 3]
     assert sorted(trace.runtime.correlation.tolist()) == [11, 12, 13]
-    assert trace.events == 14
-    assert trace.base_time_ns == 17_000_000_000
-    assert trace.unreadable == 0
+    assert (trace.events, trace.base_time_ns, trace.unreadable) == (14, 17_000_000_000, 0)
     assert len(trace.device_work) == 4
 
 
@@ -119,8 +117,7 @@ LAYOUTS = {
 def test_every_layout_reads_the_same_wherever_it_is_cut(tmp_path: Path, layout: str, block_bytes: int) -> None:
     trace = read(tmp_path, LAYOUTS[layout], block_bytes=block_bytes)
     assert content(trace) == content(read(tmp_path, document(training_step()), "reference.json"))
-    assert trace.events == 14
-    assert trace.how == "stream"
+    assert (trace.events, trace.how) == (14, "stream")
     assert trace.bytes_json == len(LAYOUTS[layout].encode())
 
 
@@ -130,8 +127,7 @@ def test_a_cut_in_the_wrong_place_is_noticed(tmp_path: Path) -> None:
     lookalike = ',\n  "more": [\n  {\n    "ph": "X"\n  },\n  {\n    "ph": "X"\n  }\n  ]\n}\n'
     text = text.rstrip().removesuffix("}").rstrip() + lookalike
     trace = read(tmp_path, text, block_bytes=len(text) - 12)
-    assert trace.how == "whole"
-    assert trace.events == 14
+    assert (trace.how, trace.events) == ("whole", 14)
 
 
 def test_large_keys_after_the_events_are_no_hindrance(tmp_path: Path) -> None:
