@@ -22,8 +22,10 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from fake_allocator import MIB, FakeAllocator
+from fake_device import LaggingDevice
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import SimpleProfiler
+from noting_nvtx import NotingNvtx
 from torch import nn
 from torch.autograd import profiler as torch_profiler
 from torch.utils.data import DataLoader, Dataset
@@ -125,50 +127,13 @@ for _name in [name for name in vars(pl.Callback) if name.startswith("on_") or na
     setattr(Hooks, _name, _noting(_name))
 
 
-class Ranges:
-    """NVTX as on a machine that has it."""
-
-    def __init__(self) -> None:
-        self.open: list[str] = []
-
-    def push(self, name: str) -> None:
-        self.open.append(name)
-
-    def pop(self) -> None:
-        self.open.pop()
-
-
-@dataclass(eq=False)
-class Event:
-    at_ns: int = 0
-
-
-class Events:
-    """A device that is a little behind."""
-
-    def new_event(self) -> Event:
-        return Event()
-
-    def record(self, event: Event) -> None:
-        event.at_ns = time.perf_counter_ns() + 100_000
-
-    def is_done(self, event: Event) -> bool:
-        return event.at_ns <= time.perf_counter_ns()
-
-    def elapsed_ns(self, first: Event, second: Event) -> int:
-        return second.at_ns - first.at_ns
-
-    def is_capturing(self) -> bool:
-        return False
-
-
 class FullyEquipped(GpuProfiler):
     """The callback on a machine with a device and NVTX."""
 
     def _hardware(self) -> dict[str, Any]:
         return {
-            "events": lambda root_device: Events(),
-            "ranges": Ranges,
+            "events": lambda root_device: LaggingDevice(100_000),
+            "ranges": NotingNvtx,
             "allocator": lambda root_device: FakeAllocator(held=MIB),
         }
 
