@@ -9,24 +9,11 @@ from fake_allocator import MIB, FakeAllocator
 from memory_fits import PEAK, WEIGHTS, Hungry, fit, fit_until_out_of_memory
 from planted_runs import Planted, quiet_profiler
 from planted_runs import fit as plain_fit
+from rules_in import rules_in
 
 from lightning_gpuprof.model.report import Report
 
-RULES = frozenset(
-    {
-        "activations-dominate",
-        "alloc-retries",
-        "cudamalloc-steady",
-        "empty-cache-in-loop",
-        "fragmentation",
-        "grads-live-in-forward",
-        "memory-headroom",
-        "memory-leak",
-        "oom-risk",
-        "optimizer-state-dominates",
-        "uneven-peak-phase",
-    }
-)
+RULES = rules_in("memory", besides=("host-leak",)).keys()
 
 
 class Faulty(Hungry):

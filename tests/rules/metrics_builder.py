@@ -29,6 +29,18 @@ HEALTHY_MS: Mapping[Phase, float] = {
     "loop": 1.9,
 }
 """Median time of each phase in a step of 50 ms."""
+SHORT_MS: Mapping[Phase, float] = {
+    "forward": 2.0,
+    "backward": 2.0,
+    "optimizer": 0.3,
+    "zero_grad": 0.1,
+    "loop": 0.3,
+    "data_wait": 0.2,
+    "callbacks": 0.1,
+    "logging": 0.1,
+    "h2d": 0.1,
+}
+"""In one of 5.2 ms."""
 
 LOWER = 0.98
 """Lower bound over median of every share."""

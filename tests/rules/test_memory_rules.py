@@ -1,24 +1,20 @@
 """What the examples of the rules on GPU memory cannot say: thresholds to both sides, what is missing, several rules."""
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 from gpu_builder import gpu, idle_window
 from memory_builder import BLIND, GIB, SIZELESS, allocator, held, on_gpu
+from rules_in import rules_in
 
 from lightning_gpuprof.model.memory import DeviceMemory
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.rules.base import BaseRule, MissingSignal
-from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.memory.memory_rule import AllocatorCallsRule
 
-RULES: dict[str, Any] = {
-    rule.id: rule
-    for rule in cast(list[BaseRule], discover(entry_points=()).rules)
-    if ".memory." in type(rule).__module__ and rule.id != "host-leak"
-}
+RULES = rules_in("memory", besides=("host-leak",))
 OF_CALLS = {rule.id for rule in RULES.values() if isinstance(rule, AllocatorCallsRule)}
 LEAKY = {"memory-leak"}
 TWO_GPUS = (held(), msgspec.structs.replace(held(), device="cuda:1"))

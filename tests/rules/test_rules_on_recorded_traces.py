@@ -5,43 +5,22 @@ from pathlib import Path
 
 import pytest
 from device_builder import recorded
+from rules_in import rules_in
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.engine import Diagnosis, diagnose
 from lightning_gpuprof.rules.ranks.collective_times import collective_run
 from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-IDS = frozenset(
-    {
-        "tc-unused",
-        "fp32-matmul-tf32-off",
-        "tc-misaligned",
-        "attention-unfused",
-        "memory-bound-kernels",
-        "channels-last-missing",
-        "exposed-comm",
-        "mfu-low",
-        "wave-quantisation",
-        "low-occupancy",
-        "cudnn-benchmark-off",
-        "ddp-bucket-size",
-        "comm-slow-link",
-        "bucket-view-off",
-        "wrong-backend",
-        "find-unused-params",
-    }
-)
+RULES = list(rules_in("kernels", "ranks").values())
 
 
 @cache
 def said_of(path: Path) -> Diagnosis:
-    rules = [rule for rule in discover(entry_points=()).rules if rule.id in IDS]
-    assert len(rules) == len(IDS)
-    return diagnose(recorded(path), rules)
+    return diagnose(recorded(path), RULES)
 
 
 def loud(path: Path) -> dict[str, Finding]:

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 from empty_structs import empty
 from findings_builder import fired
-from metrics_builder import build, busy_machine, outliers, replace
+from metrics_builder import SHORT_MS, build, busy_machine, outliers, replace
 from trusted import assert_agree
 from uneven_builder import stretch
 
@@ -17,17 +17,6 @@ from lightning_gpuprof.rules.steps.step_outliers import StepOutliers
 from lightning_gpuprof.rules.verdict import decide
 
 RULE = StepOutliers()
-SHORT: dict[Phase, float] = {
-    "forward": 2.0,
-    "backward": 2.0,
-    "optimizer": 0.3,
-    "zero_grad": 0.1,
-    "loop": 0.3,
-    "data_wait": 0.2,
-    "callbacks": 0.1,
-    "logging": 0.1,
-    "h2d": 0.1,
-}
 PERIOD_MS = 5.2
 
 
@@ -41,7 +30,7 @@ def stalling(
 ) -> Metrics:
     stalls = outliers(count=count, stall_ms=stall_ms, phases=phases, steps=580, period_ms=PERIOD_MS, every=every)
     return build(
-        times_ms=SHORT,
+        times_ms=SHORT_MS,
         steps=600,
         stalls=stalls,
         num_workers=num_workers,
@@ -83,7 +72,7 @@ def test_stalls_of_the_loader_get_a_queue_that_hides_them_or_a_worker() -> None:
 
 def test_stalls_of_a_loader_that_every_step_waits_for_get_the_workers_that_its_wait_needs() -> None:
     metrics = build(
-        times_ms={**SHORT, "data_wait": 20.0},
+        times_ms={**SHORT_MS, "data_wait": 20.0},
         steps=600,
         stalls=outliers(count=12, stall_ms=400.0, phases="data_wait", steps=580, period_ms=25.0),
         num_workers=0,
@@ -167,7 +156,7 @@ def test_pauses_of_a_crowded_machine_would_not_all_lie_in_a_short_fetch_of_the_m
     num_workers: int, wait_ms: float, severity: str
 ) -> None:
     """The few slow samples were not among those that were timed; workers can wait for a CPU all the time."""
-    times_ms = {**SHORT, "data_wait": wait_ms}
+    times_ms = {**SHORT_MS, "data_wait": wait_ms}
     period_ms = sum(times_ms.values())
     stalls = outliers(count=12, stall_ms=400.0, phases="data_wait", steps=380, period_ms=period_ms)
     metrics = build(times_ms=times_ms, stalls=stalls, num_workers=num_workers, host=busy_machine(0.95))
@@ -213,7 +202,7 @@ def test_stalls_of_one_place_or_at_a_fixed_distance_are_no_larger_batches(
 )
 def test_on_a_device_only_what_it_idles_counts(idle_ratio: float | None, severity: str, lower_ms: float) -> None:
     stalls = stalling().outliers
-    finding = fired(RULE, build(times_ms=SHORT, stalls=stalls, run={"device.type": "cuda"}, idle_ratio=idle_ratio))
+    finding = fired(RULE, build(times_ms=SHORT_MS, stalls=stalls, run={"device.type": "cuda"}, idle_ratio=idle_ratio))
     assert finding.severity == severity
     assert ("not known to be idle" in finding.summary) is (severity == "info")
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(lower_ms)
@@ -296,6 +285,8 @@ def test_a_short_run_whose_stalls_may_be_pauses_is_not_judged_by_them(
 ) -> None:
     """Four stalls of 0.1 s beside 0.4 s of work: half of the time, which a busy machine takes by itself."""
     stalls = outliers(count=4, stall_ms=100.0, phases=phases, steps=70, period_ms=PERIOD_MS)
-    verdict = decide(build(times_ms=SHORT, steps=72, epochs=1, stalls=stalls, validation=(0, 0.0), checkpoint=(0, 0.0)))
+    verdict = decide(
+        build(times_ms=SHORT_MS, steps=72, epochs=1, stalls=stalls, validation=(0, 0.0), checkpoint=(0, 0.0))
+    )
     assert ("stalled" in verdict.summary) is counts
     assert (verdict.kind == "loop-bound") is counts

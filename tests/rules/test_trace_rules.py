@@ -7,31 +7,15 @@ import pytest
 from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
 from metrics_builder import replace
+from rules_in import rules_in
 from trace_metrics import metrics_of, recorded, window_of
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.rules.engine import Diagnosis, diagnose
 
-IDS = (
-    "amp-scaler-sync",
-    "compile-absent",
-    "copy-heavy",
-    "d2h-traffic",
-    "gpu-gaps",
-    "h2d-exposed",
-    "h2d-pageable",
-    "host-tensor-creation",
-    "launch-bound",
-    "many-small-copies",
-    "progress-bar-sync",
-    "python-overhead",
-    "queue-full",
-    "slow-launch-api",
-    "small-kernels",
-    "sync-points",
-)
-RULES = [rule for rule in discover(entry_points=()).rules if rule.id in IDS]
+OF_THE_RUN = ("batch-of-objects", "h2d-slow-link", "transfer-hook-slow")
+"""Rules on transfers that need more than a trace of host and device."""
+RULES = list(rules_in("launches", "transfers", besides=OF_THE_RUN).values())
 
 KNOWN: dict[str, set[str]] = {
     "a100_2rank_nccl_metadata": {"launch-bound", "gpu-gaps"},  # 900 kernels in 222 ms, 76 % idle
@@ -53,10 +37,6 @@ KNOWN: dict[str, set[str]] = {
 
 def judged(metrics_windows: object) -> Diagnosis:
     return diagnose(metrics_windows, RULES)  # type: ignore[arg-type]
-
-
-def test_all_of_them_are_here() -> None:
-    assert {rule.id for rule in RULES} == set(IDS)
 
 
 @pytest.mark.parametrize("path", recorded() or [Path("none")], ids=lambda path: path.name)
@@ -114,7 +94,7 @@ def test_a_run_of_few_steps_is_not_judged() -> None:
     few = replace(metrics, steps=msgspec.structs.replace(metrics.steps, steady_count=5))
     diagnosis = judged(few)
     assert not diagnosis.findings
-    assert len(diagnosis.not_evaluated) == len(IDS)
+    assert len(diagnosis.not_evaluated) == len(RULES)
 
 
 def test_the_order_of_windows_does_not_matter() -> None:

@@ -1,6 +1,6 @@
 import pytest
 from device_builder import collective, distributed
-from metrics_builder import build, busy_machine, outliers, replace, scaled, share
+from metrics_builder import SHORT_MS, build, busy_machine, outliers, replace, scaled, share
 from ranks_builder import with_ranks
 
 from lightning_gpuprof.model.journal import Value
@@ -10,24 +10,11 @@ from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules.host_causes import HOST_RATIO
 from lightning_gpuprof.rules.verdict import decide
 
-SHORT: dict[Phase, float] = {
-    "forward": 2.0,
-    "backward": 2.0,
-    "optimizer": 0.3,
-    "zero_grad": 0.1,
-    "loop": 0.3,
-    "data_wait": 0.2,
-    "callbacks": 0.1,
-    "logging": 0.1,
-    "h2d": 0.1,
-}
-"""A step of 5.2 ms."""
-
 
 def stalling(phase: Phase) -> Metrics:
     """Twelve stalls of 0.4 s in eight seconds."""
     return build(
-        times_ms=SHORT,
+        times_ms=SHORT_MS,
         steps=600,
         stalls=outliers(count=12, stall_ms=400, phases=phase, steps=580, period_ms=5.2),
         validation=(0, 0.0),
@@ -41,21 +28,21 @@ CASES: dict[str, tuple[Metrics, str]] = {
     "no step": (build(steps=0, epochs=1), "not-enough-data"),
     # Cases with a known truth on which another profiler is wrong
     "2 ms an item, no workers": (
-        build(times_ms={**SHORT, "data_wait": 64.0}, num_workers=0, worker_cpus=None, process_cpus=0.1),
+        build(times_ms={**SHORT_MS, "data_wait": 64.0}, num_workers=0, worker_cpus=None, process_cpus=0.1),
         "input-bound",
     ),
     "20 ms sleep in another callback": (
-        build(times_ms={**SHORT, "callbacks": 20.1}, callbacks_ms={("Other", "on_train_batch_end"): 20.0}),
+        build(times_ms={**SHORT_MS, "callbacks": 20.1}, callbacks_ms={("Other", "on_train_batch_end"): 20.0}),
         "loop-bound",
     ),
     "validation 3.0 s of 3.3 s": (
-        build(times_ms={phase: ms * 0.15 for phase, ms in SHORT.items()}, validation=(4, 3.0), checkpoint=(0, 0.0)),
+        build(times_ms={phase: ms * 0.15 for phase, ms in SHORT_MS.items()}, validation=(4, 3.0), checkpoint=(0, 0.0)),
         "outside-steps",
     ),
     "12 stalls of 0.4 s in forward": (stalling("forward"), "host-bound"),
     "12 batches of many times the size": (
         build(
-            times_ms=SHORT,
+            times_ms=SHORT_MS,
             stalls=outliers(count=12, stall_ms=400, phases={"forward": 0.5, "backward": 0.5}, steps=580, period_ms=5.2),
         ),
         "compute-bound",
@@ -68,7 +55,7 @@ CASES: dict[str, tuple[Metrics, str]] = {
     ),
     "10 ms sleep in training_step": (
         build(
-            times_ms={**SHORT, "forward": 13.0},
+            times_ms={**SHORT_MS, "forward": 13.0},
             blocked_ms={"forward": 10.0},
             process_cpus=0.45,
             run={"torch.num_threads": 2},
@@ -140,7 +127,7 @@ def test_validation_just_above_a_quarter_of_the_run_is_outside() -> None:
 
 
 def test_a_cost_of_microseconds_bounds_nothing() -> None:
-    tiny: dict[Phase, float] = dict.fromkeys(SHORT, 0.1)
+    tiny: dict[Phase, float] = dict.fromkeys(SHORT_MS, 0.1)
     verdict = decide(build(times_ms={**tiny, "data_wait": 0.19, "forward": 0.9}))
     assert verdict.kind != "input-bound"
 
@@ -231,11 +218,11 @@ def test_on_a_device_that_was_not_traced_it_says_what_is_not_known() -> None:
 
 @pytest.mark.parametrize("phase", ["callbacks", "h2d", "sync"])
 def test_waits_of_the_host_bound_nothing_where_no_device_was_seen(phase: Phase) -> None:
-    times_ms: dict[Phase, float] = {**SHORT, phase: 40.0}
+    times_ms: dict[Phase, float] = {**SHORT_MS, phase: 40.0}
     verdict = decide(build(times_ms=times_ms, run={"device.type": "cuda"}, blocked_known=False))
     assert verdict.kind == "mixed", verdict.summary
     assert verdict.summary.endswith("whether the device was busy at the same time was not measured.")
-    assert decide(build(times_ms={**SHORT, "data_wait": 40.0}, run={"device.type": "cuda"})).kind == "input-bound"
+    assert decide(build(times_ms={**SHORT_MS, "data_wait": 40.0}, run={"device.type": "cuda"})).kind == "input-bound"
 
 
 def test_idle_time_outside_the_steps_does_not_hide_a_larger_cause_within() -> None:
@@ -265,7 +252,7 @@ def test_time_in_the_loop_that_may_be_waiting_for_a_cpu_is_no_work_of_the_loop()
 
 def without_a_cpu(run_delay_ratio: float | None) -> Metrics:
     """Every phase takes its ordinary time in a median, and the period is five times their sum."""
-    metrics = build(times_ms={phase: ms * 5 for phase, ms in SHORT.items()}, usable_cpus=1.0)
+    metrics = build(times_ms={phase: ms * 5 for phase, ms in SHORT_MS.items()}, usable_cpus=1.0)
     shares = {
         phase: replace(s, median_ratio=s.median_ratio / 5, lower_ratio=s.lower_ratio / 5, median_ms=s.median_ms / 5)
         for phase, s in metrics.shares.items()
