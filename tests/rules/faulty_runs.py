@@ -1,8 +1,11 @@
 """Runs with one known fault each, and runs with all of them."""
 
+import host_builder
 import msgspec
-from metrics_builder import build, busy_machine, outliers, replace
+from compile_builder import compiled, graph_break, recompile
+from metrics_builder import build, busy_machine, outliers, replace, share
 from traced_builder import gpu, window
+from uneven_builder import of_fifths, of_speed_levels, stretch
 
 from lightning_gpuprof.model.device import DeviceEnergy
 from lightning_gpuprof.model.metrics import Metrics
@@ -75,3 +78,29 @@ def everything_is_wrong_on_a_gpu() -> Metrics:
     wrong = everything_is_wrong()
     targets = {"gpuprof.target": "1.5x", "gpuprof.price_per_gpu_hour": 2.5, "device.type": "cuda"}
     return replace(wrong, run={**wrong.run, **targets}, windows=(facts, facts), devices=(device,), blocked=None)
+
+
+_FACTS = {
+    "model.parameter_tensors": 2000,
+    "model.parameter_bytes": 64_000,
+    "model.optimizer": "AdamW",
+    "trainer.gradient_clip_val": 1.0,
+}
+
+
+def everything_is_wrong_in_steps() -> Metrics:
+    base = build(times_ms={"optimizer": 60.0, "clip": 10.0}, run=_FACTS, usable_cpus=1.0)
+    speed_levels = of_speed_levels(stretch(), stretch({"data_wait": 50.0}, start=100)).evenness
+    drift = of_fifths("forward", (0.0, 10.0, 20.0, 30.0, 40.0)).evenness.drift
+    collecting, growing = host_builder.collecting(0.3), host_builder.growing(1024.0)
+    return replace(
+        base,
+        evenness=type(speed_levels)(
+            speed_levels=speed_levels.speed_levels, drift=drift, warmup_steps=10, warmup_excess_s=8.0
+        ),
+        compile=compiled([recompile(i) for i in range(50, 80)], [graph_break("print")], limit_hits=1).compile,
+        host=type(growing)(gc=collecting.gc, growth=growing.growth, machine=growing.machine),
+        cpu=replace(base.cpu, run_delay_ratio=0.3, run_delay=share(30.0, 100.0), run_delay_samples=40),
+        lr_scheduler=share(10.0, 100.0),
+        overhead={"share_of_step_ratio": 0.02, "background_cpu_ratio": 0.05, "windows_s": 8.0},
+    )

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from broken_numbers import assert_calm, mutated
-from faulty_runs import everything_is_wrong, everything_is_wrong_on_a_gpu
+from faulty_runs import everything_is_wrong, everything_is_wrong_in_steps, everything_is_wrong_on_a_gpu
 from metrics_builder import build, replace
 from traced_builder import gpu, window
 
@@ -14,13 +14,20 @@ from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.method import method
 from lightning_gpuprof.rules.targets import cost, outlook
 
+RUNS = {"all phases": everything_is_wrong(), "steps": everything_is_wrong_in_steps()}
+
+
+def test_everything_is_found_of_the_steps_where_the_numbers_are_right() -> None:
+    found = {finding.rule for finding in diagnose(RUNS["steps"]).findings}
+    expected = {"gc-pauses", "optimizer-slow", "grad-clip-cost", "recompiles", "graph-breaks", "cpu-contention"}
+    assert expected | {"host-leak", "slow-first-steps", "lr-scheduler-cost", "step-drift", "profiler-overhead"} <= found
+
 
 @pytest.mark.parametrize("chance", [0.02, 0.1, 0.5, 1.0])
-def test_broken_numbers_make_no_rule_fail(chance: float) -> None:
-    base = everything_is_wrong()
-    for seed in range(150):
-        dice = random.Random(f"{seed} {chance}")
-        assert_calm(diagnose(mutated(base, chance, dice)))
+@pytest.mark.parametrize(("run", "seeds"), [("all phases", 150), ("steps", 30)])
+def test_broken_numbers_make_no_rule_fail(run: str, seeds: int, chance: float) -> None:
+    for seed in range(seeds):
+        assert_calm(diagnose(mutated(RUNS[run], chance, random.Random(f"{seed} {chance}"))))
 
 
 def texts(found: Method) -> list[str]:
