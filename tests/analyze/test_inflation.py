@@ -56,9 +56,10 @@ TRACED = [0] * 10 + [PROFILED] * 6 + [DISTURBED] * 4
 """Two steps of warm-up, three in the window, and the one that begins with its closing."""
 
 
-def test_the_steps_in_the_window_are_held_against_the_untraced() -> None:
+@pytest.mark.parametrize("own_ms", [0, 100])
+def test_the_steps_in_the_window_are_held_against_the_untraced_without_opening_it(own_ms: float) -> None:
     period = [10.0] * 10 + [30, 30, 18, 18, 19, 500] + [40.0] * 4
-    assert ratio(period, TRACED, steps=(12, 14)) == pytest.approx(1.8)
+    assert ratio(period, TRACED, steps=(12, 14), own_ms=own_ms) == pytest.approx(1.8)
 
 
 @pytest.mark.parametrize("lead", [0, 40])
@@ -71,11 +72,6 @@ def test_in_a_run_of_two_speed_levels_a_window_is_held_against_the_steps_around_
         50 / (25 if lead else 17.5)
     )
     assert ratio([*slow, *window, *[25.0] * 34, *fast], flags[200:] + [0] * 200, steps=(lead + 2, lead + 4)) == 2
-
-
-def test_opening_the_window_is_not_the_steps_time() -> None:
-    period = [10.0] * 10 + [30, 30, 18, 18, 19, 500] + [40.0] * 4
-    assert ratio(period, TRACED, steps=(12, 14), own_ms=100) == pytest.approx(1.8)
 
 
 def test_a_window_on_slow_steps_is_held_against_the_steps_before_it() -> None:

@@ -8,11 +8,8 @@ import pytest
 from lightning_gpuprof.rules.discovery import discover
 
 
-def test_a_rules_page_is_printed(printed: Callable[..., str]) -> None:
+def test_a_rules_page_is_printed_and_json_holds_rule_and_page(printed: Callable[..., str]) -> None:
     assert "input-bound" in printed("explain", "input-bound")
-
-
-def test_json_holds_rule_and_page(printed: Callable[..., str]) -> None:
     shown = json.loads(printed("explain", "input-bound", "--json"))
     assert shown["rule"] == "input-bound"
     assert len(shown["page"]) > 100
@@ -31,9 +28,20 @@ def test_without_a_rule_all_are_listed(printed: Callable[..., str]) -> None:
     assert all(one["finds"] for one in listed)
 
 
-def test_an_unknown_rule_is_an_error(refused: Callable[..., str]) -> None:
-    error = refused("explain", "no-such-rule")
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("no-such-rule", "gpuprof: "),
+        ("cpu", "such as cpu-contention, cpu-oversubscription, host-cpu-quota,"),
+        ("input-bond", "Did you mean 'input-bound'?"),
+    ],
+)
+def test_an_unknown_rule_is_an_error_with_what_may_be_meant(
+    name: str, answer: str, refused: Callable[..., str]
+) -> None:
+    error = refused("explain", name)
     assert error.startswith("gpuprof: ")
+    assert answer in error
     assert "internal error" not in error
 
 
@@ -70,14 +78,6 @@ def test_the_page_of_a_rule_of_another_package_is_printed(
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Point()])
     assert printed("explain", "from-elsewhere").startswith("# from-elsewhere\n\nFires never.")
-
-
-def test_a_part_of_a_name_is_answered_with_the_rules_that_have_it(refused: Callable[..., str]) -> None:
-    assert "such as cpu-contention, cpu-oversubscription, host-cpu-quota," in refused("explain", "cpu")
-
-
-def test_a_misspelt_rule_is_answered_with_the_closest(refused: Callable[..., str]) -> None:
-    assert "Did you mean 'input-bound'?" in refused("explain", "input-bond")
 
 
 @pytest.mark.parametrize("rule", [rule.id for rule in discover(entry_points=()).rules])

@@ -52,31 +52,28 @@ def test_what_is_no_terminal_gets_no_escape_sequence(name: str) -> None:
     assert "\x1b" not in printed(REPORTS[name](), WHERE)
 
 
-def test_no_color_leaves_out_every_escape_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    stream = FakeTerminal()
-    terminal.print_report(sample_report.full_report(), stream)
-    assert "\x1b" not in stream.getvalue()
-
-
-def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    stream = FakeTerminal()
-    terminal.print_report(sample_report.full_report(), stream)
-    assert "\x1b[" in stream.getvalue()
-
-
-@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
-def test_force_color_colours_a_file_too_unless_colours_are_off(
-    monkeypatch: pytest.MonkeyPatch, no_color: str, coloured: bool
+@pytest.mark.parametrize(
+    ("environ", "is_terminal", "coloured"),
+    [
+        ({"TERM": "xterm-256color"}, True, True),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, True, False),
+        ({"TERM": "xterm-256color", "FORCE_COLOR": "1"}, False, True),
+        ({"TERM": "dumb", "FORCE_COLOR": "1"}, False, True),
+        ({"TERM": "xterm-256color", "FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+        ({"TERM": "dumb", "FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+    ],
+)
+def test_a_terminal_or_force_color_gets_colours_unless_they_are_off(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], is_terminal: bool, coloured: bool
 ) -> None:
-    monkeypatch.setenv("NO_COLOR", no_color)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    for kind in ("dumb", "xterm-256color"):
-        monkeypatch.setenv("TERM", kind)
-        assert ("\x1b[" in printed(sample_report.full_report())) is coloured
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    stream = FakeTerminal() if is_terminal else io.StringIO()
+    terminal.print_report(sample_report.full_report(), stream)
+    assert ("\x1b[" in stream.getvalue()) is coloured
+    assert coloured or "\x1b" not in stream.getvalue()
 
 
 def test_numbers_stay_with_their_units(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,16 +160,29 @@ def test_sections_stand_in_the_order_of_the_method() -> None:
     assert places == sorted(places)
 
 
-def test_findings_show_evidence_advice_and_gain() -> None:
-    text = printed(sample_report.full_report())
-    assert "data_wait share 43.4 % (limit 5.0 %)" in text
-    assert "Set num_workers=4" in text
-    assert "up to 1.77x (saves 11.8 ms/step)" in text
-
-
-def test_a_finding_without_a_gain_says_nothing_of_one() -> None:
-    text = printed(sample_report.full_report())
-    assert "step-outliers" in text
+@pytest.mark.parametrize(
+    "said",
+    [
+        # findings with evidence, advice and gain
+        "data_wait share 43.4 % (limit 5.0 %)",
+        "Set num_workers=4",
+        "up to 1.77x (saves 11.8 ms/step)",
+        "step-outliers",
+        # why a window was opened and by how much its times are inflated
+        "steps 200 to 205: slow step: 31 ms against 12 ms",
+        "traced steps took 1.8x as long as normal ones",
+        # how sure the numbers are and which steps are left out
+        "median step 27.2 ms (95 % interval 26.9 to 27.5, p95 31.6 ms)",
+        "samples/s at the mean step of 27.7 ms (95 % interval 2,310 to 2,390)",
+        "Left out: 5 traced, 12 warm-up, 3 first of an epoch.",
+        # rules that could not judge, in one line by reason
+        "3 rules: main-thread CPU time was not measured (blocked-in-step)",
+        "fewer than 2 epochs (worker-startup, epoch-boundary-idle)",
+    ],
+)
+def test_a_full_report_says(said: str) -> None:
+    text = " ".join(printed(sample_report.full_report()).split())
+    assert said in text
     assert "no bound known" not in text
 
 
@@ -191,12 +201,6 @@ def test_the_sixth_finding_and_another_look_at_the_same_time_have_one_line_each(
     assert "Advice 4." in text
     assert "Advice 5." not in text
     assert sum(line.startswith(("7. critical r5", "8. critical r6")) for line in lines) == 2
-
-
-def test_a_window_says_why_it_was_opened_and_by_how_much_its_times_are_inflated() -> None:
-    text = " ".join(printed(sample_report.full_report()).split())
-    assert "steps 200 to 205: slow step: 31 ms against 12 ms" in text
-    assert "traced steps took 1.8x as long as normal ones" in text
 
 
 def test_every_phase_with_time_has_its_row_and_the_others_are_named() -> None:
@@ -252,13 +256,6 @@ def test_on_a_narrow_terminal_bars_give_way_before_the_phases_names() -> None:
     assert all(row.phase in starts for row in report.phases if row.total_s > 0)
 
 
-def test_the_first_lines_say_how_sure_the_numbers_are_and_which_steps_are_left_out() -> None:
-    text = " ".join(printed(sample_report.full_report()).split())
-    assert "median step 27.2 ms (95 % interval 26.9 to 27.5, p95 31.6 ms)" in text
-    assert "samples/s at the mean step of 27.7 ms (95 % interval 2,310 to 2,390)" in text
-    assert "Left out: 5 traced, 12 warm-up, 3 first of an epoch." in text
-
-
 @pytest.mark.parametrize(("stage", "time"), [("validate", "validation"), ("test", "test"), ("predict", "prediction")])
 def test_another_stage_is_not_called_training(stage: str, time: str) -> None:
     text = printed(sample_report.evaluation_report(stage))
@@ -274,9 +271,3 @@ def test_nothing_measured_is_never_shown_as_zero_or_as_fine() -> None:
     assert "host: not measured" in text
     assert "No finding: the measurement is not valid." in text
     assert "0 %" not in text
-
-
-def test_rules_that_could_not_judge_stand_in_one_line_by_reason() -> None:
-    text = " ".join(printed(sample_report.full_report()).split())
-    assert "3 rules: main-thread CPU time was not measured (blocked-in-step)" in text
-    assert "fewer than 2 epochs (worker-startup, epoch-boundary-idle)" in text

@@ -70,22 +70,19 @@ ALL = (
 )
 
 
-def test_devices_show_what_computation_does_not_cover() -> None:
+def test_the_tables_of_a_trace_with_communication() -> None:
+    """What computation does not cover, bandwidth in decimal gigabytes, type and group, and how many are left out."""
     assert texts(tables.device_communication_table(FOUND)) == [
         ["0", "3", "5", "1.50", "1.50", "15.0 %", "0.200", "0.100"]
     ]
-
-
-def test_kinds_show_bandwidth_in_decimal_gigabytes() -> None:
     assert texts(tables.collective_kind_table(FOUND)) == [
         ["all_reduce", "", "3", "3", "1", "1.50", "12 MiB", "7.35", "8.10"]
     ]
-
-
-def test_sizes_show_type_and_group_and_how_many_are_left_out() -> None:
-    table = tables.collective_size_table(FOUND)
-    assert table.title == "Collectives by size (2 more)"
-    assert texts(table) == [["all_reduce", "4 MiB", "float", "0 of 8", "3", "1", "0.900", "1.10", "50.0 %", "7.35"]]
+    sizes = tables.collective_size_table(FOUND)
+    assert sizes.title == "Collectives by size (2 more)"
+    assert texts(sizes) == [["all_reduce", "4 MiB", "float", "0 of 8", "3", "1", "0.900", "1.10", "50.0 %", "7.35"]]
+    assert texts(tables.communication_stream_table(FOUND)) == [["0", "20", "3", "3", "1.50", "0"]]
+    assert texts(tables.communication_note_table(FOUND)) == [["The size of 1 of 4 collectives is not known."]]
 
 
 def test_what_is_not_known_is_a_dash() -> None:
@@ -94,11 +91,6 @@ def test_what_is_not_known_is_a_dash() -> None:
     )
     row = texts(tables.collective_size_table(msgspec.structs.replace(FOUND, sizes=(unknown,))))[0]
     assert (row[1], row[2], row[3], row[-1]) == ("-", "-", "-", "-")
-
-
-def test_streams_and_notes_are_shown() -> None:
-    assert texts(tables.communication_stream_table(FOUND)) == [["0", "20", "3", "3", "1.50", "0"]]
-    assert texts(tables.communication_note_table(FOUND)) == [["The size of 1 of 4 collectives is not known."]]
 
 
 def test_without_communication_each_table_is_one_sentence() -> None:
