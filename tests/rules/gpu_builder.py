@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 from empty_structs import empty
 from metrics_builder import build, distribution, replace
+from traced_builder import window
 
 from lightning_gpuprof.model.device import DeviceBusy, DeviceFacts, ErrorCounter, ThrottleShare
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device, Distribution
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.api_tables import ApiTables, MemorySizeRow, TimeRow
-from lightning_gpuprof.model.trace.idle import DeviceIdle, HostTime, Idle, IdleShare
 from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelFillFacts
-from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
+from lightning_gpuprof.model.window import WindowFacts
 
 SAMPLES = 40
 HEALTHY: Mapping[str, float] = {
@@ -141,41 +141,8 @@ def errors(**risen: float) -> tuple[ErrorCounter, ...]:
 
 def idle_window(*, step_ms: float = 50.0, reason: str = "planned", **causes: float) -> WindowFacts:
     """A window of five steps in which the GPU was idle for these causes, as shares of it."""
-    window_us = 5 * step_ms * 1e3
-    idle_us = sum(causes.values()) * window_us
-    device = DeviceIdle(
-        device="0",
-        window_us=window_us,
-        busy_us=window_us - idle_us,
-        idle_us=idle_us,
-        idle_ratio=idle_us / window_us,
-        gaps=10,
-        causes=tuple(
-            IdleShare(
-                cause=cause,  # type: ignore[arg-type]
-                idle_us=ratio * window_us,
-                idle_ratio=ratio * window_us / idle_us,
-                window_ratio=ratio,
-                gaps=5,
-            )
-            for cause, ratio in sorted(causes.items(), key=lambda item: -item[1])
-        ),
-        host=empty(HostTime),
-        steps=(),
-        longest=(),
-    )
-    return WindowFacts(
-        start_step=100,
-        stop_step=104,
-        reason=reason,
-        steps_us=(step_ms * 1e3,) * 5,
-        kernels=100,
-        launches_matched=100,
-        devices=(
-            DeviceActivity(device="0", kernels=100, window_us=window_us, busy_us=window_us - idle_us, idle_us=idle_us),
-        ),
-        analysis=TraceAnalysis(idle=Idle(devices=(device,))),
-    )
+    made = window(period_ms=step_ms, causes=causes)  # type: ignore[arg-type]
+    return msgspec.structs.replace(made, reason=reason, analysis=TraceAnalysis(idle=made.analysis.idle))
 
 
 def kernels_window(*, efficiency: float, known: float = 1.0) -> WindowFacts:
