@@ -161,7 +161,8 @@ def roofline_row(
 ) -> RooflineRow:
     """A row of the roofline with one call per step."""
     seconds = ms_per_step / 1e3
-    return RooflineRow(
+    return empty(
+        RooflineRow,
         operator=name,
         input_shape=shape,
         dtype=dtype,
@@ -169,14 +170,12 @@ def roofline_row(
         calls=STEPS,
         flops_per_call=flops_per_call,
         bytes_per_call=bytes_per_call,
-        flops_per_byte=None if bytes_per_call is None else flops_per_call / bytes_per_call,
         device_us=ms_per_step * 1e3 * STEPS,
         device_average_us=ms_per_step * 1e3,
         flops_per_s=flops_per_call / seconds,
         bytes_per_s=None if bytes_per_call is None else bytes_per_call / seconds,
-        ceiling_flops_per_s=None,
         ceiling_ratio=ceiling_ratio,
-        bound=bound,  # type: ignore[arg-type]
+        bound=bound,
     )
 
 
@@ -195,23 +194,17 @@ def collective(
     size = None if mb is None else int(mb * 2**20)
     least = ms if min_ms is None else min_ms
     bus = None if size is None or ranks is None else size * 2 * (ranks - 1) / ranks / (least / 1e3)
-    return CollectiveTimes(
-        kind=kind,  # type: ignore[arg-type]
+    return empty(
+        CollectiveTimes,
+        kind=kind,
         dtype=dtype,
-        group=None,
         group_size=ranks,
-        group_size_source=None if ranks is None else "world",
         message_bytes=size,
         count=count,
         total_us=ms * count * 1e3,
         mean_us=ms * 1e3,
         min_us=least * 1e3,
-        max_us=2 * ms * 1e3,
-        share_ratio=1.0,
         exposed_us=(ms if exposed_ms is None else exposed_ms) * count * 1e3,
-        sized=0 if size is None else count,
-        total_bytes=None if size is None else size * count,
-        algorithm_bandwidth_bytes_per_s=None,
         bus_bandwidth_bytes_per_s=bus,
         best_bus_bandwidth_bytes_per_s=bus,
     )

@@ -148,20 +148,12 @@ def _communication(
 ) -> Communication:
     row = empty(
         CollectiveTimes,
-        dtype="float",
-        group="0",
-        group_size=2,
-        group_size_source="collective",
         message_bytes=1 << 20,
         count=10,
         total_us=communication_us,
         mean_us=communication_us / 10,
         min_us=(1 - above_fastest) * communication_us / 10,
-        max_us=communication_us / 5,
-        share_ratio=1.0,
         exposed_us=communication_us,
-        sized=10,
-        total_bytes=10 << 20,
     )
     rows = (row,) if communication_us else ()
     device = DeviceCommunication(

@@ -9,7 +9,7 @@ import msgspec
 Made = TypeVar("Made", bound=msgspec.Struct)
 
 
-def empty(kind: type[Made], **values: Any) -> Made:
+def empty(kind: type[Made], /, **values: Any) -> Made:
     """A struct whose other required fields are empty: None where that is allowed, else 0, nothing, or the first word.
 
     Args:
