@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from recorded_traces import recorded_trace
-from tiny_traces import Json, document, linked_trace, span, write
+from tiny_traces import Json, document, kernel, linked_trace, span, write
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind, Communication
 from lightning_gpuprof.trace.analyses.communication.collectives import bus_factor, collective_kind
@@ -15,10 +15,6 @@ from lightning_gpuprof.trace.reader import Trace
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
-
-
-def kernel(name: str, ts: float, dur: float, *, stream: int = 7, correlation: int = 0, **args: object) -> Json:
-    return span("kernel", name, ts, dur, pid=0, tid=stream, device=0, stream=stream, correlation=correlation, **args)
 
 
 def written(name: str, elements_in: int, elements_out: int, dtype: str, size: int) -> dict[str, object]:

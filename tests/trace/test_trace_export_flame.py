@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from recorded_traces import NAMES, recorded_trace
-from tiny_traces import Json, linked_trace, span, training_step
+from tiny_traces import Json, linked_trace, random_calls, span, training_step
 
 from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope
 from lightning_gpuprof.trace.intervals import covered_ns
@@ -136,22 +136,10 @@ def test_a_deep_recursion_is_taken() -> None:
     assert sum(lines.values()) == 6000
 
 
-def calls(rng: random.Random, start: int, end: int, depth: int = 0) -> list[tuple[int, int]]:
-    spans: list[tuple[int, int]] = []
-    at = start
-    while at < end and depth < 5:
-        begin = rng.randint(at, end)
-        stop = rng.randint(begin, end)
-        spans.append((begin, stop))
-        spans += calls(rng, begin, stop, depth + 1)
-        at = stop + rng.randint(0, 3)
-    return spans
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_stacks_are_those_of_each_microsecond(seed: int) -> None:
     rng = random.Random(seed)
-    spans = [(s, e, tid, rng.choice("abcd")) for tid in (1, 2) for s, e in calls(rng, 0, 60)]
+    spans = [(s, e, tid, rng.choice("abcd")) for tid in (1, 2) for s, e in random_calls(rng, 0, 60)]
     trace = linked_trace([span("cpu_op", name, start, end - start, tid=tid) for start, end, tid, name in spans])
     expected: Counter[str] = Counter()
     for moment in range(60):
@@ -204,7 +192,7 @@ def test_the_main_thread_is_first_even_if_another_one_waits_longer() -> None:
 
 def test_samples_that_begin_alike_are_neighbours() -> None:
     rng = random.Random(5)
-    spans = [(s, e, rng.choice("abcd")) for s, e in calls(rng, 0, 400)]
+    spans = [(s, e, rng.choice("abcd")) for s, e in random_calls(rng, 0, 400)]
     file: Any = speedscope(linked_trace([span("cpu_op", name, s, e - s) for s, e, name in spans]))
     (profile,) = file["profiles"]
     for length in range(1, 5):

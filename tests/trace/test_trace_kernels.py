@@ -6,7 +6,7 @@ from math import prod
 
 import pytest
 from recorded_traces import TRUTH, recorded_trace
-from tiny_traces import Json, linked_trace, span
+from tiny_traces import Json, kernel, linked_trace, span
 
 from lightning_gpuprof.model.trace.kernels import KernelFacts
 from lightning_gpuprof.trace.analyses.kernels.device_fill import filled_window_ns, kernel_fill
@@ -34,10 +34,6 @@ TENSOR_GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpg
 
 def on_h100(events: list[Json]) -> KernelFacts:
     return kernels(linked_trace(events, deviceProperties=[H100]))
-
-
-def kernel(name: str, ts: float, dur: float, correlation: int = -1, *, stream: int = 7, **args: object) -> Json:
-    return span("kernel", name, ts, dur, pid=0, tid=stream, device=0, stream=stream, correlation=correlation, **args)
 
 
 def launched(

@@ -4,22 +4,10 @@ import random
 
 import numpy as np
 import pytest
+from tiny_traces import random_calls
 
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.nesting import Nesting
-
-
-def calls(rng: random.Random, start: int, end: int, depth: int = 0) -> list[tuple[int, int]]:
-    """Spans as a call stack makes them, some of them empty, some as long as the one around them."""
-    spans: list[tuple[int, int]] = []
-    at = start
-    while at < end and depth < 5:
-        begin = rng.randint(at, end)
-        stop = rng.randint(begin, end)
-        spans.append((begin, stop))
-        spans += calls(rng, begin, stop, depth + 1)
-        at = stop + rng.randint(0, 3)
-    return spans
 
 
 def columns(spans: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -29,7 +17,7 @@ def columns(spans: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, 
 
 def example(seed: int) -> list[tuple[int, int, int]]:
     rng = random.Random(seed)
-    return [(s, e, thread) for thread in range(3) for s, e in calls(rng, 0, 60)]
+    return [(s, e, thread) for thread in range(3) for s, e in random_calls(rng, 0, 60)]
 
 
 @pytest.mark.parametrize("seed", range(40))

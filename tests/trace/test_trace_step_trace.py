@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 from recorded_traces import recorded_trace
-from tiny_traces import Json, linked_trace, span, training_step
+from tiny_traces import Json, linked_trace, span, step, training_step
 
 from lightning_gpuprof.model.trace.step_trace import StepTrace
 from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
@@ -16,10 +16,6 @@ MAIN, AUTOGRAD = 1, 2
 
 def steps(*events: Json) -> StepTrace:
     return step_trace(linked_trace(list(events)))
-
-
-def step(number: int, ts: float, dur: float) -> Json:
-    return span("user_annotation", f"ProfilerStep#{number}", ts, dur)
 
 
 def named(name: str, ts: float, dur: float) -> Json:

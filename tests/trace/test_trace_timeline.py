@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 from recorded_traces import TRACES
-from tiny_traces import Json, linked_trace, span, training_step
+from tiny_traces import Json, kernel, linked_trace, span, step, training_step
 
 from lightning_gpuprof.model.trace.timeline import Timeline, TimelineLane
 from lightning_gpuprof.trace.analyses.idle.idle import idle_times
@@ -28,14 +28,6 @@ def timeline_of(events: list[Json]) -> Timeline:
     found = timeline(linked_trace(events))
     assert found is not None
     return found
-
-
-def step(number: int, ts: float, dur: float) -> Json:
-    return span("user_annotation", f"ProfilerStep#{number}", ts, dur)
-
-
-def kernel(name: str, ts: float, dur: float, *, stream: int = 7, correlation: int = 0, device: int = 0) -> Json:
-    return span("kernel", name, ts, dur, pid=0, tid=stream, device=device, stream=stream, correlation=correlation)
 
 
 def lane(found: Timeline, kind: str) -> TimelineLane:

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import random
 from pathlib import Path
 
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -15,6 +16,31 @@ def span(cat: str, name: object, ts: object, dur: object, *, pid: object = 1, ti
     """An event with a duration; arguments with a blank in their name are given as ``External_id``."""
     named = {key.replace("_", " ") if key != "device_id" else "Device Id": value for key, value in args.items()}
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": named}
+
+
+def kernel(
+    name: str, ts: float, dur: float, correlation: int = 0, *, stream: int = 7, device: int = 0, **args: object
+) -> Json:
+    return span(
+        "kernel", name, ts, dur, pid=0, tid=stream, device=device, stream=stream, correlation=correlation, **args
+    )
+
+
+def step(number: int, ts: float, dur: float) -> Json:
+    return span("user_annotation", f"ProfilerStep#{number}", ts, dur)
+
+
+def random_calls(rng: random.Random, start: int, end: int, depth: int = 0) -> list[tuple[int, int]]:
+    """Begins and ends as a call stack makes them, some of them empty, some as long as the one around them."""
+    spans: list[tuple[int, int]] = []
+    at = start
+    while at < end and depth < 5:
+        begin = rng.randint(at, end)
+        stop = rng.randint(begin, end)
+        spans.append((begin, stop))
+        spans += random_calls(rng, begin, stop, depth + 1)
+        at = stop + rng.randint(0, 3)
+    return spans
 
 
 def training_step() -> list[Json]:
