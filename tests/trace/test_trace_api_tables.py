@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from recorded_traces import TRUTH, recorded_trace
+from recorded_traces import TRUTH, recorded_trace, tolerance_us
 from tiny_traces import Json, document, span, training_step, write
 
 from lightning_gpuprof.model.trace.api_tables import ApiTables
@@ -13,9 +13,6 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
 recorded = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
-
-ROUNDED_TIMES = ("a100_2rank", "a100_triton", "h100", "mi2", "mi3", "v100_ns", "cpu_only")
-"""Traces whose truth was computed with times as float64, which resolve a tick of up to 0.25 us."""
 
 
 def tables_of(tmp_path: Path, events: list[Json]) -> ApiTables:
@@ -161,11 +158,6 @@ def test_kernels_without_duration_have_no_share(tmp_path: Path) -> None:
 @cache
 def recorded_tables(name: str) -> ApiTables:
     return api_tables(recorded_trace(name))
-
-
-def tolerance_us(name: str, events: int) -> float:
-    tick_us = 0.25 if name.startswith("v100_ns") else 0.001
-    return 0.001 + (tick_us * (1 + events) if name.startswith(ROUNDED_TIMES) else 0.0)
 
 
 @recorded

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from recorded_traces import TRUTH, recorded_trace
+from recorded_traces import FLOAT_TIMES, TRUTH, recorded_trace, tolerance_us
 
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, DeviceIdle, Idle, IdleCause
 from lightning_gpuprof.trace.analyses.code.waits import allocates, copies_pageable, synchronises
@@ -15,9 +15,6 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import Spans
 
 pytestmark = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
-
-FLOAT_TIMES = ("a100_2rank", "a100_triton", "h100", "mi2", "mi3", "v100_ns", "cpu_only")
-"""Traces whose times are floats: the truth rounds each time to a float64, so it is off by up to a tick per event."""
 
 SMALL = sorted(name for name in TRUTH if TRUTH[name]["n_events"] < 6000)
 """Traces that the slow computation takes in a moment."""
@@ -38,9 +35,8 @@ def test_busy_and_idle_are_the_ground_truth_s(name: str) -> None:
     assert [device.device for device in measured(name)[1].devices] == sorted(truth, key=lambda d: (len(d), d))
     for device in measured(name)[1].devices:
         expected = truth[device.device]
-        tick_us = 0.25 if name.startswith("v100_ns") else 0.001 if name.startswith(FLOAT_TIMES) else 0
-        tolerance = 0.001 + tick_us * (1 + expected["n"])
-        assert device.window_us == pytest.approx(expected["window_us"], abs=0.001 + 2 * tick_us)
+        tolerance = tolerance_us(name, expected["n"])
+        assert device.window_us == pytest.approx(expected["window_us"], abs=tolerance_us(name, 1))
         assert device.busy_us == pytest.approx(expected["busy_us"], abs=tolerance)
         assert device.idle_us == pytest.approx(expected["idle_us"], abs=tolerance)
         if not name.startswith(FLOAT_TIMES):

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from recorded_traces import TRACES, TRUTH, recorded_trace
+from recorded_traces import TRACES, TRUTH, recorded_trace, tolerance_us
 
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.trace.facts import window_facts
@@ -17,21 +17,11 @@ from lightning_gpuprof.trace.reader import Trace
 
 pytestmark = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the repository (../shared/traces)")
 
-FLOAT_TIMES = ("a100_2rank", "a100_triton", "h100", "mi2", "mi3", "v100_ns", "cpu_only")
-"""Traces whose times are floats: the truth rounds each time to a float64, so it is off by up to a tick per event."""
-
 
 @cache
 def measured(name: str) -> tuple[Trace, WindowFacts]:
     trace = recorded_trace(name).trace
     return trace, window_facts(trace, start_step=1, stop_step=2, file=name)
-
-
-def tolerance_us(name: str, events: int) -> float:
-    if not name.startswith(FLOAT_TIMES):
-        return 0.001
-    tick_us = 0.25 if name.startswith("v100_ns") else 0.001
-    return 0.001 + tick_us * (1 + events)
 
 
 def test_counts_are_exact(name: str) -> None:
