@@ -4,8 +4,6 @@ import dataclasses
 import functools
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import truth
+from python_process import run_python
 from traceml_verdicts import conclusion
 from truths.case import Case
 from truths.cases import CASES
@@ -172,10 +171,7 @@ def test_a_name_that_no_case_has_is_refused(capsys: pytest.CaptureFixture[str]) 
 
 def run(*arguments: str, target: Path) -> list[dict[str, Any]]:
     """The program in a process of its own: it forks, which one that has trained must not do."""
-    finished = subprocess.run(
-        [sys.executable, truth.__file__, *arguments, "--json", str(target)], capture_output=True, text=True, timeout=280
-    )
-    assert finished.returncode == 0, finished.stdout[-2000:] + finished.stderr[-2000:]
+    run_python(truth.__file__, *arguments, "--json", target)
     runs: list[dict[str, Any]] = json.loads(target.read_text())["runs"]
     return runs
 

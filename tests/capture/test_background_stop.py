@@ -1,7 +1,6 @@
 """Traces that are ended and written beside the training, with the torch that is installed."""
 
 import json
-import subprocess
 import sys
 import textwrap
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from python_process import run_python
 from torch import nn
 
 from lightning_gpuprof.capture import background_stop
@@ -269,12 +269,7 @@ def test_a_folder_that_is_gone_is_reported_and_leaves_nothing_recording(tmp_path
 
 def in_a_process(script: str, folder: Path, *words: str) -> None:
     """What goes wrong here ends the process."""
-    finished = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(folder), str(Path(__file__).parent), *words],
-        capture_output=True,
-        timeout=120,
-    )
-    assert finished.returncode == 0, finished.stderr.decode()[-3000:]
+    run_python("-c", textwrap.dedent(script), folder, Path(__file__).parent, *words)
 
 
 LIMITED = """

@@ -3,8 +3,6 @@
 import gc
 import json
 import random
-import subprocess
-import sys
 import weakref
 from collections import UserDict
 from collections.abc import Callable, Mapping
@@ -19,6 +17,7 @@ import pytest
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
+from python_process import run_python
 from quiet_trainer import trainer_in
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -183,8 +182,7 @@ def test_reading_starts_neither_cuda_nor_dynamo_and_keeps_the_random_numbers(tmp
         f"pl.Trainer(max_steps=1, accelerator='cpu', logger=False, enable_checkpointing=False, callbacks=[Reads()],\n"
         f"           default_root_dir={str(tmp_path)!r}).fit(BoringModel())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "read" in done.stdout, done.stderr
+    assert "read" in run_python("-c", code).stdout
 
 
 class Drawn(nn.Module):

@@ -1,8 +1,6 @@
 """Device spans with a device that runs when the test says so, and writes down all that it is asked."""
 
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -10,6 +8,7 @@ from collections.abc import Iterable
 import pytest
 import torch
 from fake_device import US, FakeDevice
+from python_process import run_python
 
 from lightning_gpuprof.capture.device_spans import DENSE_STEPS, MAX_EDGES, DeviceSpans, backend_for
 from lightning_gpuprof.model.journal import DeviceBlock
@@ -294,8 +293,7 @@ def test_asking_does_not_initialise_cuda() -> None:
         "assert backend_for(torch.device('cuda', 0)) is None\n"
         "assert not torch.cuda.is_initialized()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", program)
 
 
 @pytest.mark.gpu

@@ -1,11 +1,10 @@
 """What ends at the fence, and what goes through it."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.model.numbers import round_number
@@ -84,9 +83,6 @@ print("ended well")
 def test_a_worker_that_dies_while_we_are_at_work_ends_the_run(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT)
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "run")], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert "is killed by signal: Killed" in done.stderr, done.stderr[-3000:]
-    assert done.returncode == 1
+    done = run_python(script, tmp_path / "run", code=1)
+    assert "is killed by signal: Killed" in done.stderr
     assert "ended well" not in done.stdout

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from python_process import run_python
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.capture.launch import Origin, launch_key
@@ -66,7 +67,7 @@ def test_runs_of_two_and_of_three_forked_ranks_are_kept_apart(tmp_path: Path) ->
         f"    trainer = trainer_for({str(tmp_path)!r}, [quiet_profiler()], strategy='ddp_fork', devices=ranks)\n"
         "    trainer.fit(Planted(), DataLoader(Sleepy(6)))\n"
     )
-    subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run_python("-c", program)
     journals = {folder.name: sorted(file.name for file in folder.glob("rank*.jsonl")) for folder in tmp_path.iterdir()}
     both = ["rank0.jsonl", "rank1.jsonl"]
     assert journals == {"gpuprof": both, "gpuprof-2": [*both, "rank2.jsonl"]}

@@ -1,7 +1,5 @@
 """Which of NVIDIA's profilers is noticed, and what is no sign of one."""
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lightning.pytorch.profilers import PassThroughProfiler
+from python_process import run_python
 
 from lightning_gpuprof.capture import nvtx_ranges
 from lightning_gpuprof.capture.fence import Fence
@@ -153,8 +152,7 @@ def test_without_cuda_in_use_the_runtime_is_not_touched() -> None:
         "assert tracer.stop(False) is None\n"
         "assert not torch.cuda.is_initialized()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", program)
 
 
 @pytest.mark.gpu

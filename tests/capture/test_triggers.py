@@ -4,13 +4,13 @@ import copy
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 
 from lightning_gpuprof.capture.triggers import RequestSignal, TriggerFile
 
@@ -149,7 +149,7 @@ def test_a_handler_that_python_does_not_know_of_is_left_alone() -> None:
         "print(RequestSignal(lambda: print('OURS')).install(), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGUSR2)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run_python("-c", script)
     assert "has a handler already" in done.stdout
     assert "most recent call first" in done.stdout
     assert "OURS" not in done.stdout

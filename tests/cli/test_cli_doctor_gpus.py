@@ -1,14 +1,12 @@
 """What the doctor says of GPUs: a fake driver's library stands behind the real pynvml, in a process of its own."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from fake_nvml import builder
 from fake_nvml.builder import FakeGpu, Scenario
+from python_process import run_python
 
 from lightning_gpuprof.capture.nvml.inspection import GpuState, MachineGpus
 from lightning_gpuprof.cli import doctor_checks as doctor
@@ -20,11 +18,8 @@ needs_compiler = pytest.mark.skipif(builder.compiler() is None, reason="no C com
 
 def run_with(scenario: Scenario, folder: Path, *command: str) -> str:
     library = builder.build(scenario, folder)
-    env = {**os.environ, "LD_LIBRARY_PATH": str(library.parent), "CUDA_VISIBLE_DEVICES": "0"}
-    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, env=env, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    cuda = {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return run_python(*command, LD_LIBRARY_PATH=str(library.parent), **cuda).stdout
 
 
 def lines(checks: list[Check]) -> dict[str, str]:

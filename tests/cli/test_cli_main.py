@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from python_process import run_python
 from saved_runs import save_run
 
 import lightning_gpuprof
@@ -21,14 +22,7 @@ HEAVY = {"torch", "lightning", "pytorch_lightning", "tensorboard", "pynvml", "nu
 
 def gpuprof(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "lightning_gpuprof", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    return run_python("-m", "lightning_gpuprof", *words, code=None, **environment)
 
 
 def imported_by(*words: str) -> set[str]:
@@ -37,7 +31,7 @@ def imported_by(*words: str) -> set[str]:
         f"import sys; from lightning_gpuprof.cli.main import main\ntry: main({list(words)})\nexcept SystemExit: pass\n"
     )
     code += "print(list(sys.modules), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = run_python("-c", code)
     return {name.removeprefix("lightning_gpuprof.") for name in ast.literal_eval(done.stderr.splitlines()[-1])}
 
 
@@ -168,5 +162,4 @@ def test_reports_and_comparisons_need_neither_torch_nor_lightning(tmp_path: Path
         "heavy = {'torch', 'lightning', 'pytorch_lightning', 'tensorboard', 'pynvml'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-c", program)

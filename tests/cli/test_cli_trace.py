@@ -3,13 +3,12 @@
 import csv
 import hashlib
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from python_process import run_python
 
 from lightning_gpuprof.cli.main import main
 
@@ -256,6 +255,6 @@ reader.TWO_BY_FORK_FROM_BYTES, reader.usable_cpus = 0, lambda: 2
 assert main(["trace", {str(trace)!r}, *{options!r}]) == 0
 print(len(made), file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    done = run_python("-c", program)
     assert done.stdout
     assert done.stderr.split() == [str(copies)]

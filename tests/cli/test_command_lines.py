@@ -1,13 +1,12 @@
 """Errors of commands and configurations: our line first, never more than ten lines."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
+from python_process import run_python
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.cli.doctor_checks import conclusion, examine
@@ -92,10 +91,7 @@ def refused(
     program, config = folder / "program.py", config_of(folder / "configs", "\n        ".join(lines))
     program.write_text(before + PROGRAM)
     config.write_text(config.read_text().replace("GpuProfiler", name))
-    command = [sys.executable, str(program), "fit", "--config", str(named), *arguments]
-    ran = {**os.environ, **environment}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=ran, cwd=folder)
-    assert done.returncode == 2
+    done = run_python(program, "fit", "--config", named, *arguments, code=2, cwd=folder, **environment)
     return done.stderr.splitlines()
 
 

@@ -1,11 +1,10 @@
 """What ``gpuprof trace`` says first of recorded traces: expected from their ground truth before it was run."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from python_process import run_python
 
 from lightning_gpuprof.cli import trace_outputs
 from lightning_gpuprof.cli.main import main
@@ -118,7 +117,7 @@ def test_facts_alone_ask_no_rule(shared: Path) -> None:
         f"main(['trace', {str(shared / 'traces' / 'a100_triton_tiny.json.gz')!r}, '--json']);"
         "assert not [name for name in sys.modules if name.startswith('lightning_gpuprof.rules')]"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    run_python("-c", code)
 
 
 def test_rules_that_only_lack_shapes_need_no_run(shared: Path) -> None:

@@ -1,10 +1,8 @@
 """The site: builds without a warning, names every page, and asks for nothing outside of itself."""
 
 import functools
-import os
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,28 +14,21 @@ import yaml
 from chromium import PATIENCE_MS
 from doc_blocks import ROOT
 from parsed_page import Page
+from python_process import run_python
 
 import site_hooks
 
 
-def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
+def build(source: Path, site: Path, *, code: int = 0) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("material", reason="the site is built with mkdocs-material")
-    return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", source / "mkdocs.yml", "-d", site],
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    command = ("-m", "mkdocs", "build", "--strict", "--config-file", source / "mkdocs.yml", "-d", site)
+    return run_python(*command, code=code, NO_MKDOCS_2_WARNING="1", NO_COLOR="1")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    done = build(ROOT, folder)
-    assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr
+    assert "WARNING" not in build(ROOT, folder).stderr
     return folder
 
 
@@ -97,8 +88,7 @@ def test_links_to_pages_and_headings_that_are_not_there_stop_the_build(tmp_path:
     configured = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     small = {name: configured[name] for name in ("site_name", "validation", "markdown_extensions")}
     (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump({**small, "plugins": [], "theme": {"name": "mkdocs"}}))
-    done = build(tmp_path, tmp_path / "site")
-    assert done.returncode != 0
+    done = build(tmp_path, tmp_path / "site", code=1)
     for missing in ("b.md", "#c", "../README.md"):
         assert f"'{missing}'" in done.stderr
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from python_process import run_python
+
 TWO_RANKS = """
 import sys, time
 import lightning as L, patience, torch
@@ -57,7 +59,7 @@ class TwoRanks:
     def __init__(self, folder: Path) -> None:
         program = folder / "program.py"
         program.write_text(TWO_RANKS)
-        subprocess.run([sys.executable, str(program), str(folder)], check=True, timeout=240, capture_output=True)
+        run_python(program, folder)
         self.run = folder / "two_ranks" / "version_0"
 
     def trace(self, rank: int, span: int) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Real runs of torch.compile with planted graph breaks and recompiles: what the report says of them."""
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from planted_runs import Planted, trainer_for
+from python_process import run_python
 from torch import nn
 
 from lightning_gpuprof import GpuProfiler
@@ -152,8 +152,7 @@ def test_a_process_without_dynamo_is_left_without_it() -> None:
         "sampler.open()\n"
         "print(list(sampler.sample(0)), list(sampler.close()), 'torch._dynamo' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "[] [] False", done.stderr
+    assert run_python("-c", code).stdout.strip() == "[] [] False"
 
 
 @pytest.mark.slow

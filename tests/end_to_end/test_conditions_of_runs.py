@@ -3,8 +3,6 @@
 import copy
 import json
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,6 +10,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from planted_runs import Planted, Sleepy, trainer_for
+from python_process import run_python
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof import GpuProfiler
@@ -35,8 +34,7 @@ trainer_for(Path(sys.argv[1]), [profiler]).fit(Planted(), loader)
 
 
 def run_of(folder: Path, *, seed: int = 1, workers: int = 0) -> dict[str, Any]:
-    arguments = [str(folder), str(seed), str(workers)]
-    subprocess.run([sys.executable, "-c", PROGRAM, *arguments], check=True, capture_output=True, timeout=120)
+    run_python("-c", PROGRAM, folder, str(seed), str(workers))
     found: dict[str, Any] = json.loads((folder / "report.json").read_text())["run"]
     return found
 

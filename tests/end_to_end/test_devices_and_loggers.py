@@ -1,9 +1,6 @@
 """What is sampled beside a fit reaches the report and every logger; a fake GPU driver stands behind the real pynvml."""
 
 import csv
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -11,6 +8,7 @@ import lightning.pytorch as pl
 import pytest
 from fake_nvml import builder
 from planted_runs import Planted, Sleepy, fit, quiet_profiler
+from python_process import run_python
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
 
@@ -49,14 +47,7 @@ def test_the_gpus_of_the_process_are_in_the_report_and_in_the_loggers(tmp_path: 
     )
     library = builder.build(scenario, tmp_path)
     code = FIT.format(library=str(library), folder=str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "GPU-bbbb", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_python("-c", textwrap.dedent(code), CUDA_VISIBLE_DEVICES="GPU-bbbb", CUDA_DEVICE_ORDER="PCI_BUS_ID")
     report = load_report(tmp_path / "csv" / "version_0" / "gpuprof")
     (device,) = report.devices
     assert (device.name, device.uuid) == ("Fake B", "GPU-bbbb")

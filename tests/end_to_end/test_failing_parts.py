@@ -1,7 +1,5 @@
 """A part that fails - folder, disk, logger, NVML - costs that part and one warning."""
 
-import subprocess
-import sys
 import textwrap
 import warnings
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 from planted_runs import fit, loader, quiet_profiler
+from python_process import run_python
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import read_journal
@@ -51,8 +50,7 @@ def test_a_full_disk_in_mid_run_does_not_stop_training(tmp_path: Path) -> None:
         print("TRAINED", profiler.report.steps.count, "|".join(profiler.report.validity.caveats))
         """
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = run_python("-c", script)
     trained = next(line for line in done.stdout.splitlines() if line.startswith("TRAINED"))
     assert "journal: writing failed" in trained
     assert done.stderr.count("gpuprof: journal") == 1

@@ -3,10 +3,7 @@
 import csv
 import importlib.util
 import json
-import os
 import socket
-import subprocess
-import sys
 import threading
 import warnings
 from pathlib import Path
@@ -16,6 +13,7 @@ import lightning.pytorch as pl
 import msgspec
 import pytest
 from planted_runs import Failing, Planted, fit, quiet_profiler, single_rows
+from python_process import run_python
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb_file import WandbFile
 
@@ -89,15 +87,7 @@ class Fits:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         places = {f"WANDB_{place}_DIR": str(folder / place.lower()) for place in ("DATA", "CACHE", "CONFIG")}
-        done = subprocess.run(
-            [sys.executable, "-c", FITS.format(folder=str(folder))],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-            env={**os.environ, **AWAY_FROM_HOME, **places},
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        done = run_python("-c", FITS.format(folder=str(folder)), **AWAY_FROM_HOME, **places)
         self.told: dict[str, Any] = json.loads((folder / "told.json").read_text())
         self.warnings = [line for line in done.stderr.splitlines() if "gpuprof:" in line]
         self.wandb = WandbFile(folder)

@@ -1,12 +1,11 @@
 """A private part of Lightning or torch that is renamed tomorrow costs one part of the measurement, not the run."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from python_process import run_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -56,8 +55,7 @@ def problems_of(one: Trained, as_ever: Trained) -> list[str]:
 
 def test_a_renamed_part_costs_one_part_of_the_measurement_and_says_so(tmp_path: Path) -> None:
     """One test, as its trainings take two minutes: several of a file may run in several processes."""
-    done = subprocess.run([sys.executable, str(PROGRAM), str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = run_python(PROGRAM, tmp_path)
     trained = [json.loads(line) for line in done.stdout.splitlines()]
     tried = {one["name"] for one in trained}
     assert {"_profiler_enabled", "_worker_loop", "_batches_that_stepped", "_ddp_kwargs"} <= tried

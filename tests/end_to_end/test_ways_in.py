@@ -1,7 +1,6 @@
 """The ways to switch the profiler on: in a script, by environment variable, in YAML; both packages; two ranks."""
 
 import runpy
-import subprocess
 import sys
 import textwrap
 import warnings
@@ -14,6 +13,7 @@ import torch
 from lightning.fabric import Fabric
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
+from python_process import run_python
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import read_journal
@@ -58,9 +58,7 @@ def written(folder: Path, *, package: str, extra: str = "pass", arguments: str =
 
 def run_process(folder: Path, *command: str) -> Done:
     """In a process of its own, as users run it."""
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=folder, timeout=240)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return Done(done.stdout)
+    return Done(run_python(*command, cwd=folder).stdout)
 
 
 @pytest.fixture
@@ -223,8 +221,7 @@ def test_a_wrong_option_in_yaml_is_told_in_words(cli: Callable[..., None]) -> No
 @pytest.mark.parametrize("module", ["end_of_run", "factory", "trial.program"])
 def test_importing_the_package_imports_neither_torch_nor_lightning(module: str) -> None:
     code = f"import sys, lightning_gpuprof.{module}; print([m for m in ('torch', 'lightning') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert run_python("-c", code).stdout.strip() == "[]"
 
 
 def two_models_of_fabric(profiler: GpuProfiler) -> None:

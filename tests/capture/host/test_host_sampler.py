@@ -1,6 +1,4 @@
 import gc
-import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +7,7 @@ from typing import Any
 
 import pytest
 from fake_machine import OWN, FakeMachine, FakeProcess
+from python_process import run_python
 
 from lightning_gpuprof.capture.host.children import WORKER_NAME
 from lightning_gpuprof.capture.host.gc_pauses import GcSampler
@@ -256,7 +255,4 @@ def test_the_interpreter_ends_while_a_sample_is_under_way(tmp_path: Path) -> Non
     recorder.start()
     time.sleep(0.3)
     """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], timeout=60, capture_output=True, text=True, check=False
-    )
-    assert (run.returncode, run.stderr) == (0, "")
+    assert run_python("-c", textwrap.dedent(program)).stderr == ""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from python_process import run_python
 
 from lightning_gpuprof.capture.recorder import Reading
 
@@ -160,14 +160,8 @@ def run_sampler(
         "environ": environ or {},
         "library": str(library),
     }
-    finished = subprocess.run(
-        [sys.executable, str(HERE / "sample.py"), msgspec.json.encode(arguments).decode()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])},
-    )
-    assert finished.returncode == 0, finished.stderr
+    path = os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    finished = run_python(HERE / "sample.py", msgspec.json.encode(arguments).decode(), PYTHONPATH=path)
     decoder = msgspec.json.Decoder(Reading)
     return [decoder.decode(line) for line in finished.stdout.splitlines()]
 
