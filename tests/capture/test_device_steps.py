@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 import msgspec
 import pytest
 import torch
+from equipped import Equipped
 from fake_device import FakeDevice, LaggingDevice
 from lightning.pytorch.demos.boring_classes import BoringModel
 from quiet_trainer import trainer_in
@@ -23,15 +24,9 @@ from lightning_gpuprof.model.journal import Record as JournalRecord
 MS = 1_000_000
 
 
-class ProfilerWithDevice(GpuProfiler):
-    """The callback on a machine with another device."""
-
-    def __init__(self, device: FakeDevice | None, **options: Any) -> None:
-        super().__init__(**options)
-        self.device = device
-
-    def _hardware(self) -> dict[str, Any]:
-        return {"events": lambda root_device: self.device}
+def profiler_on(device: FakeDevice, folder: Path, **options: Any) -> GpuProfiler:
+    own = {"windows": [], "reports": [], "dirpath": str(folder / "out"), **options}
+    return Equipped({"events": lambda root_device: device}, **own)
 
 
 class Sleeping(BoringModel):
@@ -61,7 +56,7 @@ def device_records(callback: GpuProfiler) -> tuple[list[Slot], list[DeviceBlock]
 @pytest.mark.parametrize("profiler", [None, "simple"])
 def test_sampled_steps_have_their_time_in_the_right_phases(tmp_path: Path, profiler: str | None) -> None:
     device = LaggingDevice(lag_ns=20 * MS)
-    callback = ProfilerWithDevice(device, windows=[], reports=["json"], dirpath=str(tmp_path / "out"))
+    callback = profiler_on(device, tmp_path, reports=["json"])
     fit(callback, tmp_path, profiler=profiler)
     slots, blocks = device_records(callback)
     journal = read_journal(callback.folder / "rank0.jsonl")
@@ -88,7 +83,7 @@ def test_the_report_has_the_device_span_of_each_phase_beside_its_host_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device = LaggingDevice(lag_ns=20 * MS)
-    callback = ProfilerWithDevice(device, windows=[], reports=["terminal"], dirpath=str(tmp_path / "out"))
+    callback = profiler_on(device, tmp_path, reports=["terminal"])
     fit(callback, tmp_path, epochs=5)
     rows = {row.phase: row for row in callback.report.phases}
     forward = rows["forward"]
@@ -104,7 +99,7 @@ def test_the_report_has_the_device_span_of_each_phase_beside_its_host_time(
 
 def test_steps_in_between_are_left_alone(tmp_path: Path) -> None:
     device = LaggingDevice(lag_ns=0)
-    callback = ProfilerWithDevice(device, windows=[], reports=[], dirpath=str(tmp_path / "out"))
+    callback = profiler_on(device, tmp_path)
     fit(callback, tmp_path)
     _, blocks = device_records(callback)
     batches = [batch for block in blocks for batch in block.batch]
@@ -115,7 +110,7 @@ def test_steps_in_between_are_left_alone(tmp_path: Path) -> None:
 
 def test_no_step_is_measured_while_a_window_is_open(tmp_path: Path) -> None:
     device = LaggingDevice(lag_ns=0)
-    callback = ProfilerWithDevice(device, windows=(0, 63), reports=[], dirpath=str(tmp_path / "out"))
+    callback = profiler_on(device, tmp_path, windows=(0, 63))
     fit(callback, tmp_path, epochs=1)
     assert device.calls["record"] == 0
 
@@ -123,7 +118,7 @@ def test_no_step_is_measured_while_a_window_is_open(tmp_path: Path) -> None:
 def test_a_device_that_fails_costs_the_spans_and_nothing_else(tmp_path: Path) -> None:
     device = LaggingDevice(lag_ns=0)
     device.broken = "record"
-    callback = ProfilerWithDevice(device, windows=[], reports=["json"], dirpath=str(tmp_path / "out"))
+    callback = profiler_on(device, tmp_path, reports=["json"])
     with pytest.warns(RuntimeWarning, match="device spans: switched off after RuntimeError: device lost in record"):
         fit(callback, tmp_path, epochs=1)
     assert callback.report.steps.count == 64

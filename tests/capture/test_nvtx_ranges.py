@@ -8,6 +8,7 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
+from equipped import Equipped
 from lightning.pytorch.demos.boring_classes import BoringModel
 from noting_nvtx import NotingNvtx
 from quiet_trainer import trainer_in
@@ -157,15 +158,8 @@ def test_real_ranges_are_pushed_and_popped() -> None:
     assert failures == []
 
 
-class ProfilerWithRanges(GpuProfiler):
-    """The callback with other ranges than torch's."""
-
-    def __init__(self, backend: NotingNvtx, **options: Any) -> None:
-        super().__init__(windows=[], reports=[], **options)
-        self.backend = backend
-
-    def _hardware(self) -> dict[str, Any]:
-        return {"ranges": lambda: self.backend}
+def with_ranges(backend: NotingNvtx, folder: Path, *, nvtx: bool | None = True) -> Equipped:
+    return Equipped({"ranges": lambda: backend}, windows=[], reports=[], nvtx=nvtx, dirpath=str(folder / "out"))
 
 
 def fit(callback: GpuProfiler, folder: Path, model: pl.LightningModule | None = None, **options: Any) -> None:
@@ -178,7 +172,7 @@ def fit(callback: GpuProfiler, folder: Path, model: pl.LightningModule | None = 
 def test_steps_phases_and_validation_nest_as_lightning_runs_them(
     tmp_path: Path, profiler: str | None, backend: NotingNvtx
 ) -> None:
-    fit(ProfilerWithRanges(backend, nvtx=True, dirpath=str(tmp_path / "out")), tmp_path, profiler=profiler)
+    fit(with_ranges(backend, tmp_path), tmp_path, profiler=profiler)
     assert backend.open == []
     last_epoch = [path for path in backend.paths if path.startswith("run_training_epoch/step 16")]
     assert [path.removeprefix("run_training_epoch/") for path in last_epoch] == [
@@ -203,13 +197,13 @@ def test_an_exception_in_a_step_leaves_no_range_open(tmp_path: Path, backend: No
             return super().training_step(batch, batch_idx)
 
     with pytest.raises(ValueError, match="of the user"):
-        fit(ProfilerWithRanges(backend, nvtx=True, dirpath=str(tmp_path / "out")), tmp_path, Failing())
+        fit(with_ranges(backend, tmp_path), tmp_path, Failing())
     assert backend.open == []
     assert "step 5/optimizer/forward" in backend.paths
 
 
 def test_without_a_tool_there_are_no_ranges_unless_asked_for(tmp_path: Path, backend: NotingNvtx) -> None:
-    fit(ProfilerWithRanges(backend, dirpath=str(tmp_path / "out")), tmp_path)
+    fit(with_ranges(backend, tmp_path, nvtx=None), tmp_path)
     assert backend.paths == []
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from equipped import Equipped
 from fake_allocator import MIB, FakeAllocator
 from fake_device import LaggingDevice
 from lightning.pytorch.loggers import Logger
@@ -127,17 +128,6 @@ for _name in [name for name in vars(pl.Callback) if name.startswith("on_") or na
     setattr(Hooks, _name, _noting(_name))
 
 
-class FullyEquipped(GpuProfiler):
-    """The callback on a machine with a device and NVTX."""
-
-    def _hardware(self) -> dict[str, Any]:
-        return {
-            "events": lambda root_device: LaggingDevice(100_000),
-            "ranges": NotingNvtx,
-            "allocator": lambda root_device: FakeAllocator(held=MIB),
-        }
-
-
 @dataclass
 class Outcome:
     """All that may differ between a run with us and one without."""
@@ -227,8 +217,13 @@ class Scenario:
 
 
 def equipped(folder: Path, **options: Any) -> GpuProfiler:
+    hardware = {
+        "events": lambda root_device: LaggingDevice(100_000),
+        "ranges": NotingNvtx,
+        "allocator": lambda root_device: FakeAllocator(held=MIB),
+    }
     own: dict[str, Any] = {"dirpath": str(folder / "gpuprof"), "windows": [], "reports": ["json"], **options}
-    return FullyEquipped(nvtx=True, log_every_n_steps=2, **own)
+    return Equipped(hardware, nvtx=True, log_every_n_steps=2, **own)
 
 
 def _plain(folder: Path, **options: Any) -> GpuProfiler:

@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from checked_screen import checked
+from equipped import Equipped
 from fake_allocator import MIB, FakeAllocator
 from planted_runs import Sleepy
 from quiet_trainer import trainer_in
@@ -25,17 +26,6 @@ TEMPORARY = 5 * MIB
 RESTING = WEIGHTS + STATE + GRADIENTS
 PEAK = RESTING + ACTIVATIONS + TEMPORARY
 """In the backward of the second step, when the optimizer's state is there."""
-
-
-class OnFakeDevice(GpuProfiler):
-    """The callback on a machine with a device whose memory is ours to play."""
-
-    def __init__(self, allocator: FakeAllocator, **options: Any) -> None:
-        super().__init__(**options)
-        self.allocator = allocator
-
-    def _hardware(self) -> dict[str, Any]:
-        return {"allocator": lambda root_device: self.allocator}
 
 
 class Hungry(pl.LightningModule):
@@ -131,4 +121,4 @@ def profiler_of(folder: Path, allocator: FakeAllocator | None, **options: Any) -
         "dirpath": str(folder / "gpuprof"),
         **options,
     }
-    return GpuProfiler(**own) if allocator is None else OnFakeDevice(allocator, **own)
+    return Equipped({} if allocator is None else {"allocator": lambda root_device: allocator}, **own)
