@@ -121,7 +121,7 @@ def compare(
         above_bound=above,
         expectation=came,
         next_finding=next(iter(after.findings), None),
-        way_out=way_out(runs, differing, allow, training, metrics) if outcome == "not comparable" else "",
+        way_out=way_out(runs, differing, allow, training, metrics, outcome),
     )
 
 

@@ -208,7 +208,7 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     next_finding: Finding | None = None
     """The most valuable finding of the later run; None if there is none."""
     way_out: str = ""
-    """What makes runs comparable that are not; else empty."""
+    """What makes runs comparable that are not, or shows a change that other programs hide; else empty."""
 
     @property
     def judged(self) -> tuple[Change, ...]:

@@ -271,7 +271,7 @@ def _conditions(comparison: Comparison) -> str:
 
 def _next(comparison: Comparison) -> str:
     found = comparison.next_finding
-    if comparison.way_out:
+    if comparison.way_out and (found is None or comparison.outcome == "not comparable"):
         return comparison.way_out
     if comparison.outcome == "regressed":
         grown = {row.name: row.after_ms - row.before_ms for row in _phase_changes(comparison)}

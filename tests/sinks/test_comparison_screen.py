@@ -14,6 +14,7 @@ from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.finding import Expected, Finding
+from lightning_gpuprof.model.host import HostUse, Level, MachineUse, ProcessUse
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import comparison_html, comparison_text, json_report
 from lightning_gpuprof.sinks.comparison_answer import answer, run_names
@@ -266,6 +267,16 @@ def test_runs_that_are_not_comparable_come_with_what_makes_them_so(
     assert f"next {words}" in text
     assert "training, training" not in text
     assert "Training, training" not in comparison_html.render_html(comparison)
+
+
+@pytest.mark.parametrize(("others", "words"), [(1.2, "run both on a quiet machine: "), (0.1, "nothing: ")])
+def test_what_other_programs_hide_is_not_nothing_to_do(others: float, words: str) -> None:
+    wait, used = Level(mean=0.3, max=0.3), Level(mean=others, max=others)
+    host = HostUse(process=ProcessUse(run_delay_ratio=wait), machine=MachineUse(cpu_others_cpus=used))
+    run = msgspec.structs.replace(digits(), host=host, findings=())
+    comparison = compare(run, run)
+    assert comparison.outcome == "within noise"
+    assert dict(answer(comparison).facts)["next"].startswith(words)
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def training(runs: Runs) -> Judgement:
         drawn = draws[0].median_ms, draws[1].median_ms
         speedup = _median(before) / _median(after)
     floor = noise(runs, slower=speedup < 1)
-    waits = _waits_words(_cpu_waits(runs))
+    waits = _waits_words(cpu_waits(runs))
     few = too_few.interval_obstacle(*drawn)
     if few:
         apart = "" if step_work_obstacle(runs) else too_few.levels_words(*drawn)
@@ -97,10 +97,14 @@ def training(runs: Runs) -> Judgement:
     return _judged(measure, speedup, (low, high), floor=floor, why=waits)
 
 
-def _cpu_waits(runs: Runs) -> tuple[float, float] | None:
+def cpu_waits(runs: Runs) -> tuple[float, float] | None:
     """Shares of the time that the main threads waited for a CPU, where other programs were there to take it.
 
-    None if no others took CPUs beside either run, or it is not known.
+    Args:
+        runs: Both.
+
+    Returns:
+        None if no others took CPUs beside either run, or it is not known.
     """
     shares, others = [], []
     for _, report in runs.named:
@@ -119,7 +123,7 @@ def noise(runs: Runs, *, slower: bool) -> float:
         runs: Both.
         slower: Whether the later run is; waiting that changed the other way explains nothing.
     """
-    floor, waits = math.log1p(runs.threshold_ratio), _cpu_waits(runs)
+    floor, waits = math.log1p(runs.threshold_ratio), cpu_waits(runs)
     if waits is None:
         return floor
     longer = math.log((1 - waits[0]) / (1 - waits[1]))

@@ -1,11 +1,11 @@
-"""What to do about two runs that are not comparable, as the words after "next:"."""
+"""What to do about two runs that are not comparable, or whose change the noise hides: the words after "next:"."""
 
 from collections.abc import Collection
 
 from lightning_gpuprof.analyze import conditions
 from lightning_gpuprof.analyze.comparison import judging
 from lightning_gpuprof.analyze.comparison.judging import Runs
-from lightning_gpuprof.model.comparison import ConditionChange, Judgement
+from lightning_gpuprof.model.comparison import ConditionChange, Judgement, Outcome
 from lightning_gpuprof.model.conditions import FixedGroup
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS
 
@@ -16,16 +16,21 @@ def way_out(
     allow: Collection[FixedGroup],
     training: Judgement,
     metrics: Collection[str],
+    outcome: Outcome,
 ) -> str:
-    """What makes two runs comparable.
+    """What makes two runs comparable, or shows a change that the noise hides; empty if nothing is to be done.
 
     Args:
-        runs: Both; they are not comparable.
+        runs: Both.
         differing: Their conditions that differ.
         allow: Groups of these that may.
         training: Judgement of the throughput.
         metrics: Measures that were asked for.
+        outcome: Of the comparison.
     """
+    if outcome != "not comparable":
+        hidden = outcome == "within noise" and judging.cpu_waits(runs) is not None
+        return "run both on a quiet machine: other programs widen the noise" if hidden else ""
     if judging.stage_obstacle(runs):
         return "compare two runs of the same stage"
     if groups := conditions.forbidden_groups(differing, allow):
