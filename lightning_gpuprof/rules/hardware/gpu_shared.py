@@ -21,7 +21,7 @@ from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, MissingSign
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
-_LOOK = "nvidia-smi --query-compute-apps=gpu_bus_id,pid,name,used_memory --format=csv"
+_LOOK = "`nvidia-smi --query-compute-apps=gpu_bus_id,pid,name,used_memory --format=csv`"
 
 
 def _others(processes: float | None, gib: float | None) -> dict[str, dict[str, float | None]]:

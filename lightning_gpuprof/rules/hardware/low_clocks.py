@@ -79,7 +79,7 @@ class LowClocks(ClockRule):
             subject=device.title,
             summary=f"The SM clock of {device.title} is {mhz(now)} of {mhz(highest)} ({percent(ratio)}) while "
             f"busy: {why}.",
-            advice=f"Have the administrator reset the clocks (root): nvidia-smi -i {device.place} -rac, then -rgc",
+            advice=f"Have the administrator reset the clocks (root): `nvidia-smi -i {device.place} -rac`, then `-rgc`.",
             evidence=(
                 self.evidence("low_ratio", ratio, "SM clock over the highest"),
                 self.fact("median SM clock while busy", now, "MHz"),

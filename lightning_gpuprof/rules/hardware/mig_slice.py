@@ -55,6 +55,6 @@ class MigSlice(GpuRule):
             subject=device.title,
             summary=f"The run trains on {device.title}, a slice{size}, which does not reach the board's peak rates."
             f"{unknown}",
-            advice="Compare times only with runs on the same kind of slice. To list the slices: nvidia-smi -L",
+            advice="Compare times only with runs on the same kind of slice. To list the slices: `nvidia-smi -L`.",
             evidence=(self.evidence("least_slices", device.uuid, "MIG device"),),
         )

@@ -291,5 +291,5 @@ def _advice(times: RankTimes) -> str:
     look = _LOOK.get(late.phase, _ON_IT_ONLY)
     return (
         f"Find what takes longer in {_place(late.phase)} on {numbered('rank', late.ranks)}: {look}. "
-        f"Its report: gpuprof report RUN --rank {late.ranks[0]}."
+        f"Its report: `gpuprof report RUN --rank {late.ranks[0]}`."
     )

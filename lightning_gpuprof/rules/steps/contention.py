@@ -78,7 +78,7 @@ def fitting(metrics: Metrics) -> Fitting:
         return Fitting(advice=(f"Fit the run into {cpus(usable_cpus)}: {' and '.join(settings)}.", change))
     more = cpus(math.floor(room) + 1)
     if not computing:
-        return Fitting(advice=f"Use at least {more}, or find the other threads that compute: top -H.")
+        return Fitting(advice=f"Use at least {more}, or find the other threads that compute: `top -H`.")
     cheaper = "make the batch cheaper. Fewer workers could not keep up with the step"
     return Fitting(advice=f"No setting helps: use at least {more} or {cheaper}.", severity="info", title=TOO_FEW_CPUS)
 
