@@ -65,7 +65,7 @@ def push_to_loggers(
     Returns:
         For :func:`finish_run`, which adds the end to it.
     """
-    from lightning_gpuprof.sinks import attachments, loggers  # not where there are none
+    from lightning_gpuprof.sinks import loggers  # not where there are none, loggers
 
     found = find_journal(folder)
     journal = read_journal(found)
@@ -73,7 +73,7 @@ def push_to_loggers(
     metrics = metrics_of(journal, found, notices, in_training=True)
     report = report_of(metrics)
     comparison: Comparison | None = None
-    if baseline is not None and finished and any(attachments.panel(logger) for logger in trainer_loggers):
+    if baseline is not None and finished and any(loggers.panel(logger) for logger in trainer_loggers):
         with fence("baseline"), suppress(GpuProfError):
             comparison = _with_baseline(baseline, report, journal)
     to = loggers.push(

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from lightning_gpuprof.errors import ArgumentError, ReportError
+from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.files import make_folder, write_whole
 from lightning_gpuprof.sinks.tables import Cell, Column, Table
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -42,7 +42,7 @@ def write_csv(tables: Sequence[Table], folder: Path) -> list[Path]:
     Raises:
         ReportError: A file cannot be written.
     """
-    _make(folder)
+    make_folder(folder)
     paths: list[Path] = []
     taken: set[str] = set()
     for table in tables:
@@ -88,19 +88,12 @@ def write_all_rows_csv(results: msgspec.Struct, folder: Path) -> list[Path]:
     Raises:
         ReportError: A file cannot be written.
     """
-    _make(folder)
+    make_folder(folder)
     paths = []
     for name, rows in _lists(results, ()):
         paths.append(folder / f"{name}.csv")
         write_rows_csv(rows, paths[-1])
     return paths
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
 
 
 def _lists(results: msgspec.Struct, names: tuple[str, ...]) -> Iterable[tuple[str, Sequence[msgspec.Struct]]]:

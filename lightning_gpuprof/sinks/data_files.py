@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from lightning_gpuprof.errors import ArgumentError, ReportError
-from lightning_gpuprof.sinks.files import made_whole
+from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.sinks.files import made_whole, make_folder
 
 if TYPE_CHECKING:
     from lightning_gpuprof.model.data_table import DataTable, Values
@@ -39,10 +39,7 @@ def write_tables(tables: Sequence[DataTable], folder: Path, form: Format) -> lis
         ReportError: A file cannot be written.
     """
     write = _write_csv if form == "csv" else _parquet_writer()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
+    make_folder(folder)
     paths = [folder / f"{table.name}.{form}" for table in tables]
     for table, path in zip(tables, paths, strict=True):
         with made_whole(path) as temporary:

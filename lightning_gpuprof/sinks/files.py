@@ -1,4 +1,4 @@
-"""Writes a file whole or not at all."""
+"""Makes folders, and writes a file whole or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lightning_gpuprof.errors import ReportError
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, if they are missing.
+
+    Raises:
+        ReportError: It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
 
 
 def write_whole(target: Path, *pieces: bytes) -> None:

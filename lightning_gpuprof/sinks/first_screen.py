@@ -17,8 +17,7 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import STEP_PARTS
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
-from lightning_gpuprof.sinks.code_line import line_of
-from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of
+from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of, line_of
 from lightning_gpuprof.sinks.step_bars import PHASE_WORDS, StepBar, after_fix, cause_of, run_bar, step_bar
 
 ReliabilityKind = Literal["ok", "conditional", "warming up", "too little"]

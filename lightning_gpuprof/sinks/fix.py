@@ -1,19 +1,19 @@
-"""What to change for a finding: lines, their place and reason."""
+"""What to change for a finding: lines of code or configuration, their place and reason."""
 
 import ast
+import json
 import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.code_place import parts
 from lightning_gpuprof.model.command_line import HIDDEN
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.report import LineRow
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.code_line import named
-from lightning_gpuprof.sinks.yaml_change import yaml_change
 
 SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9])")
 _ELIDED = re.compile(r"^[\w.]+\(\.\.\., (.*)\)$")
@@ -185,3 +185,82 @@ def _in_own_code(call: str, change: Change) -> tuple[tuple[str, ...], tuple[str,
 
 def _now(change: Change, name: str) -> str:
     return f"  # {change.before[name]!r} in this run" if name in change.before else ""
+
+
+class YamlChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of a configuration, indented as they stand there."""
+
+    file: str
+    """Empty: not known."""
+    inside: tuple[str, ...]
+    """The section that they are in."""
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+
+
+def yaml_change(change: Change, run: Mapping[str, Value]) -> YamlChange | None:
+    """The change in the configuration; None if the run had none, or if it does not have all of these arguments.
+
+    Args:
+        change: Of arguments.
+        run: Conditions of the run.
+    """
+    callbacks = str(run.get("trainer.callbacks") or "").split(", ")
+    if "SaveConfigCallback" not in callbacks or not change.arguments or change.remove or change.add:
+        return None
+    inside: tuple[str, ...] = ()
+    if change.call == "Trainer":
+        inside = ("trainer:",)
+    elif change.call == "DataLoader":
+        inside = _data_section(change, str(run.get("trainer.config_data") or "").split(", "))
+    elif change.call in callbacks:
+        inside = ("trainer:", "  callbacks:", f"  - class_path: {change.call}", "    init_args:")
+    if not inside:
+        return None
+    last = inside[-1]
+    indent = " " * (len(last) - len(last.lstrip()) + 2)
+    removed = {name: value for name, value in change.before.items() if name in change.arguments}
+    return YamlChange(
+        file=str(run.get("trainer.config_file") or ""),
+        inside=inside,
+        removed=tuple(f"{indent}{name}: {_written(value)}" for name, value in removed.items()),
+        added=tuple(f"{indent}{name}: {_written(value)}" for name, value in change.arguments.items()),
+    )
+
+
+def _data_section(change: Change, known: list[str]) -> tuple[str, ...]:
+    """Where the arguments of the data module are; empty: some are not there."""
+    for path in ("data", "data.init_args"):
+        if all(f"{path}.{name}" in known for name in change.arguments):
+            return tuple("  " * depth + f"{name}:" for depth, name in enumerate(path.split(".")))
+    return ()
+
+
+def _written(value: Value) -> str:
+    """A value in YAML, of which JSON is a part; words that mean nothing else need no quotes."""
+    is_word = isinstance(value, str) and value.replace("-", "").isalnum() and not value[0].isdigit()
+    reserved = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
+    return str(value) if is_word and str(value).lower() not in reserved else json.dumps(value)
+
+
+def line_of(finding: Finding, lines: Sequence[LineRow]) -> LineRow | None:
+    """The line that a finding's subject names, or the one most seen in the function that it names.
+
+    Frames of a trace have the line of the function's ``def``, so that only the looks know which one waits. None: the
+    subject is no place, or its code is not known.
+
+    Args:
+        finding: Its subject may be ``train.py:38 training_step`` or ``train.py(31): training_step``.
+        lines: Of the report.
+    """
+    subject = parts(finding.subject)
+    if subject is None:
+        return None
+    known = [row for row in lines if row.code and (at := parts(row.place)) is not None and at.is_in(subject)]
+    exact = [row for row in known if row.place == finding.subject]
+    return max(exact or known, key=lambda row: row.looks, default=None)
+
+
+def named(row: LineRow) -> str:
+    """``train.py:38``."""
+    return plain.name(row.place.partition(" ")[0])

@@ -1,6 +1,13 @@
-"""Sends the final numbers, the diagnosis as text and the report's files to the trainer's loggers."""
+"""Sends the final numbers, the diagnosis as text and the report's files to the trainer's loggers.
+
+Neither Weights & Biases nor MLflow is imported: each is known by its Lightning logger, whose ``experiment`` does the
+rest. Methods of the same name take something else in other trackers. Read in wandb 0.31 (``Run.log``, ``Html``,
+``Run.log_artifact``) and mlflow 3.17 (``MlflowClient.log_artifacts``).
+"""
 
 import math
+import re
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +17,7 @@ from typing import Any
 
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import attachments, tensorboard_text
+from lightning_gpuprof.sinks import tensorboard_text
 
 TEXT_TAG = "gpuprof/report"
 ATTACH_TIMEOUT_S = 30.0
@@ -57,7 +64,7 @@ def push(
             late(f"the loggers did not accept the final numbers within {INTERRUPTED_TIMEOUT_S:g} s")
     else:
         _show(report, loggers, step, guard, shown, folder, comparison)
-        keepers = [(logger, keep) for logger in loggers if (keep := attachments.keeper(logger)) is not None]
+        keepers = [(logger, keep) for logger in loggers if (keep := keeper(logger)) is not None]
         if keepers and not _run_with_timeout(ATTACH_TIMEOUT_S, lambda: _attach(report, keepers, write_files, guard)):
             late(f"the loggers did not accept the report's files within {ATTACH_TIMEOUT_S:g} s")
     return shown[0] if shown else ""
@@ -81,14 +88,14 @@ def _show(
             if _add_text(logger, report, step, folder):
                 log_dir = getattr(logger, "log_dir", "")
                 shown += [log_dir] if isinstance(log_dir, str) and log_dir else []
-        show = attachments.panel(logger)
+        show = panel(logger)
         if show is None:
             continue
         with guard(logger):
-            show(attachments.PANEL, _first_page(report, folder), step)
+            show(PANEL, _first_page(report, folder), step)
         with guard(logger):
             if comparison is not None:
-                show(attachments.COMPARISON_PANEL, _compared_page(comparison), step)
+                show(COMPARISON_PANEL, _compared_page(comparison), step)
 
 
 def _attach(
@@ -199,3 +206,55 @@ def _name_of(report: Report) -> str:
     """As the run's folder is called where nothing else is said."""
     stage = report.run.get("stage")
     return "gpuprof" if stage in (None, "fit") else f"gpuprof-{stage}"
+
+
+ARTIFACT_TYPE = "gpuprof-report"
+"""Type of the artifact in Weights & Biases."""
+
+PANEL, COMPARISON_PANEL = "gpuprof/report", "gpuprof/comparison"
+"""Names of the panels in Weights & Biases: the first screen, and the comparison with the baseline."""
+
+_LONGEST_NAME = 128
+
+
+def keeper(logger: Any) -> Callable[[Path, str], object] | None:
+    """What attaches a folder's files to the run of a logger, under a name.
+
+    Returns:
+        A function of folder and name, or None for a logger that keeps no files. The files are copied or sent before it
+        returns; the folder may go then.
+    """
+    kinds = _kinds(logger)
+    if "MLFlowLogger" in kinds:
+        return lambda folder, name: logger.experiment.log_artifacts(logger.run_id, str(folder), name)
+    if "WandbLogger" in kinds:
+        return lambda folder, name: logger.experiment.log_artifact(
+            str(folder), name=artifact_name(name, str(logger.experiment.id)), type=ARTIFACT_TYPE
+        )
+    return None
+
+
+def panel(logger: Any) -> Callable[[str, str, int], object] | None:
+    """What shows a page in the workspace of a logger's run, at a step.
+
+    Returns:
+        A function of the panel's name, the page and the step, or None for a logger without panels of HTML.
+    """
+    html = getattr(sys.modules.get("wandb"), "Html", None)
+    if html is None or "WandbLogger" not in _kinds(logger):
+        return None
+    return lambda name, page, step: logger.log_metrics({name: html(page, inject=False)}, step)
+
+
+def _kinds(logger: object) -> set[str]:
+    return {kind.__name__ for kind in type(logger).__mro__}
+
+
+def artifact_name(name: str, run_id: str) -> str:
+    """One name per run, in the characters that artifacts may have.
+
+    Args:
+        name: What the artifact is.
+        run_id: Of the logger's run.
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{name}-{run_id}")[:_LONGEST_NAME]

@@ -14,7 +14,7 @@ from lightning_gpuprof.sinks.drawings import heat_html
 from lightning_gpuprof.sinks.html_page import bdi, figure, page, section
 from lightning_gpuprof.sinks.rank_tables import HeatFigure
 from lightning_gpuprof.sinks.trace_findings import QUIET
-from lightning_gpuprof.sinks.trace_findings_html import card
+from lightning_gpuprof.sinks.trace_html import card
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.window_tables import ranks
 

@@ -1,14 +1,16 @@
-"""The analysis of a trace as one HTML page that opens from disk without a network."""
+"""The analysis of a trace, and what the rules say of it, as one HTML page that opens from disk without a network."""
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import groupby
 
+from lightning_gpuprof.model.finding import Finding, NotEvaluated
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
-from lightning_gpuprof.sinks import plain, trace_findings_html
-from lightning_gpuprof.sinks.html_page import bdi, page, table_html
+from lightning_gpuprof.sinks import plain, wording
+from lightning_gpuprof.sinks.html_page import bdi, page, prose, table_html
 from lightning_gpuprof.sinks.tables import Table
+from lightning_gpuprof.sinks.trace_findings import QUIET, diff, unjudged
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, Entry
 from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of
@@ -45,7 +47,7 @@ def render_trace_html(analysis: TraceAnalysis, *, name: str, diagnosis: TraceDia
     body = [
         f"<header>\n<h1>Trace {bdi(name)}</h1>\n</header>\n",
         f'<nav aria-label="Sections">\n{links}</nav>\n<main id="main" tabindex="-1">\n',
-        "" if diagnosis is None else trace_findings_html.section(diagnosis),
+        "" if diagnosis is None else findings_section(diagnosis),
         f'<section id="summary">\n<h2>Summary</h2>\n<ul>\n{items}</ul>\n{opening_html(file)}</section>\n',
         *(_chapter(title, entries, analysis) for title, entries in chapters),
         "</main>\n",
@@ -76,3 +78,38 @@ def _folded(table: Table, *, is_open: bool) -> str:
 
 def _anchor(title: str) -> str:
     return title.lower().replace(" ", "-")
+
+
+def findings_section(found: TraceDiagnosis) -> str:
+    """Verdict, caveats and findings as a section of the page; the rules that need a run unfold."""
+    caveats = "".join(f"<p>{bdi(plain.sentence(caveat))}</p>\n" for caveat in found.caveats)
+    cards = "".join(map(card, found.findings)) or f"<p>{escape(QUIET)}</p>\n"
+    rest = "".join(_unjudged(*one) for one in unjudged(found))
+    return (
+        f'<section id="findings">\n<h2>{bdi(plain.sentence(found.verdict.summary))}</h2>\n{caveats}{cards}'
+        f"{rest}</section>\n"
+    )
+
+
+def card(finding: Finding) -> str:
+    """A finding with its fix."""
+    lines = "\n".join(diff(finding))
+    code = f"<pre>{escape(lines)}</pre>\n" if lines else ""
+    gain = (
+        f'<p class="gain">Gain: {escape(wording.gain(finding.gain, finding.expected))}</p>\n'
+        if finding.gain is not None
+        else ""
+    )
+    title = plain.name(finding.title or finding.rule)
+    return (
+        f'<article class="finding {finding.severity}">\n'
+        f'<h3><span class="severity">{finding.severity}</span> {prose(title)}</h3>\n'
+        f"<p>{prose(plain.sentence(finding.summary))}</p>\n"
+        f'<p class="next"><span>Fix</span> {prose(plain.sentence(finding.advice))}</p>\n{code}{gain}</article>\n'
+    )
+
+
+def _unjudged(words: str, how: str, rules: list[NotEvaluated]) -> str:
+    rows = "".join(f"<li>{bdi(why)}: {bdi(', '.join(ids))}</li>\n" for why, ids in wording.by_reason(rules))
+    head = f"<summary>{escape(words)}</summary>\n<p><code>{escape(how)}</code></p>\n"
+    return f"<details>\n{head}<ul>\n{rows}</ul>\n</details>\n"

@@ -10,7 +10,7 @@ from lightning_gpuprof.cli import trace_outputs
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
-from lightning_gpuprof.sinks import trace_findings_html
+from lightning_gpuprof.sinks import trace_html
 
 FIRST: dict[str, tuple[str | None, str]] = {
     "a100_2rank_nccl_metadata": ("launch-bound", "idle for 76 %, communication 6 %"),
@@ -124,7 +124,7 @@ def test_rules_that_only_lack_shapes_need_no_run(shared: Path) -> None:
     whys = ("there is no run", "the GPU was not sampled", "the window was recorded without shapes")
     rules = tuple(NotEvaluated(rule=f"rule-{number}", why=why) for number, why in enumerate(whys))
     found = diagnosed(shared / "traces" / "h100_bert_small.json.gz")
-    page = trace_findings_html.section(msgspec.structs.replace(found, need_a_run=rules))
+    page = trace_html.findings_section(msgspec.structs.replace(found, need_a_run=rules))
     assert "2 rules need a run" in page
     assert "1 rule needs the shapes of inputs" in page
 

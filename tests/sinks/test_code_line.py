@@ -6,9 +6,8 @@ import sample_report
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.report import LineRow
-from lightning_gpuprof.sinks.code_line import line_of, named
 from lightning_gpuprof.sinks.first_screen import first_screen
-from lightning_gpuprof.sinks.fix import fix_of
+from lightning_gpuprof.sinks.fix import fix_of, line_of, named
 from lightning_gpuprof.sinks.views import findings, first
 
 FINDING = sample_report.full_report().findings[0]

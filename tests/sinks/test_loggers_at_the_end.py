@@ -20,7 +20,7 @@ from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.comparison import THIS_RUN, Comparison
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import attachments, loggers
+from lightning_gpuprof.sinks import loggers
 from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.sinks.loggers import final_scalars
 
@@ -170,7 +170,7 @@ def test_files_are_written_once_and_given_to_all_that_keep_some() -> None:
     assert not given.folders[0].exists()
     assert mlflow.files == wandb.files == {"report.html": "<html>"}
     assert mlflow.calls[-1] == ("log_artifacts", ("abc", "gpuprof"))
-    assert wandb.calls[-1] == ("log_artifact", ("gpuprof-a-b-c", attachments.ARTIFACT_TYPE))
+    assert wandb.calls[-1] == ("log_artifact", ("gpuprof-a-b-c", loggers.ARTIFACT_TYPE))
     assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
     assert given.shown_in == "runs/version_0"
 
@@ -189,8 +189,8 @@ def test_weights_and_biases_shows_the_comparison_with_the_baseline(monkeypatch: 
     given = Given(wandb, report=report, comparison=comparison)
     assert given.told == []
     shown = {panel: page for _, (pages, _) in wandb.calls[1:3] for panel, page in pages.items()}
-    assert set(shown) == {attachments.PANEL, attachments.COMPARISON_PANEL}
-    page = shown[attachments.COMPARISON_PANEL].data
+    assert set(shown) == {loggers.PANEL, loggers.COMPARISON_PANEL}
+    page = shown[loggers.COMPARISON_PANEL].data
     assert '<strong class="outcome">Within noise.</strong>' in page
     assert "runs/base" in page
     assert len(page) < 100_000
@@ -230,7 +230,7 @@ def test_a_baseline_that_cannot_be_compared_costs_its_panel_only(
     )
     assert failed == told
     for wandb in (first, second):
-        assert [panel for name, (page, _) in wandb.calls[1:2] for panel in page] == [attachments.PANEL]
+        assert [panel for name, (page, _) in wandb.calls[1:2] for panel in page] == [loggers.PANEL]
     assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
 
 
@@ -243,10 +243,10 @@ def test_weights_and_biases_shows_the_first_screen(monkeypatch: pytest.MonkeyPat
     assert given.told == []
     shown, step = next(value for name, value in wandb.calls[1:] if name == "log_metrics")
     assert step == 41
-    page = shown[attachments.PANEL].data
+    page = shown[loggers.PANEL].data
     assert "gpuprof compare runs/digits/version_0 runs/digits/version_1" in page
     assert escape(first_screen(report).headline) in re.sub("</?(span|bdi)[^>]*>", "", page)
-    assert not shown[attachments.PANEL].inject
+    assert not shown[loggers.PANEL].inject
     assert len(page) < 100_000
     assert [name for name, _ in other.calls] == ["log_metrics", "add_text"]
 
@@ -305,7 +305,7 @@ def test_files_that_cannot_be_written_take_nothing_from_what_was_shown() -> None
 
 @pytest.mark.parametrize("run_id", ["x", "äöü ∑", "a" * 500, "../../etc"])
 def test_artifact_names_have_only_characters_that_are_allowed(run_id: str) -> None:
-    name = attachments.artifact_name("gpuprof", run_id)
+    name = loggers.artifact_name("gpuprof", run_id)
     assert name.replace("-", "").replace("_", "").replace(".", "").isascii()
     assert 0 < len(name) <= 128
     assert not set(name) & set("/ \\:")

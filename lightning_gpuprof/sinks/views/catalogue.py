@@ -6,7 +6,7 @@ import msgspec
 
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import host_tables, input_tables, memory_tables, tables
-from lightning_gpuprof.sinks.views import about, findings, first, over_run, overview, signals, times, windows
+from lightning_gpuprof.sinks.views import findings, first, over_run, overview, times, windows
 
 
 class View(msgspec.Struct, frozen=True):
@@ -60,24 +60,24 @@ VIEWS: tuple[View, ...] = (
     View("findings", "Findings", findings.findings, "Findings"),
     View("tried", "Tried", findings.tried, "Findings"),
     View("method", "Method", findings.method, "Findings"),
-    View("not-evaluated", "Not evaluated", about.not_evaluated, "Findings"),
+    View("not-evaluated", "Not evaluated", overview.not_evaluated, "Findings"),
     View("wall", "Wall time", times.wall, "Time"),
     View("ledger", "Every second", times.ledger, "Time"),
     View("steps", "Step time", times.steps, "Time"),
     View("phases", "Phases", times.phases, "Time"),
     View("callbacks", "Callbacks", times.callbacks, "Time"),
     View("ranks", "Ranks", over_run.ranks, "Time"),
-    View("compile", "Compiling", signals.compiling, "Time"),
-    View("input", "Input", signals.input_pipeline, "Input"),
-    View("gpus", "GPUs", signals.gpus, "GPU and memory"),
-    View("memory", "Memory", signals.memory, "GPU and memory"),
-    View("host", "Host", signals.host, "CPU and host"),
+    View("compile", "Compiling", over_run.compiling, "Time"),
+    View("input", "Input", over_run.input_pipeline, "Input"),
+    View("gpus", "GPUs", over_run.gpus, "GPU and memory"),
+    View("memory", "Memory", over_run.memory, "GPU and memory"),
+    View("host", "Host", over_run.host, "CPU and host"),
     View("curves", "Curves", over_run.curves, "CPU and host"),
     View("timeline", "Timeline", windows.timeline, "Trace"),
     View("windows", "Windows", windows.windows, "Trace"),
     View("operators", "Operators", windows.operators, "Trace"),
     View("summary", "Summary", overview.summary, "About this run"),
-    View("overhead", "Cost", about.cost, "About this run"),
-    View("conditions", "Conditions", about.conditions, "About this run"),
-    View("terms", "Terms", about.terms, "About this run"),
+    View("overhead", "Cost", overview.cost, "About this run"),
+    View("conditions", "Conditions", overview.conditions, "About this run"),
+    View("terms", "Terms", overview.terms, "About this run"),
 )

@@ -5,9 +5,9 @@ from html import escape
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import LineRow, Report
 from lightning_gpuprof.sinks import method_tables, plain, trial_tables, wording
-from lightning_gpuprof.sinks.code_line import line_of, named
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
 from lightning_gpuprof.sinks.first_screen import likely_saved_ms, title_of
+from lightning_gpuprof.sinks.fix import line_of, named
 from lightning_gpuprof.sinks.html_page import bdi, prose, scrolling, section, term, unfolded_on_click
 from lightning_gpuprof.sinks.views.first import duration
 from lightning_gpuprof.sinks.window_figures.timeline import moments

@@ -1,4 +1,4 @@
-"""What was sampled beside the steps as curves, and the ranks side by side."""
+"""What was measured beside the steps: curves, ranks, compiling, input, GPUs, host, memory."""
 
 from html import escape
 
@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from lightning_gpuprof.model.numbers import count
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import rank_tables
+from lightning_gpuprof.sinks import compile_tables, device_tables, host_tables, input_tables, rank_tables, tables
 from lightning_gpuprof.sinks.curve_figure import curve_figure, curve_table
 from lightning_gpuprof.sinks.drawings import curves_svg, heat_html
-from lightning_gpuprof.sinks.html_page import figure, section, unfolded_on_click
+from lightning_gpuprof.sinks.html_page import bdi, figure, section, titled, unfolded_on_click
+from lightning_gpuprof.sinks.memory_tables import memory_tables
 
 _LABEL = "Utilization, memory, power, clocks, CPU time and disk traffic over the run"
 _TITLE = "GPUs, host and memory over the steps"
@@ -54,3 +55,34 @@ def ranks(report: Report) -> str:
         return section("ranks", table, lead)
     all_ranks = replace(table, title=f"{count(len(found.rows))} ranks, the latest first")
     return f'<section id="ranks">\n<h2>{table.title}</h2>\n{lead}{unfolded_on_click((all_ranks,))}</section>\n'
+
+
+def compiling(report: Report) -> str:
+    """What ``torch.compile`` did."""
+    facts = report.compile
+    shown = () if facts is None else (compile_tables.recompile_table(facts), compile_tables.graph_break_table(facts))
+    lead = f"<p>{bdi(compile_tables.summary(report))}</p>\n" if facts is not None else ""
+    return section("compile", compile_tables.summary_table(report), lead, titled(shown))
+
+
+def input_pipeline(report: Report) -> str:
+    """The input pipeline from inside."""
+    return section("input", input_tables.verdict_table(report), "", titled(input_tables.inner_tables(report)))
+
+
+def gpus(report: Report) -> str:
+    """What the driver reported of each GPU."""
+    return section("gpus", tables.device_table(report), "", titled(device_tables.more_tables(report)))
+
+
+def host(report: Report) -> str:
+    """Processor, memory, disk, threads, workers."""
+    first, *others = host_tables.tables_of(report)
+    return section("host", first, "", titled(others))
+
+
+def memory(report: Report) -> str:
+    """The device's and the process's memory, each table a section."""
+    first, *others = memory_tables(report.memory)
+    rest = (section(f"memory-{number}", table) for number, table in enumerate(others, 2))
+    return section("memory", first) + "".join(rest)
