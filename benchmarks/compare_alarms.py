@@ -21,8 +21,7 @@ from rich.table import Table
 from simulated_speeds import EQUAL, OUTLASTING, Floats, Speeds, demo, demo_fixed, remembering, steady
 
 from lightning_gpuprof.analyze.comparison import judging
-from lightning_gpuprof.analyze.comparison.step_times import StepTimes
-from lightning_gpuprof.analyze.comparison.uncertainty import draws_of
+from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes, draws_of
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning_gpuprof.analyze.comparison.step_times import step_times
+from lightning_gpuprof.analyze.comparison.uncertainty import step_times
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.capture.fence import logger_part
 from lightning_gpuprof.errors import GpuProfError, ReportError

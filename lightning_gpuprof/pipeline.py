@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from lightning_gpuprof.analyze.comparison.step_times import StepTimes, step_times
+from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, Comparison

@@ -12,9 +12,8 @@ from lightning_gpuprof.analyze import conditions
 from lightning_gpuprof.analyze.comparison import changes, judging, notes, sampled
 from lightning_gpuprof.analyze.comparison.finding_changes import expectation, finding_changes
 from lightning_gpuprof.analyze.comparison.judging import Runs
-from lightning_gpuprof.analyze.comparison.step_times import StepTimes
-from lightning_gpuprof.analyze.comparison.uncertainty import draws_of
-from lightning_gpuprof.analyze.comparison.way_out import way_out
+from lightning_gpuprof.analyze.comparison.notes import way_out
+from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes, draws_of
 from lightning_gpuprof.analyze.comparison.window_changes import window_changes
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.comparison import (

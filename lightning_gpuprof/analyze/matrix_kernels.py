@@ -1,11 +1,20 @@
-"""The time of fp32 products that tensor cores could do, and what that would save."""
+"""Matrix products that tensor cores could do, or do slowly for their sizes, and what that costs."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from lightning_gpuprof.model.device_kernels import DeviceWindow, short_name
-from lightning_gpuprof.model.matrix_kernels import OffTensorCores, ProductKind
-from lightning_gpuprof.model.measured_time import Measured
+import msgspec
+
+from lightning_gpuprof.model.device_kernels import (
+    DeviceWindow,
+    MisalignedProduct,
+    OffTensorCores,
+    ProductKind,
+    input_sizes,
+    short_name,
+)
+from lightning_gpuprof.model.share import Measured
 from lightning_gpuprof.model.trace.kernels import KernelRow, SavingRow
+from lightning_gpuprof.model.trace.roofline import Roofline, RooflineRow
 
 REACHED_RATIO = 0.5
 """Part of the peak ratio that is surely reached, for the lower bound of gains. Heuristic: large products reach half of
@@ -20,6 +29,11 @@ _CLASSES: Mapping[ProductKind, tuple[str, ...]] = {
     "matrix products": ("gemm", "attention"),
     "convolutions": ("convolution",),
 }
+
+_MULTIPLES = {"fp16": 8, "bf16": 8, "tf32": 4, "fp8": 16, "int8": 16}
+"""16 bytes of elements. NVIDIA, Matrix Multiplication Background, "Requirements to use Tensor Cores"."""
+
+_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "addmm_", "linear"})
 
 
 def off_tensor_cores(windows: Sequence[DeviceWindow]) -> dict[ProductKind, OffTensorCores]:
@@ -102,3 +116,58 @@ def _roofline_bound(window: DeviceWindow, classes: Collection[str], ratio: float
         device_s += row.device_us / 1e6
         least_s += row.calls * max(at_compute, row.bytes_per_call / roofline.bytes_per_s)
     return max(0.0, 1.0 - least_s / device_s) if device_s > 0 else 1.0
+
+
+class _Product(msgspec.Struct, frozen=True, kw_only=True):
+    row: RooflineRow
+    sizes: tuple[int, int, int]
+    """Rows, inner, columns."""
+    multiple: int
+
+    @property
+    def batched(self) -> bool:
+        return "bmm" in self.row.operator
+
+
+def misaligned(roofline: Roofline) -> tuple[MisalignedProduct, ...]:
+    """Products with columns that do not fit, and those of the same kind that share such a size."""
+    products = _products(roofline)
+    unfit_columns = {(one.batched, one.sizes[2]) for one in products if one.sizes[2] % one.multiple}
+    unfit = []
+    for one in products:
+        shared = [s for s in reversed(one.sizes) if (one.batched, s) in unfit_columns and s % one.multiple]
+        if shared:
+            unfit.append((one, shared[0]))
+    unfit_rows = {id(one.row) for one, _ in unfit}
+    fit = [one for one in products if id(one.row) not in unfit_rows and not one.sizes[2] % one.multiple]
+    return tuple(
+        MisalignedProduct(row=one.row, size=size, multiple=one.multiple, peer_ratio=_peer_ratio(one, fit))
+        for one, size in unfit
+    )
+
+
+def _products(roofline: Roofline) -> list[_Product]:
+    found = []
+    for row in roofline.rows:
+        multiple = _MULTIPLES.get(row.dtype or "")
+        matrices = [one for one in input_sizes(row.input_shape) if len(one) in (2, 3)][-2:]
+        if multiple is None or row.operator.rpartition("::")[2] not in _PRODUCTS or len(matrices) != 2:
+            continue
+        if row.ceiling_ratio is not None and matrices[0][-1] == matrices[1][-2]:
+            sizes = (matrices[0][-2], matrices[0][-1], matrices[1][-1])
+            found.append(_Product(row=row, sizes=sizes, multiple=multiple))
+    return found
+
+
+def _peer_ratio(product: _Product, fit: list[_Product]) -> float | None:
+    """The median of products of the same kind and dtype with a quarter to four times its FLOPs."""
+    flops = max(product.row.flops_per_call, 1.0)
+    peers = sorted(
+        one.row.ceiling_ratio
+        for one in fit
+        if one.row.ceiling_ratio
+        and one.row.dtype == product.row.dtype
+        and one.batched == product.batched
+        and 0.25 <= one.row.flops_per_call / flops <= 4.0
+    )
+    return peers[(len(peers) - 1) // 2] if peers else None

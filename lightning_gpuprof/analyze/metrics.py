@@ -23,6 +23,7 @@ from lightning_gpuprof.analyze import (
     statistics,
     steady,
 )
+from lightning_gpuprof.analyze.blocked import interpreter_lock
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.conditions import conditions_hash
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
@@ -31,17 +32,15 @@ from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.analyze.evenness import evenness
 from lightning_gpuprof.analyze.hook_share import hook_share, transfer_hooks
 from lightning_gpuprof.analyze.host_use import host_use
-from lightning_gpuprof.analyze.inflation import with_inflation
 from lightning_gpuprof.analyze.input_pipeline import input_pipeline
 from lightning_gpuprof.analyze.journal import Ints, Journal, PhaseColumns, StepColumns
 from lightning_gpuprof.analyze.ledger import ledger
-from lightning_gpuprof.analyze.lock_waits import interpreter_lock
 from lightning_gpuprof.analyze.marks import MAX_MARKS, marks
 from lightning_gpuprof.analyze.rank_notices import notable
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.step_facts import caveats as step_caveats
 from lightning_gpuprof.analyze.step_facts import step_facts
-from lightning_gpuprof.analyze.windows_cost import windows_s
+from lightning_gpuprof.analyze.windows_cost import windows_s, with_inflation
 from lightning_gpuprof.model.conditions import HASH_NAME
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics

@@ -1,8 +1,8 @@
 """What the update of the parameters takes of a step, and an estimate of what it would take fused."""
 
+from lightning_gpuprof.model.derived import FusedUpdate, OptimizerUpdate
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured, or_unmeasured
-from lightning_gpuprof.model.optimizer_update import FusedUpdate, OptimizerUpdate
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import can_fuse, delayed_ratio
 

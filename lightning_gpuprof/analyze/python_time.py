@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from lightning_gpuprof.model.derived import PythonTime
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, or_unmeasured
 from lightning_gpuprof.model.numbers import lower_share, possible
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.python_time import PythonTime
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.waiting import MIN_SAMPLES, Blocked
 from lightning_gpuprof.model.window import WindowFacts

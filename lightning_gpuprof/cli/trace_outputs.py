@@ -18,8 +18,7 @@ from rich.text import Text
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.numbers import seconds
-from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.model.trace.differences import Differences
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings

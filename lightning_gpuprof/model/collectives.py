@@ -2,7 +2,7 @@
 
 import msgspec
 
-from lightning_gpuprof.model.measured_time import Measured
+from lightning_gpuprof.model.share import Measured
 from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communication
 from lightning_gpuprof.model.window import WindowFacts
 

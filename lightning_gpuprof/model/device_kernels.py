@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import msgspec
 
-from lightning_gpuprof.model.attention import AttentionOperators
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.device_step import STARVED_RATIO
-from lightning_gpuprof.model.matrix_kernels import MisalignedProduct, OffTensorCores, ProductKind
-from lightning_gpuprof.model.measured_time import Measured
 from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.share import Measured
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelRow, SavingRow
+from lightning_gpuprof.model.trace.roofline import RooflineRow
 from lightning_gpuprof.model.window import WindowFacts
 
 _KERNEL_NAME_LENGTH = 60
 _LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
+
+Sizes = tuple[int, ...]
+
+ProductKind = Literal["all", "matrix products", "convolutions"]
+"""Matrix products include those of attention."""
 
 
 class DeviceWindow(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,3 +164,81 @@ def sizes(shape: str) -> tuple[int, ...]:
 def input_sizes(input_shape: str) -> list[tuple[int, ...]]:
     """Sizes of each tensor of ``32x64, 64x128``; lists of tensors are left out."""
     return [sizes(one) for one in re.sub(r"\[[^\]]*\]", "", input_shape).split(",") if one.strip()]
+
+
+class ScoresOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator that reads or writes matrices of scores."""
+
+    kind: Literal["softmax", "pointwise", "product"]
+    scores: frozenset[Sizes]
+    """Shapes of the scores, as the softmax has them: batch, heads, query length, key length."""
+    device_us: float
+
+
+class UnfusedAttention(msgspec.Struct, frozen=True, kw_only=True):
+    """Time of attention without a fused kernel, in microseconds of the window."""
+
+    scores: Sizes
+    """Shape of the scores that take longest."""
+    pieces_us: float
+    """Softmax, scaling, masks, dropout and copies: what a fused kernel keeps on the chip."""
+    products_us: float
+
+
+class AttentionOperators(msgspec.Struct, frozen=True, kw_only=True):
+    """All such operators of a window."""
+
+    operators: tuple[ScoresOperator, ...]
+
+    def unfused(self, least_length: int) -> UnfusedAttention | None:
+        """Those on matrices of at least this many rows and columns; None if there are none."""
+        softmaxes = [
+            one
+            for one in self.operators
+            if one.kind == "softmax" and all(min(scores[-2:]) >= least_length for scores in one.scores)
+        ]
+        if not softmaxes:
+            return None
+        shapes = frozenset[Sizes]().union(*(one.scores for one in softmaxes))
+        others = [one for one in self.operators if one.kind != "softmax" and one.scores & shapes]
+        (largest,) = max(softmaxes, key=lambda one: one.device_us).scores
+        return UnfusedAttention(
+            scores=largest,
+            pieces_us=sum(one.device_us for one in (*softmaxes, *others) if one.kind != "product"),
+            products_us=sum(one.device_us for one in others if one.kind == "product"),
+        )
+
+
+class OffTensorCores(msgspec.Struct, frozen=True, kw_only=True):
+    """Time of fp32 products on CUDA cores, per step."""
+
+    time: Measured
+    saved: Measured
+    """``ms`` with the full ratio of the peaks, ``lower_ms`` with the part of it that is surely reached."""
+    peak_ratio: float
+    """Peak of the tensor cores over that of the CUDA cores."""
+    faster_dtype: str | None
+    """None: the device is in no table of peaks."""
+    names: tuple[str, ...]
+    """The longest kernels, short."""
+
+
+class MisalignedProduct(msgspec.Struct, frozen=True, kw_only=True):
+    """A product with a size that is no multiple of what tensor cores load at once."""
+
+    row: RooflineRow
+    size: int
+    multiple: int
+    """Of elements, that its type needs."""
+    peer_ratio: float | None
+    """Share of the roofline that products of similar work reach whose sizes fit; None: there are none."""
+
+    @property
+    def reached_ratio(self) -> float:
+        """Share of the roofline that it reaches."""
+        return self.row.ceiling_ratio or 0.0
+
+    @property
+    def saved_us(self) -> float:
+        """At the peers' share of the roofline; 0 if it is as good."""
+        return self.row.device_us * max(0.0, 1.0 - self.reached_ratio / self.peer_ratio) if self.peer_ratio else 0.0

@@ -1,7 +1,12 @@
-"""Share of the step that something takes, with its uncertainty."""
+"""Share of the step that something takes, and a time per step of several windows, with their uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
+from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import possible
 
 _ROUNDING = 1e-6
@@ -25,3 +30,24 @@ def usable(share: Share) -> bool:
     """Whether all numbers of a share are possible ones."""
     ratios = (share.median_ratio, share.lower_ratio, share.total_ratio)
     return all(possible(x) and x <= 1.0 + _ROUNDING for x in ratios) and possible(share.median_ms)
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """A time per step: the median over the windows, and the least of them as its lower bound."""
+
+    ms: float
+    lower_ms: float
+
+    @staticmethod
+    def over(values_ms: Sequence[float]) -> Measured:
+        """Of one value per window; none is 0 ms.
+
+        Raises:
+            MissingSignal: A value is no possible time.
+        """
+        if not all(map(possible, values_ms)):
+            raise MissingSignal("a kernel time of a trace window is no possible number")
+        ordered = sorted(values_ms)
+        if not ordered:
+            return Measured(ms=0.0, lower_ms=0.0)
+        return Measured(ms=ordered[(len(ordered) - 1) // 2], lower_ms=ordered[0])

@@ -25,6 +25,15 @@ ATTACH_TIMEOUT_S = 30.0
 INTERRUPTED_TIMEOUT_S = 5.0
 """For the numbers and the text of an interrupted run: nobody is kept waiting."""
 
+ARTIFACT_TYPE = "gpuprof-report"
+"""Type of the artifact in Weights & Biases."""
+
+
+PANEL, COMPARISON_PANEL = "gpuprof/report", "gpuprof/comparison"
+"""Names of the panels in Weights & Biases: the first screen, and the comparison with the baseline."""
+
+_LONGEST_NAME = 128
+
 
 def push(
     report: Report,
@@ -206,15 +215,6 @@ def _name_of(report: Report) -> str:
     """As the run's folder is called where nothing else is said."""
     stage = report.run.get("stage")
     return "gpuprof" if stage in (None, "fit") else f"gpuprof-{stage}"
-
-
-ARTIFACT_TYPE = "gpuprof-report"
-"""Type of the artifact in Weights & Biases."""
-
-PANEL, COMPARISON_PANEL = "gpuprof/report", "gpuprof/comparison"
-"""Names of the panels in Weights & Biases: the first screen, and the comparison with the baseline."""
-
-_LONGEST_NAME = 128
 
 
 def keeper(logger: Any) -> Callable[[Path, str], object] | None:

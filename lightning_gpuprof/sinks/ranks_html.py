@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.drawings import heat_html

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from lightning_gpuprof.model.finding import Finding, NotEvaluated, Severity
 from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
 from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.terminal_text import indented, labelled, sentence_text
 

@@ -5,8 +5,7 @@ from html import escape
 from itertools import groupby
 
 from lightning_gpuprof.model.finding import Finding, NotEvaluated
-from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.html_page import bdi, page, prose, table_html
 from lightning_gpuprof.sinks.tables import Table

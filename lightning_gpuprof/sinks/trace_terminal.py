@@ -7,8 +7,7 @@ from rich.constrain import Constrain
 from rich.padding import Padding
 from rich.text import Text
 
-from lightning_gpuprof.model.trace.analysis import TraceAnalysis
-from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.sinks import trace_findings
 from lightning_gpuprof.sinks.console import MAX_WIDTH
 from lightning_gpuprof.sinks.tables import Table

@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 
 from lightning_gpuprof.analyze.compare import compare
-from lightning_gpuprof.analyze.comparison.step_times import StepTimes, step_times
+from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.comparison import Comparison

@@ -9,7 +9,7 @@ import sample_report
 from built_reports import finding, report_of, row
 
 from lightning_gpuprof.analyze.compare import compare
-from lightning_gpuprof.analyze.comparison.step_times import StepTimes
+from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.comparison import Comparison

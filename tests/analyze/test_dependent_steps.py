@@ -12,9 +12,8 @@ from simulated_speeds import Speeds, demo, demo_fixed, outlasting, steady
 
 from lightning_gpuprof.analyze.compare import compare
 from lightning_gpuprof.analyze.comparison import too_few
-from lightning_gpuprof.analyze.comparison.dependence import dependence
-from lightning_gpuprof.analyze.comparison.resampling import MIN_BLOCKS, Drawn
-from lightning_gpuprof.analyze.comparison.step_times import StepTimes
+from lightning_gpuprof.analyze.comparison.resampling import MIN_BLOCKS, Drawn, dependence
+from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes
 from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.model.report import Report
 

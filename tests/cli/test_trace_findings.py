@@ -9,7 +9,7 @@ from python_process import run_python
 from lightning_gpuprof.cli import trace_outputs
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.finding import NotEvaluated
-from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
 from lightning_gpuprof.sinks import trace_html
 
 FIRST: dict[str, tuple[str | None, str]] = {

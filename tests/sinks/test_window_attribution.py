@@ -3,13 +3,14 @@
 from lightning_gpuprof.model.trace.attribution import (
     Attributed,
     Attribution,
+    LineMeaning,
     LineTime,
     ModuleTime,
     PhaseTime,
+    SourceLine,
     Stacks,
     Unattributed,
 )
-from lightning_gpuprof.model.trace.source_line import LineMeaning, SourceLine
 from lightning_gpuprof.sinks.window_tables.attribution import (
     MAX_MODULES,
     attributed_table,

@@ -8,6 +8,7 @@ from rich.console import Console
 from table_texts import texts
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
+from lightning_gpuprof.model.trace.attribution import SourceLine
 from lightning_gpuprof.model.trace.idle import (
     IDLE_CAUSE_TERMS,
     IDLE_CAUSES,
@@ -18,7 +19,6 @@ from lightning_gpuprof.model.trace.idle import (
     IdleShare,
     StepIdle,
 )
-from lightning_gpuprof.model.trace.source_line import SourceLine
 from lightning_gpuprof.sinks import trace_tables
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.terminal_table import draw

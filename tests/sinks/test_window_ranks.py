@@ -9,7 +9,7 @@ from parsed_page import Page
 from table_texts import texts
 
 from lightning_gpuprof.model.finding import Finding, Gain, Verdict
-from lightning_gpuprof.model.trace.diagnosis import TraceDiagnosis
+from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import (
     ClassExcess,
     KindTimes,

@@ -2,7 +2,7 @@
 
 from empty_structs import empty
 
-from lightning_gpuprof.model.trace.source_line import SourceLine
+from lightning_gpuprof.model.trace.attribution import SourceLine
 from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
 from lightning_gpuprof.sinks.window_tables.sync_points import sync_site_table, sync_total_table
 

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 from empty_structs import empty
 
-from lightning_gpuprof.analyze.comparison.step_times import StepTimes
+from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes
 from lightning_gpuprof.model.comparison import Change, Comparison
 from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Verdict
 from lightning_gpuprof.model.host import HostUse

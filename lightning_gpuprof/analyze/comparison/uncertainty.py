@@ -12,8 +12,10 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from lightning_gpuprof.analyze import compilation, steady
 from lightning_gpuprof.analyze.comparison.resampling import Drawn, Resampling, draws_from_interval
-from lightning_gpuprof.analyze.comparison.step_times import StepTimes
+from lightning_gpuprof.analyze.journal import Journal
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.comparison import Source
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Distribution, Report, Steps
@@ -22,6 +24,14 @@ MEDIAN_ERROR = 1.2533
 """sqrt(pi / 2)."""
 
 NORMAL_95 = 1.96
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Steady steps of a run in order of time; arrays of shape (n,), milliseconds."""
+
+    period_ms: Floats
+    phases_ms: Mapping[Phase, Floats]
+    """Every phase that took any time in the run; with those that took none they sum to the step time."""
 
 
 class Draws(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,3 +94,15 @@ def _draws_from_report(steps: Steps, period: Distribution, stream: int) -> Draws
         return draws_from_interval(value, (value - half_ms, value + half_ms), stream=stream)
 
     return Draws(source="spread", mean_ms=around(period.mean), median_ms=around(period.median))
+
+
+def step_times(journal: Journal) -> StepTimes | None:
+    """The steps that the report's statistics rest on; None if there is none."""
+    phases = journal.phases
+    chosen = steady.select(journal.steps, phases, compilation.compiled_steps(journal)).steady
+    if not chosen.any():
+        return None
+    return StepTimes(
+        period_ms=journal.steps.period_ns[chosen] / 1e6,
+        phases_ms={phase: column[chosen] / 1e6 for phase, column in phases.items() if column.any()},
+    )

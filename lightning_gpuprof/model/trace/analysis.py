@@ -1,7 +1,8 @@
-"""Everything that is computed from one trace: one field per analysis."""
+"""Everything that is computed from one trace, one field per analysis, and what the rules say of it."""
 
 import msgspec
 
+from lightning_gpuprof.model.finding import Finding, NotEvaluated, Verdict
 from lightning_gpuprof.model.trace.api_tables import ApiTables
 from lightning_gpuprof.model.trace.attribution import Attribution
 from lightning_gpuprof.model.trace.communication import Communication
@@ -37,3 +38,15 @@ class TraceAnalysis(msgspec.Struct, kw_only=True, frozen=True):
     communication: Communication | None = None
     problems: tuple[str, ...] = ()
     """Analyses that failed, each with its error; empty if all went well."""
+
+
+class TraceDiagnosis(msgspec.Struct, kw_only=True, frozen=True):
+    """Verdict and findings of a trace, whose steps are taken for those of a run."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    """Most valuable first."""
+    need_a_run: tuple[NotEvaluated, ...]
+    """Rules that a trace alone cannot answer, and why."""
+    caveats: tuple[str, ...] = ()
+    """What to keep in mind, as sentences."""

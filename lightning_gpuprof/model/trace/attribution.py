@@ -5,7 +5,6 @@ from typing import Literal
 import msgspec
 
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.trace.source_line import SourceLine
 
 Level = Literal["operator", "module", "line", "phase"]
 """What device time is attributed to."""
@@ -24,6 +23,19 @@ Reason = Literal["launch_unknown", "not_recorded", "forward_unknown", "outside"]
   or reduced there, or the forward ran before the window;
 - ``outside``: launched outside of all operators, modules, lines of user code or named ranges.
 """
+
+LineMeaning = Literal["call", "definition", "when the recording began"]
+"""Which line of the function the number in a frame's name is: the one that called, as in the stacks that torch wrote
+until 2022; the function's ``def`` (or first decorator), as in the Python calls it records since; or, for a function
+that was running when the recording began, the one it had come to then, which says nothing of what it did later."""
+
+
+class SourceLine(msgspec.Struct, kw_only=True, frozen=True):
+    """A frame of user code."""
+
+    frame: str
+    """``train.py(82): train_step``, as the trace names it: file, line and function."""
+    means: LineMeaning
 
 
 class Unattributed(msgspec.Struct, kw_only=True, frozen=True):

@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from lightning_gpuprof.model.trace.source_line import SourceLine
+from lightning_gpuprof.model.trace.attribution import SourceLine
 
 IdleCause = Literal[
     "data",

@@ -3,7 +3,7 @@
 import msgspec
 
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.trace.source_line import SourceLine
+from lightning_gpuprof.model.trace.attribution import SourceLine
 
 
 class SyncSite(msgspec.Struct, kw_only=True, frozen=True):

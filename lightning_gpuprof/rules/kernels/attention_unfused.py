@@ -18,7 +18,7 @@ too. Only the 20 longest rows of the operators are known.
 `need_weights=True`, a mask that needs a gradient, fp64, or disabled backends do that.
 """
 
-from lightning_gpuprof.model.measured_time import Measured
+from lightning_gpuprof.model.share import Measured
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule

@@ -17,7 +17,7 @@ with `NVIDIA_TF32_OVERRIDE=0`. Only the 20 longest kernels are known by name, so
 `torch.set_float32_matmul_precision("high")` before `trainer.fit`. `Trainer(precision="bf16-mixed")` gains more.
 """
 
-from lightning_gpuprof.model.matrix_kernels import ProductKind
+from lightning_gpuprof.model.device_kernels import ProductKind
 from lightning_gpuprof.model.signals import capability
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, listed, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

@@ -23,7 +23,7 @@ import re
 from collections.abc import Sequence
 
 from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
-from lightning_gpuprof.model.measured_time import Measured
+from lightning_gpuprof.model.share import Measured
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

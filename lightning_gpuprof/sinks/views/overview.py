@@ -12,6 +12,21 @@ from lightning_gpuprof.sinks.first_screen import reliability
 from lightning_gpuprof.sinks.html_page import bdi, folded, section, term
 from lightning_gpuprof.sinks.tables import NAME, Column, Table
 
+_GLOSSARY: tuple[tuple[str, str], ...] = (
+    ("step", "one batch of the loop that was measured, from the start of its fetch to the start of the next fetch"),
+    ("optimizer step", "one update of the weights; the axis of loggers and of windows="),
+    ("step time", "time from step start to next step start: throughput; the phases sum to it"),
+    ("steady", "after warm-up: from here on the step time is at its level and quiet"),
+    ("speed level", "a stretch of steps that keeps one level; the next one differs by more than a fifth"),
+    ("95 % interval", "confidence interval of this run's median or mean, by a block bootstrap of its steady steps"),
+    ("window", "optimizer steps that were traced with torch.profiler; their times are inflated by profiling"),
+    ("busy", "union of the device's work, kernels and copies, over all streams; idle is the rest"),
+    ("utilization", "NVML's share of time in which a kernel was running; says nothing about efficiency"),
+    ("gain", "upper bound of the speed-up T / (T - R) if all recoverable time R of the step time T went away"),
+    ("evidence", "a measured number and the limit above or below which the rule fires"),
+    ("not evaluated", "the rule lacked a signal; this is never the same as nothing found"),
+)
+
 
 def summary(report: Report) -> str:
     """What was measured, whether it can be relied on, what bounds it, and the numbers that a run is known by."""
@@ -96,22 +111,6 @@ def _amount(shown: str) -> str:
     """A number with its unit in smaller letters."""
     number, _, unit = shown.rpartition(" ")
     return f"{escape(number)} <small>{escape(unit)}</small>" if number[-1:].isdigit() else escape(shown)
-
-
-_GLOSSARY: tuple[tuple[str, str], ...] = (
-    ("step", "one batch of the loop that was measured, from the start of its fetch to the start of the next fetch"),
-    ("optimizer step", "one update of the weights; the axis of loggers and of windows="),
-    ("step time", "time from step start to next step start: throughput; the phases sum to it"),
-    ("steady", "after warm-up: from here on the step time is at its level and quiet"),
-    ("speed level", "a stretch of steps that keeps one level; the next one differs by more than a fifth"),
-    ("95 % interval", "confidence interval of this run's median or mean, by a block bootstrap of its steady steps"),
-    ("window", "optimizer steps that were traced with torch.profiler; their times are inflated by profiling"),
-    ("busy", "union of the device's work, kernels and copies, over all streams; idle is the rest"),
-    ("utilization", "NVML's share of time in which a kernel was running; says nothing about efficiency"),
-    ("gain", "upper bound of the speed-up T / (T - R) if all recoverable time R of the step time T went away"),
-    ("evidence", "a measured number and the limit above or below which the rule fires"),
-    ("not evaluated", "the rule lacked a signal; this is never the same as nothing found"),
-)
 
 
 def not_evaluated(report: Report) -> str:

@@ -4,7 +4,7 @@ import re
 from typing import Protocol, TypeVar
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.trace.source_line import LineMeaning, SourceLine
+from lightning_gpuprof.model.trace.attribution import LineMeaning, SourceLine
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import Column, Format
 

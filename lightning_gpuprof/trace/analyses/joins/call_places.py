@@ -5,7 +5,7 @@ from functools import cached_property
 import numpy as np
 
 from lightning_gpuprof.model.phases import PHASES
-from lightning_gpuprof.model.trace.source_line import SourceLine
+from lightning_gpuprof.model.trace.attribution import SourceLine
 from lightning_gpuprof.trace.analyses.joins.backward import Backward
 from lightning_gpuprof.trace.analyses.joins.module_paths import ModulePaths
 from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines

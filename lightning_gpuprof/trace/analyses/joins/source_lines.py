@@ -4,8 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.model.trace.attribution import Stacks
-from lightning_gpuprof.model.trace.source_line import LineMeaning, SourceLine
+from lightning_gpuprof.model.trace.attribution import LineMeaning, SourceLine, Stacks
 from lightning_gpuprof.trace.analyses.joins.user_code import is_user_code
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest, take_or_absent
