@@ -24,8 +24,7 @@ from lightning_gpuprof.capture.fence import (
     warn,
     warn_of_fabric,
 )
-from lightning_gpuprof.capture.launch import Origin, launch_key
-from lightning_gpuprof.capture.output_folder import is_local_path
+from lightning_gpuprof.capture.output_folder import Origin, is_local_path, launch_key
 from lightning_gpuprof.capture.session import Session
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted_by
 from lightning_gpuprof.capture.switches import LIVE, is_switched_on

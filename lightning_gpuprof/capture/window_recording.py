@@ -8,16 +8,14 @@ from functools import partial
 from pathlib import Path
 
 from lightning_gpuprof.capture.background_stop import wait_until_written
-from lightning_gpuprof.capture.foreign_profilers import ForeignProfilers
 from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.nsight import CudaProfilerSwitch, CudaProfilerTracer, active_tool
 from lightning_gpuprof.capture.output_folder import JOURNAL_NAME
-from lightning_gpuprof.capture.shared_plan import SharedPlan
 from lightning_gpuprof.capture.slow_steps import Slowdown, SlowSteps
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep
-from lightning_gpuprof.capture.torch_tracer import TorchTracer, other_profiler
+from lightning_gpuprof.capture.torch_tracer import ForeignProfilers, TorchTracer, other_profiler
 from lightning_gpuprof.capture.trace_jobs import TraceJobs
-from lightning_gpuprof.capture.triggers import SIGNAL_NAME, TRIGGER_FILE, RequestSignal, TriggerFile
+from lightning_gpuprof.capture.triggers import SIGNAL_NAME, TRIGGER_FILE, RequestSignal, SharedPlan, TriggerFile
 from lightning_gpuprof.capture.windows import Tracer, WindowController
 from lightning_gpuprof.model.config import TraceConfig
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, WindowRecord

@@ -117,7 +117,7 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _compare(self, request: Request) -> Response:
         """One view of two runs side by side."""
-        from lightning_gpuprof.tensorboard_plugin import side_by_side
+        from lightning_gpuprof.tensorboard_plugin import comparisons
         from lightning_gpuprof.tensorboard_plugin.views import TAB_VIEWS
 
         view = TAB_VIEWS.get(_argument(request, "view"))
@@ -136,7 +136,7 @@ class GpuProfPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
         def render() -> str:
             held = self._comparisons().of(names, made[0], made[1])
-            return side_by_side.render(view.anchor, view.render, first, second, names, held)
+            return comparisons.render(view.anchor, view.render, first, second, names, held)
 
         return self._answer(request, _rendered(render), view.anchor, made)
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from lightning_gpuprof.capture.conditions import call_place
-from lightning_gpuprof.capture.conditions.call_place import first_call
+from lightning_gpuprof.capture.conditions import loader_facts
+from lightning_gpuprof.capture.conditions.loader_facts import first_call
 
 HERE = "test_call_place.py"
 
@@ -62,6 +62,6 @@ def test_a_class_without_the_call_has_none() -> None:
 
 
 def test_a_source_that_is_gone_leaves_the_line(monkeypatch: Any) -> None:
-    monkeypatch.setattr(call_place.linecache, "getlines", lambda file: [])
+    monkeypatch.setattr(loader_facts.linecache, "getlines", lambda file: [])
     place = first_call(InTheMethod, "train_dataloader", "DataLoader")
     assert (place.line > 0, place.text) == (True, "")

@@ -13,7 +13,7 @@ import pytest
 from python_process import run_python
 
 from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.capture.launch import Origin, launch_key
+from lightning_gpuprof.capture.output_folder import Origin, launch_key
 
 
 def rank(number: int = 0, *, ranks: int = 2, nodes: int = 1) -> Any:

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gpuprof.capture.shared_plan import LEAD_S, PLAN_FILE, SharedPlan
 from lightning_gpuprof.capture.step_clock import ClosedStep
-from lightning_gpuprof.capture.triggers import TRIGGER_FILE
+from lightning_gpuprof.capture.triggers import LEAD_S, PLAN_FILE, TRIGGER_FILE, SharedPlan
 
 MS = 1_000_000
 

@@ -4,7 +4,7 @@ import pytest
 
 from lightning_gpuprof.capture.host.sources import Roots
 from lightning_gpuprof.cli.check import Check
-from lightning_gpuprof.cli.doctor_host import host_checks
+from lightning_gpuprof.cli.doctor_checks import host_checks
 
 
 def checks(root: Path, files: dict[str, str], environ: dict[str, str] | None = None) -> dict[str, Check]:

@@ -269,10 +269,10 @@ RANKS = """
     import os
     import lightning.pytorch as pl
     from lightning_gpuprof import TraceConfig
-    from lightning_gpuprof.capture import shared_plan
+    from lightning_gpuprof.capture import triggers
     from planted_runs import Planted, quiet_profiler, single_rows, trainer_for
 
-    shared_plan.LEAD_S = 5.0
+    triggers.LEAD_S = 5.0
 
     class Says(pl.Callback):
         def on_train_batch_end(self, trainer, *args):

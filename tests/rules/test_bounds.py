@@ -11,9 +11,8 @@ from trace_metrics import metrics_of
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.bounds import most_ms
 from lightning_gpuprof.rules.engine import diagnose, settle
-from lightning_gpuprof.rules.gains import combined_gain
+from lightning_gpuprof.rules.gains import combined_gain, most_ms
 
 
 def saved_ms(metrics: Metrics, claim: Claim, promised_ms: float) -> float:

@@ -8,9 +8,8 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.engine import diagnose, with_onset
 from lightning_gpuprof.rules.input.single_process_loading import SingleProcessLoading
-from lightning_gpuprof.rules.steps.onset import with_onset
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
 
 WORK: dict[Phase, float] = {"forward": 1.0, "backward": 0.8, "optimizer": 0.3, "loop": 0.3}

@@ -6,7 +6,7 @@ import log_directories
 import pytest
 
 from lightning_gpuprof.model.comparison import Comparison
-from lightning_gpuprof.tensorboard_plugin import comparisons, side_by_side
+from lightning_gpuprof.tensorboard_plugin import comparisons
 from lightning_gpuprof.tensorboard_plugin.comparisons import Comparisons
 from lightning_gpuprof.tensorboard_plugin.reports import Made, Reports
 from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles, look
@@ -30,7 +30,7 @@ def pair(tmp_path: Path) -> Pair:
 
 
 def shown(held: Comparison, pair: Pair) -> str:
-    return side_by_side.render(
+    return comparisons.render(
         "overview", lambda report: "", pair[0][0].report, pair[1][0].report, (held.before, held.after), held
     )
 
@@ -38,14 +38,14 @@ def shown(held: Comparison, pair: Pair) -> str:
 def test_the_intervals_are_from_the_journals_where_these_are_small(pair: Pair) -> None:
     held = Comparisons().of(("a", "b"), *pair)
     assert held.sources == ("journal", "journal")
-    assert side_by_side.FROM_REPORTS not in shown(held, pair)
+    assert comparisons.FROM_REPORTS not in shown(held, pair)
 
 
 def test_the_intervals_are_from_the_reports_where_a_journal_is_large_and_the_view_says_so(pair: Pair) -> None:
     held = Comparisons(most_journal_bytes=100).of(("a", "b"), *pair)
     assert held.sources is not None
     assert "journal" not in held.sources
-    assert side_by_side.FROM_REPORTS in shown(held, pair)
+    assert comparisons.FROM_REPORTS in shown(held, pair)
 
 
 def test_a_journal_that_is_ahead_of_the_report_is_not_taken(pair: Pair) -> None:

@@ -11,7 +11,7 @@ from lightning_gpuprof.model.comparison import Change
 from lightning_gpuprof.sinks import comparison_tables
 from lightning_gpuprof.sinks.html_page import section
 from lightning_gpuprof.sinks.tables import Table
-from lightning_gpuprof.tensorboard_plugin import side_by_side
+from lightning_gpuprof.tensorboard_plugin import comparisons
 from lightning_gpuprof.tensorboard_plugin.views import TAB_VIEWS
 
 
@@ -48,7 +48,7 @@ def test_the_change_is_of_the_first_run_and_a_factor_from_tenfold_on_and_absent_
 def test_no_id_stands_twice_on_the_page(anchor: str) -> None:
     first, second = sample_report.full_report(), sample_report.hostile_report()
     held = compare(first, second, before_name="a", after_name="b")
-    html = side_by_side.render(anchor, TAB_VIEWS[anchor].render, first, second, ("a", "b"), held)
+    html = comparisons.render(anchor, TAB_VIEWS[anchor].render, first, second, ("a", "b"), held)
     ids = re.findall(r'<[a-z]+ id="([^"]+)"', html)
     assert len(ids) == len(set(ids)) > 0
 
@@ -57,7 +57,7 @@ def test_data_that_looks_like_an_id_stays_as_it_is() -> None:
     table = Table(title='<section id="verdict">', columns=(), rows=(), absent='<p id="x">')
     first, second = sample_report.full_report(), sample_report.full_report()
     held = compare(first, second)
-    html = side_by_side.render("windows", lambda report: section("a", table), first, second, ("a", "b"), held)
+    html = comparisons.render("windows", lambda report: section("a", table), first, second, ("a", "b"), held)
     assert html.count("&lt;section id=&quot;verdict&quot;&gt;") == 2
     assert html.count('id="second-a"') == 1
 
@@ -74,7 +74,7 @@ def test_data_that_looks_like_an_id_stays_as_it_is() -> None:
 def test_the_tables_are_those_of_the_comparison_page(anchor: str, title: str, columns: tuple[str, ...]) -> None:
     first, second = sample_report.full_report(), sample_report.full_report(name="Other")
     held = compare(first, second, allow=("model",))
-    html = side_by_side.render(anchor, lambda report: "", first, second, ("a", "b"), held)
+    html = comparisons.render(anchor, lambda report: "", first, second, ("a", "b"), held)
     assert f"<h3>{title}</h3>" in html
     for column in columns:
         assert f">{column}<" in html, column

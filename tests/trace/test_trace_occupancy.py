@@ -5,7 +5,7 @@ from math import prod
 import pytest
 from recorded_traces import TRACES, recorded_trace
 
-from lightning_gpuprof.trace.analyses.kernels.occupancy import multiprocessor_of, resident_blocks
+from lightning_gpuprof.trace.analyses.kernels.device_fill import multiprocessor_of, resident_blocks
 from lightning_gpuprof.trace.tables import Geometry
 
 H100 = {

@@ -14,8 +14,7 @@ from lightning_gpuprof.capture.input.order import find_order_source
 from lightning_gpuprof.capture.input.padding import Looks
 from lightning_gpuprof.capture.input.probe import Probe
 from lightning_gpuprof.capture.input.sampler import InputSampler, LiveIterator, queue_length
-from lightning_gpuprof.capture.input.slots import SlotWriter
-from lightning_gpuprof.capture.input.table import Table
+from lightning_gpuprof.capture.input.slots import SlotWriter, Table
 from lightning_gpuprof.capture.input.worker import ProbedLoop
 
 

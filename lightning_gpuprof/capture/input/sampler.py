@@ -33,8 +33,7 @@ from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.capture.input import slots
 from lightning_gpuprof.capture.input.order import OrderSource, OrderTimes
 from lightning_gpuprof.capture.input.padding import PaddingSums, Rows
-from lightning_gpuprof.capture.input.slots import Reading
-from lightning_gpuprof.capture.input.table import Table
+from lightning_gpuprof.capture.input.slots import Reading, Table
 from lightning_gpuprof.capture.recorder import Reading as RecordedReading
 from lightning_gpuprof.model.journal import Notice, Sample
 

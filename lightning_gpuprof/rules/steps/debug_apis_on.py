@@ -40,8 +40,8 @@ from lightning_gpuprof.rules.base import (
     claims,
     threshold,
 )
-from lightning_gpuprof.rules.bounds import most_ms
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.gains import most_ms
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence
 
 _UNKNOWN = "The cost was not measured."

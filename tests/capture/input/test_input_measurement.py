@@ -47,8 +47,7 @@ from lightning_gpuprof.analyze.input_pipeline import MIN_BATCHES
 from lightning_gpuprof.capture.input import slots
 from lightning_gpuprof.capture.input.probe import Probe
 from lightning_gpuprof.capture.input.sampler import TICKS_PER_SUM, InputSampler
-from lightning_gpuprof.capture.input.slots import SlotWriter
-from lightning_gpuprof.capture.input.table import Table
+from lightning_gpuprof.capture.input.slots import SlotWriter, Table
 from lightning_gpuprof.capture.input.worker import ProbedLoop
 from lightning_gpuprof.model.journal import Sample
 

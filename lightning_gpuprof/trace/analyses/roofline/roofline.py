@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from lightning_gpuprof.model.trace.roofline import Ceiling, MeasuredCeilings, Rate, Resource, Roofline, RooflineRow
-from lightning_gpuprof.trace.analyses.devices.device_ceilings import Ceilings, ceilings_of
+from lightning_gpuprof.trace.analyses.devices.device_peaks import Ceilings, ceilings_of
 from lightning_gpuprof.trace.analyses.roofline.work_groups import WorkGroups, work_groups
 from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.intervals import covered_ns
