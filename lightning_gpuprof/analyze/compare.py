@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from msgspec.structs import replace
 
 from lightning_gpuprof.analyze import conditions
-from lightning_gpuprof.analyze.comparison import changes, judging, notes, sampled
+from lightning_gpuprof.analyze.comparison import changes, judging, notes
 from lightning_gpuprof.analyze.comparison.finding_changes import expectation, finding_changes
 from lightning_gpuprof.analyze.comparison.judging import Runs
 from lightning_gpuprof.analyze.comparison.notes import way_out
@@ -80,7 +80,7 @@ def compare(
     mean_phases = changes.mean_phases(runs)
     totals = changes.totals(runs, obstacle, training, wall)
     memory = changes.memory(runs, unequal)
-    host = sampled.host(runs)
+    host = changes.host(runs)
     windows = None if unlike else window_changes(before, after)
     outcome = _outcome(training, wall)
     if metrics:
@@ -112,7 +112,7 @@ def compare(
         sources=None if runs.draws is None else (runs.draws[0].source, runs.draws[1].source),
         mean_phases=mean_phases,
         memory=memory,
-        devices=sampled.devices(runs),
+        devices=changes.devices(runs),
         host=host,
         windows=windows,
         predicted_step_speedup_max=before.combined.step_speedup_max if before.combined else None,

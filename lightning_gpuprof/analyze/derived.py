@@ -14,9 +14,16 @@ from lightning_gpuprof.analyze.python_time import python_time
 from lightning_gpuprof.analyze.stalls import stalls
 from lightning_gpuprof.analyze.unevenness import growth, level_change
 from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
-from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
 from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus, quota_exhausted_ratio
-from lightning_gpuprof.model.derived import Contention, HostLimit, MemoryHolders, MemoryUse, ModelMemory
+from lightning_gpuprof.model.derived import (
+    CollectiveRun,
+    CollectiveWindow,
+    Contention,
+    HostLimit,
+    MemoryHolders,
+    MemoryUse,
+    ModelMemory,
+)
 from lightning_gpuprof.model.device_kernels import is_ordinary
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.loading import Loading

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.model.host_waits import HostWaits, Wait, WaitCause
+from lightning_gpuprof.model.device_step import ExplainedStep, HostWaits, Wait, WaitCause
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.phases import COMPUTE_PHASES

@@ -14,7 +14,6 @@ from lightning_gpuprof.analyze import (
     budget,
     call_sites,
     compilation,
-    device_time,
     devices,
     epochs,
     memory,
@@ -26,7 +25,7 @@ from lightning_gpuprof.analyze import (
 from lightning_gpuprof.analyze.blocked import interpreter_lock
 from lightning_gpuprof.analyze.callback_names import callback_names
 from lightning_gpuprof.analyze.conditions import conditions_hash
-from lightning_gpuprof.analyze.cpu_time import SampledSteps
+from lightning_gpuprof.analyze.cpu_time import SampledSteps, device_caveats, device_medians_ms
 from lightning_gpuprof.analyze.curves import curves
 from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.analyze.evenness import evenness
@@ -107,7 +106,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             phases,
             chosen.steady,
             sampled.cpu_ms(),
-            device_time.medians_ms(journal, chosen.steady),
+            device_medians_ms(journal, chosen.steady),
         ),
         shares=shares,
         callback_shares=_callback_shares(
@@ -256,7 +255,7 @@ def _validity(
         plural = "s" if journal.lost_slots > 1 else ""
         caveats.append(f"the name of {journal.lost_slots} slot{plural} was lost: their time is shown as loop")
     caveats += (f"{notice.part}: {notice.message}" for notice in notices)
-    caveats += device_time.caveats(journal)
+    caveats += device_caveats(journal)
     return Validity(ok=not against, caveats=tuple(dict.fromkeys(caveats)), conditional=bool(crowd))
 
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.curves import Curve, Marks, RankRow, Ranks
 from lightning_gpuprof.model.derived import (
+    CollectiveRun,
     Contention,
     EpochGaps,
     HostLimit,

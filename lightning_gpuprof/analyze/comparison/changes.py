@@ -1,4 +1,4 @@
-"""The numbers of two runs before and after, judged where their uncertainty is known."""
+"""The numbers of two runs before and after, judged where their uncertainty is known; samples of GPUs and host never."""
 
 import math
 from collections.abc import Iterator
@@ -10,8 +10,10 @@ from lightning_gpuprof.analyze.comparison import too_few
 from lightning_gpuprof.analyze.comparison.judging import INTERVAL, Runs, noise, profiler_s
 from lightning_gpuprof.analyze.comparison.resampling import Drawn
 from lightning_gpuprof.model.comparison import Better, Change, Judgement, Outcome
+from lightning_gpuprof.model.device import ERROR_COUNTERS
+from lightning_gpuprof.model.host import HostUse, Level
 from lightning_gpuprof.model.phases import PARTS, PHASES
-from lightning_gpuprof.model.report import PhaseRow, Report
+from lightning_gpuprof.model.report import Device, PhaseRow, Report
 
 MEMORY_FLOOR_BYTES = 64 * 2**20
 """Peaks of two runs of one program differ by less than this for no reason (heuristic)."""
@@ -25,6 +27,13 @@ NOTHING = Drawn(at=np.zeros(1))
 
 ONE_READING = "one measurement per run"
 NEEDS_JOURNALS = "its uncertainty is known from journals only: name the folders of both runs, not report.json"
+
+_NOT_SHOWN = frozenset((*ERROR_COUNTERS, "throttle_reasons", "memory_free_bytes"))
+
+_UNITS = (("_ratio", "ratio"), ("_bytes", "bytes"), ("_mhz", "MHz"), ("_w", "W"), ("_c", "°C"))
+
+OTHERS_CPU = "other programs' CPU"
+"""Name of the row."""
 
 
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,3 +291,55 @@ def _ends_of_reports(before: PhaseRow | None, after: PhaseRow | None) -> Ends | 
     usual = [(row.p05_ms or 0.0, max(row.p95_ms or 0.0, row.p05_ms or 0.0)) for row in (before, after)]
     low, high = too_few.ends(usual[0], usual[1], (before.median_ms, after.median_ms))
     return Ends(low=low, high=high, few=NEEDS_JOURNALS)
+
+
+def devices(runs: Runs) -> tuple[Change, ...]:
+    """Medians of the samples of GPUs that both runs have, by their place; only what was measured in both."""
+    sides = [{device.subject: device for device in report.devices} for _, report in runs.named]
+    return tuple(
+        row for subject in sides[0] if subject in sides[1] for row in _device(sides[0][subject], sides[1][subject])
+    )
+
+
+def _device(before: Device, after: Device) -> Iterator[Change]:
+    who = before.subject or "GPU"
+    for field, first in before.values.items():
+        second = after.values.get(field)
+        if field in _NOT_SHOWN or first is None or second is None:
+            continue
+        suffix, unit = next((pair for pair in _UNITS if field.endswith(pair[0])), ("", ""))
+        name = field.removesuffix(suffix).replace("_", " ")
+        yield changed(f"{who} {name}", unit, first.median, second.median)
+    if before.energy is not None and after.energy is not None:
+        yield changed(f"{who} energy per step", "J", before.energy.per_step_j, after.energy.per_step_j)
+
+
+def host(runs: Runs) -> tuple[Change, ...]:
+    """Means of the samples of the host; only what was measured in both."""
+    sides = [dict(_host(report.host)) for _, report in runs.named]
+    return tuple(
+        changed(name, unit, sides[0][name, unit], sides[1][name, unit])
+        for name, unit in sides[0]
+        if sides[0][name, unit] is not None and sides[1].get((name, unit)) is not None
+    )
+
+
+def _host(use: HostUse) -> Iterator[tuple[tuple[str, str], float | None]]:
+    for name, process in (("process", use.process), ("workers", use.workers)):
+        if process is not None:
+            yield (f"{name} CPU", "CPUs"), _mean(process.cpu_cpus)
+            yield (f"{name} waiting for a CPU", "ratio"), _mean(process.run_delay_ratio)
+            yield (f"{name} resident memory", "bytes"), _mean(process.rss_bytes)
+            yield (f"{name} read from disk", "bytes/s"), _mean(process.read_bytes_per_s)
+    if use.machine is not None:
+        yield (OTHERS_CPU, "CPUs"), _mean(use.machine.cpu_others_cpus)
+        yield ("CPUs busy", "ratio"), _mean(use.machine.cpu_busy_ratio)
+        yield ("swapped in", "bytes/s"), _mean(use.machine.swap_in_bytes_per_s)
+    if use.cgroup is not None:
+        yield ("quota used up", "ratio"), use.cgroup.throttled_ratio
+    if use.gc is not None:
+        yield ("garbage collector", "ratio"), use.gc.pause_ratio
+
+
+def _mean(level: Level | None) -> float | None:
+    return None if level is None else level.mean

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from lightning_gpuprof.analyze import conditions
 from lightning_gpuprof.analyze.comparison import judging
+from lightning_gpuprof.analyze.comparison.changes import OTHERS_CPU
 from lightning_gpuprof.analyze.comparison.judging import OTHERS_CPUS, Runs, batch_size
-from lightning_gpuprof.analyze.comparison.sampled import OTHERS_CPU
 from lightning_gpuprof.model.comparison import Change, ConditionChange, Judgement, Outcome
 from lightning_gpuprof.model.conditions import FixedGroup
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report

@@ -27,7 +27,7 @@ Keep the value on the GPU and read it rarely: at the end of the epoch, or every 
 import re
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.host_waits import HostWaits, Wait
+from lightning_gpuprof.model.device_step import HostWaits, Wait
 from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.rules.base import Change, Metrics, claims, listed, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from lightning_gpuprof.model.device_step import ExplainedStep as ExplainedStep
-from lightning_gpuprof.model.host_waits import HostWaits as HostWaits
-from lightning_gpuprof.model.host_waits import WaitCause
+from lightning_gpuprof.model.device_step import HostWaits as HostWaits
+from lightning_gpuprof.model.device_step import WaitCause
 from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, measured, of_each_step, worthwhile
 from lightning_gpuprof.rules.examples import not_evaluated
 from lightning_gpuprof.rules.launches.step_rule import StepRule
