@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 
 from lightning_gpuprof.model.window import DeviceActivity, OperatorRow, WindowFacts
-from lightning_gpuprof.trace.distinct import summed
 from lightning_gpuprof.trace.host_phases import is_fetch
 from lightning_gpuprof.trace.intervals import covered_ns, union
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import is_step
-from lightning_gpuprof.trace.tables import Int32, Int64, Rows, Spans, joined
+from lightning_gpuprof.trace.tables import Int32, Int64, Rows, Spans, joined, summed
 
 TOP_ROWS = 20
 """Rows of the operator and of the kernel table."""

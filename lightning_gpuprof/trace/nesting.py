@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.trace.distinct import summed
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows, summed
 
 
 class Nesting:

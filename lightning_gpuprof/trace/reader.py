@@ -20,7 +20,6 @@ from lightning_gpuprof.model.phases import FETCH_NAME, FETCH_RANGE
 from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
 from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
-from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
@@ -157,7 +156,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def device_rows(self) -> dict[int, Rows]:
         """Rows of :attr:`device_work` of each device, by its number in :attr:`devices`."""
         device = self.device_work.device
-        return {int(number): np.flatnonzero(device == number) for number in distinct(device)}
+        return {int(number): np.flatnonzero(device == number) for number in np.unique(device)}
 
     @cached_property
     def device_busy(self) -> dict[int, Coverage]:

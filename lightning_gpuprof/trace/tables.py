@@ -194,3 +194,27 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     elements_out: int | None = None
     group: str | None = None
     group_size: int | None = None
+
+
+def summed(label: Rows | Int32 | Int64, values: Int64 | npt.NDArray[np.float64], count: int) -> Int64:
+    """Sum the values of each label. float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days.
+
+    Args:
+        label: From 0, one for each of n rows.
+        values: Whole numbers, one for each row.
+        count: Labels are below this.
+
+    Returns:
+        One sum for each of ``count`` labels.
+    """
+    return np.bincount(label, weights=values, minlength=count).astype(np.int64)
+
+
+def ratio(part: float, whole: float | None) -> float | None:
+    """A share, None where there is no whole.
+
+    Args:
+        part: In the unit of the whole.
+        whole: 0 or None where there is none.
+    """
+    return part / whole if whole else None

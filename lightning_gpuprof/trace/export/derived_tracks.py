@@ -9,7 +9,6 @@ from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_pieces import idle_pieces
 from lightning_gpuprof.trace.analyses.joins.device_parts import device_parts
 from lightning_gpuprof.trace.analyses.joins.phase_times import phase_times_ns
-from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.export.event_text import CounterTrack, Label, SliceTrack
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -97,7 +96,7 @@ def _idle(linked: LinkedTrace, device: int) -> SliceTrack:
     pieces = idle_pieces(linked, gaps).merged()
     names = linked.trace.names
     next_name = linked.work.name[gaps.after[pieces.gap]]
-    pairs, _, label = numbered(pieces.cause.astype(np.int64) * len(names) + next_name)
+    pairs, label = np.unique(pieces.cause.astype(np.int64) * len(names) + next_name, return_inverse=True)
     labels = []
     for cause, name in zip(*divmod(pairs, max(len(names), 1)), strict=True):
         what = IDLE_CAUSES[cause]

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
-from lightning_gpuprof.trace.distinct import distinct, numbered
 from lightning_gpuprof.trace.export.derived_tracks import device_name
 from lightning_gpuprof.trace.export.stacks import HostStacks, plain_name
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -88,7 +87,7 @@ def speedscope(linked: LinkedTrace, *, name: str = "gpuprof", threads: int = THR
     around = [(len(host.names) + number, *paths[stack]) for stack, number in enumerate(root.tolist())]
     around.append((first_leaf - 1,))  # of ABSENT
     places = np.append(places, len(places))
-    for device in distinct(launched.device).tolist():
+    for device in np.unique(launched.device).tolist():
         rows = np.flatnonzero(launched.device == device)
         rows = rows[np.argsort(places[launched.stack[rows]], kind="stable")]
         leaves = zip(launched.stack[rows].tolist(), launched.name[rows].tolist(), strict=True)
@@ -137,7 +136,7 @@ def _launched(linked: LinkedTrace, host: HostStacks) -> _Launched:
     alike = groups_of(work.device, stack, work.name)
     lasting = np.flatnonzero(alike.sums(work.duration_ns))
     rows = alike.first[lasting]
-    present, _, name = numbered(work.name[rows])
+    present, name = np.unique(work.name[rows], return_inverse=True)
     names = tuple(plain_name(texts[number]) for number in present.tolist())
     return _Launched(
         device=work.device[rows],

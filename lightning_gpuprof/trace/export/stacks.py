@@ -6,11 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
-from lightning_gpuprof.trace.distinct import numbered, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, Spans, joined
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, Spans, joined, summed
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """``<built-in method relu of type object at 0x7f12>``: another object of the same kind is the same place."""
@@ -45,7 +44,7 @@ class Stacks:
             name: A number for the span's name.
         """
         width = int(name.max(initial=0)) + 1
-        pairs, first, found = numbered(parent * width + name)
+        pairs, first, found = np.unique(parent * width + name, return_index=True, return_inverse=True)
         self._parts.append((pairs // width, pairs % width, root[first]))
         stack: Rows = found.reshape(-1) + self._count
         self._count += len(pairs)

@@ -16,10 +16,9 @@ from lightning_gpuprof.model.trace.api_tables import (
 )
 from lightning_gpuprof.trace.analyses.joins.grouped import Groups, groups_of, rows_of, shares, statistics_of
 from lightning_gpuprof.trace.analyses.kernels.launch_shape import launch_shapes
-from lightning_gpuprof.trace.distinct import distinct, median, ratio, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
-from lightning_gpuprof.trace.tables import DeviceSpans, Int32, Int64, Rows, extent_ns, joined
+from lightning_gpuprof.trace.tables import DeviceSpans, Int32, Int64, Rows, extent_ns, joined, ratio, summed
 
 _NS_PER_S = 1_000_000_000
 
@@ -115,7 +114,7 @@ def _sizes(trace: Trace, memory: DeviceSpans) -> tuple[MemorySizeRow, ...]:
             ratio(total * _NS_PER_S, ns) for total, ns in zip(found.total.tolist(), time_ns.tolist(), strict=True)
         ],
     )
-    without = distinct(memory.name[~np.isin(memory.name, sized.name)])
+    without = np.unique(memory.name[~np.isin(memory.name, sized.name)])
     rest = rows_of(MemorySizeRow, name=_names(trace, without), count=counts[without])
     return tuple(sorted((*known, *rest), key=lambda row: (-(row.total_bytes or -1), row.name)))
 
@@ -170,7 +169,7 @@ def _launch_to_start(linked: LinkedTrace) -> LaunchLatency | None:
         count=len(waits_ns),
         negative_count=int((waits_ns < 0).sum()),
         average_us=int(waits_ns.sum()) / len(waits_ns) / 1000,
-        median_us=median(waits_ns) / 1000,
+        median_us=float(np.median(waits_ns)) / 1000,
         min_us=int(waits_ns.min()) / 1000,
         max_us=int(waits_ns.max()) / 1000,
     )

@@ -15,10 +15,9 @@ from lightning_gpuprof.model.trace.attribution import (
 )
 from lightning_gpuprof.trace.analyses.code.waits import launches_into_full_queue, waits_of
 from lightning_gpuprof.trace.analyses.joins.call_places import CallPlaces, call_places
-from lightning_gpuprof.trace.distinct import ratio, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import exclusive_ns, take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, ratio, summed
 
 
 def attribution(linked: LinkedTrace) -> Attribution:

@@ -5,7 +5,6 @@ import re
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.trace.distinct import distinct, median, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest, take_or_absent
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
@@ -114,8 +113,8 @@ def launches_into_full_queue(linked: LinkedTrace) -> Rows:
     start_ns, end_ns = linked.launch_start_ns[known], linked.launch_end_ns[known]
     waiting = np.searchsorted(np.sort(launched_ns), start_ns) - np.searchsorted(np.sort(begun_ns), start_ns, "right")
     duration = end_ns - start_ns
-    slow = (waiting >= _FULL_QUEUE) & (duration > _SLOW_LAUNCH * median(duration))
-    rows = distinct(linked.launch[known][slow])
+    slow = (waiting >= _FULL_QUEUE) & (duration > _SLOW_LAUNCH * float(np.median(duration)))
+    rows = np.unique(linked.launch[known][slow])
     return rows[linked.named(linked.trace.runtime.where(rows), lambda name: name.startswith("cu"))]
 
 
@@ -148,7 +147,7 @@ def waits_of(linked: LinkedTrace) -> Waits:
         columns = ("start_ns", "end_ns", "blocked_ns", "operator", "first_call", "calls", "wait_of_call")
         return Waits(left_out=left_out, **dict.fromkeys(columns, none))
     key = np.where(outer > ABSENT, outer, len(linked.trace.cpu_op) + np.arange(len(rows)))
-    of_row = numbered(key).of_row
+    of_row = np.unique(key, return_inverse=True)[1]
     count = int(of_row.max()) + 1
     end_ns = np.full(count, np.iinfo(np.int64).min)
     np.maximum.at(end_ns, of_row, calls.end_ns[rows])

@@ -17,9 +17,8 @@ from lightning_gpuprof.trace.analyses.communication.collectives import (
     collective_calls,
 )
 from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
-from lightning_gpuprof.trace.distinct import ratio
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int64, Mask
+from lightning_gpuprof.trace.tables import Int64, Mask, ratio
 
 
 def communication_of(linked: LinkedTrace, *, sizes: int = 40) -> Communication:

@@ -13,7 +13,6 @@ from lightning_gpuprof.trace.analyses.communication.collectives import (
     CollectiveDescription,
     collective_calls,
 )
-from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
@@ -154,7 +153,7 @@ def _calls(linked: LinkedTrace, calls: CollectiveCalls, sized: set[CollectiveKin
     if len(linked.trace.runtime):
         step = np.where(linked.launched[rows], step, len(steps) - 2)
     combined = step * max(len(calls.described), 1) + calls.what
-    unique, _, of_row = numbered(combined)
+    unique, of_row = np.unique(combined, return_inverse=True)
     numbers = []
     for code in unique.tolist():
         where, what = divmod(code, max(len(calls.described), 1))

@@ -17,9 +17,9 @@ from lightning_gpuprof.trace.analyses.communication.rank_checks import named, ra
 from lightning_gpuprof.trace.analyses.communication.rank_matching import Matched, match_collectives
 from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import kernel_traits
-from lightning_gpuprof.trace.distinct import median, ratio
 from lightning_gpuprof.trace.intervals import NOWHERE
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import ratio
 
 CLOCKS_AGREE_US = 50.0
 """Ends of a collective are this close together if the clocks agree: well above what its last hop takes, well below
@@ -97,7 +97,7 @@ def _clocks(matched: Matched) -> _Clocks | None:
     apart = np.nanmax(ends, axis=1) - np.nanmin(ends, axis=1)
     offsets = ends - np.nanmedian(ends, axis=1, keepdims=True)
     return _Clocks(
-        apart_us=median(apart) / 1000,
+        apart_us=float(np.median(apart)) / 1000,
         offset_us=tuple(
             float(np.nanmedian(offsets[:, column])) / 1000 if present[:, column].any() else None
             for column in range(present.shape[1])
@@ -203,14 +203,14 @@ def late_rank(matched: Matched, traces: Sequence[LinkedTrace], times: Sequence[R
     return LateRank(
         rank=own.rank,
         waiting_us=int(waiting_ns[column]) / 1000,
-        others_waiting_us=median(matched.waiting_ns[judged][:, others].sum(axis=0)) / 1000,
+        others_waiting_us=float(np.median(matched.waiting_ns[judged][:, others].sum(axis=0))) / 1000,
         last_ratio=last / len(judged),
         consistent=last > len(judged) / 2,
         excess_between_us=(
-            own.between_us - median([times[other].between_us for other in others]) if comparable else None
+            own.between_us - float(np.median([times[other].between_us for other in others])) if comparable else None
         ),
         excess_computation_us=(
-            own.between_computation_us - median([times[other].between_computation_us for other in others])
+            own.between_computation_us - float(np.median([times[other].between_computation_us for other in others]))
             if comparable
             else None
         ),
@@ -224,7 +224,7 @@ def _excess(traces: Sequence[LinkedTrace], column: int) -> tuple[ClassExcess, ..
     found = []
     for kind in sorted({kind for total in totals for kind in total} - {"communication"}):
         own = totals[column].get(kind, 0.0)
-        others = median([total.get(kind, 0.0) for row, total in enumerate(totals) if row != column])
+        others = float(np.median([total.get(kind, 0.0) for row, total in enumerate(totals) if row != column]))
         if own > others:
             found.append(ClassExcess(kernel_class=kind, rank_us=own, others_median_us=others, excess_us=own - others))
     return tuple(sorted(found, key=lambda one: -one.excess_us))

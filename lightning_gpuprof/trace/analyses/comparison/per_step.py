@@ -14,10 +14,9 @@ from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_threa
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.phase_times import phase_counts, phase_times_ns
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import kernel_traits
-from lightning_gpuprof.trace.distinct import summed
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int64, Mask, Spans, extent_ns
+from lightning_gpuprof.trace.tables import Int64, Mask, Spans, extent_ns, summed
 
 
 class Total(msgspec.Struct, kw_only=True):

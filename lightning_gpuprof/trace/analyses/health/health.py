@@ -10,7 +10,6 @@ import numpy as np
 from lightning_gpuprof.model.trace.health import Health, LaunchCalls
 from lightning_gpuprof.trace.analyses.health.health_words import Windows, notes_of, problems_of
 from lightning_gpuprof.trace.analyses.health.signals import signals_of
-from lightning_gpuprof.trace.distinct import distinct, numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import STEP, Steps
 from lightning_gpuprof.trace.tables import ABSENT, DeviceSpans, Ids, Int64, LaunchSpans, Mask, Rows, Spans, extent_ns
@@ -79,7 +78,7 @@ def can_start_work(name: str) -> bool:
 
 
 def _shared_ids(correlation: Ids) -> int:
-    count = numbered(correlation).counts
+    _, count = np.unique(correlation, return_counts=True)
     return int(count[count > 1].sum())
 
 
@@ -89,7 +88,7 @@ def _captured(linked: LinkedTrace) -> Mask:
     begins = linked.named(runtime, lambda name: bool(_BEGINS_CAPTURE.search(name)))
     ends = linked.named(runtime, lambda name: bool(_ENDS_CAPTURE.search(name)))
     captured = np.zeros(len(runtime), np.bool_)
-    for thread in distinct(runtime.thread[begins]).tolist():
+    for thread in np.unique(runtime.thread[begins]).tolist():
         own = runtime.thread == thread
         begun = np.searchsorted(np.sort(runtime.end_ns[own & begins]), runtime.start_ns, "right")
         ended = np.searchsorted(np.sort(runtime.end_ns[own & ends]), runtime.start_ns, "right")

@@ -8,13 +8,12 @@ import numpy as np
 
 from lightning_gpuprof.model.trace.kineto_facts import DeviceFacts, KinetoFacts
 from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
-from lightning_gpuprof.trace.distinct import distinct, median, numbered, summed
 from lightning_gpuprof.trace.host_phases import is_fetch
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, OperatorSpans, Spans, joined
+from lightning_gpuprof.trace.tables import ABSENT, OperatorSpans, Spans, joined, summed
 
 _BLOCK_BYTES = 1 << 20
 _STEP = STEP.removesuffix("#")
@@ -81,7 +80,7 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
             (name[:_NAME_CHARACTERS], count, total / 1000)
             for name, (count, total) in sorted(kernel_ns.items(), key=lambda row: (-row[1][1], row[0]))[:_TOP_KERNELS]
         ],
-        kernel_dur_median_us=median(kernel_dur) / 1000 if len(kernel_dur) else None,
+        kernel_dur_median_us=float(np.median(kernel_dur)) / 1000 if len(kernel_dur) else None,
         kernels_under_10us=int((kernel_dur < 10_000).sum()),
         memcpy=_copies(linked),
         api={
@@ -95,7 +94,7 @@ def kineto_facts(linked: LinkedTrace, *, sha256: str, bytes_file: int) -> Kineto
         idle_pct_kernels_only=_idle_pct(trace.kernel),
         gpu_matched=int(linked.launched.sum()),
         gpu_unmatched=int((~linked.launched).sum()),
-        launch_to_start_median_us=median(latency) / 1000 if len(latency) else None,
+        launch_to_start_median_us=float(np.median(latency)) / 1000 if len(latency) else None,
         launch_to_start_max_us=int(latency.max()) / 1000 if len(latency) else None,
         negative_launch_latency=int((latency < 0).sum()),
         n_item=int(item.sum()),
@@ -119,7 +118,7 @@ def _device(linked: LinkedTrace, device: int, parts: DeviceParts) -> DeviceFacts
     overlap_ns = parts.communication.common_ns(parts.computation)
     return DeviceFacts(
         n=len(work),
-        streams=len(distinct(np.where(work.stream == ABSENT, -2 - work.thread, work.stream))),
+        streams=len(np.unique(np.where(work.stream == ABSENT, -2 - work.thread, work.stream))),
         window_us=busy.length_ns / 1000,
         busy_us=busy.total_ns / 1000,
         idle_us=idle_ns / 1000,
@@ -139,7 +138,7 @@ def _copies(linked: LinkedTrace) -> dict[str, tuple[int, int, float]]:
     copies = linked.trace.memcpy
     bytes_ = np.maximum(copies.size_bytes, 0)
     found = {}
-    for number in distinct(copies.name):
+    for number in np.unique(copies.name):
         own = copies.name == number
         total = int(copies.duration_ns[own].sum())
         found[linked.trace.names[number]] = (int(own.sum()), int(bytes_[own].sum()), total / 1000)
@@ -156,7 +155,7 @@ def _steps(linked: LinkedTrace, ranges: Sequence[OperatorSpans]) -> list[tuple[s
 def _collectives(linked: LinkedTrace) -> dict[str, tuple[int, float]]:
     found: dict[str, tuple[int, int]] = {}
     work = linked.work
-    for number in distinct(work.collective[work.collective > ABSENT]):
+    for number in np.unique(work.collective[work.collective > ABSENT]):
         own = work.collective == number
         name = linked.trace.collectives[number].name
         count, total = found.get(name, (0, 0))
@@ -165,10 +164,9 @@ def _collectives(linked: LinkedTrace) -> dict[str, tuple[int, float]]:
 
 
 def _annotations(linked: LinkedTrace) -> list[tuple[str, int]]:
-    of_name = numbered(linked.trace.annotation.name)
-    counts = of_name.counts
-    order = np.lexsort((of_name.first, -counts))[:_TOP_ANNOTATIONS]
-    return [(linked.trace.names[of_name.values[row]], int(counts[row])) for row in order]
+    names, first, counts = np.unique(linked.trace.annotation.name, return_index=True, return_counts=True)
+    order = np.lexsort((first, -counts))[:_TOP_ANNOTATIONS]
+    return [(linked.trace.names[names[row]], int(counts[row])) for row in order]
 
 
 def _by_name(linked: LinkedTrace, spans: Spans) -> dict[str, tuple[int, int]]:

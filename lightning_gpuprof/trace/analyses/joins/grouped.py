@@ -7,8 +7,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.trace.distinct import numbered, ratio
-from lightning_gpuprof.trace.tables import Int32, Int64, Rows
+from lightning_gpuprof.trace.tables import Int32, Int64, Rows, ratio
 
 T = TypeVar("T")
 Float64 = npt.NDArray[np.float64]
@@ -77,19 +76,24 @@ def groups_of(*columns: Int32 | Int64 | Rows) -> Groups:
         low = int(column.min())
         width = int(column.max()) - low + 1
         if width > _SMALL:
-            column, low, width = numbered(column).of_row.astype(np.int64), 0, rows
+            column, low, width = _numbers_of(column), 0, rows
         if size > _MAX_KEY // width:
-            key, size = numbered(key).of_row.astype(np.int64), rows
+            key, size = _numbers_of(key), rows
         key = key * width + (column.astype(np.int64) - low)
         size *= width
     if size > 8 * rows + 4096:
-        _, first, of_row = numbered(key)
+        _, first, of_row = np.unique(key, return_index=True, return_inverse=True)
         return Groups(of_row=of_row.astype(np.int64), first=first)
     # few possible keys: number those that occur, without sorting
     first = np.full(size, rows, np.intp)
     first[key[::-1]] = np.arange(rows - 1, -1, -1)
     present = first < rows
     return Groups(of_row=(np.cumsum(present) - 1)[key].astype(np.int64), first=first[present])
+
+
+def _numbers_of(values: Int32 | Int64 | Rows) -> Int64:
+    """Number the distinct values, in order."""
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,10 +6,9 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes, operator_phases
-from lightning_gpuprof.trace.distinct import summed
 from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 from lightning_gpuprof.trace.nesting import exclusive_ns, nearest, take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, summed
 
 _RANGE = re.compile(r"ProfilerStep#|enumerate\(DataLoader\)|Optimizer\.(?:step|zero_grad)#|\[pl\]|## ")
 """Begins of names that torch, Lightning, this package and, by custom, people give to ranges."""

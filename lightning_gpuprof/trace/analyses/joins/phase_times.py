@@ -3,7 +3,6 @@
 import numpy as np
 
 from lightning_gpuprof.model.phases import PHASES, Phase
-from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT
@@ -26,7 +25,7 @@ def phase_times_ns(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phas
     ranges = linked.phases.ranges
     found = _by_phase(linked, linked.main_thread, start_ns, end_ns)
     named = Coverage.union_of(*found.values())
-    threads = distinct(ranges.thread[ranges.thread != linked.main_thread]).tolist()
+    threads = np.unique(ranges.thread[ranges.thread != linked.main_thread]).tolist()
     others = [_by_phase(linked, thread, start_ns, end_ns).get("backward", NOWHERE) for thread in threads]
     found["backward"] = Coverage.union_of(found.get("backward", NOWHERE), Coverage.union_of(*others).without(named))
     return {phase: coverage for phase, coverage in found.items() if coverage.total_ns}
@@ -49,12 +48,12 @@ def phase_counts(linked: LinkedTrace, start_ns: int, end_ns: int) -> dict[Phase,
 def _by_phase(linked: LinkedTrace, thread: int, start_ns: int, end_ns: int) -> dict[Phase, Coverage]:
     """Stretches of a thread's time by the phase of the innermost range."""
     ranges = linked.phases.ranges.where(linked.phases.ranges.thread == thread)
-    edges = distinct(np.clip(np.concatenate((ranges.start_ns, ranges.end_ns)), start_ns, end_ns))
+    edges = np.unique(np.clip(np.concatenate((ranges.start_ns, ranges.end_ns)), start_ns, end_ns))
     if len(edges) < 2:
         return {}
     starts, ends = edges[:-1], edges[1:]
     at = linked.phases.at(starts, np.full(len(starts), thread, np.int32))
     return {
         PHASES[number]: Coverage(starts[at == number], ends[at == number])
-        for number in distinct(at[at > ABSENT]).tolist()
+        for number in np.unique(at[at > ABSENT]).tolist()
     }

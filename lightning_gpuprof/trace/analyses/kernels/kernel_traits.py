@@ -15,7 +15,6 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_names import (
     kernel_dtype,
     uses_tensor_cores,
 )
-from lightning_gpuprof.trace.distinct import distinct
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import take_or_absent
 from lightning_gpuprof.trace.reader import Trace
@@ -110,7 +109,7 @@ def _trait(name: str, by: str | None, available: bool | None) -> Trait:
 
 def tensor_cores_available(trace: Trace) -> bool | None:
     """Whether the devices that ran kernels have tensor cores (AMD: matrix cores); None if that is not known."""
-    devices = distinct(trace.kernel.device).tolist()
+    devices = np.unique(trace.kernel.device).tolist()
     found = {_has_tensor_cores(trace.properties_of(device)) for device in devices}
     return found.pop() if len(found) == 1 else None
 

@@ -3,9 +3,8 @@
 import numpy as np
 
 from lightning_gpuprof.model.trace.kernels import DurationBucket, SmallKernels
-from lightning_gpuprof.trace.distinct import distinct, median, ratio, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int64, Mask
+from lightning_gpuprof.trace.tables import Int64, Mask, ratio, summed
 
 SMALL_NS = 10_000
 """Kernels shorter than this are small: a launch costs the host 5 to 10 us."""
@@ -51,7 +50,7 @@ def small_kernels(linked: LinkedTrace, gap_ns: Int64) -> SmallKernels:
     call = linked.launch[: len(kernel)][launched]
     call_ns = runtime.duration_ns[call]
     all_of_call = np.bincount(linked.launch[linked.launched], minlength=len(runtime))
-    calls_ns = int(runtime.duration_ns[distinct(call)].sum())
+    calls_ns = int(runtime.duration_ns[np.unique(call)].sum())
     count, launched_count = int(small.sum()), int(launched.sum())
     small_ns, all_ns = int(duration_ns[small].sum()), int(duration_ns.sum())
     return SmallKernels(
@@ -62,7 +61,7 @@ def small_kernels(linked: LinkedTrace, gap_ns: Int64) -> SmallKernels:
         total_ratio=ratio(small_ns, all_ns),
         launched_count=launched_count,
         launch_call_us=calls_ns / 1000,
-        launch_call_median_us=median(call_ns) / 1000 if launched_count else None,
+        launch_call_median_us=float(np.median(call_ns)) / 1000 if launched_count else None,
         longer_launch_count=int((call_ns > duration_ns[launched] * all_of_call[call]).sum()),
         launch_gap_us=int(gap_ns[small].sum()) / 1000,
     )

@@ -8,9 +8,8 @@ from lightning_gpuprof.trace.analyses.joins.input_shapes import shape_labels
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.joins.operator_phases import Codes
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
-from lightning_gpuprof.trace.distinct import numbered, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int32, Int64, Mask, Rows
+from lightning_gpuprof.trace.tables import Int32, Int64, Mask, Rows, summed
 
 
 class CallGroups(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +38,7 @@ def grouped(linked: LinkedTrace, rows: Rows, label: Int32 | Int64) -> CallGroups
     """
     calls, ops = operator_calls(linked), linked.trace.cpu_op
     key = label.astype(np.int64) * len(OPERATOR_PHASES) + calls.phase
-    _, first, group = numbered(key[rows])
+    _, first, group = np.unique(key[rows], return_index=True, return_inverse=True)
     outer = calls.is_outermost(key)[rows]
 
     def total(values: Int64, counts: Mask | bool = True) -> Int64:

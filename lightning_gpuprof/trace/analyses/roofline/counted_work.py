@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.trace.analyses.roofline.operator_work import Work, work_of
-from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest, take_or_absent
 from lightning_gpuprof.trace.tables import ABSENT, Inputs, Int32, Mask, Rows
@@ -46,7 +45,7 @@ def _counted_work(linked: LinkedTrace) -> CountedWork:
     given = np.flatnonzero(ops.inputs >= 0)
     if len(given):
         count = len(trace.input_texts)
-        pairs, _, which = numbered(ops.name[given].astype(np.int64) * count + ops.inputs[given])
+        pairs, which = np.unique(ops.name[given].astype(np.int64) * count + ops.inputs[given], return_inverse=True)
         of_distinct = np.full(len(pairs), ABSENT, np.intp)
         for row, (name, inputs) in enumerate(zip((pairs // count).tolist(), (pairs % count).tolist(), strict=True)):
             recorded = trace.inputs[inputs]
@@ -77,7 +76,7 @@ def _complete_convolutions(linked: LinkedTrace, work: Rows, works: Sequence[Work
         return
     least = _least_passes(trace.inputs, works, ops.inputs[is_backward], work[is_backward])
     forward = np.flatnonzero(unsaid & (work == ABSENT) & linked.named(ops, lambda name: name in _FORWARD))
-    inputs_of, _, which = numbered(ops.inputs[forward])
+    inputs_of, which = np.unique(ops.inputs[forward], return_inverse=True)
     of_distinct = [least.get(_key(trace.inputs[inputs].shapes[:2]), ABSENT) for inputs in inputs_of.tolist()]
     work[forward] = np.array(of_distinct, np.intp)[which]
 

@@ -16,10 +16,9 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_names import MATRIX_CLASSES
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import KernelTraits, kernel_traits
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.analyses.roofline.operator_work import Work
-from lightning_gpuprof.trace.distinct import distinct, summed
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, summed
 
 Float64 = npt.NDArray[np.float64]
 
@@ -145,7 +144,7 @@ def _algorithms(linked: LinkedTrace, work_group: Rows, count: int) -> list[str |
     kernel_group = work_group[: len(linked.trace.kernel)]
     for algorithm, pattern in _ALGORITHMS:
         says = linked.named(linked.trace.kernel, partial(_has, pattern))
-        for number in distinct(kernel_group[says & (kernel_group >= 0)]).tolist():
+        for number in np.unique(kernel_group[says & (kernel_group >= 0)]).tolist():
             found[number] = algorithm
     return found
 

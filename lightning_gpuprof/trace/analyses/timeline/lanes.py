@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.trace.timeline import LaneSum, PartKind, TimelineLane
-from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.tables import Int64, Mask, Rows
 
 PIXELS = 1500
@@ -74,7 +73,7 @@ def lane(head: TimelineLane, events: Events, begin_ns: int, end_ns: int, limit: 
     events = clip(events, begin_ns, end_ns)
     if not len(events.start_ns):
         return None
-    used, _, number = numbered(events.name)
+    used, number = np.unique(events.name, return_inverse=True)
     time_ns = np.bincount(number, weights=events.end_ns - events.start_ns, minlength=len(used)).astype(np.int64)
     counts = np.bincount(number, minlength=len(used))
     order = np.argsort(-time_ns, kind="stable")
@@ -130,7 +129,7 @@ def _joined(events: Events, opens: Mask) -> _Parts:
 
 def _names(events: Events, parts: _Parts) -> tuple[tuple[str, ...], tuple[PartKind, ...], list[int]]:
     """The names of the parts, their kinds, and the number of each part's name: those with the most time have one."""
-    used, _, number = numbered(parts.name)
+    used, number = np.unique(parts.name, return_inverse=True)
     time_ns = np.bincount(number, weights=parts.time_ns, minlength=len(used))
     shown: dict[tuple[str, PartKind], int] = {}
     of_name: dict[int, int] = {}

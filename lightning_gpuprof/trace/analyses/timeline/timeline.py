@@ -14,7 +14,6 @@ from lightning_gpuprof.trace.analyses.idle.idle_pieces import idle_pieces
 from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_pieces, steps_or_window
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.timeline.lanes import Events, lane
-from lightning_gpuprof.trace.distinct import numbered
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.steps import Steps
 from lightning_gpuprof.trace.tables import ABSENT, Rows, Spans
@@ -164,7 +163,7 @@ def _streams(linked: LinkedTrace, device: int, begin_ns: int, end_ns: int) -> tu
     rows = linked.device_rows[device]
     work = linked.work
     rows = rows[(work.start_ns[rows] < end_ns) & (work.end_ns[rows] > begin_ns)]
-    streams, _, number = numbered(work.stream[rows])
+    streams, number = np.unique(work.stream[rows], return_inverse=True)
     spent_ns = np.bincount(number, weights=work.duration_ns[rows], minlength=len(streams))
     chosen = np.sort(np.argsort(-spent_ns, kind="stable")[:MAX_STREAMS]).tolist()
     return [(int(streams[at]), rows[number == at]) for at in chosen], len(streams) - len(chosen)
@@ -203,7 +202,7 @@ def _events(linked: LinkedTrace, spans: Spans, rows: Rows, kinds: Rows) -> Event
         rows: The rows to take.
         kinds: Index into :data:`KINDS` of each row.
     """
-    used, _, number = numbered(spans.name[rows].astype(np.int64) * len(KINDS) + kinds)
+    used, number = np.unique(spans.name[rows].astype(np.int64) * len(KINDS) + kinds, return_inverse=True)
     return Events(
         start_ns=spans.start_ns[rows],
         end_ns=spans.end_ns[rows],
