@@ -89,11 +89,8 @@ def _long_run_variance(x: Floats, lag: int) -> float:
 
     def variance(apart: int, probability: float, of_normal: float) -> float:
         few = statistics.thinned(len(x) - apart)
-        distances = x[apart:][few] - x[:-apart][few]
-        np.abs(distances, out=distances)
-        rank = int((len(distances) - 1) * probability)
-        distances.partition(rank)  # several times as fast as a quantile
-        found = float(distances[rank])
+        distances = np.abs(x[apart:][few] - x[:-apart][few])
+        found = float(np.quantile(distances, probability, method="lower"))
         return max(MIN_SCALE, found / (of_normal * math.sqrt(2))) ** 2
 
     far = variance(min(100, max(1, lag)), 0.5, MEDIAN_OF_NORMAL)

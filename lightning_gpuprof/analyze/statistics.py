@@ -1,7 +1,6 @@
 """Statistics that every number of a report goes through: distributions, and shares with their uncertainty."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +9,6 @@ from lightning_gpuprof.model.report import Distribution
 from lightning_gpuprof.model.share import Share
 
 Floats = npt.NDArray[np.float64]
-N = TypeVar("N", bound=np.number)
 Times = npt.NDArray[np.float64] | npt.NDArray[np.int64]
 
 BOOTSTRAP_ROUNDS = 200
@@ -49,46 +47,19 @@ def thinned(count: int) -> npt.NDArray[np.int64] | slice:
 
 
 def median(values: npt.NDArray[np.number]) -> float:
-    """What ``numpy.median`` gives for n >= 1 values without NaN, to the last bit; of millions see :func:`thinned`."""
-    left = _copied(values)
-    middle = len(left) // 2
-    left.partition(middle)
-    upper = float(left[middle])
-    return upper if len(left) % 2 else (float(left[:middle].max()) + upper) / 2
+    """Of n >= 1 values without NaN; of millions see :func:`thinned`."""
+    return float(np.median(values[thinned(len(values))]))
 
 
 def quantiles(values: npt.NDArray[np.number], probabilities: Sequence[float]) -> list[float]:
-    """What ``numpy.quantile`` gives, in a fifth of its time for millions of values.
-
-    NumPy looks for all ranks in one call, which has no vector instructions. Here the highest is looked for first, and
-    each other one among the values below it. Of millions see :func:`thinned`.
+    """Quantiles, interpolated linearly; of millions see :func:`thinned`.
 
     Args:
         values: Shape (n,), n at least 1, no NaN.
         probabilities: From 0 to 1, in any order.
     """
-    left = _copied(values)
-    count = end = last = len(left)
-    lower = upper = 0.0
-    found: dict[float, float] = {}
-    for probability in sorted(set(probabilities), reverse=True):
-        place = (count - 1) * probability
-        rank = int(place)
-        if rank != last:
-            left[:end].partition(rank)
-            above = lower if end < len(left) else float(left[rank])
-            lower = float(left[rank])
-            upper = float(left[rank + 1 : end].min()) if rank + 1 < end else above
-            end = last = rank
-        part = place - rank
-        distance = upper - lower
-        found[probability] = lower + distance * part if part < 0.5 else upper - distance * (1 - part)
-    return [found[probability] for probability in probabilities]
-
-
-def _copied(values: npt.NDArray[N]) -> npt.NDArray[N]:
-    few = thinned(len(values))
-    return values.copy() if isinstance(few, slice) else values[few]
+    found: list[float] = np.quantile(values[thinned(len(values))], probabilities).tolist()
+    return found
 
 
 def distribution(values: npt.NDArray[np.number]) -> Distribution | None:

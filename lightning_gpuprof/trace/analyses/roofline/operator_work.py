@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 import msgspec
+import numpy as np
 
 from lightning_gpuprof.model.trace.kernels import KernelClass, KernelDtype
 from lightning_gpuprof.trace.analyses.roofline.operands import Operands, Shape, UnknownError, as_shape
@@ -340,12 +341,10 @@ def _pointwise(
 
 def _broadcast(shapes: Sequence[Shape]) -> Shape:
     """The shape that numpy's rule gives; raises UnknownError if the shapes do not fit."""
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    out = tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
-    if any(size not in (1, wanted) for shape in padded for size, wanted in zip(shape, out, strict=True)):
-        raise UnknownError
-    return out
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise UnknownError from None
 
 
 def _promoted_bytes(operands: Operands, tensors: Sequence[int], divides: bool) -> int | None:
