@@ -6,12 +6,12 @@ Beside it the other threads that run Python, and how the main thread gets hold o
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from lightning_gpuprof.analyze import call_sites, rank_waits
 from lightning_gpuprof.analyze.call_sites import MAX_SITES
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.journal import Ints
+from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.phases import PHASES, WORKING_PHASES, Phase
 from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, PythonThread
@@ -95,7 +95,7 @@ def without_delay(sampled: SampledSteps, phase: Phase) -> Share | None:
     return sampled.share((np.minimum(sampled.cpu_ns[phase], wall[phase]) + idle[phase] * left).astype(np.int64))
 
 
-def _left_of(idle_ns: Mapping[Phase, Ints], delay_ns: Ints) -> npt.NDArray[np.float64]:
+def _left_of(idle_ns: Mapping[Phase, Ints], delay_ns: Ints) -> Floats:
     """Share of the time without computing that is left in each step without the delay, shape (m,)."""
     all_idle = np.maximum(sum(idle_ns.values(), np.zeros(len(delay_ns), np.int64)), 1)
     return np.maximum(1 - delay_ns / all_idle, 0)

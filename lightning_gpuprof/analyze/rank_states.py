@@ -66,12 +66,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return all(one.state in _OVER or (one.written_s or 0.0) > GONE_S for one in self.states)
 
 
-def look(
-    folder: Path,
-    most_bytes: int = MOST_BYTES,
-    *,
-    now_s: Callable[[], float] = time.time,
-) -> Job:
+def look(folder: Path, most_bytes: int = MOST_BYTES, *, now_s: Callable[[], float] = time.time) -> Job:
     """Read what the ranks of a job have left in its folder up to now.
 
     Args:

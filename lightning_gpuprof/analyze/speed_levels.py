@@ -15,7 +15,6 @@ import numpy.typing as npt
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.statistics import Floats
 
-Levels = npt.NDArray[np.float64]
 """Logarithms of the medians of blocks, shape (m,)."""
 
 MIN_STEPS = 20
@@ -68,7 +67,7 @@ def change_points(period_ns: npt.NDArray[np.number], least_shift: float = MIN_SH
     return _plausible(logs, found, least_shift, near=NEAR_STEPS, shortest=MIN_STEPS, separation=0.65)
 
 
-def _despiked(levels: Levels) -> Levels:
+def _despiked(levels: Floats) -> Floats:
     """Running median of three: a block of long steps that stands alone is no level."""
     inner = np.median(np.stack([levels[:-2], levels[1:-1], levels[2:]]), axis=0)
     return np.concatenate([levels[:1], inner, levels[-1:]])
@@ -98,7 +97,7 @@ def _long_run_variance(x: Floats, lag: int) -> float:
     return variance(1, 0.75, QUARTILE_OF_NORMAL) * growth * (2 * growth - 1)
 
 
-def _partition(x: Levels, least: int) -> list[int]:
+def _partition(x: Floats, least: int) -> list[int]:
     """Starts of all pieces but the first of the piecewise constant fit with the least penalised squared error."""
     m = len(x)
     x = x - x.mean()  # keeps the sums of squares small

@@ -8,8 +8,8 @@ import math
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from lightning_gpuprof.analyze.journal import Ints
 from lightning_gpuprof.analyze.statistics import Floats
 
 MAX_SAMPLES = 400
@@ -27,7 +27,7 @@ class Trend(msgspec.Struct, frozen=True, kw_only=True):
     """Two-sided, by the normal approximation with ties and continuity corrected (Kendall 1975)."""
 
 
-def trend(steps: Floats, values: Floats, points: npt.NDArray[np.int64] | None = None) -> Trend | None:
+def trend(steps: Floats, values: Floats, points: Ints | None = None) -> Trend | None:
     """The trend of values over steps.
 
     Args:

@@ -12,14 +12,7 @@ from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measur
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.signals import machine_busy_ratio
-from lightning_gpuprof.model.waiting import (
-    MIN_SAMPLES,
-    UNASKED,
-    Blocked,
-    InterpreterLock,
-    InterpreterWait,
-    Waiting,
-)
+from lightning_gpuprof.model.waiting import MIN_SAMPLES, UNASKED, Blocked, InterpreterLock, InterpreterWait, Waiting
 
 BUSY_CPUS_RATIO = 0.9
 """Use of the CPUs from which the thread may be waiting for one, where the kernel does not report it. Heuristic."""

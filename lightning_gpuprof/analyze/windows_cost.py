@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints, Journal
+from lightning_gpuprof.analyze.statistics import Floats
+from lightning_gpuprof.analyze.steady import Mask
 from lightning_gpuprof.model.journal import DISTURBED, FIRST_OF_EPOCH, PROFILED, WindowRecord
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.window import WindowFacts
@@ -25,7 +26,7 @@ STEPS_BEFORE = 5
 """A window on slow steps is held against so many untraced steps right before it: the steady ones were faster anyway."""
 
 
-def windows_s(journal: Journal, steady: npt.NDArray[np.bool_], own_ns: Ints) -> float | None:
+def windows_s(journal: Journal, steady: Mask, own_ns: Ints) -> float | None:
     """What was spent at the boundaries of these steps beyond the usual, and by how much their own work took longer.
 
     Each stretch of steps that were traced, or ran beside the writing and analysis of a trace, is held against up to 20
@@ -63,7 +64,7 @@ def windows_s(journal: Journal, steady: npt.NDArray[np.bool_], own_ns: Ints) -> 
     return max(0.0, added_ns) / 1e9
 
 
-def _usual_ns(work: npt.NDArray[np.float64], places: Sequence[int]) -> float:
+def _usual_ns(work: Floats, places: Sequence[int]) -> float:
     """The mean of these steps at their own speed level: their median, and what they lie above as many on each side."""
     beyond_ns = []
     for place in places:
@@ -74,7 +75,7 @@ def _usual_ns(work: npt.NDArray[np.float64], places: Sequence[int]) -> float:
     return float(np.median(work[list(places)])) + (float(np.mean(beyond_ns)) if beyond_ns else 0.0)
 
 
-def stretches(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def stretches(mask: Mask) -> list[tuple[int, int]]:
     """Begin and end, exclusive, of each run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     return [(int(begin), int(end)) for begin, end in edges.reshape(-1, 2)]
@@ -83,7 +84,7 @@ def stretches(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 def with_inflation(
     windows: Sequence[WindowFacts],
     journal: Journal,
-    steady: npt.NDArray[np.bool_],
+    steady: Mask,
     own_ns: Ints,
 ) -> tuple[WindowFacts, ...]:
     """The windows with their ``inflation_ratio``: median step time of their steps over that of steady ones beside.
@@ -110,13 +111,7 @@ def with_inflation(
     )
 
 
-def _ratio(
-    window: WindowRecord,
-    journal: Journal,
-    steady: npt.NDArray[np.bool_],
-    ordinary: npt.NDArray[np.bool_],
-    period: npt.NDArray[np.float64],
-) -> float | None:
+def _ratio(window: WindowRecord, journal: Journal, steady: Mask, ordinary: Mask, period: Floats) -> float | None:
     steps = journal.steps
     end_ns = steps.start_ns + steps.period_ns
     # The boundary at which a window opens or closes comes just before the time that its record notes.

@@ -11,13 +11,7 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import Metrics, Phase, millis, percent
 from lightning_gpuprof.rules.cause import MIN_NAMED_RATIO
 from lightning_gpuprof.rules.engine import Diagnosis
-from lightning_gpuprof.rules.method_checklist import (
-    COMPARE,
-    MAX_INTERVAL_RATIO,
-    checklist,
-    computing_ratio,
-    slowest,
-)
+from lightning_gpuprof.rules.method_checklist import COMPARE, MAX_INTERVAL_RATIO, checklist, computing_ratio, slowest
 
 MAX_COST_RATIO = 0.01
 """What the profiler may take of a step. The method."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from lightning_gpuprof.trace.tables import Int64
+from lightning_gpuprof.trace.tables import Int64, Mask
 
 
 def union(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
@@ -100,10 +99,10 @@ class Coverage:
         """Time that both cover."""
         return int(self.overlap_ns(other.start_ns, other.end_ns).sum())
 
-    def contains(self, time_ns: Int64) -> npt.NDArray[np.bool_]:
+    def contains(self, time_ns: Int64) -> Mask:
         """Whether each moment is covered; an end is not."""
         last = np.searchsorted(self.start_ns, time_ns, "right") - 1
-        inside: npt.NDArray[np.bool_] = last >= 0
+        inside: Mask = last >= 0
         if len(self.end_ns):
             inside &= time_ns < self.end_ns[np.maximum(last, 0)]
         return inside

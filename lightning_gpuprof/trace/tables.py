@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from lightning_gpuprof.trace import events
 
+Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -196,7 +197,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     group_size: int | None = None
 
 
-def summed(label: Rows | Int32 | Int64, values: Int64 | npt.NDArray[np.float64], count: int) -> Int64:
+def summed(label: Rows | Int32 | Int64, values: Int64 | Float64, count: int) -> Int64:
     """Sum the values of each label. float64 sums of whole nanoseconds are exact up to 2**53 ns, which is 104 days.
 
     Args:

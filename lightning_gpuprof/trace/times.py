@@ -6,12 +6,9 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lightning_gpuprof.trace.events import INEXACT_FROM_US, Loose
-from lightning_gpuprof.trace.tables import Int64
-
-Float64 = npt.NDArray[np.float64]
+from lightning_gpuprof.trace.tables import Float64, Int64
 
 LATEST_NS = 2**62
 """Further from 0, 146 years, no clock is: such a time is none, and sums of it would be wrong without a sign of it."""

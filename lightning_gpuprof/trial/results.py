@@ -2,19 +2,7 @@
 
 from collections.abc import Sequence
 
-from lightning_gpuprof.model.trial import (
-    BASE,
-    Added,
-    Arm,
-    Block,
-    Event,
-    NotTried,
-    Plan,
-    Skipped,
-    Started,
-    Trial,
-    Tried,
-)
+from lightning_gpuprof.model.trial import BASE, Added, Arm, Block, Event, NotTried, Plan, Skipped, Started, Trial, Tried
 from lightning_gpuprof.trial.arms import changes_numbers
 from lightning_gpuprof.trial.judging import mean_step_ms, paired
 from lightning_gpuprof.trial.schedule import CEILINGS

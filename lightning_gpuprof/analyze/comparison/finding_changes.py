@@ -2,14 +2,7 @@
 
 from collections.abc import Mapping
 
-from lightning_gpuprof.model.comparison import (
-    Change,
-    Expectation,
-    FindingChange,
-    FindingState,
-    Judgement,
-    Standing,
-)
+from lightning_gpuprof.model.comparison import Change, Expectation, FindingChange, FindingState, Judgement, Standing
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.phases import PARTS, Part, Phase
 from lightning_gpuprof.model.report import Report

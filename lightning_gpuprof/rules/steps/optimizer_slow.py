@@ -31,16 +31,7 @@ from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.signals import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import (
-    Advice,
-    BaseRule,
-    Change,
-    Phase,
-    Value,
-    of_each_step,
-    severity,
-    threshold,
-)
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Phase, Value, of_each_step, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _SLOW: dict[Phase, float] = {"optimizer": 100.0}

@@ -4,12 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from lightning_gpuprof.trace.events import INEXACT_FROM_US
-from lightning_gpuprof.trace.tables import Int64, Rows
-
-Float64 = npt.NDArray[np.float64]
+from lightning_gpuprof.trace.tables import Float64, Int64, Rows
 
 CATEGORY = "gpuprof"
 """Of all spans that are added; no category of Kineto's, so that no reader takes them for something recorded."""

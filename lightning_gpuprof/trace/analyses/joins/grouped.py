@@ -7,10 +7,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.trace.tables import Int32, Int64, Rows, ratio
+from lightning_gpuprof.trace.tables import Float64, Int32, Int64, Rows, ratio
 
 T = TypeVar("T")
-Float64 = npt.NDArray[np.float64]
 
 _SMALL = 1 << 31
 _MAX_KEY = 1 << 62

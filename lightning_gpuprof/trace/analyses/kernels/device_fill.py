@@ -9,10 +9,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.trace.analyses.joins.grouped import Float64
 from lightning_gpuprof.trace.analyses.kernels.launch_shape import LaunchShapes
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Geometry, Int64
+from lightning_gpuprof.trace.tables import Float64, Geometry, Int64
 
 OccupancySource = Literal["kineto", "computed"]
 

@@ -17,7 +17,6 @@ from lightning_gpuprof.model.trace.kernels import (
     TensorCoreUse,
 )
 from lightning_gpuprof.trace.analyses.joins.grouped import (
-    Float64,
     Groups,
     Statistics,
     groups_of,
@@ -36,7 +35,7 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_traits import (
 from lightning_gpuprof.trace.analyses.kernels.launch_shape import LaunchShapes, launch_shapes
 from lightning_gpuprof.trace.analyses.kernels.small_kernels import duration_buckets, launch_gaps_ns, small_kernels
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Int64, ratio
+from lightning_gpuprof.trace.tables import ABSENT, Float64, Int64, ratio
 
 ACTIVITY_ROWS = 100
 """Rows of the kernel activity that are kept unless more are asked for."""

@@ -6,7 +6,6 @@ from functools import partial
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from lightning_gpuprof.model.trace.kernels import KernelClass
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
@@ -18,10 +17,7 @@ from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
 from lightning_gpuprof.trace.analyses.roofline.operator_work import Work
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows, summed
-
-Float64 = npt.NDArray[np.float64]
-
+from lightning_gpuprof.trace.tables import ABSENT, Float64, Int64, Mask, Rows, summed
 
 _TRANSFER = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost", re.IGNORECASE)
 """Copies that go over the bus, which no ceiling of the device limits."""
