@@ -8,7 +8,7 @@ from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.comparison_answer import run_names
 from lightning_gpuprof.sinks.files import write_whole
-from lightning_gpuprof.sinks.html_page import bdi, page, section
+from lightning_gpuprof.sinks.html_page import bdi, glossary, page, section
 from lightning_gpuprof.sinks.views.compared import compared
 
 OPEN_TABLES = 2
@@ -55,7 +55,7 @@ def render_html(comparison: Comparison) -> str:
         section("conditions", comparison_tables.condition_table(comparison)),
         _judged(comparison),
         _notes(comparison),
-        _terms(),
+        glossary(_TERMS),
         "</main>\n",
     ]
     before, after = run_names(comparison)
@@ -84,11 +84,3 @@ def _notes(comparison: Comparison) -> str:
     said = "".join(f"<li>{bdi(plain.sentence(note))}</li>\n" for note in comparison.notes)
     shown = f"<ul>\n{said}</ul>\n" if said else '<p class="absent">Nothing else.</p>\n'
     return f'<section id="notes">\n<h2>Keep in mind</h2>\n{shown}</section>\n'
-
-
-def _terms() -> str:
-    items = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>\n" for word, meaning in _TERMS)
-    return (
-        '<section id="terms">\n<details>\n<summary><h2>Glossary</h2></summary>\n'
-        f"<dl>\n{items}</dl>\n</details>\n</section>\n"
-    )

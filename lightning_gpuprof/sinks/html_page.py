@@ -213,17 +213,22 @@ def section(anchor: str, table: tables.Table, before: str = "", after: str = "")
     return f'<section id="{anchor}">\n<h2>{escape(table.title)}</h2>\n{before}{table_html(table)}{after}</section>\n'
 
 
-def folded(anchor: str, table: tables.Table) -> str:
-    """A table under its title, closed at first.
+def folded(anchor: str, title: str, inside: str) -> str:
+    """A section that is closed at first.
 
     Args:
         anchor: Its id on the page.
-        table: The table.
+        title: Its title.
+        inside: HTML.
     """
-    return (
-        f'<section id="{anchor}">\n<details>\n<summary><h2>{escape(table.title)}</h2></summary>\n'
-        f"{table_html(table)}</details>\n</section>\n"
-    )
+    head = f"<summary><h2>{escape(title)}</h2></summary>"
+    return f'<section id="{anchor}">\n<details>\n{head}\n{inside}</details>\n</section>\n'
+
+
+def glossary(entries: Iterable[tuple[str, str]]) -> str:
+    """Words and what they mean, closed at first."""
+    items = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>\n" for word, meaning in entries)
+    return folded("terms", "Glossary", f"<dl>\n{items}</dl>\n")
 
 
 def table_html(table: tables.Table) -> str:

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, PHASES
 from lightning_gpuprof.model.report import Report, Steps
 from lightning_gpuprof.sinks import plain, tables, wording
 from lightning_gpuprof.sinks.first_screen import reliability
-from lightning_gpuprof.sinks.html_page import bdi, folded, section, term
+from lightning_gpuprof.sinks.html_page import bdi, folded, glossary, section, table_html, term
 from lightning_gpuprof.sinks.tables import NAME, Column, Table
 
 _GLOSSARY: tuple[tuple[str, str], ...] = (
@@ -125,19 +125,15 @@ def cost(report: Report) -> str:
 
 def conditions(report: Report) -> str:
     """Under which conditions the run went, closed at first."""
-    return folded("conditions", condition_table(report))
+    table = condition_table(report)
+    return folded("conditions", table.title, table_html(table))
 
 
 def terms(_: Report) -> str:
     """Glossary."""
     phases = ((f"{phase} (phase)", PHASE_TERMS[phase]) for phase in PHASES)
     parts = ((f"{part} (part of the wall time)", tables.PART_TERMS[part]) for part in PARTS)
-    entries = (*_GLOSSARY, *phases, *parts)
-    items = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>\n" for word, meaning in entries)
-    return (
-        '<section id="terms">\n<details>\n<summary><h2>Glossary</h2></summary>\n'
-        f"<dl>\n{items}</dl>\n</details>\n</section>\n"
-    )
+    return glossary((*_GLOSSARY, *phases, *parts))
 
 
 def condition_table(report: Report) -> Table:

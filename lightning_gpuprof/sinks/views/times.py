@@ -35,12 +35,15 @@ def _shares(report: Report) -> list[tuple[str, str, float]]:
 
 def ledger(report: Report) -> str:
     """Every named place that time went to: the largest, and all on request."""
-    shown = time_tables.ledger_table(report, LEDGER_ROWS)
-    whole = time_tables.ledger_table(report, len(report.ledger))
-    more = ""
-    if len(whole.rows) > len(shown.rows):
-        more = f"<details>\n<summary>All {len(report.ledger)} rows</summary>\n{table_html(whole)}</details>\n"
-    return section("ledger", shown, "", more)
+    shown, whole = (time_tables.ledger_table(report, rows) for rows in (LEDGER_ROWS, len(report.ledger)))
+    return section("ledger", shown, "", _all_rows(shown, whole, f"{len(report.ledger)} rows"))
+
+
+def _all_rows(shown: tables.Table, whole: tables.Table, words: str) -> str:
+    """The whole table on request, where not all of it is shown."""
+    if len(whole.rows) <= len(shown.rows):
+        return ""
+    return f"<details>\n<summary>All {words}</summary>\n{table_html(whole)}</details>\n"
 
 
 def steps(report: Report) -> str:
@@ -102,11 +105,8 @@ def phases(report: Report) -> str:
 
 def callbacks(report: Report) -> str:
     """Time of each hook of each callback: the costliest, and all on request."""
-    shown, whole = tables.callback_table(report, CALLBACK_ROWS), tables.callback_table(report, len(report.callbacks))
-    more = ""
-    if len(whole.rows) > len(shown.rows):
-        more = f"<details>\n<summary>All {len(whole.rows)} hooks</summary>\n{table_html(whole)}</details>\n"
-    return section("callbacks", shown, "", more)
+    shown, whole = (tables.callback_table(report, rows) for rows in (CALLBACK_ROWS, len(report.callbacks)))
+    return section("callbacks", shown, "", _all_rows(shown, whole, f"{len(whole.rows)} hooks"))
 
 
 def overview(report: Report) -> str:
