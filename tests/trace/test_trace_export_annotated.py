@@ -32,7 +32,7 @@ def counts_of(path: Path, name: str) -> list[tuple[float, dict[str, float]]]:
 def test_the_rows_of_a_step(tmp_path: Path) -> None:
     rows = rows_of(annotated(tiny(tmp_path, training_step())))
     assert rows == {
-        "phase": [("data_wait", 0, 30)],
+        "phase": [("data_wait", 0, 30), ("forward", 30, 70)],
         "GPU 0 compute": [("compute", 5, 10), ("compute", 50, 80)],
         "GPU 0 copies": [("copies", 90, 95)],
         "GPU 0 idle": [
@@ -145,7 +145,7 @@ def test_a_bare_list_stays_one(tmp_path: Path) -> None:
 
 
 def test_without_anything_to_show_the_copy_is_equal(tmp_path: Path) -> None:
-    path = tiny(tmp_path, [span("cpu_op", "aten::mm", 0, 5)])
+    path = tiny(tmp_path, [span("cuda_runtime", "cudaStreamSynchronize", 0, 5)])
     assert annotated(path).read_bytes() == path.read_bytes()
 
 

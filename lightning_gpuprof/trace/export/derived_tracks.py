@@ -8,7 +8,7 @@ from lightning_gpuprof.trace.analyses.calls.queue_depth import queue_times_ns
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_pieces import idle_pieces
 from lightning_gpuprof.trace.analyses.joins.device_parts import device_parts
-from lightning_gpuprof.trace.analyses.joins.phase_times import phase_times_ns
+from lightning_gpuprof.trace.analyses.joins.main_thread_phases import phase_coverage
 from lightning_gpuprof.trace.export.event_text import CounterTrack, Label, SliceTrack
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -16,8 +16,6 @@ from lightning_gpuprof.trace.tables import Int64
 
 _NAME_LIMIT = 160
 """Characters of a kernel's name beneath a gap; C++ templates make names of some thousand."""
-
-_ALL_TIME = np.iinfo(np.int64).min // 4, np.iinfo(np.int64).max // 4
 
 
 def slice_tracks(linked: LinkedTrace) -> tuple[SliceTrack, ...]:
@@ -67,7 +65,7 @@ def device_name(linked: LinkedTrace, device: int) -> str:
 
 
 def _phases(linked: LinkedTrace) -> SliceTrack:
-    found = phase_times_ns(linked, *_ALL_TIME)
+    found = phase_coverage(linked)
     phases = tuple(found)
     return _track(
         "phase",

@@ -7,12 +7,11 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.trace.differences import DeviceTimes, Unit
 from lightning_gpuprof.trace.analyses.joins.device_parts import device_parts
-from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_phases
+from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_phases, phase_coverage
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
-from lightning_gpuprof.trace.analyses.joins.phase_times import phase_counts, phase_times_ns
 from lightning_gpuprof.trace.analyses.kernels.kernel_traits import kernel_traits
 from lightning_gpuprof.trace.intervals import NOWHERE, Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
@@ -116,16 +115,18 @@ class PerStep:
         if not len(self.inside.start_ns):
             return {}
         first, last = self.inside.window_ns
-        counts = phase_counts(self.linked, first, last)
+        ranges = self.linked.phases.ranges
+        begun = (ranges.start_ns >= first) & (ranges.start_ns < last)
+        counts = np.bincount(self.linked.phases.phase[begun], minlength=len(PHASES)).tolist()
         totals: dict[str, Total] = {}
         if self.unit == "step":  # as the table of steps has them
             of_steps = main_thread_phases(self.linked, self.linked.steps)
             spent_ns: dict[Phase, int] = {phase: int(ns.sum()) for phase, ns in of_steps.items()}
         else:
-            covered = phase_times_ns(self.linked, first, last)
+            covered = phase_coverage(self.linked)
             spent_ns = {phase: coverage.common_ns(self.inside) for phase, coverage in covered.items()}
         for phase, ns in spent_ns.items():
-            totals[phase] = Total(ns=ns, count=counts.get(phase, 0))
+            totals[phase] = Total(ns=ns, count=counts[PHASES.index(phase)])
         totals["none"] = Total(ns=self.inside.total_ns - sum(total.ns for total in totals.values()), count=0)
         return totals
 

@@ -46,6 +46,13 @@ def main_thread_phases(linked: LinkedTrace, steps: Steps) -> dict[Phase, Int64]:
     return {phase: by_phase[number] for number, phase in enumerate(PHASES) if by_phase[number].any()}
 
 
+def phase_coverage(linked: LinkedTrace) -> dict[Phase, Coverage]:
+    """When the main thread was in each phase that anything on it names, whether in a step or not."""
+    pieces = main_thread_pieces(linked)
+    of_phase = {phase: pieces.phase == number for number, phase in enumerate(PHASES)}
+    return {phase: Coverage(pieces.start_ns[own], pieces.end_ns[own]) for phase, own in of_phase.items() if own.any()}
+
+
 def _pieces(linked: LinkedTrace) -> PhasePieces:
     steps = steps_or_window(linked)
     if linked.main_thread is None or steps is None:
