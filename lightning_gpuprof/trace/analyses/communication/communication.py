@@ -18,7 +18,7 @@ from lightning_gpuprof.trace.analyses.communication.collectives import (
 )
 from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import Int64, Mask, ratio
+from lightning_gpuprof.trace.tables import Float64, Int64, Mask, ratio
 
 
 def communication_of(linked: LinkedTrace, *, sizes: int = 40) -> Communication:
@@ -161,7 +161,7 @@ class _CollectiveGroups:
         )
 
 
-def _per_s(amount: Int64 | np.ndarray[tuple[int], np.dtype[np.float64]], duration_ns: Int64) -> float | None:
+def _per_s(amount: Int64 | Float64, duration_ns: Int64) -> float | None:
     return float(amount.sum()) / int(duration_ns.sum()) * 1e9 if len(duration_ns) else None
 
 

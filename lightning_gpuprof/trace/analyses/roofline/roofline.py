@@ -10,6 +10,7 @@ from lightning_gpuprof.trace.analyses.devices.device_peaks import Ceilings, ceil
 from lightning_gpuprof.trace.analyses.roofline.work_groups import WorkGroups, work_groups
 from lightning_gpuprof.trace.intervals import covered_ns
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.tables import Mask
 
 MARGIN = 1.05
 """A rate may be so much above its peak before the work is called wrong: times have a resolution, and clocks boost."""
@@ -138,7 +139,7 @@ def _row(groups: WorkGroups, number: int, ceilings: Ceilings) -> RooflineRow:
     )
 
 
-def _by_dtype(groups: WorkGroups, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> dict[str, float]:
+def _by_dtype(groups: WorkGroups, chosen: Mask) -> dict[str, float]:
     """FLOPs of the chosen calls per type; the key is empty where the type is not known."""
     per_group = np.bincount(
         groups.call_group[chosen], weights=groups.call_flops[chosen], minlength=len(groups.operators)
