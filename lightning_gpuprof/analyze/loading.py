@@ -122,6 +122,7 @@ def _loading(metrics: Metrics) -> Loading:
         usable_cpus=cpu.usable_cpus,
         on_gpu=metrics.condition("device.type") == "cuda",
         dataset=facts.dataset,
+        slowest_batch_ms=_slowest_batch_ms(metrics, made),
         made=made,
         compute_threads=threads if metrics.run.get("device.type") == "cpu" and isinstance(threads, int) else None,
         queued_ms=_cpu_wait_ms(metrics, workers=workers, period_ms=period_ms),
@@ -134,6 +135,14 @@ def _loading(metrics: Metrics) -> Loading:
         fetch_cost_ms=_fetch_cost_ms(metrics, made, wait.median_ms, workers=workers),
         guard_ms=SINGLE_GUARD_MS if workers == 0 else RECEIVE_GUARD_MS,
     )
+
+
+def _slowest_batch_ms(metrics: Metrics, made: InputLoader | None) -> float | None:
+    """The slowest sample, beside as many usual ones as a batch has."""
+    if made is None or made.make_ms is None or metrics.input is None:
+        return None
+    samples_ms = [one.item_max_ms for one in metrics.input.workers if one.loader == made.loader and one.item_max_ms]
+    return max(samples_ms) + made.make_ms if samples_ms else None
 
 
 def _fetch_cost_ms(metrics: Metrics, made: InputLoader | None, wait_ms: float, *, workers: int) -> float | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from lightning_gpuprof.model.finding import worthwhile
 from lightning_gpuprof.model.input_pipeline import InputLoader, enough_workers
 from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
-from lightning_gpuprof.model.numbers import counted, millis
+from lightning_gpuprof.model.numbers import counted, millis, round_number
 from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.model.worker_time import WorkerTime
 
@@ -168,6 +170,8 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     compute_threads: int | None = None
     """Threads on which torch computes the model on the same CPUs; None: on a GPU, or not known."""
+    slowest_batch_ms: float | None = None
+    """What a batch with the slowest sample takes in a worker; None: samples were not timed."""
     made: InputLoader | None = None
     """How batches are made, as measured in the processes that make them; None: not measured there."""
     queued_ms: float = 0.0
@@ -201,6 +205,16 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     def compute_ms(self) -> float:
         """Median time that the step needs without the wait."""
         return max(_MIN_COMPUTE_MS, self.period_ms - self.wait.median_ms)
+
+    def queue_for(self, slow_ms: float) -> int:
+        """Batches that each worker must have ready, ``prefetch_factor``, for the steps to go on during a slow one.
+
+        The others are used up, one per step of the model, until it comes: with n workers, (S / C + 1) / n.
+
+        Args:
+            slow_ms: What the slow batch takes in its worker, S.
+        """
+        return min(MAX_PREFETCH, round_number(math.ceil((slow_ms / self.compute_ms + 1) / max(1, self.num_workers))))
 
     @property
     def idle_ms(self) -> float:

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 from empty_structs import empty
+from feeding_builder import starved
 from findings_builder import fired
 from metrics_builder import SHORT_MS, build, busy_machine, outliers, replace
 from trusted import assert_agree
@@ -290,3 +291,13 @@ def test_a_short_run_whose_stalls_may_be_pauses_is_not_judged_by_them(
     )
     assert ("stalled" in verdict.summary) is counts
     assert (verdict.kind == "loop-bound") is counts
+
+
+def test_slow_samples_that_make_steps_stall_get_one_queue_by_either_rule() -> None:
+    stalls = outliers(count=36, stall_ms=140.0, phases="data_wait", steps=580, period_ms=10.0)
+    knobs = {"items_ms": 15.0, "verdict": "compute", "samples_ms": (1.0, 200.0), "steps": 600}
+    metrics = starved(burst=(0.47, 0.44), stalls=stalls, **knobs)
+    found = {finding.rule: finding for finding in diagnose(metrics).findings}
+    assert "prefetch_factor=12" in found["input-jitter"].advice
+    assert "prefetch_factor=12" in found["step-outliers"].advice
+    assert_agree(tuple(found.values()))

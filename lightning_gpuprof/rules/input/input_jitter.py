@@ -32,9 +32,9 @@ Raise `prefetch_factor`. If the order of batches does not matter, let them come 
 import math
 
 from lightning_gpuprof.model.input_pipeline import InputPipeline, InputWorker
-from lightning_gpuprof.model.loading import MAX_PREFETCH, MIN_IDLE_RATIO, Loading
+from lightning_gpuprof.model.loading import MIN_IDLE_RATIO, Loading
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.numbers import capital, counted, millis, percent, possible, round_number
+from lightning_gpuprof.model.numbers import capital, counted, millis, percent, possible
 from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules.base import Advice, BaseRule, Finding, Metrics, claims, setting, step_idle_ratio, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -155,7 +155,7 @@ def _queued(state: Loading) -> bool:
 
 def _advice(metrics: Metrics, state: Loading, *, slowest_ms: float) -> Advice:
     now = 2 if metrics.loader is None else metrics.loader.queued_per_worker
-    wanted = min(MAX_PREFETCH, round_number(math.ceil((slowest_ms / state.compute_ms + 1) / state.num_workers)))
+    wanted = state.queue_for(slowest_ms)
     alike = "make slow samples (large files, long sequences) as cheap as the others"
     in_order = metrics.condition("loader.in_order") is True
     order = " If the order of batches does not matter: DataLoader(..., in_order=False)." if in_order else ""

@@ -93,8 +93,12 @@ def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> Advice
         change = Change(call="DataLoader", arguments=arguments, before={"num_workers": 0})
         hides = "A worker that reads ahead hides" if wanted == 1 else "Workers that read ahead hide"
         return f" {hides} a stall from the step: {change.added[0]}", change
-    depth = min(MAX_PREFETCH, round_number(math.ceil(worst_ms / median_ms / workers)))
-    now = loader.queued_per_worker
+    now, state = loader.queued_per_worker, metrics.loading
+    slowest_ms = state.slowest_batch_ms if isinstance(state, Loading) else None
+    if isinstance(state, Loading) and slowest_ms is not None and slowest_ms >= worst_ms - median_ms:
+        worst_ms, depth = slowest_ms, state.queue_for(slowest_ms)  # as input-jitter advises
+    else:
+        depth = min(MAX_PREFETCH, round_number(math.ceil(worst_ms / median_ms / workers)))
     if depth <= now:
         return f" A longer queue does not help: {workers} workers read far enough ahead.", None
     change = Change(call="DataLoader", arguments={"prefetch_factor": depth}, before={"prefetch_factor": now})
