@@ -261,7 +261,7 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
     fix = screen.fix
     if fix is not None:
         code = [(f"{mark} {line}", {"-": "red", "+": "green"}.get(mark, "")) for mark, line in fix.diff[:MAX_CODE]]
-        lines.append(labelled("change:", fix.where if code else _short(fix.advice, width)))
+        lines.append(labelled("change:", fix.where) if code else labelled("do:", _short(fix.advice, width)))
         if fix.code and not code:
             code = [(fix.where, "dim"), (fix.code, "")]
         lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code]

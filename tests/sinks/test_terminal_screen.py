@@ -131,6 +131,13 @@ def test_a_run_that_goes_on_is_still_warming_up_and_not_blamed_for_it() -> None:
     assert "Too short" not in text
 
 
+def test_advice_without_lines_of_code_is_no_change() -> None:
+    first = msgspec.structs.replace(digits().findings[0], change=None, advice="No setting helps: use 3 CPUs.")
+    text = drawn(msgspec.structs.replace(digits(), findings=(first,)))
+    assert "\n  do: No setting helps: use 3 CPUs.\n" in text
+    assert "change:" not in text
+
+
 def test_how_ranks_ended_is_said_whole() -> None:
     said = (
         "rank 1 on node1 failed first, with ValueError at package/training/program.py:23 training_step after 30 batches"
