@@ -11,7 +11,7 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.steps import is_step
-from lightning_gpuprof.trace.tables import Int32, Int64, Rows, Spans, joined, summed
+from lightning_gpuprof.trace.tables import Int32, Int64, Spans, joined, rows_by, summed
 
 TOP_ROWS = 20
 """Rows of the operator and of the kernel table."""
@@ -65,7 +65,7 @@ def window_facts(trace: Trace | LinkedTrace, *, start_step: int, stop_step: int,
 
 def _steps_us(ranges: Spans) -> tuple[float, ...]:
     """Durations in order of time. A step that is in the trace as annotation and as operator is one step."""
-    steps = [union(ranges.start_ns[own], ranges.end_ns[own]) for own in _groups(ranges.name)]
+    steps = [union(ranges.start_ns[own], ranges.end_ns[own]) for own in rows_by(ranges.name)]
     if not steps:
         return ()
     starts, ends = (np.concatenate(side) for side in zip(*steps, strict=True))
@@ -74,7 +74,7 @@ def _steps_us(ranges: Spans) -> tuple[float, ...]:
 
 def _per_thread_us(ranges: Spans) -> float:
     """Time inside ranges, summed over threads; the union of each counts nested ranges and those of two kinds once."""
-    return sum(covered_ns(ranges.start_ns[own], ranges.end_ns[own]) for own in _groups(ranges.thread)) / 1000
+    return sum(covered_ns(ranges.start_ns[own], ranges.end_ns[own]) for own in rows_by(ranges.thread)) / 1000
 
 
 def _beside_device_us(linked: LinkedTrace, fetches: Spans) -> float | None:
@@ -108,11 +108,3 @@ def _top(trace: Trace, name: Int32, time_ns: Int64) -> tuple[OperatorRow, ...]:
         OperatorRow(name=trace.names[number], count=int(count[number]), total_us=int(total_ns[number]) / 1000)
         for number in order[:TOP_ROWS]
     )
-
-
-def _groups(labels: Int32) -> list[Rows]:
-    """Rows of each label, in order of the label."""
-    if not len(labels):
-        return []
-    order = np.argsort(labels, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows, summed
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Mask, Rows, rows_by, summed
 
 
 class Nesting:
@@ -56,9 +56,8 @@ class Nesting:
             thread: The thread to look at, for each moment.
         """
         found: Rows = np.full(len(time_ns), ABSENT, np.intp)
-        order = np.argsort(thread, kind="stable")
-        for asked in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1):
-            if not len(asked) or (rows := self._of_thread.get(int(thread[asked[0]]))) is None:
+        for asked in rows_by(thread):
+            if (rows := self._of_thread.get(int(thread[asked[0]]))) is None:
                 continue
             last = np.searchsorted(self._start_ns[rows], time_ns[asked], "right") - 1
             found[asked] = np.where(last >= 0, rows[np.maximum(last, 0)], ABSENT)

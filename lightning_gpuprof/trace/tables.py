@@ -219,3 +219,9 @@ def ratio(part: float, whole: float | None) -> float | None:
         whole: 0 or None where there is none.
     """
     return part / whole if whole else None
+
+
+def rows_by(label: Int32) -> list[Rows]:
+    """The rows of each label, ascending, in the order of the labels."""
+    order = np.argsort(label, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(label[order])) + 1) if len(label) else []

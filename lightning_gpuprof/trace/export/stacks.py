@@ -9,7 +9,7 @@ import numpy as np
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.nesting import Nesting
 from lightning_gpuprof.trace.steps import STEP
-from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, Spans, joined, summed
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, Spans, joined, rows_by, summed
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """``<built-in method relu of type object at 0x7f12>``: another object of the same kind is the same place."""
@@ -139,8 +139,7 @@ class HostStacks:
         """The stack of each span, depth by depth."""
         spans, depth, parent = self._spans, self._nesting.depth, self._nesting.parent
         stack = np.empty(len(spans), np.intp)
-        by_depth = np.argsort(depth, kind="stable")
-        for rows in np.split(by_depth, np.flatnonzero(np.diff(depth[by_depth])) + 1):
+        for rows in rows_by(depth):
             thread = spans.thread[rows].astype(np.intp)
             around = parent[rows]
             stack_around = np.where(around > ABSENT, stack[around], thread)
