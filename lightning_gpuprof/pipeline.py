@@ -12,7 +12,6 @@ from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, Comparison
 from lightning_gpuprof.model.conditions import FixedGroup
 from lightning_gpuprof.model.config import ReportKind
-from lightning_gpuprof.model.journal import Notice
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
@@ -37,12 +36,11 @@ def _draw(report: Report) -> str:
 Report.drawn_by = _draw
 
 
-def make_report(directory: Path, *, notices: Sequence[Notice] = (), rank: int | None = None) -> Report:
+def make_report(directory: Path, *, rank: int | None = None) -> Report:
     """Make the report of a run from its folder alone; neither torch nor a GPU is needed.
 
     Args:
         directory: Folder with ``rank0.jsonl`` (or the journal of the lowest rank that is there).
-        notices: Notices that did not reach the journal, because writing it failed.
         rank: Whose steps, windows and samples the report has; None: the lowest one's.
 
     Raises:
@@ -55,7 +53,7 @@ def make_report(directory: Path, *, notices: Sequence[Notice] = (), rank: int | 
             there = listed([path.stem.removeprefix("rank") for path in journals_in(found.parent)])
             raise JournalError(f"{found.parent} has no journal of rank {rank}: there are those of {there}")
     journal = read_journal(found)
-    return with_trial(report_of(metrics_of(journal, found, notices)), found.parent)
+    return with_trial(report_of(metrics_of(journal, found)), found.parent)
 
 
 def report_of(metrics: Metrics) -> Report:

@@ -17,41 +17,39 @@ MAX_MARKS = 100
 """Of each kind."""
 
 
-def marks(journal: Journal, far: Ints, speed_levels: Sequence[SpeedLevel], limit: int = MAX_MARKS) -> tuple[Marks, ...]:
+def marks(journal: Journal, far: Ints, speed_levels: Sequence[SpeedLevel]) -> tuple[Marks, ...]:
     """All marks, without kinds that never happened.
 
     Args:
         journal: One rank's journal.
         far: Indices of the outliers.
         speed_levels: Levels of the step time.
-        limit: Most marks of one kind.
     """
     steps = journal.steps
     shown = [
-        _longest("outlier", steps.batch[far], steps.period_ns[far], limit),
-        _marks("window", list(_windows(journal)), limit),
-        _longest("validation", *_spent(journal, "validation"), limit),
-        _longest("checkpoint", *_spent(journal, "checkpoint"), limit),
-        _epochs(steps.batch[(steps.flags & FIRST_OF_EPOCH) != 0][1:], limit),
+        _longest("outlier", steps.batch[far], steps.period_ns[far]),
+        _marks("window", list(_windows(journal))),
+        _longest("validation", *_spent(journal, "validation")),
+        _longest("checkpoint", *_spent(journal, "checkpoint")),
+        _epochs(steps.batch[(steps.flags & FIRST_OF_EPOCH) != 0][1:]),
         _marks(
             "speed level",
             [
                 Mark(from_batch=r.from_batch, to_batch=r.to_batch, ms=round(r.period_ms.median, 4))
                 for r in speed_levels[1:]
             ],
-            limit,
         ),
     ]
     return tuple(found for found in shown if found.count)
 
 
-def _marks(kind: MarkKind, all_of: list[Mark], limit: int) -> Marks:
-    return Marks(kind=kind, count=len(all_of), marks=tuple(all_of[:limit]))
+def _marks(kind: MarkKind, all_of: list[Mark]) -> Marks:
+    return Marks(kind=kind, count=len(all_of), marks=tuple(all_of[:MAX_MARKS]))
 
 
-def _longest(kind: MarkKind, batches: Ints, ns: Ints, limit: int) -> Marks:
+def _longest(kind: MarkKind, batches: Ints, ns: Ints) -> Marks:
     """Of so many, those that took longest, in order."""
-    chosen = np.sort(np.argsort(-ns, kind="stable")[:limit])
+    chosen = np.sort(np.argsort(-ns, kind="stable")[:MAX_MARKS])
     chosen = chosen[np.argsort(batches[chosen], kind="stable")]
     found = [
         Mark(from_batch=batch, to_batch=batch, ms=round(spent / 1e6, 4))
@@ -60,10 +58,10 @@ def _longest(kind: MarkKind, batches: Ints, ns: Ints, limit: int) -> Marks:
     return Marks(kind=kind, count=len(batches), marks=tuple(found))
 
 
-def _epochs(batches: Ints, limit: int) -> Marks:
+def _epochs(batches: Ints) -> Marks:
     """All, or some at even distance."""
     n = len(batches)
-    chosen = batches if n <= limit else batches[np.linspace(0, n - 1, limit).astype(np.int64)]
+    chosen = batches if n <= MAX_MARKS else batches[np.linspace(0, n - 1, MAX_MARKS).astype(np.int64)]
     return Marks(kind="epoch", count=n, marks=tuple(Mark(from_batch=b, to_batch=b) for b in chosen.tolist()))
 
 

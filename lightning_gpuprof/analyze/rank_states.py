@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import get_args
@@ -66,13 +66,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return all(one.state in _OVER or (one.written_s or 0.0) > GONE_S for one in self.states)
 
 
-def look(folder: Path, most_bytes: int = MOST_BYTES, *, now_s: Callable[[], float] = time.time) -> Job:
+def look(folder: Path, most_bytes: int = MOST_BYTES) -> Job:
     """Read what the ranks of a job have left in its folder up to now.
 
     Args:
         folder: With the journals.
         most_bytes: Of all journals together that are read, but at least as much of each as its rank reads itself.
-        now_s: Unix time.
 
     Raises:
         JournalError: None of the journals can be read.
@@ -96,7 +95,7 @@ def look(folder: Path, most_bytes: int = MOST_BYTES, *, now_s: Callable[[], floa
     own = _first_readable(folder, [files[rank] for rank in of_job], most_bytes)
     world_size, first = own.header.world_size, own.header.rank
     summaries = list(of_job.values())
-    states = [_state(one, _written_s(files[one.rank], now_s)) for one in summaries]
+    states = [_state(one, _written_s(files[one.rank])) for one in summaries]
     states += [
         RankState(rank=rank, state="unreadable", detail=why) for rank, why in unread.items() if rank < world_size
     ]
@@ -228,10 +227,10 @@ def _of_one_job(found: Mapping[int, RankSummary]) -> tuple[dict[int, RankSummary
     return of_job, left_out
 
 
-def _written_s(journal: Path, now_s: Callable[[], float]) -> float | None:
+def _written_s(journal: Path) -> float | None:
     for path in (journal, summary_path(journal)):
         with suppress(OSError):
-            return max(0.0, now_s() - path.stat().st_mtime)
+            return max(0.0, time.time() - path.stat().st_mtime)
     return None
 
 

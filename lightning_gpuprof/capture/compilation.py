@@ -8,7 +8,7 @@ version does not have is left out.
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -169,27 +169,15 @@ class CompileSampler:
     Args:
         before: Dynamo's counters when the stage was entered; None if dynamo was not there.
         since_epoch_ns: Calendar time of the entry: compilations that began earlier are another's.
-        interval_s: Seconds between two looks. Dynamo keeps its last 64 compilations.
-        now: The run's clock in ns.
-        epoch_now: The calendar in ns.
     """
 
     name = "torch.compile"
+    interval_s = 1.0
+    """Seconds between two looks: dynamo keeps its last 64 compilations."""
 
-    def __init__(
-        self,
-        before: Counters | None,
-        since_epoch_ns: int,
-        interval_s: float = 1.0,
-        *,
-        now: Callable[[], int] = time.perf_counter_ns,
-        epoch_now: Callable[[], int] = time.time_ns,
-    ) -> None:
-        self.interval_s = interval_s
+    def __init__(self, before: Counters | None, since_epoch_ns: int) -> None:
         self._before: Counters = before or {}
         self._since_epoch_ns = since_epoch_ns
-        self._now = now
-        self._epoch_now = epoch_now
         self._last: Any = None
         """The newest note that was seen: dynamo's own object, which it keeps as well."""
         self._lost = 0
@@ -213,7 +201,7 @@ class CompileSampler:
 
     def close(self) -> Sequence[Compilation | CompilerCounts]:
         """What is new since the last look."""
-        return self.sample(self._now())
+        return self.sample(time.perf_counter_ns())
 
     def _new_compilations(self) -> Sequence[Compilation]:
         noted = compilations_now()
@@ -221,7 +209,7 @@ class CompileSampler:
             return ()
         first = next((index for index in range(len(noted), 0, -1) if noted[index - 1] is self._last), None)
         self._last, new = noted[-1], noted[first or 0 :]
-        epoch_to_run_ns = self._now() - self._epoch_now()
+        epoch_to_run_ns = time.perf_counter_ns() - time.time_ns()
         if first is None and len(noted) >= MEMORY and (_start_epoch_ns(noted[0]) or 0) >= self._since_epoch_ns:
             self._lost += 1  # at least: how many is not known
         ours = [note for note in new if (_start_epoch_ns(note) or 0) >= self._since_epoch_ns]

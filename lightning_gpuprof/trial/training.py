@@ -48,8 +48,6 @@ MOST_ANEW = 3
 """Times that a block in which torch compiled is measured again."""
 _DEAD_WORKER = re.compile(r"DataLoader worker \(pid\D* (\d+)")
 
-Clock = Callable[[], float]
-
 
 class Fetcher:
     """In the place of Lightning's data fetcher: the start of a step is when it is asked for a batch.
@@ -89,15 +87,11 @@ class InterleavedTrial:
         trainer: In a fit, whose loaders are there.
         plan: What to try.
         write: Takes events; called on global rank 0 only.
-        clock: In seconds.
     """
 
-    def __init__(
-        self, trainer: Any, plan: Plan, write: Callable[[Event], None], clock: Clock = time.perf_counter
-    ) -> None:
+    def __init__(self, trainer: Any, plan: Plan, write: Callable[[Event], None]) -> None:
         self._trainer = trainer
         self._write = write if trainer.is_global_zero else do_nothing
-        self._clock = clock
         fetcher = trainer.fit_loop._data_fetcher
         if type(fetcher).__name__ == "_DataLoaderIterDataFetcher":
             raise TrialError("training_step takes the loader's iterator itself: its batches cannot be exchanged")
@@ -121,7 +115,7 @@ class InterleavedTrial:
         self._sources: dict[str, Source] = {BASE: LoaderSource(self._combined, iterator)}
         self._settings: dict[str, Switched] = {BASE: settings}
         self._first: tuple[Any, int, int] | None = None
-        self._begin = self._start = self._ended = clock()
+        self._begin = self._start = self._ended = time.perf_counter()
         self._arm = Arm(name=BASE)
         self._undo = ExitStack()
         """Takes back what that arm has changed."""
@@ -228,7 +222,7 @@ class InterleavedTrial:
         return None if self._deciding or self._arm.name == BASE else self._arm
 
     def _warm_up(self) -> None:
-        now = self._clock()
+        now = time.perf_counter()
         if self._step == WARM_UP_STEPS // 2:
             self._start = now
         steps = self._step - WARM_UP_STEPS // 2
@@ -236,11 +230,11 @@ class InterleavedTrial:
             now - self._begin >= WARM_UP_S or self._step >= MOST_WARM_UP_STEPS
         ):
             self._synchronize()
-            self._step_s = (self._clock() - self._start) / steps
+            self._step_s = (time.perf_counter() - self._start) / steps
             self._warm = True
             for arm in [arm for arm in self._schedule.arms.values() if arm.name != BASE]:
                 self._prepare(arm)
-            self._begin = self._clock()
+            self._begin = time.perf_counter()
             self._switch()
 
     def _settle(self) -> None:
@@ -253,12 +247,12 @@ class InterleavedTrial:
             return
         self._synchronize()
         if self._arm.name in self._used:  # a change that takes long to settle has longer blocks
-            unmeasured_s = min(LONGEST_SETTLING_S, self._clock() - self._ended)
+            unmeasured_s = min(LONGEST_SETTLING_S, time.perf_counter() - self._ended)
             self._to_measure = max(self._to_measure, self._whole_steps(unmeasured_s))
         self._used.add(self._arm.name)
         source.begin_block()
         self._compiled = _compiled()
-        self._measured, self._start = 0, self._clock()
+        self._measured, self._start = 0, time.perf_counter()
 
     def _is_long(self) -> bool:
         """Whether a slow arm has had its time; several ranks count steps only, to be in the same one."""
@@ -267,7 +261,7 @@ class InterleavedTrial:
         whole = math.lcm(self._trainer.accumulate_grad_batches, self._sources[self._arm.name].burst)
         return (
             self._measured % whole == 0
-            and self._clock() - self._start > LONGEST_BLOCK * self._to_measure * self._step_s
+            and time.perf_counter() - self._start > LONGEST_BLOCK * self._to_measure * self._step_s
         )
 
     def _end_block(self) -> None:
@@ -276,7 +270,7 @@ class InterleavedTrial:
             self._measured_anew += 1
             self._left_out, self._measured = 0, -1  # torch.compile met another shape: its work is no step
             return
-        seconds = self._clock() - self._start
+        seconds = time.perf_counter() - self._start
         source = self._sources[self._arm.name]
         block = Block(
             arm=self._arm.name,
@@ -291,14 +285,14 @@ class InterleavedTrial:
         if self._schedule.plan.loader:
             self._worker_bytes = max(self._worker_bytes, room.own_bytes(source.worker_pids()))
         source.rest()
-        self._ended = self._clock()
+        self._ended = time.perf_counter()
         self._undo.close()
         self._switch()
 
     def _switch(self) -> None:
         """The next arm that can be had begins."""
         while True:
-            elapsed = self._clock() - self._begin
+            elapsed = time.perf_counter() - self._begin
             arm = self._agreed(self._schedule.next(elapsed))
             self._close_finished()
             if arm is None:

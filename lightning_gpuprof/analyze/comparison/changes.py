@@ -64,18 +64,16 @@ def judged(
     *,
     least: tuple[float, float],
     ends: Ends | None = None,
-    better: Better = "lower",
     obstacle: str = "",
     why: str = "",
 ) -> Change:
-    """The row with its outcome.
+    """The row with its outcome; less is an improvement.
 
     Args:
         row: The numbers.
         measure: Its name for ``--metric``.
         least: Smallest difference that counts, in the row's unit: where it fell, and where it rose.
         ends: Interval of the difference; None leaves the smallest difference to decide alone.
-        better: Which way is an improvement.
         obstacle: Why it cannot be judged; empty if it can.
         why: What to keep in mind.
     """
@@ -83,15 +81,15 @@ def judged(
     if missing:
         obstacle = f"not measured in the {' and the '.join(missing)} run"
     if obstacle or row.difference is None:
-        return _judged(row, measure, "not comparable", better, why=obstacle)
+        return _judged(row, measure, "not comparable", "lower", why=obstacle)
     sure = ends is None or ends.low > 0 or ends.high < 0
     outcome: Outcome = "within noise"
     if sure and abs(row.difference) >= least[row.difference > 0] and row.difference:
-        outcome = "improved" if (row.difference < 0) == (better == "lower") else "regressed"
+        outcome = "improved" if row.difference < 0 else "regressed"
     elif ends is not None and ends.few and not (-least[0] < ends.low and ends.high < least[1]):
-        return _judged(row, measure, "not comparable", better, why=ends.few)
+        return _judged(row, measure, "not comparable", "lower", why=ends.few)
     shown = None if ends is None else (ends.low, ends.high)
-    return _judged(row, measure, outcome, better, ends=shown, why=ends.few if ends is not None and ends.few else why)
+    return _judged(row, measure, outcome, "lower", ends=shown, why=ends.few if ends is not None and ends.few else why)
 
 
 def _judged(

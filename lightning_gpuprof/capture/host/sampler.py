@@ -80,9 +80,7 @@ class HostSampler:
     Args:
         interval_s: Seconds between two samples.
         roots: Where the kernel's files are mounted.
-        pid: This process's number in the process table; default: what the table itself says.
         environ: The environment, for settings of pools of threads.
-        find_children: Finds all processes below one.
         other_ranks: Processes below this one that are ranks of their own.
         cpus: Numbers of the CPUs that we may use; None: all.
         named_threads: Python's names of threads.
@@ -97,9 +95,7 @@ class HostSampler:
         interval_s: float = 1.0,
         *,
         roots: Roots | None = None,
-        pid: int | None = None,
         environ: Mapping[str, str] = os.environ,
-        find_children: Callable[[int], Collection[int]] | None = None,
         other_ranks: Callable[[], Collection[int]] = tuple,
         cpus: Callable[[], Collection[int] | None] = affinity,
         named_threads: Callable[[], Mapping[int, str]] = python_threads,
@@ -113,9 +109,9 @@ class HostSampler:
         self._roots = roots or Roots()
         self._environ = environ
         self._proc = str(self._roots.proc)
-        self._pid = own_pid(self._roots.proc) if pid is None else pid
+        self._pid = own_pid(self._roots.proc)
         self._own = f"{self._proc}/{self._pid}"
-        self._find = find_children or (lambda pid: descendants(pid, self._roots.proc, other_ranks()))
+        self._other_ranks = other_ranks
         self._cpus = cpus
         self._threads = ThreadGroups(self._proc, self._pid, named_threads)
         self._boot_s = boot_s
@@ -155,7 +151,7 @@ class HostSampler:
             self._notices.append(Notice(part=self.name, message=f"not measured here: {', '.join(absent)}"))
         self._children = Children(
             self._proc,
-            lambda: self._find(self._pid),
+            lambda: descendants(self._pid, self._roots.proc, self._other_ranks()),
             names_workers=hasattr(torch.multiprocessing, "_set_thread_name"),
             io_wait=sources.io_wait,
             thread_cpu_s=self._thread_cpu_s,

@@ -120,22 +120,15 @@ class TimedOrder:
         iterator: Of a DataLoader. It is not kept alive.
         looks: Looks at batches of its loader.
         on_failure: Called when a time could not be taken; none is taken any more.
-        now: The clock in ns.
     """
 
-    def __init__(
-        self,
-        iterator: Any,
-        looks: Looks,
-        on_failure: Callable[[Exception], None],
-        now: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
+    def __init__(self, iterator: Any, looks: Looks, on_failure: Callable[[Exception], None]) -> None:
         base = type(iterator)
         self.times_ns: deque[int] = deque(maxlen=MAX_TIMES)
         """Taken out by another thread; of too many the newest."""
         self._iterator = weakref.ref(iterator)
         self._base = base
-        note, own_next, is_due = self.times_ns.append, base._next_index, looks.is_due
+        note, own_next, is_due, now = self.times_ns.append, base._next_index, looks.is_due, time.perf_counter_ns
 
         def _next_index(self: Any) -> Any:
             begin = -1

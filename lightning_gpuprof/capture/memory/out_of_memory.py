@@ -30,6 +30,7 @@ _PHASE_OF_FUNCTION = {
     "predict_step": "forward",
 }
 """Functions of Lightning and of the model between the loop and the failure; the innermost one counts."""
+_LONGEST_LINE = 300
 
 
 def out_of_memory_in(error: BaseException | None) -> BaseException | None:
@@ -54,16 +55,11 @@ def sizes_in(message: str) -> dict[str, int]:
     return found
 
 
-def first_line(message: str, most: int = 300) -> str:
-    """Of a message, as far as a report shows it.
-
-    Args:
-        message: Text of an exception.
-        most: The longest that is kept, in characters.
-    """
+def first_line(message: str) -> str:
+    """Of an exception's message, as far as a report shows it."""
     line = message.strip().partition("\n")[0]
     line = line.partition(" If reserved but unallocated memory")[0]  # advice, which is the rules' part
-    return line if len(line) <= most else f"{line[: most - 3]}..."
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 3]}..."
 
 
 def phase_and_place(trace: TracebackType | None, site_of: Callable[[FrameType, int], str | None]) -> tuple[str, str]:

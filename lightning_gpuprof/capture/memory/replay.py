@@ -12,6 +12,7 @@ from lightning_gpuprof.model.memory import NO_PYTHON, HeldPieces, SourceHolder
 
 MAX_PLACES = 30
 """Places that a table names; the rest stands together."""
+MOST_SIZES = 10
 OTHERS = "others"
 BEFORE = "before the history began"
 NEVER_US = 1 << 62
@@ -94,16 +95,15 @@ def free_pieces(snapshot: Mapping[str, Any], device: int) -> tuple[int, int, int
     return sum(sizes), max(sizes, default=0), len(sizes)
 
 
-def held_pieces(snapshot: Mapping[str, Any], device: int, most: int = 10) -> tuple[HeldPieces, ...]:
+def held_pieces(snapshot: Mapping[str, Any], device: int) -> tuple[HeldPieces, ...]:
     """What is allocated on a device by size, most memory first.
 
     Args:
         snapshot: Of the allocator, also one without a history.
         device: Its index.
-        most: Sizes that are listed.
     """
     counts = Counter(_held_at_end(snapshot, device).values())
-    largest = sorted(counts.items(), key=lambda item: -item[0] * item[1])[:most]
+    largest = sorted(counts.items(), key=lambda item: -item[0] * item[1])[:MOST_SIZES]
     return tuple(HeldPieces(size_bytes=size, count=count) for size, count in largest)
 
 

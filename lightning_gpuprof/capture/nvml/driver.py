@@ -20,19 +20,16 @@ from lightning_gpuprof.model.journal import Value
 class PynvmlBackend:
     """The driver's library; opened by making one.
 
-    Args:
-        family: Which processes are ours; default: this process and its children.
-
     Raises:
         DriverGoneError: No library or no driver on this machine, or nvidia-ml-py is not installed.
         NvmlError: The library refuses.
     """
 
-    def __init__(self, family: Family | None = None) -> None:
+    def __init__(self) -> None:
         self._calls = Calls()
         self._nvml = self._calls.nvml
         self._ask = self._calls.ask
-        self._family = family or Family.of_this_process()
+        self._family = Family.of_this_process()
         self._gpm: dict[str, Gpm] = {}
         """By UUID."""
         self._links: dict[str, list[int]] = {}

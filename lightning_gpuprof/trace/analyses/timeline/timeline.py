@@ -28,19 +28,8 @@ MAX_STREAMS = 6
 """Of a device: those with the most work in the step."""
 
 
-def timeline(
-    linked: LinkedTrace, *, most_parts: int = MAX_PARTS, most_parts_of_lane: int = MAX_PARTS_OF_LANE
-) -> Timeline | None:
-    """What host and devices did during the median step.
-
-    Args:
-        linked: The trace.
-        most_parts: Of all lanes.
-        most_parts_of_lane: Of one lane, also if there are few.
-
-    Returns:
-        None if the trace holds no event.
-    """
+def timeline(linked: LinkedTrace) -> Timeline | None:
+    """What host and devices did during the median step; None if the trace holds no event."""
     steps = steps_or_window(linked)
     if steps is None:
         return None
@@ -60,7 +49,7 @@ def timeline(
         left_out += more
         events += [_stream(linked, device, stream, rows) for stream, rows in streams]
         events.append(_idle(linked, device, begin_ns, end_ns))
-    limit = max(min(most_parts // max(len(events), 1), most_parts_of_lane), 1)
+    limit = max(min(MAX_PARTS // max(len(events), 1), MAX_PARTS_OF_LANE), 1)
     lanes = [lane(head, of_lane, begin_ns, end_ns, limit) for head, of_lane in events]
     return Timeline(
         step=steps.names[row],
