@@ -1,5 +1,6 @@
 """Fits of these tests wait for what is done beside them, however busy the machine is."""
 
+import signal
 from collections.abc import Iterator
 
 import patience
@@ -21,3 +22,11 @@ def forked_scripts() -> Iterator[ForkedScripts]:
     scripts = ForkedScripts()
     yield scripts
     scripts.close()
+
+
+@pytest.fixture
+def ctrl_c_as_it_was() -> Iterator[None]:
+    """Lightning leaves it switched off."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)

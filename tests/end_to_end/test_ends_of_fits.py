@@ -2,10 +2,9 @@
 
 import gc
 import os
-import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.model.report import Report
 
 pytestmark = [
+    pytest.mark.usefixtures("ctrl_c_as_it_was"),
     pytest.mark.filterwarnings("ignore:You defined a `validation_step`"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec"),
@@ -157,14 +157,6 @@ def _run(
     attached += [] if trainer.profiler is own else ["trainer.profiler"]
     error.with_traceback(None)
     return attached, {"trainer": weakref.ref(trainer), "model": weakref.ref(model)}, raised
-
-
-@pytest.fixture(autouse=True)
-def ctrl_c_as_it_was() -> Iterator[None]:
-    """Lightning leaves it switched off."""
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 SEARCHES: dict[str, tuple[Fit, Callable[[], tuple[pl.Callback, ...]]]] = {

@@ -1,6 +1,5 @@
 """Every loop that Lightning has: sleeps of known size are found where they were planted, and nowhere else."""
 
-import logging
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,19 +17,6 @@ pytestmark = [
     # Tiny runs give Lightning much to remark.
     pytest.mark.filterwarnings("ignore"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def lightning_is_quiet() -> Iterator[None]:
-    loggers = [
-        logging.getLogger(f"{package}.utilities.rank_zero") for package in ("lightning.pytorch", "pytorch_lightning")
-    ]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    yield
-    for logger, level in zip(loggers, before, strict=True):
-        logger.setLevel(level)
 
 
 @pytest.fixture(autouse=True)

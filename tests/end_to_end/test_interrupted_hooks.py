@@ -1,8 +1,5 @@
 """Ctrl-C in any hook of a fit: it ends the run as without us, what was measured is kept, and nothing is left."""
 
-import logging
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +63,7 @@ BEFORE_US = {"LightningModule.prepare_data", "LightningModule.configure_callback
 
 CASES = [f"Callback.{hook}" for hook in OF_A_CALLBACK] + [f"LightningModule.{hook}" for hook in OF_A_MODULE]
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(autouse=True)
-def as_found() -> Iterator[None]:
-    """Lightning leaves Ctrl-C switched off after it."""
-    logger, handler = logging.getLogger("lightning.pytorch"), signal.getsignal(signal.SIGINT)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    signal.signal(signal.SIGINT, handler)
-    logger.setLevel(level)
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("ctrl_c_as_it_was")]
 
 
 class WithData(Model):

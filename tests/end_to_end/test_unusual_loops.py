@@ -1,10 +1,9 @@
 """Loops as people write them: each trains as without us, adds up, has a sensible verdict, and leaves nothing behind."""
 
 import dataclasses
-import logging
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -21,15 +20,6 @@ from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
-
-
-@pytest.fixture(autouse=True)
-def lightning_is_quiet() -> Iterator[None]:
-    logger = logging.getLogger("lightning.pytorch")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    yield
-    logger.setLevel(level)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
