@@ -53,7 +53,7 @@ def check(report: Report) -> FirstScreen:
     if screen.today is not None and screen.scale == "step" and said is not None:
         assert said[1] == millis(screen.today.ms), "the sentence is about the step of the bar"
     if report.verdict.kind == "compute-bound" and screen.severity is None:
-        assert re.search(r"\d m?s", screen.sentence) is None, "the bar has the phases' times"
+        assert re.search(r"\d m?s\b", screen.sentence) is None, "the bar has the phases' times"
     assert re.search(r"[\d.,]+ ms per step", screen.sentence) is None, "of which step, the mean or the median one?"
     if screen.after is not None:
         assert screen.saved_ms is not None
