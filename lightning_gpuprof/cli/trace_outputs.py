@@ -81,7 +81,7 @@ def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
 
 def _what_a_step_is(facts: WindowFacts, step_ms: float) -> tuple[str, ...]:
     """What the findings call a step, where it is not what the table of phases does."""
-    if not facts.devices:
+    if not facts.devices or not step_ms:
         return ()
     if not facts.steps_us:
         return ("No steps are marked in this trace: all of it counts as one step.",)
@@ -90,8 +90,8 @@ def _what_a_step_is(facts: WindowFacts, step_ms: float) -> tuple[str, ...]:
         return ()
     on_gpu, on_host = (seconds(ms / 1e3) for ms in (step_ms, host_ms))
     return (
-        f"A step is the GPU's {on_gpu} here, from the first to the last kernel. On the host it took {on_host}; "
-        "findings scale host phases to the GPU's.",
+        f"Findings use the GPU's step time, {on_gpu} from the first to the last kernel. On the host a step took "
+        f"{on_host}; its phases are scaled to the GPU's.",
     )
 
 

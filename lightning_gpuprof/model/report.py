@@ -178,9 +178,9 @@ class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     cpu_ms: float | None = None
     """Median main-thread CPU time over the steady steps in which it was sampled."""
     p05_ms: float | None = None
-    """Over the same steps."""
+    """Over the same steps as the median."""
     ordinary_ms: float | None = None
-    """Of an ordinary step: the mean over the middle half of the same steps by length, scaled so that all phases sum to
+    """Of an ordinary step: the mean over the middle half of these steps by length, scaled so that all phases sum to
     the median step time."""
 
 

@@ -63,8 +63,8 @@ def test_the_first_finding_of_a_recorded_trace(shared: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("h100_owlv2", "the GPU's 1.08 s here, from the first to the last kernel. On the host it took 1.21 s;"),
-        ("h100_timesformer", "the GPU's 160 ms here, from the first to the last kernel. On the host it took 383 ms;"),
+        ("h100_owlv2", "step time, 1.08 s from the first to the last kernel. On the host a step took 1.21 s;"),
+        ("h100_timesformer", "step time, 160 ms from the first to the last kernel. On the host a step took 383 ms;"),
         ("a100_2rank_nccl_metadata", ""),
         ("cpu_only_gloo300", ""),
     ],

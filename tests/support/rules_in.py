@@ -12,9 +12,7 @@ def rules_in(*families: str, besides: tuple[str, ...] = ()) -> dict[str, Any]:
         families: Of the rules.
         besides: Ids that are left out.
     """
-    found = {rule.id: rule for rule in discover(entry_points=()).rules}
-    return {
-        name: rule
-        for name, rule in found.items()
-        if type(rule).__module__.split(".")[2] in families and name not in besides
-    }
+    found = {rule.id: (type(rule).__module__.split(".")[2], rule) for rule in discover(entry_points=()).rules}
+    assert {*families} <= {family for family, _ in found.values()}
+    assert {*besides} <= {*found}
+    return {name: rule for name, (family, rule) in found.items() if family in families and name not in besides}

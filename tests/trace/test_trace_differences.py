@@ -145,6 +145,14 @@ def test_without_steps_values_are_per_window_and_this_is_said() -> None:
     assert any(caveat.startswith("new.json has no steps") for caveat in found.caveats)
 
 
+def test_phases_without_steps_are_those_of_the_table_of_steps() -> None:
+    stepped = training_step()
+    bare = [event for event in stepped if not event["name"].startswith("ProfilerStep")]
+    found = by_name(differences_of(linked_trace(stepped), linked_trace(bare)).phases)
+    assert {name: one.before_us for name, one in found.items()} == {"data_wait": 30, "forward": 40, "none": 30}
+    assert (found["data_wait"].after_us, found["forward"].after_us) == (30, 40)
+
+
 def test_different_gpus_ranks_and_recordings_are_caveats() -> None:
     v100 = {"deviceProperties": [{"id": 0, "name": "V100"}], "distributedInfo": {"rank": 0, "world_size": 2}}
     h100 = {"deviceProperties": [{"id": 0, "name": "H100"}], "distributedInfo": {"rank": 1, "world_size": 8}}

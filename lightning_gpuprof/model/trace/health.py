@@ -72,7 +72,7 @@ class Health(msgspec.Struct, kw_only=True, frozen=True):
     kernel_launches: int
     """Calls that launch kernels or graphs."""
     kernel_launches_without_work: int
-    """Their kernel was not recorded, or they were captured into a graph."""
+    """Those whose kernel was not recorded; launches that are captured into a graph do not count."""
     device_work: int
     """Kernels, copies and memsets."""
     work_matched: int

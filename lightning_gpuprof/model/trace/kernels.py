@@ -150,7 +150,7 @@ class KernelRow(msgspec.Struct, kw_only=True, frozen=True):
     waves: float | None
     """Blocks over what the device holds at a time, weighted by time."""
     tail_ratio: float | None
-    """Share of their time that goes to the empty part of the last wave."""
+    """Share of the time of kernels of one wave or more that goes to the empty part of the last wave."""
 
 
 class ActivityRow(msgspec.Struct, kw_only=True, frozen=True):

@@ -16,6 +16,7 @@ class QueueDepth(msgspec.Struct, kw_only=True, frozen=True):
     empty_ratio: float
     """Share of the window in which no launched work was left."""
     bin_us: float
+    """Length of the stretches that ``means`` and ``maxima`` are of."""
     means: tuple[float, ...]
     """In each stretch of ``bin_us``."""
     maxima: tuple[int, ...]

@@ -102,7 +102,7 @@ class InputJitter(BaseRule):
         if metrics.steps.steady_count < self.least_steps:
             raise MissingSignal(f"{metrics.steps.steady_count} steady steps, {self.least_steps} are needed")
         found, slowest = _slowest(metrics)
-        if found.verdict == "processing" or state.made is None:
+        if found.verdict == "processing" or state.slowest_batch_ms is None:
             return None
         mean_ms, max_ms = slowest.item_mean_ms or 0.0, slowest.item_max_ms or 0.0
         step_ms = state.compute_ms / (1.0 - min(0.99, wait.total_ratio))  # exact if steps differ in their wait only
@@ -124,7 +124,7 @@ class InputJitter(BaseRule):
             summary=f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples "
             f"takes {millis(cost.ms)} of the mean step: {percent(excess_ratio)} (at least {percent(lower_ratio)}). "
             f"{counted(state.num_workers, 'worker')} would be fast enough on average.",
-            advice=_advice(metrics, state, slowest_ms=max_ms + state.batch_ms),
+            advice=_advice(metrics, state, slowest_ms=state.slowest_batch_ms),
             evidence=(
                 self.evidence("least_ratio", excess_ratio, "wait beyond the median step's, share of all steps"),
                 self.evidence("least_factor", max_ms, "slowest sample", "ms", limit=self.least_factor * mean_ms),
