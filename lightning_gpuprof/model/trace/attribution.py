@@ -118,7 +118,7 @@ class Attribution(msgspec.Struct, kw_only=True, frozen=True):
     """Outer modules before those in them, siblings by device time; without those that have none."""
     phases: tuple[PhaseTime, ...]
     blocked_us: float
-    """Sum over all waiting calls and launches into a full queue, without waits for the whole device before the first and
-    after the last launch, mostly the profiler's own."""
+    """Sum over all waiting calls and launches into a full queue, without waits for the whole device before the first
+    and after the last launch, mostly the profiler's own."""
     full_queue_us: float
     """The part of it in launches into a full queue, which is no problem."""
