@@ -98,22 +98,23 @@ def training(runs: Runs) -> Judgement:
 
 
 def cpu_waits(runs: Runs) -> tuple[float, float] | None:
-    """Shares of the time that the main threads waited for a CPU, where other programs were there to take it.
+    """Shares of the time that the main threads waited for a CPU because other programs used them.
 
     Args:
         runs: Both.
 
     Returns:
-        None if no others took CPUs beside either run, or it is not known.
+        0 for a run beside which no others used CPUs: its own workers made it wait. None for two of them, or if it is
+        not known.
     """
-    shares, others = [], []
+    shares = []
     for _, report in runs.named:
         process, machine = report.host.process, report.host.machine
         if process is None or process.run_delay_ratio is None or machine is None or machine.cpu_others_cpus is None:
             return None
-        shares.append(min(max(process.run_delay_ratio.mean, 0.0), MAX_WAIT_RATIO))
-        others.append(machine.cpu_others_cpus.mean)
-    return (shares[0], shares[1]) if max(others) > OTHERS_CPUS else None
+        waited_ratio = min(max(process.run_delay_ratio.mean, 0.0), MAX_WAIT_RATIO)
+        shares.append(waited_ratio if machine.cpu_others_cpus.mean > OTHERS_CPUS else 0.0)
+    return (shares[0], shares[1]) if any(shares) else None
 
 
 def noise(runs: Runs, *, slower: bool) -> float:
@@ -133,10 +134,9 @@ def noise(runs: Runs, *, slower: bool) -> float:
 def _waits_words(waits: tuple[float, float] | None) -> str:
     if waits is None:
         return ""
-    return (
-        f"other programs used the CPUs: the main thread waited for one {waits[0] * 100:.0f} % and {waits[1] * 100:.0f} "
-        "% of the time, which widens the noise"
-    )
+    named = zip(("earlier", "later"), waits, strict=True)
+    waited = " and ".join(f"{100 * ratio:.0f} % of the {name} run" for name, ratio in named if ratio)
+    return f"other programs used the CPUs: the main thread waited for one {waited}, which widens the noise"
 
 
 def stage_obstacle(runs: Runs) -> str:
