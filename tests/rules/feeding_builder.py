@@ -62,6 +62,7 @@ def starved(
     items_ms: float = 39.0,
     collate_ms: float = 1.0,
     workers: int = 2,
+    enough: int | None = None,
     compute_ms: Mapping[Phase, float] | None = None,
     parts: tuple[InputPart, ...] = (),
     verdict: InputVerdictKind | None = None,
@@ -88,6 +89,7 @@ def starved(
         items_ms: Time of the items of a batch in one process.
         collate_ms: Time of collation.
         workers: Of the loader.
+        enough: Of them, with one to spare; None: not known.
         compute_ms: Phases of the step without its wait; with ``data_wait`` the wait as well.
         parts: Transforms and regions.
         verdict: Of the input pipeline; default: ``processing`` where there is a wait.
@@ -166,7 +168,7 @@ def starved(
         step_ms=sum(step.values()),
         wait_ms=wait_ms,
         waited_ratio=default_waited if waited is None else waited,
-        enough_workers=None,
+        enough_workers=enough,
         loaders=(made,),
         workers=() if samples_ms is None else (_worker(*samples_ms),),
         parts=parts,

@@ -7,7 +7,6 @@ from findings_builder import fired
 from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.host import GroupUse, HostUse, Level, MachineUse, ProcessUse, WorkerUse
-from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
@@ -17,12 +16,6 @@ from lightning_gpuprof.rules.steps.cpu_oversubscription import CpuOversubscripti
 
 RULE = CpuContention()
 OWN = CpuOversubscription()
-
-
-def input_with(enough_workers: int) -> InputPipeline:
-    measured = starved().input
-    assert measured is not None
-    return msgspec.structs.replace(measured, enough_workers=enough_workers)
 
 
 def delayed(
@@ -118,24 +111,30 @@ def test_no_number_is_advised_that_is_set_already() -> None:
 
 
 def test_fewer_workers_are_not_advised_where_they_would_not_keep_pace() -> None:
-    needed = replace(delayed(10.0, workers=4, used=(1.0, 3.0)), input=input_with(5))
+    needed = replace(delayed(10.0, workers=4, used=(1.0, 3.0)), input=starved(enough=5).input)
     finding = fired(RULE, needed)
     assert "No setting helps" in finding.advice
     assert finding.change is None
     assert (finding.severity, finding.title) == ("info", "The run needs more CPUs than it has")
-    assert fired(RULE, replace(needed, input=input_with(4))).change.added == ("DataLoader(..., num_workers=3)",)
+    fewer = fired(RULE, replace(needed, input=starved(enough=4).input))
+    assert fewer.change.added == ("DataLoader(..., num_workers=3)",)
+    fitting = fired(RULE, replace(delayed(10.0, workers=3, used=(1.0, 3.0)), input=starved(enough=3).input))
+    assert "find the other threads that compute" in fitting.advice
+    assert fitting.severity != "info"
 
 
 @pytest.mark.parametrize("rule", [RULE, OWN])
 def test_what_no_setting_helps_is_information_however_long_the_wait(rule: CpuContention | CpuOversubscription) -> None:
-    metrics = replace(delayed(40.0, workers=7, used=(1.0, 3.0)), input=input_with(8))
+    metrics = replace(delayed(40.0, workers=7, used=(1.0, 3.0)), input=starved(enough=8).input)
     (finding,) = diagnose(metrics, [rule]).findings
     assert finding.gain is not None
     assert finding.gain.speedup_max > 2
     assert (finding.severity, finding.change) == ("info", None)
-    fewer = replace(metrics, input=input_with(3))
-    assert fired(rule, fewer).severity == "critical"
-    assert fired(rule, fewer).change is not None
+    for enough, kept in ((3, 3), (5, 4), (7, 6)):
+        fewer = fired(rule, replace(metrics, input=starved(enough=enough).input))
+        assert fewer.severity == "critical"
+        assert fewer.change.added == (f"DataLoader(..., num_workers={kept})",)
+        assert ("Fit the run into 4 CPUs" in fewer.advice) is (kept <= 3)
 
 
 @pytest.mark.parametrize("main_thread_cpus", [0.1, 0.38])

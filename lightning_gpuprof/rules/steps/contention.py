@@ -53,7 +53,7 @@ def fitting(metrics: Metrics) -> Fitting:
     """How the run fits into its CPUs.
 
     One thread in each worker, where these compute on more than there are CPUs; else fewer torch threads, then fewer
-    workers where these keep up with the step.
+    workers, as many as keep up with the step.
 
     Args:
         metrics: A run that takes its main thread's CPU.
@@ -68,16 +68,18 @@ def fitting(metrics: Metrics) -> Fitting:
     left = max(1, math.floor(room - (workers if computing else metrics.cpu.worker_cpus or 0.0)))
     fewer = max(1, math.floor(room) - left)  # not 0: then nothing is made while a device computes
     enough = None if metrics.input is None else metrics.input.enough_workers  # with one to spare
-    spare = computing and (0 if enough is None else enough - 1) <= fewer < workers
-    change = fitting_change(workers=workers, kept=fewer if spare else workers, threads=found.threads, left=left)
+    needed = 0 if enough is None else enough - 1
+    kept = min(workers, max(fewer, needed)) if computing else workers
+    change = fitting_change(workers=workers, kept=kept, threads=found.threads, left=left)
     if change.added:
         ranks = metrics.positive("trainer.devices") or 1
         each = " in each rank (or OMP_NUM_THREADS)" if ranks > 1 else ""
         settings = [f"{line}{each}" for line in change.add]
-        settings += [f"num_workers={fewer} instead of {workers}"] if spare else []
-        return Fitting(advice=(f"Fit the run into {cpus(usable_cpus)}: {' and '.join(settings)}.", change))
+        settings += [f"num_workers={kept} instead of {workers}"] if kept < workers else []
+        aim = "Take less of the" if computing and kept > fewer else "Fit the run into"
+        return Fitting(advice=(f"{aim} {cpus(usable_cpus)}: {' and '.join(settings)}.", change))
     more = cpus(math.floor(room) + 1)
-    if not computing:
+    if not computing or needed < workers:
         return Fitting(advice=f"Use at least {more}, or find the other threads that compute: `top -H`.")
     cheaper = "make the batch cheaper. Fewer workers could not keep up with the step"
     return Fitting(advice=f"No setting helps: use at least {more} or {cheaper}.", severity="info", title=TOO_FEW_CPUS)

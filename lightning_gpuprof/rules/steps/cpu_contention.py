@@ -23,8 +23,9 @@ The run itself must be the cause. One of these must hold:
 - On a GPU, only time in which the device idles counts. Without a trace window the rule is not evaluated.
 
 ## What to do
-Use as many threads and workers as there are CPUs. If fewer workers could not keep up with the step, only more CPUs or a
-cheaper batch help: then the finding is information, however long the wait.
+Use as many threads and workers as there are CPUs, or more workers if the step needs them, but no more than keep up with
+it. If fewer than now could not keep up, only more CPUs or a cheaper batch help: then the finding is information,
+however long the wait.
 """
 
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
@@ -34,6 +35,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.steps.contention import Fitting, fitting, waiting_for_cpu
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
+_NEEDED = {"workers": 3, "enough": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}
 
 
@@ -46,7 +48,7 @@ class CpuContention(BaseRule):
     examples = (
         fires("4 workers and the step need more than 4 CPUs", "warning", "num_workers=3 instead of 4", **_CROWDED),
         fires("2 torch threads and 4 workers", "warning", "torch.set_num_threads(1)", **_TWO_THREADS),
-        fires("all threads are needed", "info", "No setting helps", **{**_CROWDED, "num_workers": 3}),
+        fires("all workers are needed", "info", "No setting helps", **_NEEDED),
         quiet("the thread hardly waits", **{**_CROWDED, "run_delay_ms": 0.1}),
         looks_alike("another program uses the CPUs", num_workers=4, run_delay_ms=10.0),
         not_evaluated("the kernel counts no waiting", "schedstat", num_workers=4),
