@@ -199,7 +199,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     return FirstScreen(
         meta=(*_run_name(folder), *_meta(report)),
         reliability=reliability(report),
-        ended=_ended(report),
+        ended=_ended(report, first),
         headline=_headline(report, first, could),
         sentence=_sentence(report, first),
         severity=None if first is None else first.severity,
@@ -223,12 +223,12 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     )
 
 
-def _ended(report: Report) -> tuple[str, ...]:
+def _ended(report: Report, first: Finding | None) -> tuple[str, ...]:
     if report.rank_ends:
         return tuple(plain.sentence(text) for text in report.rank_ends)
     status, place = str(report.run.get("status") or "finished"), str(report.run.get("ended_at") or "")
     if _is_unfinished(report):
-        if _too_short(report):
+        if first is None and _too_short(report):
             return ()  # the headline says it
         return ("No end was recorded: the run still goes on, or was killed.",)
     if status == "finished":
@@ -450,7 +450,7 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
         why = _not_made(report)
         return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"
     most = f"o check found more than {100 * MIN_GAIN_RATIO:.0f} % to gain."
-    return f"N{most}{hints}" if hints or _ended(report) else f"Healthy: n{most}"
+    return f"N{most}{hints}" if hints or _ended(report, first=None) else f"Healthy: n{most}"
 
 
 def _hints(report: Report) -> str:

@@ -208,6 +208,9 @@ def test_few_steps_are_too_little_and_other_programs_make_it_conditional() -> No
     assert live.headline.startswith("Still warming up: ")
     assert live.ended == ()
     assert "it was killed" in live.sentence
+    found = report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)).findings
+    short = msgspec.structs.replace(report_of(build(steady=4, run={"status": "unfinished"})), findings=found)
+    assert "or was killed" in " ".join(first_screen(short).ended)
     assert "Too short" not in render(live)
     report = report_of(build())
     crowded = msgspec.structs.replace(report, validity=msgspec.structs.replace(report.validity, conditional=True))
