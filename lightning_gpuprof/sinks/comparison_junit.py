@@ -42,7 +42,7 @@ def render_junit(comparison: Comparison, *, only: Collection[str] = ()) -> bytes
         ElementTree.SubElement(properties, "property", {"name": name, "value": value})
     for row in rows:
         _add_case(suite, row, comparison)
-    ElementTree.SubElement(suite, "system-out").text = plain.sentence(comparison.summary)
+    ElementTree.SubElement(suite, "system-out").text = _then(comparison.summary, comparison.way_out)
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 
@@ -70,6 +70,11 @@ def _add_case(suite: ElementTree.Element, row: Change, comparison: Comparison) -
         failure = ElementTree.SubElement(case, "failure", {"type": "regressed", "message": words})
         failure.text = f"{words}\n{plain.sentence(comparison.summary)}"
     elif row.outcome == "not comparable":
-        ElementTree.SubElement(case, "skipped", {"message": plain.sentence(row.why)})
+        way_out = comparison.way_out if comparison.outcome == "not comparable" else ""
+        ElementTree.SubElement(case, "skipped", {"message": _then(row.why, way_out)})
     else:
         ElementTree.SubElement(case, "system-out").text = f"{row.outcome}: {words}"
+
+
+def _then(text: str, way_out: str) -> str:
+    return plain.sentence(text) + (f"; next: {plain.sentence(way_out)}" if way_out else "")

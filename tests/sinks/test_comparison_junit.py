@@ -51,9 +51,12 @@ def test_counts_are_those_of_the_cases() -> None:
 
 def test_runs_that_are_not_comparable_only_have_skips() -> None:
     full = sample_report.full_report()
-    found = cases(render_junit(comparison(sample_report.minimal_report(), full)))
+    content = render_junit(comparison(sample_report.minimal_report(), full))
+    found = [case.find("skipped") for case in cases(content).values()]
     assert found
-    assert all(case.find("skipped") is not None for case in found.values())
+    advice = "repeat the earlier run with at least 30 steps"
+    assert all(skipped is not None and advice in skipped.attrib["message"] for skipped in found)
+    assert advice in (ElementTree.fromstring(content).findtext("testsuite/system-out") or "")
 
 
 def test_only_the_measures_that_are_asked_for_are_written() -> None:

@@ -115,7 +115,7 @@ def way_out(
     if groups := conditions.forbidden_groups(differing, allow):
         *most, last = groups
         same = f"{', '.join(most)} and {last}" if most else last
-        command = f"gpuprof compare A B --allow {','.join(groups)}"
+        command = f"gpuprof compare A B --allow {','.join((*allow, *groups))}"
         return f"run both with the same {same}; if that is the change under test: {command}"
     for name, report in runs.named:
         if report.steps.steady_count < MIN_STEADY_STEPS:
