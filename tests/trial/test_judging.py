@@ -46,15 +46,19 @@ def test_the_interval_covers_nine_tenths(speedup: float, rounds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "of"),
-    [(1, {"speedup": 1.0}), (2, {"speedup": 1.01, "noise": 0.003}), (4, {"speedup": 1.0, "drift": 0.3})],
+    ("seed", "of", "most_wrong"),
+    [
+        (1, {"speedup": 1.0}, 0),
+        (2, {"speedup": 1.01, "noise": 0.003}, 0.05 * TRIALS),
+        (4, {"speedup": 1.0, "drift": 0.3}, 0.05 * TRIALS),
+    ],
     ids=["equal arms", "less than is worth it", "a drift of the machine"],
 )
-def test_what_is_no_gain_is_called_none(seed: int, of: dict[str, float]) -> None:
+def test_what_is_no_gain_is_called_none(seed: int, of: dict[str, float], most_wrong: float) -> None:
     generator = random.Random(seed)
     outcomes = Counter(found(simulated(generator, **of)).outcome for _ in range(TRIALS))
     assert outcomes["no gain"] >= 0.95 * TRIALS
-    assert seed != 1 or outcomes["faster"] + outcomes["slower"] == 0
+    assert outcomes["faster"] + outcomes["slower"] <= most_wrong
 
 
 @pytest.mark.parametrize(("speedup", "outcome"), [(1.5, "faster"), (1.1, "faster"), (0.7, "slower"), (0.9, "slower")])

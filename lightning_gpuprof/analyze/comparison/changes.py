@@ -81,19 +81,25 @@ def judged(
     if missing:
         obstacle = f"not measured in the {' and the '.join(missing)} run"
     if obstacle or row.difference is None:
-        return _judged(row, measure, "not comparable", "lower", why=obstacle)
+        return _judged(row, measure, "not comparable", why=obstacle)
     sure = ends is None or ends.low > 0 or ends.high < 0
     outcome: Outcome = "within noise"
     if sure and abs(row.difference) >= least[row.difference > 0] and row.difference:
         outcome = "improved" if row.difference < 0 else "regressed"
     elif ends is not None and ends.few and not (-least[0] < ends.low and ends.high < least[1]):
-        return _judged(row, measure, "not comparable", "lower", why=ends.few)
+        return _judged(row, measure, "not comparable", why=ends.few)
     shown = None if ends is None else (ends.low, ends.high)
-    return _judged(row, measure, outcome, "lower", ends=shown, why=ends.few if ends is not None and ends.few else why)
+    return _judged(row, measure, outcome, ends=shown, why=ends.few if ends is not None and ends.few else why)
 
 
 def _judged(
-    row: Change, measure: str, outcome: Outcome, better: Better, *, ends: tuple[float, float] | None = None, why: str
+    row: Change,
+    measure: str,
+    outcome: Outcome,
+    *,
+    better: Better = "lower",
+    ends: tuple[float, float] | None = None,
+    why: str,
 ) -> Change:
     return msgspec.structs.replace(
         row,
@@ -129,7 +135,7 @@ def totals(runs: Runs, obstacle: str, training: Judgement, wall: Judgement) -> t
         ends = None
         if training.lower is not None and training.upper is not None:
             ends = rate.before * (training.lower - 1), rate.before * (training.upper - 1)
-        rate = _judged(rate, "throughput", training.outcome, "higher", ends=ends, why=training.why)
+        rate = _judged(rate, "throughput", training.outcome, better="higher", ends=ends, why=training.why)
     return (
         judged(
             changed("median step time", "ms", *medians),
@@ -159,7 +165,7 @@ def _walls(runs: Runs, wall: Judgement) -> Iterator[Change]:
     if any(own_s):
         yield row
         row = changed("net wall time", "s", totals_s[0] - own_s[0], totals_s[1] - own_s[1])
-    yield _judged(row, "wall", wall.outcome, "lower", why=wall.why)
+    yield _judged(row, "wall", wall.outcome, why=wall.why)
 
 
 def phases(runs: Runs, obstacle: str) -> tuple[Change, ...]:
