@@ -87,9 +87,10 @@ def _delayed_ratio(sampled: SampledSteps, far: Ints) -> float | None:
         far: Indices of the outliers among all steps.
 
     Returns:
-        Of the outliers in which it was read, beyond that of an ordinary step; where it was in none, of the seconds in
-        which they lie; where these were not sampled either, of all steps' time. None if the kernel does not say, or if
-        fewer than ten steady steps were sampled.
+        Beyond the waiting of an ordinary step. An outlier in which it was not read has waited as long as the others did
+        in the mean, not for as much of it: short ones that others made say little of a long one. Where it was read in
+        none, of the seconds in which they lie; where these were not sampled either, of all steps' time. None if the
+        kernel does not say, or if fewer than ten steady steps were sampled.
     """
     delay, period = sampled.delay_ns, sampled.period_ns
     if delay is None or sampled.few:
@@ -100,8 +101,11 @@ def _delayed_ratio(sampled: SampledSteps, far: Ints) -> float | None:
         of_seconds = _delayed_ratio_of_seconds(sampled.journal, far, float(np.median(period)), usual_ratio)
         return usual_ratio if of_seconds is None else of_seconds
     excess = np.maximum(period[read] - np.median(period), 1)
-    delayed = np.maximum(delay[read] - np.median(delay), 0)
-    return float(np.minimum(delayed, excess).sum() / excess.sum())
+    delayed = np.minimum(np.maximum(delay[read] - np.median(delay), 0), excess)
+    unread = np.setdiff1d(far, sampled.indices)
+    unread_excess = np.maximum(sampled.journal.steps.period_ns[unread] - np.median(period), 1).sum()
+    unread_delayed = min(unread_excess, delayed.mean() * len(unread))
+    return float((delayed.sum() + unread_delayed) / (excess.sum() + unread_excess))
 
 
 def _delayed_ratio_of_seconds(journal: Journal, far: Ints, median_ns: float, usual_ratio: float) -> float | None:

@@ -115,6 +115,21 @@ def test_stalls_are_held_against_waiting_for_a_cpu(waits_ms: int, sampled: int, 
     assert found.delayed_ratio == pytest.approx(ratio, abs=0.02)
 
 
+def test_short_stalls_that_others_made_do_not_explain_long_ones_that_were_not_read() -> None:
+    """Four of 30 ms wait for a CPU, and say nothing of five of 400 ms: of 2.12 s others made 9 * 30 ms at most."""
+    of = journal(200)
+    read = np.arange(19, 200, 20)
+    for index in range(20, 200, 40):
+        charge(of, 1, index, 400 * MS)
+    for index in read[:4]:
+        charge(of, 1, int(index), 30 * MS)
+    waited = np.where(np.arange(10) < 4, 30 * MS, 0)
+    of.cpu = CpuColumns(batch=read, charged={}, run_delay_ns=waited)
+    found = build(of).outliers
+    assert found.count == 9
+    assert found.delayed_ratio == pytest.approx(270 / 2120, abs=0.01)
+
+
 def test_without_stalls_the_seconds_of_the_host_say_nothing() -> None:
     of = journal(200)
     of.cpu = CpuColumns(batch=np.arange(19, 200, 20), charged={}, run_delay_ns=np.full(10, 1 * MS))
