@@ -4,28 +4,21 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from lightning_gpuprof.analyze.collectives import collectives
 from lightning_gpuprof.analyze.device_kernels import device_run
 from lightning_gpuprof.analyze.device_step import device_step
 from lightning_gpuprof.analyze.epochs import epoch_gaps, worker_starts
 from lightning_gpuprof.analyze.gpus import copies_to_device_ms, gpus
 from lightning_gpuprof.analyze.loading import fetch, loading, starving
+from lightning_gpuprof.analyze.memory_holders import memory_holders
 from lightning_gpuprof.analyze.optimizer_update import optimizer_update
 from lightning_gpuprof.analyze.python_time import python_time
 from lightning_gpuprof.analyze.stalls import stalls
 from lightning_gpuprof.analyze.unevenness import growth, level_change
 from lightning_gpuprof.analyze.waiting import interpreter_wait, waiting
 from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus, quota_exhausted_ratio
-from lightning_gpuprof.model.derived import (
-    CollectiveRun,
-    CollectiveWindow,
-    Contention,
-    HostLimit,
-    MemoryHolders,
-    MemoryUse,
-    ModelMemory,
-)
-from lightning_gpuprof.model.device_kernels import is_ordinary
 from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.host_time import Contention, HostLimit
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.metrics import CallbackCost, Metrics
 from lightning_gpuprof.model.missing import Unmeasured
@@ -34,7 +27,6 @@ from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.signals import delayed_ratio, ordinary_ratio
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
-from lightning_gpuprof.model.window import WindowFacts
 
 _FAR_BEYOND = 10.0
 """Times its share of the ordinary step, with waiting for a CPU, that pauses do not make of a callback. Heuristic."""
@@ -153,112 +145,3 @@ def _module_hooks(metrics: Metrics) -> Iterator[CallbackCost]:
         ratio=max(0.0, whole.lower_ratio - named_ms / period_ms),
         median_ms=max(0.0, whole.median_ms - named_ms),
     )
-
-
-def memory_holders(metrics: Metrics) -> MemoryHolders:
-    """Who holds the memory of a run."""
-    return MemoryHolders(use=_use(metrics), model=_model(metrics), held_bytes=_held_bytes(metrics))
-
-
-def _use(metrics: Metrics) -> MemoryUse | Unmeasured:
-    if not metrics.memory.devices:
-        return Unmeasured(why="torch's caching allocator was not read")
-    memory = metrics.memory.devices[0]
-    total, reserved = memory.total_bytes, memory.reserved_peak_bytes
-    if total is None or not possible(total) or total <= 0:
-        return Unmeasured(why="the size of the GPU's memory is not known")
-    if not (possible(memory.allocated_peak_bytes) and possible(reserved or 0.0)):
-        return Unmeasured(why="the allocator's peak is no possible number")
-    device = next((d for d in metrics.devices if d.subject == memory.name), None)
-    used = device.largest("memory_used_bytes") if device is not None else None
-    outside = None if used is None or reserved is None else max(0.0, min(used, float(total)) - reserved)
-    return MemoryUse(
-        memory=memory,
-        total_bytes=float(total),
-        needed_bytes=memory.allocated_peak_bytes + (outside or 0.0),
-        outside_bytes=outside,
-    )
-
-
-def _model(metrics: Metrics) -> ModelMemory | Unmeasured:
-    rows = [row for row in metrics.memory.held if row.device.startswith(("cuda", "xpu", "hip"))]
-    if not rows:
-        return Unmeasured(why="the memory of model and optimizers was not counted")
-    if len({row.device for row in rows}) > 1:
-        return Unmeasured(why="the model is on several GPUs, but only one allocator was read")
-    gradients = [row.gradients_bytes for row in rows if row.gradients_bytes is not None]
-    return ModelMemory(
-        gradients_bytes=float(sum(gradients)) if gradients else None,
-        optimizer_state_bytes=float(sum(row.optimizer_state_bytes for row in rows)),
-    )
-
-
-def _held_bytes(metrics: Metrics) -> dict[str, float]:
-    """Bytes on the device, or on the CPU where that ran out."""
-    end, devices = metrics.memory.out_of_memory, metrics.memory.devices
-    rows = end.held if end is not None and end.held else metrics.memory.held
-    if not metrics.is_cpu_only or devices:
-        rows = tuple(row for row in rows if row.device != "cpu") or rows
-    activations = devices[0].activations_bytes if devices else None
-    if end is not None and end.other_bytes is not None:
-        activations = float(end.other_bytes)
-    if activations is None:  # what is not known cannot be the smallest
-        return {}
-    return {
-        "parameters": float(sum(row.parameters_bytes for row in rows)),
-        "gradients": float(sum(row.gradients_bytes or 0 for row in rows)),
-        "optimizer state": float(sum(row.optimizer_state_bytes for row in rows)),
-        "activations": activations,
-    }
-
-
-def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
-    """The communication that the windows show.
-
-    Returns:
-        None if there is only one rank, or the windows of a device hold no communication at all.
-    """
-    period_ms = metrics.period_ms
-    if not metrics.is_distributed or not period_ms:
-        return None
-    known = [facts for facts in metrics.windows if _is_analysed(facts)]
-    seen = [facts for facts in known if is_ordinary(facts)] or known
-    if not seen:
-        return Unmeasured(why="no trace window holds the device work of whole steps")
-    windows = tuple(
-        CollectiveWindow(
-            facts=facts,
-            communication=facts.analysis.communication,
-            steps=_steps(facts, period_ms),
-            in_one_node=metrics.run.get("trainer.num_nodes") == 1,
-        )
-        for facts in seen
-        if facts.analysis is not None
-        and facts.analysis.communication is not None
-        and any(one.collectives for one in facts.analysis.communication.devices)
-    )
-    if len(windows) != len(seen):
-        return None
-    return CollectiveRun(
-        period_ms=period_ms,
-        ranks=metrics.positive("trainer.world_size") or 2,
-        windows=windows,
-        has_earlier_work=not any(map(is_ordinary, seen)),
-    )
-
-
-def _is_analysed(facts: WindowFacts) -> bool:
-    analysis = facts.analysis
-    return (
-        analysis is not None
-        and analysis.communication is not None
-        and bool(facts.steps_us)
-        and bool(analysis.communication.devices)
-        and not facts.is_on_slow_step
-    )
-
-
-def _steps(facts: WindowFacts, period_ms: float) -> float:
-    if not facts.has_earlier_work:
-        return len(facts.steps_us)
-    return max(device.window_us for device in facts.devices) / 1e3 / period_ms

@@ -1,6 +1,6 @@
 """What the update of the parameters takes of a step, and an estimate of what it would take fused."""
 
-from lightning_gpuprof.model.derived import FusedUpdate, OptimizerUpdate
+from lightning_gpuprof.model.host_time import FusedUpdate, OptimizerUpdate
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured, measured, or_unmeasured
 from lightning_gpuprof.model.share import usable

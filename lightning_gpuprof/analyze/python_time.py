@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lightning_gpuprof.model.derived import PythonTime
+from lightning_gpuprof.model.host_time import PythonTime
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, or_unmeasured
 from lightning_gpuprof.model.numbers import lower_share, possible

@@ -8,29 +8,22 @@ from collections.abc import Mapping
 
 import msgspec
 
+from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.curves import Curve, Marks, RankRow, Ranks
-from lightning_gpuprof.model.derived import (
-    CollectiveRun,
-    Contention,
-    EpochGaps,
-    HostLimit,
-    MemoryHolders,
-    OptimizerUpdate,
-    PythonTime,
-    WorkerStarts,
-)
 from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.device_step import DeviceStep
+from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.evenness import Evenness, Growth, LevelChange
 from lightning_gpuprof.model.finding import MIN_STEPS
 from lightning_gpuprof.model.gpu import Gpu
 from lightning_gpuprof.model.host import HostUse
+from lightning_gpuprof.model.host_time import Contention, HostLimit, OptimizerUpdate, PythonTime
 from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Fetch, Loading, Starving
-from lightning_gpuprof.model.memory import Memory
+from lightning_gpuprof.model.memory import Memory, MemoryHolders
 from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured, require_possible
 from lightning_gpuprof.model.numbers import counted, listed, numbered, possible
 from lightning_gpuprof.model.outliers import Outliers, Stalls

@@ -19,7 +19,7 @@ their number, so that no single gap decides. The gain is the whole gap; the ledg
 Do it every n epochs, make it cheaper, or hand it to a thread; use fewer and longer epochs for small datasets.
 """
 
-from lightning_gpuprof.model.derived import EpochGaps
+from lightning_gpuprof.model.epochs import EpochGaps
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import STREAM_SAMPLER
 from lightning_gpuprof.model.numbers import counted, seconds

@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC
 from typing import TYPE_CHECKING
 
-from lightning_gpuprof.model.derived import MemoryUse as MemoryUse
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Severity
 from lightning_gpuprof.model.memory import DeviceMemory as DeviceMemory
+from lightning_gpuprof.model.memory import MemoryUse as MemoryUse
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
 from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, claims, has_thresholds, possible, threshold
 

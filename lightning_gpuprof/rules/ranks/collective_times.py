@@ -1,6 +1,6 @@
 """What rules on collectives share: the communication of a run, and how one of them is named."""
 
-from lightning_gpuprof.model.derived import CollectiveRun
+from lightning_gpuprof.model.collectives import CollectiveRun
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, NotApplicable, measured
 

@@ -22,7 +22,7 @@ direction. The gain takes half of NVLink's rate as reachable for the exposed col
 import re
 from collections.abc import Sequence
 
-from lightning_gpuprof.model.derived import CollectiveRun, CollectiveWindow
+from lightning_gpuprof.model.collectives import CollectiveRun, CollectiveWindow
 from lightning_gpuprof.model.share import Measured
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules.base import BaseRule, Change, Evidence, Finding, Metrics, MissingSignal, claims, threshold

@@ -24,7 +24,7 @@ Use `DDPStrategy(bucket_cap_mb=25)`, the default. Then try twice and half of it.
 
 import math
 
-from lightning_gpuprof.model.derived import CollectiveWindow
+from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.rules.base import BaseRule, Metrics, MissingSignal, claims, counted, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet

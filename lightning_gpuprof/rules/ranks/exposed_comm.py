@@ -28,7 +28,7 @@ rank.
 
 from msgspec.structs import replace
 
-from lightning_gpuprof.model.derived import CollectiveWindow
+from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, claims, threshold

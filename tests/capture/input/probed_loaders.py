@@ -182,3 +182,10 @@ def measured_run(loader: DataLoader[Any], epochs: int = 1) -> Measured:
 
 def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
     return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def loader(dataset: Any = None, **options: Any) -> DataLoader[Any]:
+    plain: dict[str, Any] = {"batch_size": 4, "num_workers": 2, **options}
+    if plain["num_workers"] and "multiprocessing_context" not in plain:
+        plain["multiprocessing_context"] = "fork"
+    return DataLoader(Images() if dataset is None else dataset, **plain)

@@ -1,0 +1,92 @@
+"""What the time of the host costs a step: the limit that a device sets, waiting for a CPU, Python, the update."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from lightning_gpuprof.model.cost import Cost
+from lightning_gpuprof.model.missing import NOT_COMPUTED, Unmeasured
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.share import Share
+
+
+class HostLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares of the step that time of the host can hold up at most: the rest is hidden behind a device's work."""
+
+    ratio: float | Unmeasured = NOT_COMPUTED
+    """Anywhere in the step."""
+    by_phase: Mapping[Phase, float] = msgspec.field(default_factory=dict)
+    """While the host is in a phase; where windows show the idle time of the whole step only, that. Empty: no window
+    shows the device."""
+    stalls_ratio: float = 1.0
+    """For certain, of what stops the host now and then, so that 0 is no proof of the opposite: on a device what it
+    idles by the trace windows, which hardly hold such a stop, or by NVML, whichever shows more."""
+
+
+class Contention(msgspec.Struct, frozen=True, kw_only=True):
+    """Waiting for a CPU, and what of the run wants one. None: not measured."""
+
+    delay: Share | Unmeasured = NOT_COMPUTED
+    """Share of the step in which the main thread is ready to run but has no CPU."""
+    by_this_run: bool = False
+    """It is this run that leaves its main thread without a CPU, and not other programs."""
+    quota_exhausted_ratio: float | None = None
+    """Share of its periods in which the control group's quota was used up."""
+    threads: int | None = None
+    """On which torch computes."""
+    workers: int = 0
+    """Of the loader that sets the pace; 0 where it is not known."""
+    computing_workers: int = 0
+    """Those that want a CPU: none of them where they were measured to mostly wait, for storage as a rule."""
+    others_cpus: float | None = None
+    """CPUs of this run that other processes use, on average."""
+    ranks_cpus: float | None = None
+    """CPUs of this run that other ranks of the job use, on average; also None: there are none."""
+
+
+class PythonTime(msgspec.Struct, frozen=True, kw_only=True):
+    """Time per step of the main thread in Python, or in native code that is not torch's; milliseconds."""
+
+    period_ms: float
+    own_ms: float
+    """Of forward and backward in untraced steps, without what the thread waited, also for a CPU, and without pauses of
+    the garbage collector; with several ranks, where backward waits for others, of forward."""
+    operators_ms: float | None
+    """Self time of all operators in traced steps, which tracing makes longer; None: no window shows it."""
+    python_ms: float
+    """The part of these phases that is neither waiting nor an operator's: tracing makes only operators longer. Of
+    windows with Python's stacks, which tracing does make longer, the lower bound."""
+    lower_ms: float
+    """The same as if operators took as long in untraced steps as in traced ones."""
+    place: str
+    """Where the main thread was most often seen in the longer of the two; empty if it was not looked at."""
+
+    @property
+    def python_ratio(self) -> float:
+        """Share of :attr:`own_ms` that is certainly not torch's."""
+        return self.lower_ms / self.own_ms if self.own_ms > 0 else 0.0
+
+
+class FusedUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """All parameter tensors updated together, where they are updated one by one."""
+
+    tensors: float
+    ms: float
+    """Estimate, per step."""
+    is_known: bool
+    """Whether the estimate is the most that was measured of such an optimizer."""
+    saved: Cost
+    """What the loop takes longer. Waiting for a CPU is no work of the optimizer: the certain part is without it."""
+
+
+class OptimizerUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """The phase ``optimizer`` without the learning rate scheduler, or without a noticeable wait."""
+
+    ms: float
+    """Median, per step."""
+    lower_ratio: float
+    """Lower bound of its share of the step."""
+    running_ratio: float
+    """Share of the step time in which the main thread does not wait for a CPU."""
+    fused: FusedUpdate | Unmeasured | None
+    """None: the update is fused, or torch does not loop over its tensors."""
