@@ -58,9 +58,11 @@ except ImportError:  # only the older package is installed
 if TYPE_CHECKING:
     import lightning.pytorch as pl
 
+    from lightning_gpuprof.analyze.journal import Journal
     from lightning_gpuprof.end_of_run import Logged
     from lightning_gpuprof.model.report import Report
     from lightning_gpuprof.sinks.notebook import WholePage
+    from lightning_gpuprof.summary_file import SummaryFile
 
 JOB_TIMEOUT_S = 15.0
 """For the analysis of the traces, which only takes CPUs that nobody else wants; on a full machine it is done later."""
@@ -225,6 +227,7 @@ class GpuProfiler(Callback):
         self._warned_of_fabric = False
         self._entry: Entry | None = None
         self._logged: Logged | None = None
+        self._summary: SummaryFile | None = None
         self._warned_of_another = False
         self._log: object = None
 
@@ -294,7 +297,7 @@ class GpuProfiler(Callback):
         if not trainer.is_global_zero:
             with session.fence.around("summary"):
                 session.settle(None)
-                session.complete_summary()
+                self._complete_summary(session)
         if self._reports_to_loggers(trainer):
             with session.fence.around("loggers"), progress("giving the diagnosis to the loggers"):
                 session.settle(JOB_TIMEOUT_S)
@@ -394,10 +397,12 @@ class GpuProfiler(Callback):
     def __getstate__(self) -> dict[str, object]:
         """Copies and pickles of a running callback measure nothing: threads and files cannot be copied."""
         kept = {name: value for name, value in self.__dict__.items() if name not in _HOOKS_FOR_A_WHILE}
-        return {**kept, "_session": None, "_log": None, "_entry": None}
+        return {**kept, "_session": None, "_summary": None, "_log": None, "_entry": None}
 
     def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, stage: Stage, entry: Entry) -> None:
-        self._logged = None
+        self._logged = self._summary = None
+        if trainer.world_size > 1:
+            self._summary = import_module("lightning_gpuprof.summary_file").SummaryFile()
         self._session = Session(
             trainer,
             module,
@@ -407,7 +412,7 @@ class GpuProfiler(Callback):
             launch_key(trainer, self._origin, os.environ),
             lightning_gpuprof.__version__,
             on_end=functools.partial(self._end, trainer),
-            summary=import_module("lightning_gpuprof.summary_file").SummaryFile() if trainer.world_size > 1 else None,
+            on_written=None if self._summary is None else self._summary.renew,
             line=StatusLine.on_terminal() if trainer.is_global_zero and is_switched_on(LIVE, os.environ) else None,
             **self._hardware(),
         )
@@ -460,6 +465,7 @@ class GpuProfiler(Callback):
         if (session := self._session) is None:
             return
         status = FINISHED
+        journal: Journal | None = None
         if exception is not None:
             status = interrupted_by(exception)
             session.failed(exception)
@@ -472,10 +478,10 @@ class GpuProfiler(Callback):
                 self._remove_hooks()
                 if status != FINISHED or trainer.is_global_zero:
                     with session.fence.around("summary"):
-                        session.complete_summary()
-                self._make_report(trainer, session, status)
+                        journal = self._complete_summary(session)
+                self._make_report(trainer, session, status, journal)
                 if session.fence.held is not None and self.report is None:  # a worker died in the middle of it
-                    self._make_report(trainer, session, status)
+                    self._make_report(trainer, session, status, journal)
         except Exception as error:
             if must_propagate(error):
                 session.give_up()  # does what is left to do, mostly nothing
@@ -483,7 +489,7 @@ class GpuProfiler(Callback):
             raise
         self._session = None
 
-    def _make_report(self, trainer: pl.Trainer, session: Session, status: str) -> None:
+    def _make_report(self, trainer: pl.Trainer, session: Session, status: str, journal: Journal | None) -> None:
         with session.fence.around("report"):
             if not trainer.is_global_zero:
                 return
@@ -499,7 +505,12 @@ class GpuProfiler(Callback):
                 baseline=self.options.baseline,
                 notices=session.notices,
                 logged=self._logged,
+                journal=journal,
             )
+
+    def _complete_summary(self, session: Session) -> Journal | None:
+        """Leave what other ranks need of this one as it is now; None if there are none."""
+        return None if self._summary is None else self._summary.complete(session.journal)
 
     def _reports_to_loggers(self, trainer: pl.Trainer) -> bool:
         wanted = self.options.reports is None or "tensorboard" in self.options.reports

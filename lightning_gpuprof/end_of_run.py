@@ -97,6 +97,7 @@ def finish_run(
     baseline: str | None,
     notices: Sequence[Notice],
     logged: Logged | None = None,
+    journal: Journal | None = None,
 ) -> Report:
     """What happens at the end of a stage: report, files, terminal, comparison with a baseline.
 
@@ -106,11 +107,13 @@ def finish_run(
         baseline: An earlier run to compare with, or None; the comparison is written beside the report.
         notices: That did not reach the journal.
         logged: What :func:`push_to_loggers` gave; None if there were no loggers.
+        journal: Of the run, where it has been read.
     """
     begin_ns = time.perf_counter_ns()
     found = find_journal(folder)
-    journal = read_journal(found)
-    await_ranks(found, journal)
+    journal = journal or read_journal(found)
+    if logged is None:  # else they were awaited then
+        await_ranks(found, journal)
     with progress("making the report"):
         before = logged.metrics if logged else None
         report = report_of(metrics_of(journal, found, notices, before=before, in_training=True))

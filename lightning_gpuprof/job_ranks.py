@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lightning_gpuprof.analyze import rank_states
 from lightning_gpuprof.analyze.journal import Journal
-from lightning_gpuprof.analyze.rank_summary import has_ended, others_in_folder
+from lightning_gpuprof.analyze.rank_summary import Unended, others_in_folder
 from lightning_gpuprof.model.job_ranks import JobRanks
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.rules import engine
@@ -16,6 +16,9 @@ _RANKS_WAIT_S = 5.0
 """How long the report at the end of a run waits for the other ranks, which end about then."""
 _INTERRUPTED_RANKS_WAIT_S = 2.0
 """The same of a run that was interrupted, as some of them may be dead."""
+
+_LOOKS_RATIO = 0.2
+"""So much of the wait may pass between two looks. Heuristic."""
 
 _ON_RANKS = ("straggler-rank", "load-imbalance")
 
@@ -30,11 +33,12 @@ def await_ranks(found: Path, journal: Journal) -> None:
     if journal.header.world_size == 1:
         return
     finished = journal.footer is not None and journal.footer.status == "finished"
-    end = time.monotonic() + (_RANKS_WAIT_S if finished else _INTERRUPTED_RANKS_WAIT_S)
+    begin = time.monotonic()
+    end = begin + (_RANKS_WAIT_S if finished else _INTERRUPTED_RANKS_WAIT_S)
     with progress("waiting for the summaries of the other ranks"):
-        others = list(others_in_folder(found).values())
-        while (others := [one for one in others if not has_ended(one)]) and time.monotonic() < end:
-            time.sleep(0.05)
+        waited_for = Unended(others_in_folder(found).values())
+        while waited_for.look() and (now := time.monotonic()) < end:
+            time.sleep(min(end - now, 0.05 + _LOOKS_RATIO * (now - begin)))
 
 
 def job_ranks(directory: Path, most_bytes: int = rank_states.MOST_BYTES) -> JobRanks:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.analyze.rank_summary import MOST_BYTES_WHILE_RUNNING, summarise, summary_path
 from lightning_gpuprof.sinks.files import write_whole
 
@@ -38,22 +38,26 @@ class SummaryFile:
             _write(journal, MOST_BYTES_WHILE_RUNNING)
             self._due_s = time.monotonic() + (time.thread_time() - begin_s) / MOST_CPU_RATIO
 
-    def complete(self, journal: Path) -> None:
+    def complete(self, journal: Path) -> Journal:
         """Sum up the whole journal; the summary is not renewed any more.
 
         Args:
             journal: Written up to now.
+
+        Returns:
+            What is in it.
 
         Raises:
             GpuProfError: As of :meth:`renew`.
         """
         with self._lock:
             self._is_complete = True
-            _write(journal, None)
+            return _write(journal, None)
 
 
-def _write(journal: Path, most_bytes: int | None) -> None:
+def _write(journal: Path, most_bytes: int | None) -> Journal:
     journal_bytes = journal.stat().st_size  # before it is read: it may grow meanwhile
-    summary = summarise(read_journal(journal, most_bytes))
-    summary = msgspec.structs.replace(summary, journal_bytes=journal_bytes)
+    read = read_journal(journal, most_bytes)
+    summary = msgspec.structs.replace(summarise(read), journal_bytes=journal_bytes)
     write_whole(summary_path(journal), msgspec.json.encode(summary))
+    return read

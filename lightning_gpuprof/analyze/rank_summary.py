@@ -1,6 +1,6 @@
 """The summary of a rank's journal, and those of all ranks in a job's folder."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -204,16 +204,30 @@ class _End(msgspec.Struct):
     status: str
 
 
-def has_ended(journal: Path) -> bool:
-    """Whether the summary beside a journal says how its rank ended.
+class Unended:
+    """Ranks whose summaries do not say how they ended, up to now.
 
     Args:
-        journal: Of the rank.
+        journals: Of the ranks.
     """
-    try:
-        return bool(msgspec.json.decode(summary_path(journal).read_bytes(), type=_End).status)
-    except (OSError, ValueError):
-        return False
+
+    def __init__(self, journals: Iterable[Path]) -> None:
+        self._read: dict[Path, tuple[int, int] | None] = dict.fromkeys(map(summary_path, journals))
+
+    def look(self) -> list[Path]:
+        """The summaries of those that have not; read are those that changed since the look before."""
+        for summary, before in list(self._read.items()):
+            try:
+                found = summary.stat()
+                seen = found.st_mtime_ns, found.st_ino  # a new file replaces it
+                if seen != before:
+                    status = msgspec.json.decode(summary.read_bytes(), type=_End).status
+                    self._read[summary] = seen
+                    if status:
+                        del self._read[summary]
+            except (OSError, ValueError):
+                continue
+        return list(self._read)
 
 
 def others_in_folder(own: Path) -> dict[int, Path]:

@@ -28,7 +28,7 @@ from lightning_gpuprof.capture.live_line import Line
 from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.memory.backend import Allocator, allocator_for
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
-from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, Summary, stage_header
+from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJournal, stage_header
 from lightning_gpuprof.capture.stage_steps import StageSteps
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
@@ -57,7 +57,7 @@ class Session:
         ranges: Makes NVTX ranges.
         allocator: Gives the allocator of the trainer's device, or None where there is none that can be read.
         line: Where to report the steps while they go on; None for nowhere.
-        summary: Of the journal, for other ranks; None: there are none.
+        on_written: Called in the background with the journal, when something was written to it.
 
     Raises:
         OSError: Neither the wanted nor a temporary folder can be written.
@@ -77,7 +77,7 @@ class Session:
         ranges: Callable[[], nvtx_ranges.RangeBackend] = nvtx_ranges.TorchNvtx,
         allocator: Callable[[Any], Allocator | None] = allocator_for,
         line: Line | None = None,
-        summary: Summary | None = None,
+        on_written: Callable[[Path], None] | None = None,
     ) -> None:
         self._trainer: Any = trainer
         self.stage = stage
@@ -94,7 +94,7 @@ class Session:
         try:
             overridden = overridden_hooks(trainer, module)
             manual = not module.automatic_optimization
-            self._measured = self._open_stage(version, manual, overridden, on_end, summary)
+            self._measured = self._open_stage(version, manual, overridden, on_end, on_written)
             self.tap = self._measured.tap
             self._gradient_wait = GradientWait(
                 partial(self.tap.place, GRADIENT_WAIT, "backward", is_rest=True), self.fence
@@ -133,7 +133,7 @@ class Session:
         manual: bool,
         overridden: frozenset[str],
         on_end: Callable[[BaseException | None], None],
-        summary: Summary | None,
+        on_written: Callable[[Path], None] | None,
     ) -> MeasuredStage:
         """The clock, the journal and the tap: all other parts measure with them and report to them."""
         trainer, stage = self._trainer, self.stage
@@ -150,7 +150,7 @@ class Session:
             stage_header(trainer, stage, self._entry, version, key),
             self.clock,
             on_steps=self._on_steps_closed,
-            summary=summary,
+            on_written=on_written,
         )
         self._opened.append(self._journal.close)
         self.fence = self._journal.fence
@@ -229,6 +229,11 @@ class Session:
     def folder(self) -> Path:
         """Where the stage is recorded."""
         return self._journal.folder
+
+    @property
+    def journal(self) -> Path:
+        """What is recorded."""
+        return self._journal.path
 
     @property
     def notices(self) -> list[Notice]:
@@ -336,14 +341,6 @@ class Session:
             self.clock.open_segment("teardown")
             self._journal.post(self._footer(FINISHED))  # the end so far: the last footer of a journal counts
             self._journal.sync()
-
-    def complete_summary(self) -> None:
-        """Leave what other ranks need of this one as it is now.
-
-        Raises:
-            GpuProfError: The journal cannot be read, or the summary not be written.
-        """
-        self._journal.complete_summary()
 
     def wait_for_traces(self, timeout_s: float) -> None:
         """Wait until the windows are compressed and analysed, at most so long in all calls together."""

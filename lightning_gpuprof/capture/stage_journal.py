@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lightning_gpuprof.capture import output_folder
 from lightning_gpuprof.capture.fence import Fence, must_propagate
@@ -69,16 +69,6 @@ def stage_header(trainer: Any, stage: Stage, entry: Entry, version: str, key: st
     )
 
 
-class Summary(Protocol):
-    """What other ranks need of a journal, in a file beside it."""
-
-    def renew(self, journal: Path) -> None:
-        """The journal was written to; in the background."""
-
-    def complete(self, journal: Path) -> None:
-        """Nothing that matters will be written to it any more."""
-
-
 class StageJournal:
     """The journal of one stage, and the fence that notes failures of its parts in there.
 
@@ -88,7 +78,7 @@ class StageJournal:
         header: First line of the journal.
         clock: Its steps and segments are written.
         on_steps: Shown the steps that ended lately, in the journal's thread.
-        summary: Of the journal, for other ranks; None: there are none.
+        on_written: Called in the background with the file, when something was written to it.
 
     Raises:
         OSError: Neither the wanted nor a temporary folder can be written.
@@ -101,15 +91,14 @@ class StageJournal:
         header: Header,
         clock: StepClock,
         on_steps: Callable[[Sequence[ClosedStep]], None],
-        summary: Summary | None = None,
+        on_written: Callable[[Path], None] | None = None,
     ) -> None:
         self.notices: list[Notice] = []
         """What the report is to say."""
         self.fence = Fence(self.note)
         self._clock = clock
         self.folder, file, self._problem = output_folder.create(wanted, header.rank, key)
-        self._path = self.folder / output_folder.JOURNAL_NAME.format(rank=header.rank)
-        self._summary = summary
+        self.path = self.folder / output_folder.JOURNAL_NAME.format(rank=header.rank)
         try:
             self._writer = JournalWriter(
                 file,
@@ -117,7 +106,7 @@ class StageJournal:
                 header=header,
                 on_failure=self._writing_failed,
                 on_steps=on_steps,
-                on_written=None if summary is None else partial(summary.renew, self._path),
+                on_written=None if on_written is None else partial(on_written, self.path),
             )
         except BaseException:
             file.close()
@@ -189,11 +178,6 @@ class StageJournal:
     def sync(self) -> None:
         """Wait until what was posted is in the file."""
         self._writer.sync()
-
-    def complete_summary(self) -> None:
-        """Have the summary say all that is in the file up to now."""
-        if self._summary is not None:
-            self._summary.complete(self._path)
 
     def close(self, last: Sequence[Record] = ()) -> None:
         """Have what is left and ``last`` written, and let go of the file. Safe to call twice."""

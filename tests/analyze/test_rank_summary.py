@@ -1,6 +1,7 @@
 """Summaries of ranks: small whatever the run's length, of the same steps on all ranks, none the wiser if damaged."""
 
 import io
+import os
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from sample_journals import write_journal
 
 from lightning_gpuprof.analyze.journal import DeviceColumns, read_journal
 from lightning_gpuprof.analyze.rank_notices import of_others
-from lightning_gpuprof.analyze.rank_summary import has_ended, left_by, other_ranks, summarise, summary_path
+from lightning_gpuprof.analyze.rank_summary import Unended, left_by, other_ranks, summarise, summary_path
 from lightning_gpuprof.job_ranks import job_ranks
 from lightning_gpuprof.model.journal import Footer, Header, Notice, WindowRecord
 from lightning_gpuprof.model.metrics import RankTimes
@@ -130,7 +131,7 @@ def test_a_summary_is_read_in_place_of_its_journal(tmp_path: Path) -> None:
     assert in_training.summaries == [summary]
     assert "left no summary" in in_training.unread[2]
     assert [one.rank for one in other_ranks(own).summaries] == [1, 2]
-    assert (has_ended(other), has_ended(torn)) == (True, False)
+    assert Unended([other, torn]).look() == [summary_path(torn)]
 
 
 def test_the_summary_of_a_running_rank_counts_while_its_journal_has_nothing_more(tmp_path: Path) -> None:
@@ -138,7 +139,6 @@ def test_the_summary_of_a_running_rank_counts_while_its_journal_has_nothing_more
     SummaryFile().renew(other)
     (renewed,) = other_ranks(own).summaries
     assert (renewed.status, renewed.journal_bytes) == ("", other.stat().st_size)
-    assert not has_ended(other)
     with other.open("ab") as file:
         file.write(msgspec.json.encode(Footer(end_ns=10**12, status="finished", overhead={})) + b"\n")
     assert left_by(other) is None
@@ -146,6 +146,23 @@ def test_the_summary_of_a_running_rank_counts_while_its_journal_has_nothing_more
     assert other_ranks(own, only_summaries=True).summaries == [renewed]
     other.unlink()  # only the summary was copied
     assert other_ranks(own).summaries == [renewed]
+
+
+def test_those_waited_for_are_read_again_when_they_changed(tmp_path: Path) -> None:
+    journals = [write_rank(tmp_path, rank, 3) for rank in (1, 2)]
+    left = [summary_path(journal) for journal in journals]
+    unended = Unended(journals)
+    assert unended.look() == left  # not there yet
+    for one in journals:
+        SummaryFile().renew(one)
+    assert unended.look() == left
+    written = left[0].stat()
+    ended = replace(left_by(journals[0]), status="finished")
+    left[0].write_bytes(msgspec.json.encode(ended))
+    os.utime(left[0], ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert unended.look() == left
+    os.utime(left[0])
+    assert unended.look() == left[1:]
 
 
 def test_ranks_of_which_only_the_ends_are_known_are_compared_by_the_ends(tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ def train(how, rank):
     output = os.open(f"{how}.{rank}.txt", os.O_CREAT | os.O_WRONLY)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    reads = []
+    def note(event, args):
+        if event == "open" and str(args[0]).endswith("rank0.jsonl") and args[1].startswith("r"):
+            if threading.current_thread() is threading.main_thread():
+                reads.append(args)
+    sys.addaudithook(note)
     if how == "hangs":
         standstill.AFTER_NS = 1_000_000_000
     profiler = GpuProfiler(dirpath=how, reports=["json", "terminal"], windows=[], nvml=False)
@@ -66,6 +72,7 @@ def train(how, rank):
         max_steps=120 if how == "out of step" else -1,
     )
     trainer.fit(Net(how))
+    print(len(reads), "times read")
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
@@ -187,3 +194,8 @@ def test_ranks_out_of_step_make_no_valid_run(jobs: Jobs) -> None:
     said = "epoch 0 had 40 batches on rank 0 and 60 batches on rank 1"
     assert said in report.validity.caveats[0]
     assert said in printed
+
+
+def test_the_first_rank_reads_its_journal_once(jobs: Jobs) -> None:
+    _, printed = jobs.ended("out of step")
+    assert "1 times read" in printed
