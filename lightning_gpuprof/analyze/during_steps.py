@@ -1,4 +1,4 @@
-"""Selects the samples that cover mostly steps: not set-up, validation or checkpoints."""
+"""Selects the samples that cover mostly steps: not setup, validation or checkpoints."""
 
 from collections import defaultdict
 from collections.abc import Iterable

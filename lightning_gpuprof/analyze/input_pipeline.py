@@ -356,7 +356,7 @@ def _verdict(
             # Exact for steps that are alike but for their wait.
             mean_ms = step_ms * wait.total_ratio / (1 - wait.total_ratio)
             return "processing", (
-                f"{delivers} and, as batches come in bursts, waits {millis(mean_ms)} a step on average: "
+                f"{delivers} and, as batches come in bursts, waits {millis(mean_ms)} per step on average: "
                 f"{wait.total_ratio * 100:.0f} % of the time"
             )
         if slowest.idle_ratio is None:

@@ -16,7 +16,7 @@ from lightning_gpuprof.model.report import LedgerRow
 UNEXPLAINED: Part = "unexplained"
 FIRST_FETCH = "fetch of the first batch"
 FETCH = "fetch"
-SET_UP = "Lightning's set-up, prepare_data, DataModule.setup"
+SET_UP = "Lightning's setup, prepare_data, DataModule.setup"
 """What comes before the first callback's ``setup`` has no name of its own."""
 
 _NAMES: dict[str, str] = {

@@ -18,7 +18,7 @@ class EpochGaps(msgspec.Struct, frozen=True, kw_only=True):
     epoch_s: float
     """Median time of the steps of an epoch."""
     run_s: float
-    """Wall time without set-up and tear-down."""
+    """Wall time without setup and teardown."""
     rows: tuple[tuple[LedgerRow, float], ...]
     """Where a tenth of the gaps or more went, largest first, each with its share; without the start of workers."""
 

@@ -128,7 +128,7 @@ class CombinedGain(msgspec.Struct, kw_only=True, frozen=True):
     step_speedup_max: float
     """Of the ordinary step: T / (T - R)."""
     run_ms_per_step: float
-    """Wall time without set-up and tear-down over all steps; at least the step time."""
+    """Wall time without setup and teardown over all steps; at least the step time."""
     saved_run_ms_per_step: float
     """Of that; at least ``saved_ms_per_step``."""
     run_speedup_max: float

@@ -93,7 +93,7 @@ class Cost(msgspec.Struct, kw_only=True, frozen=True):
     gpu_hours: float | None = None
     """Of all ranks, over the wall time of the stage."""
     gpu_hours_per_million_samples: float | None = None
-    """With everything beside the steps but set-up and tear-down."""
+    """With everything beside the steps but setup and teardown."""
     price_per_million_samples: float | None = None
     """In the unit of the given price."""
     joules_per_sample: float | None = None

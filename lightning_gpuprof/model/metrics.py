@@ -519,7 +519,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def run_s(self) -> float:
-        """Wall time without set-up and tear-down, in seconds: what shares outside the steps refer to.
+        """Wall time without setup and teardown, in seconds: what shares outside the steps refer to.
 
         Raises:
             MissingSignal: The run has fewer than :data:`MIN_STEPS` steps, and is not mostly outside of them; or no wall

@@ -16,7 +16,7 @@ MIN_SAMPLES = 20
 
 
 HELD_RATIO = 0.10
-"""Certain share of the step that the main thread waits for the interpreter. As blocked-in-step."""
+"""Certain share of the step that the main thread waits for the GIL. As blocked-in-step."""
 
 HELD_CPUS = 0.10
 """CPUs that another thread uses. Heuristic: it works a tenth of the time."""

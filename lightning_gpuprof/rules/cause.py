@@ -26,7 +26,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: VerdictKind
     ratio: float
-    """Of the run's time without set-up and tear-down, the measure in which causes are compared; until :meth:`of_run`,
+    """Of the run's time without setup and teardown, the measure in which causes are compared; until :meth:`of_run`,
     of the step."""
     passes: bool
     """Whether its lower bound passes its threshold."""

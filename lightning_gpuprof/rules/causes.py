@@ -54,7 +54,7 @@ def outside_steps(metrics: Metrics) -> Cause:
         ratio=ratio,
         passes=ratio > OUTSIDE_RATIO,
         words=f"{percent(ratio)} of the run lies outside the steps: {listed(shown or ['little'])} of "
-        f"the {seconds(total_s)} after set-up",
+        f"the {seconds(total_s)} after setup",
     )
 
 

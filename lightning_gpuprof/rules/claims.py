@@ -17,7 +17,7 @@ CALLBACKS = Claim(resource="training thread", name="callbacks", phase="callbacks
 LOGGING = Claim(resource="training thread", name="logging", phase="logging")
 LOOP = Claim(resource="training thread", name="loop", phase="loop")
 RANK_SYNC = Claim(resource="training thread", name="sync", phase="sync")
-INTERPRETER = Claim(resource="training thread", name="waiting for the interpreter")
+INTERPRETER = Claim(resource="training thread", name="waiting for the GIL")
 GARBAGE_COLLECTOR = Claim(resource="training thread", name="garbage collector")
 ALLOCATOR = Claim(resource="training thread", name="allocator")
 

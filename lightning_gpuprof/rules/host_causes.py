@@ -176,8 +176,8 @@ def _blocked_host(metrics: Metrics) -> tuple[list[Cause], float]:
             kind="host-bound",
             ratio=certain,
             passes=certain >= HOST_RATIO and blocked_ms >= MIN_COST_MS,
-            words=f"in each {millis(period_ms)} step the main thread waits {millis(blocked_ms)} "
-            f"({percent(min(1.0, blocked_ms / period_ms))}) without computing, mostly in {worst.phase}{site}",
+            words=f"in each {millis(period_ms)} step the main thread is blocked for {millis(blocked_ms)} "
+            f"({percent(min(1.0, blocked_ms / period_ms))}), mostly in {worst.phase}{site}",
         )
     ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
 
@@ -230,7 +230,7 @@ def starved_words(ratio: float, period_ms: float, *, at: str = "") -> str:
     """
     return (
         f"in every {millis(period_ms)} step the main thread waits {at}{millis(ratio * period_ms)} "
-        f"({percent(ratio)}) for a free CPU; this run needs more CPUs than it has"
+        f"({percent(ratio)}) for a free CPU; this run has too few CPUs"
     )
 
 

@@ -16,7 +16,7 @@ PRICE = "gpuprof.price_per_gpu_hour"
 def outlook(metrics: Metrics, diagnosis: Diagnosis) -> Outlook | None:
     """Hold the run's target against what its findings can gain.
 
-    A factor is one of the run's time without set-up and tear-down; samples per second are those of steady steps. To get
+    A factor is one of the run's time without setup and teardown; samples per second are those of steady steps. To get
     from a time T to T / s, T (1 - 1/s) must be saved; gains of different findings are disjoint and add up.
 
     Args:

@@ -235,12 +235,12 @@ def _achieved_of_predicted(comparison: Comparison, times: StepTimes | None) -> s
         return ""
     saved, most = times.before_ms - times.after_ms, times.before_ms - promised_ms
     if comparison.above_bound:
-        return f"{amount(saved)} ms a step, more than the promised {amount(most)} ms: something else changed as well"
+        return f"{amount(saved)} ms per step, more than the promised {amount(most)} ms: something else changed as well"
     if comparison.training.outcome == "within noise":
-        return f"not known, as the noise hides it; promised were {amount(most)} ms a step"
+        return f"not known, as the noise hides it; promised were {amount(most)} ms per step"
     if saved <= 0 or comparison.training.outcome != "improved":
-        return f"nothing of the promised {amount(most)} ms a step"
-    return f"{amount(saved)} of the promised {amount(most)} ms a step ({round(100 * saved / most)} %)"
+        return f"nothing of the promised {amount(most)} ms per step"
+    return f"{amount(saved)} of the promised {amount(most)} ms per step ({round(100 * saved / most)} %)"
 
 
 def _wall_words(comparison: Comparison) -> str:

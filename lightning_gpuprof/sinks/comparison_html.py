@@ -8,11 +8,13 @@ from lightning_gpuprof.model.comparison import Comparison
 from lightning_gpuprof.sinks import comparison_tables, plain
 from lightning_gpuprof.sinks.comparison_answer import run_names
 from lightning_gpuprof.sinks.files import write_whole
-from lightning_gpuprof.sinks.html_page import bdi, glossary, page, section
+from lightning_gpuprof.sinks.html_page import bdi, folded, glossary, page, section, table_html
 from lightning_gpuprof.sinks.views.compared import compared
 
 OPEN_TABLES = 2
 """Totals and phases; the others unfold."""
+OPEN_CONDITIONS = 12
+"""More of them unfold."""
 _TERMS = (
     ("within noise", "the difference is below the threshold, or the speed-up's interval includes 1"),
     ("not comparable", "something besides the change under test differs, or a run is too short or too noisy"),
@@ -52,7 +54,7 @@ def render_html(comparison: Comparison) -> str:
         '<details class="group">\n<summary><h2>More numbers</h2></summary>\n',
         *(section(anchor, table) for anchor, table in shown[OPEN_TABLES:]),
         "</details>\n",
-        section("conditions", comparison_tables.condition_table(comparison)),
+        _conditions(comparison),
         _judged(comparison),
         _notes(comparison),
         glossary(_TERMS),
@@ -60,6 +62,14 @@ def render_html(comparison: Comparison) -> str:
     ]
     before, after = run_names(comparison)
     return page(f"gpuprof {before} -> {after}: {comparison.outcome}", body)
+
+
+def _conditions(comparison: Comparison) -> str:
+    """What differs; many conditions are closed at first."""
+    table = comparison_tables.condition_table(comparison)
+    if len(table.rows) <= OPEN_CONDITIONS:
+        return section("conditions", table)
+    return folded("conditions", f"{table.title} ({len(table.rows)})", table_html(table))
 
 
 def _judged(comparison: Comparison) -> str:

@@ -18,7 +18,7 @@ from lightning_gpuprof.model.phases import STEP_PARTS
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
 from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of, line_of
-from lightning_gpuprof.sinks.step_bars import PHASE_WORDS, StepBar, after_fix, cause_of, run_bar, step_bar
+from lightning_gpuprof.sinks.step_bars import PHASE_WORDS, StepBar, after_fix, cause_of, name_of, run_bar, step_bar
 
 ReliabilityKind = Literal["ok", "conditional", "warming up", "too little"]
 Scale = Literal["step", "run"]
@@ -33,7 +33,7 @@ MISLEADING_RATIO, MISLEADING_FACTOR = 0.5, 1.5
 """Part of the run that a fix saves, over the part of a step, and the other way round speed-ups: beyond one of them the
 headline says both."""
 MANY_RATIO = 0.25
-"""Checks that could not be made, of those that apply: above it a report without findings may not know what it missed.
+"""Checks that could not be run, of those that apply: above it a report without findings may not know what it missed.
 Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is above."""
 
 _NOTABLE_CPUS = 0.3
@@ -95,9 +95,9 @@ class CheckList(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """``65 checks passed, 1 could not be made, 33 do not apply``."""
+        """``65 checks passed, 1 could not be run, 33 do not apply``."""
         said = [f"{numbers.counted(len(self.passed), 'check')} passed"] if self.passed else []
-        said += [f"{len(self.not_made)} could not be made"] if self.not_made else []
+        said += [f"{len(self.not_made)} could not be run"] if self.not_made else []
         said += [f"{n} do{'es' if n == 1 else ''} not apply"] if (n := len(self.not_applicable)) else []
         return ", ".join(said)
 
@@ -108,14 +108,14 @@ class CheckList(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def misses_many(self) -> bool:
-        """Whether so many could not be made that a report without findings may not know what it missed."""
+        """Whether so many could not be run that a report without findings may not know what it missed."""
         return len(self.not_made) > MANY_RATIO * self.applicable
 
 
 class Likely(msgspec.Struct, frozen=True, kw_only=True):
     """In words, how sure the time after the fix is; by default it is a bound."""
 
-    label: str = "fixed, at best"
+    label: str = "after the fix (best case)"
     """Of its bar."""
     before: str = ""
     """Said before the time."""
@@ -155,6 +155,8 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     saved_ms: float | None
     claimed_ms: float | None
     """What the cause itself takes of ``saved_ms``, at most; None: no gain is known."""
+    claimed: str
+    """What that time is: ``logging``; empty: no gain is known."""
     speedup: float | None
     """``today`` over ``after``."""
     wall_s: float
@@ -186,7 +188,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     today = run_bar(report, claim) if scale == "run" else step_bar(report, claim)
     likely = None if gained is None or today is None else gained.expected
     saved_ms = None if gained is None or today is None else _saved_ms(gained, today.ms, scale)
-    after = None if saved_ms is None or today is None else after_fix(today, claim, saved_ms)
+    after = None if saved_ms is None or today is None else after_fix(today, claim, saved_ms, report.phases)
     times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
     mean_ms = None if gained is None or saved_ms is None else likely_saved_ms(gained)
     wall_after_s = None if mean_ms is None else _wall_after_s(report, mean_ms, scale)
@@ -211,6 +213,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         cause="" if today is None or after is None or claim is None else cause_of(today, claim),
         saved_ms=saved_ms,
         claimed_ms=None if gain is None or today is None else _claimed_ms(gain, today.ms, scale),
+        claimed="" if claim is None else name_of(claim),
         speedup=times,
         wall_s=report.wall.total_s,
         wall_after_s=wall_after_s,
@@ -268,18 +271,18 @@ def reliability(report: Report) -> Reliability:
         return Reliability(kind="conditional", words=f"noisy{why} ({known})", details=caveats)
     if not_made := _not_made(report):
         why, rules = max(wording.by_reason(report.not_evaluated), key=lambda group: len(group[1]))
-        most = f"{numbers.counted(len(rules), 'check')} could not be made: {why}."
+        most = f"{numbers.counted(len(rules), 'check')} could not be run: {why}."
         holds = "the findings hold; " if report.findings else ""
         return Reliability(kind="conditional", words=f"{holds}{not_made} ({known})", details=(most, *caveats))
     return Reliability(kind="ok", words=f"reliable ({known})", details=caveats)
 
 
 def _not_made(report: Report) -> str:
-    """How many checks could not be made, if those are many."""
+    """How many checks could not be run, if those are many."""
     checks = _checks(report)
     if not checks.passed or not checks.misses_many:  # none passed: a report of an old version
         return ""
-    return f"{len(checks.not_made)} of {checks.applicable} checks could not be made"
+    return f"{len(checks.not_made)} of {checks.applicable} checks could not be run"
 
 
 def _outside_steps(report: Report) -> str:
@@ -430,7 +433,7 @@ def _likely(expected: Expected, today_ms: float, scale: Scale) -> Likely:
     ends_ms = expected.lower_ms, expected.upper_ms
     saved = (_of_bar(expected.whole_ms - end, expected.whole_ms, today_ms, scale) for end in ends_ms)
     ends = (numbers.significant(max(0.0, today_ms - ms)) for ms in saved)
-    return Likely(label="fixed, about", before="about ", behind=f" ({' to '.join(ends)})", sure="about")
+    return Likely(label="after the fix (estimate)", before="about ", behind=f" ({' to '.join(ends)})", sure="about")
 
 
 def _headline(report: Report, first: Finding | None, could: str) -> str:
@@ -449,7 +452,7 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
     if reliability(report).kind == "conditional":
         why = _not_made(report)
         return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"
-    most = f"o check found more than {100 * MIN_GAIN_RATIO:.0f} % to gain."
+    most = f"o potential speedup above {100 * MIN_GAIN_RATIO:.0f} %."
     return f"N{most}{hints}" if hints or _ended(report, first=None) else f"Healthy: n{most}"
 
 

@@ -56,7 +56,7 @@ def memory_lines(memory: Memory) -> list[tuple[str, str]]:
     for device in memory.devices:
         lines.append((f"memory {plain.name(device.name)}:", _device_line(device, memory)))
     lines += [
-        ("growing:", f"{plain.name(row.what)} by {numbers.size(row.bytes_per_step)} a step") for row in _leaks(memory)
+        ("growing:", f"{plain.name(row.what)} by {numbers.size(row.bytes_per_step)} per step") for row in _leaks(memory)
     ]
     if memory.out_of_memory is not None:
         lines.append(("out of memory:", end_line(memory.out_of_memory)))

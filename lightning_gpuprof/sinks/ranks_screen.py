@@ -116,7 +116,7 @@ def _sentences(job: JobRanks) -> list[RenderableType]:
         found.append(labelled("do:", _short(advice)))
         if finding.gain is not None:
             saved, speedup = finding.gain.saved_ms_per_step, finding.gain.speedup_max
-            found.append(labelled("gain:", f"at most {numbers.millis(saved)} a step, {numbers.factor(speedup)}"))
+            found.append(labelled("gain:", f"at most {numbers.millis(saved)} per step, {numbers.factor(speedup)}"))
     found += [labelled("ends:", _short(text)) for text in job.ends if not job.answer.lower().startswith(text.lower())]
     found += [labelled("left out:", _short(text)) for text in job.problems[:_MOST_PROBLEMS]]
     if (left := len(job.problems) - _MOST_PROBLEMS) > 0:

@@ -1,17 +1,20 @@
 """A step, or the run's time per step, as a bar of segments: today, and after a fix."""
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, WORKING_PHASES, Part
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import PhaseRow, Report
 from lightning_gpuprof.sinks import wording
 
 OTHER = "other"
 SLOW_STEPS = "slow_steps"
+GIL = "waiting for the GIL"
+"""Name of the claim of a thread that holds it."""
 
 PHASE_WORDS: Mapping[str, str] = {
     "data_wait": "waiting for data",
@@ -36,7 +39,6 @@ CAUSE_WORDS: Mapping[str, str] = {
     "communication": "waiting in collectives",
     "clocks": "throttled clocks",
     "memory kernels": "memory-bound kernels",
-    "waiting for the interpreter": "waiting for the GIL",
 }
 """What people call the part of a step that a finding claims, where its own name does not say it."""
 
@@ -189,26 +191,41 @@ def cause_of(today: StepBar, claim: Claim) -> str:
     keys = {segment.key for segment in today.segments}
     if claim.resource == "uneven steps" or not keys.isdisjoint((claim.phase, claim.part)):
         return ""
+    return name_of(claim)
+
+
+def name_of(claim: Claim) -> str:
+    """What people call what a finding claims."""
     return CAUSE_WORDS.get(claim.name, _label(claim.name))
 
 
-def after_fix(today: StepBar, claim: Claim | None, saved_ms: float) -> StepBar:
+def _beyond_cpu_ms(times: Mapping[str, float], phases: Sequence[PhaseRow]) -> dict[str, float]:
+    """In phases but the fetch, what is beyond the main thread's CPU time; empty where that was not measured."""
+    cpu_ms = {row.phase: row.cpu_ms for row in phases if row.cpu_ms is not None and row.phase != "data_wait"}
+    return {phase: max(0.0, times[phase] - ms) for phase, ms in cpu_ms.items() if phase in times}
+
+
+def after_fix(today: StepBar, claim: Claim | None, saved_ms: float, phases: Sequence[PhaseRow] = ()) -> StepBar:
     """The bar without what is saved: in the segments that the claim names, what is more in slow steps, then in all.
 
     Args:
         today: The bar.
         claim: What the finding explains; None: it does not say.
         saved_ms: Not more than the bar.
+        phases: Of the report: a thread waits for the GIL in each phase beyond its CPU time.
     """
     left = {segment.key: segment.ms for segment in today.segments}
     rest_ms = saved_ms
     touched = () if claim is None else _touched(claim)
-    for keys in (touched, (SLOW_STEPS,), tuple(left)):
-        have_ms = sum(left.get(key, 0.0) for key in keys)
+    first = dict.fromkeys(touched, math.inf)
+    if claim is not None and claim.name == GIL:
+        first = _beyond_cpu_ms(left, phases) or first
+    for most in (first, {SLOW_STEPS: math.inf}, dict.fromkeys(left, math.inf)):
+        have = {key: min(ms, left[key]) for key, ms in most.items() if key in left}
+        have_ms = sum(have.values())
         take_ms = min(rest_ms, have_ms)
-        for key in dict.fromkeys(keys):
-            if key in left and have_ms > 0:
-                left[key] = max(0.0, left[key] - take_ms * left[key] / have_ms)
+        if take_ms > 0:
+            left |= {key: max(0.0, left[key] - take_ms * ms / have_ms) for key, ms in have.items()}
         rest_ms -= take_ms
         if rest_ms <= 0:
             break

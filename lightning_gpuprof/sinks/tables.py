@@ -19,7 +19,7 @@ from lightning_gpuprof.model.window import OperatorRow, WindowFacts
 from lightning_gpuprof.sinks import plain, wording
 
 PART_TERMS: dict[Part, str] = {
-    "setup": "from the call to the first step: loaders, model transfer, callbacks' set-up",
+    "setup": "from the call to the first step: loaders, model transfer, callbacks' setup",
     "sanity": "sanity validation before training",
     "train": "training steps",
     "validation": "validation runs, with their hooks",

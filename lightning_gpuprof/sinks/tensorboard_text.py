@@ -70,7 +70,7 @@ def _change(screen: FirstScreen) -> list[str]:
         today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
         gain = f"{today} → {screen.likely.before}{after} ms{screen.likely.behind}"
         change.append(f"**Gain:** {screen.bar_name} {gain}")
-    return [*change, f"**Prove:**\n\n    {plain.visible(screen.proof)}"]
+    return [*change, f"**Verify:**\n\n    {plain.visible(screen.proof)}"]
 
 
 def _method(report: Report) -> list[str]:

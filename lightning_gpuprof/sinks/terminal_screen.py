@@ -266,7 +266,7 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
             code = [(fix.where, "dim"), (fix.code, "")]
         lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code]
     if screen.today is not None and screen.after is not None:
-        what = "a step" if screen.scale == "step" else "of the run per step"
+        what = "per step" if screen.scale == "step" else "per step of the whole run"
         today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
         gain = f"{today} -> {screen.likely.before}{after} ms {what}{screen.likely.behind}"
         if screen.wall_after_s is not None:
@@ -275,7 +275,7 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
     if screen.tried:
         lines.append(labelled("tried:", screen.tried))
     if screen.proof:
-        lines.append(command("prove:", _relative_paths(screen.proof)))
+        lines.append(command("verify:", _relative_paths(screen.proof)))
     return lines
 
 

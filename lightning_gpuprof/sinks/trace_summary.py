@@ -101,7 +101,7 @@ def _against_steps(device: DeviceIdle, steps: StepTrace | None) -> str:
         return f" Outside that span lies another {without} of the step time, without GPU work."
     if device.window_us * NEARLY > host_us:
         each = numbers.seconds(device.window_us / len(steps.steps) / 1e6)
-        return f" It takes {each} a step, longer than the host, which runs ahead."
+        return f" It takes {each} per step, longer than the host, which runs ahead."
     return ""
 
 

@@ -41,7 +41,7 @@ def render(trial: Trial, *, apply: str = "", width: int = MAX_WIDTH) -> Renderab
     head = "FASTER" if found is not None else "UNCLEAR" if trial_tables.is_undecided(trial) else "NO GAIN"
     head = head if table.rows else "NOTHING TO TRY"
     style = "bold white on green" if found is not None else "bold black on cyan"
-    base = "" if trial.base_step_ms is None else f"{numbers.significant(trial.base_step_ms)} ms a step as it is"
+    base = "" if trial.base_step_ms is None else f"{numbers.significant(trial.base_step_ms)} ms per step as it is"
     meta = [" ".join(trial.command), trial.device, base, f"took {numbers.seconds(trial.seconds)}"]
     parts: list[RenderableType] = [
         Text.assemble(("gpuprof try", "bold"), "  ", " · ".join(plain.visible(one) for one in meta if one))

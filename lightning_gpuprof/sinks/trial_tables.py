@@ -163,7 +163,7 @@ def headline(trial: Trial) -> str:
         if not any(not row.arm.ceiling for row in trial.tried):
             return "The advice names no setting that can be tried."
         return "Nothing that was tried is faster."
-    per = "for as many samples" if found.per_sample else "a step"
+    per = "for as many samples" if found.per_sample else "per step"
     return (
         f"{found.arm.name}: {numbers.factor(found.speedup)} faster, "
         f"{numbers.significant(base)} -> {numbers.significant(found.step_ms)} ms {per}."

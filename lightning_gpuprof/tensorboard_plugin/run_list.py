@@ -87,7 +87,7 @@ def row(name: str, run: Summary) -> Row:
         Cell(state, state),
         Cell(plain.name(verdict), verdict),
         Cell(plain.name(run.finding or numbers.ABSENT), run.finding or None),
-        Cell(numbers.ABSENT if run.speedup is None else first_screen.faster(run.speedup), run.speedup),
+        Cell(numbers.ABSENT if run.speedup is None else f"{run.sure} {first_screen.faster(run.speedup)}", run.speedup),
         Cell(numbers.significant(run.samples_per_s), run.samples_per_s),
         Cell(numbers.quantity("period_ms", run.period_ms), run.period_ms),
         Cell(numbers.ABSENT),

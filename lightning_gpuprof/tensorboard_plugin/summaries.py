@@ -35,6 +35,8 @@ class Summary(msgspec.Struct, kw_only=True, frozen=True):
     """What the first finding says, in one line."""
     speedup: float | None = None
     """Of the first finding, as expected, or else at most."""
+    sure: str = ""
+    """``about`` as expected, ``up to`` else, as the first screen has it."""
     samples_per_s: float | None = None
     period_ms: float | None = None
     wall_s: float | None = None
@@ -139,6 +141,7 @@ def _summary_of_report(report: Report | _Head) -> Summary:
         verdict=report.verdict.kind,
         finding="" if first is None else first.title or first.rule,
         speedup=None if first is None else _speedup(first),
+        sure="about" if first is not None and first.expected is not None else "up to",
         samples_per_s=report.steps.samples_per_s,
         period_ms=period.median if period else None,
         wall_s=report.wall.total_s,

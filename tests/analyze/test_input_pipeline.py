@@ -115,7 +115,7 @@ def test_workers_that_are_behind_are_the_limit_although_only_every_fourth_step_w
     assert found.verdict == "processing"
     assert "4 workers deliver a batch every 100 ms" in found.summary
     assert "81 % of the time" in found.summary
-    assert "waits 86.9 ms a step on average" in found.summary
+    assert "waits 86.9 ms per step on average" in found.summary
 
 
 def test_long_waits_now_and_then_are_not_the_workers_if_these_are_fast_or_idle() -> None:

@@ -38,7 +38,7 @@ def test_the_late_rank_of_64_is_named_first_with_its_cost_on_one_screen(
     said = printed("ranks", job_of_64)
     assert said.startswith("Rank 21 (host node2) takes 21.0 ms longer than the others in each 60.0 ms step")
     assert "64 ranks on 8 hosts: 64 running" in said
-    assert "at most 20.8 ms a step, 1.53x" in said
+    assert "at most 20.8 ms per step, 1.53x" in said
     lines = said.splitlines()
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80

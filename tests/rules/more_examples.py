@@ -511,7 +511,7 @@ MORE: dict[str, tuple[Example, ...]] = {
     "validation-stall": decides(  # beside 20.05 s of steps and gaps
         "a fifth of the run",
         "warning",
-        "5.20 s of the 25.2 s after set-up (21 %)",
+        "5.20 s of the 25.2 s after setup (21 %)",
         {"validation": (4, 4.9), "checkpoint": (0, 0.0)},
         {"validation": (4, 5.2), "checkpoint": (0, 0.0)},
         saves_ms=9.75,
@@ -519,7 +519,7 @@ MORE: dict[str, tuple[Example, ...]] = {
     "transform-hotspot": decides(
         "half of the making",
         "critical",
-        "Blur takes 20.0 ms of the 40.0 ms to make a batch",
+        "`Blur` takes 50 % of the time to load a batch",
         {"transforms": {"Blur": 0.51, "Crop": 0.49}, "worker_cpus": 1.9},
         {"transforms": {"Blur": 0.513, "Crop": 0.487}, "worker_cpus": 1.9},
         saves_ms=10,

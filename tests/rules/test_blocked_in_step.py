@@ -5,9 +5,10 @@ from metrics_builder import build, busy_machine, replace
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import LineRow
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
-from lightning_gpuprof.rules.steps.blocked_in_step import BlockedInStep
+from lightning_gpuprof.rules.steps.blocked_in_step import _SLEEPING, BlockedInStep
 
 RULE = BlockedInStep()
 SITE = "train.py:41 training_step"
@@ -86,3 +87,22 @@ def test_a_full_machine_weakens_it_only_where_waiting_for_a_cpu_was_not_measured
     sure = fired(RULE, measured)
     assert sure.severity == "critical"
     assert sure.confidence > 0.5
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        ("time.sleep(self.ms / 1e3)", "wait for it in a background thread"),
+        ("weights = torch.load(path)", "Read before training"),
+        ("frame.to_csv(path)", "Write from a background thread"),
+        ("answer = requests.get(url)", "Send and receive from"),
+        ("self.lock.acquire()", "Collect its result"),
+        ("self.helper()", "Read files before training or in the Dataset; write them from"),
+        ("", "Read files before training or in the Dataset; write them from"),
+    ],
+)
+def test_the_advice_is_about_what_the_line_does(code: str, remedy: str) -> None:
+    line = LineRow(place=SITE, phase="forward", total_s=1.0, share=0.5, looks=9, code=code)
+    finding = fired(RULE, replace(build(**_SLEEPING), lines=(line,)))
+    assert finding.advice.startswith("Move the blocking call in training_step() (train.py:41) out of forward. ")
+    assert remedy in finding.advice

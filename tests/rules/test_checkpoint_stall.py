@@ -17,7 +17,7 @@ def test_a_checkpoint_that_is_most_of_the_run_needs_no_number_of_steps() -> None
     metrics = build(steps=8, steady=0, epochs=1, validation=(0, 0.0), checkpoint=(1, 3.0))
     finding = fired(RULE, metrics)
     assert finding.severity == "warning"
-    assert finding.summary.startswith("1 checkpoint took 3.00 s of the 3.41 s after set-up (88 %)")
+    assert finding.summary.startswith("1 checkpoint took 3.00 s of the 3.41 s after setup (88 %)")
     verdict = decide(metrics)
     assert (verdict.kind, verdict.runner_up) == ("outside-steps", "")
     assert "88 % of the run lies outside the steps: checkpoints 3.00 s" in verdict.summary

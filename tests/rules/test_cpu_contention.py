@@ -115,7 +115,7 @@ def test_fewer_workers_are_not_advised_where_they_would_not_keep_pace() -> None:
     finding = fired(RULE, needed)
     assert "No setting helps" in finding.advice
     assert finding.change is None
-    assert (finding.severity, finding.title) == ("info", "The run needs more CPUs than it has")
+    assert (finding.severity, finding.title) == ("info", "The run has too few CPUs")
     fewer = fired(RULE, replace(needed, input=starved(enough=4).input))
     assert fewer.change.added == ("DataLoader(..., num_workers=3)",)
     fitting = fired(RULE, replace(delayed(10.0, workers=3, used=(1.0, 3.0)), input=starved(enough=3).input))

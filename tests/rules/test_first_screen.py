@@ -17,14 +17,16 @@ from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Gain
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
+from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, PhaseRow, Report
 from lightning_gpuprof.pipeline import report_of
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.first_screen import first_screen, proof
 from lightning_gpuprof.sinks.fix import Fix, fix_of
-from lightning_gpuprof.sinks.step_bars import OTHER, SLOW_STEPS, StepBar
+from lightning_gpuprof.sinks.step_bars import OTHER, SLOW_STEPS, Segment, StepBar, after_fix
 from lightning_gpuprof.sinks.views.first import render
 
 RULES = cast("list[BaseRule]", list(discover(entry_points=()).rules))
@@ -51,6 +53,24 @@ def test_a_report_without_the_checks_reads_and_counts_what_it_has() -> None:
     old = {name: value for name, value in msgspec.json.decode(whole).items() if name != "checks"}
     read = msgspec.json.decode(msgspec.json.encode(old), type=Report)
     assert first_screen(read).checks.passed == ()
+
+
+def test_of_a_step_that_waits_for_the_gil_each_phase_keeps_its_cpu_time() -> None:
+    claim = claims.INTERPRETER
+    times_ms = {"data_wait": 40.0, "forward": 60.0, "backward": 40.0, "loop": 20.0}
+    cpu_ms = {"data_wait": 1.0, "forward": 10.0, "backward": 5.0, "loop": 5.0}
+    phases = [
+        PhaseRow(phase=phase, median_ms=ms, p95_ms=None, total_s=1.0, share=0.25, cpu_ms=cpu_ms[phase])
+        for phase, ms in cast("dict[Phase, float]", times_ms).items()
+    ]
+    today = StepBar(ms=160.0, segments=tuple(Segment(key=key, label=key, ms=ms) for key, ms in times_ms.items()))
+    after = after_fix(today, claim, 100.0, phases)
+    assert [segment.ms for segment in after.segments] == pytest.approx([40.0, 10.0, 5.0, 5.0])
+    less = after_fix(today, claim, 50.0, phases)
+    assert [segment.ms for segment in less.segments] == pytest.approx([40.0, 35.0, 22.5, 12.5])
+    more = after_fix(today, claim, 120.0, phases)
+    assert sum(segment.ms for segment in more.segments) == pytest.approx(more.ms)
+    assert all(segment.ms > 0 for segment in more.segments)
 
 
 def test_the_wait_shrinks_where_batches_come_late() -> None:
@@ -191,7 +211,7 @@ def ms(bar: StepBar, key: str) -> float:
 
 def test_a_healthy_run_has_nothing_to_gain_and_says_what_bounds_it() -> None:
     screen = first_screen(report_of(build()))
-    assert screen.headline == "Healthy: no check found more than 3 % to gain."
+    assert screen.headline == "Healthy: no potential speedup above 3 %."
     assert "ound" in screen.sentence
     assert screen.fix is None
     assert screen.after is None
@@ -249,10 +269,10 @@ def test_nothing_is_reliable_beside_many_checks_that_could_not_be_made(run: dict
     screen = first_screen(report_of(build(run=run)))  # of a GPU, nothing but the host's times
     assert screen.reliability.kind == kind
     left, of = len(screen.checks.not_made), len(screen.checks.not_made) + len(screen.checks.passed)
-    said = f"{left} of {of} checks could not be made"
+    said = f"{left} of {of} checks could not be run"
     assert (said in screen.reliability.words) is (kind == "conditional")
     assert screen.headline == (
-        "Healthy: no check found more than 3 % to gain." if kind == "ok" else f"No finding, but {said}."
+        "Healthy: no potential speedup above 3 %." if kind == "ok" else f"No finding, but {said}."
     )
     assert ('class="first good"' in render(screen)) is (kind == "ok")
 
@@ -452,7 +472,7 @@ def test_small_phases_are_one_segment() -> None:
 def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bool) -> None:
     report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
     screen = msgspec.structs.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
-    assert ("is the cause itself; the rest of the step speeds up as well" in render(screen)) is said
+    assert ("itself; the rest from other phases speeding up" in render(screen)) is said
 
 
 def test_a_single_finding_has_a_link_in_place_of_a_list_of_one() -> None:

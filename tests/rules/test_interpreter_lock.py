@@ -28,7 +28,7 @@ def beside(
 def test_the_thread_is_named_with_its_line_and_the_time_lost() -> None:
     finding = fired(RULE, beside())
     assert (finding.severity, finding.subject) == ("critical", "thread metrics")
-    assert "busy (0.8 CPUs). The main thread waits up to 30.0 ms of each 50.0 ms step" in finding.summary
+    assert "The main thread spends up to 30.0 ms of each 50.0 ms step waiting for it" in finding.summary
     assert finding.gain.saved_ms_per_step == pytest.approx(30.0)
 
 

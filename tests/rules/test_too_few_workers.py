@@ -72,7 +72,7 @@ def test_a_single_stall_is_no_burst() -> None:
     [
         (59.0, 2.0, 0.95, "of CPU time and you have 2 CPUs"),
         (59.0, 2.0, None, "was not measured"),
-        (294.0, 2.0, 0.02, "more than 16 cost much memory"),
+        (294.0, 2.0, 0.02, "more than 16 would use a lot of memory"),
         (59.0, 16.0, 0.95, "one is spare"),
     ],
 )

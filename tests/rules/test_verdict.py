@@ -264,8 +264,8 @@ def test_a_thread_without_a_cpu_is_said_to_have_none() -> None:
     verdict = decide(without_a_cpu(0.8))
     assert verdict.kind == "host-bound"
     assert verdict.summary == (
-        "CPU-starved: in every 26.0 ms step the main thread waits 20.8 ms (80 %) for a free CPU; this run needs "
-        "more CPUs than it has."
+        "CPU-starved: in every 26.0 ms step the main thread waits 20.8 ms (80 %) for a free CPU; this run has "
+        "too few CPUs."
     )
     assert decide(without_a_cpu(0.1)).kind == "mixed"
 

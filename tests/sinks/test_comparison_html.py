@@ -33,6 +33,15 @@ def test_the_page_has_outcome_tables_and_findings(rendered: str) -> None:
     assert {link.removeprefix("#") for link in links} <= set(ids)
 
 
+def test_many_conditions_that_differ_are_folded() -> None:
+    full = sample_report.full_report()
+    few, many = (
+        msgspec.structs.replace(full, run=full.run | {f"env.N{n}": n for n in range(most)}) for most in (3, 30)
+    )
+    assert "<details>\n<summary><h2>Conditions that differ (3" in render_html(compare(full, many))
+    assert '<section id="conditions">\n<h2>' in render_html(compare(full, few))
+
+
 def test_the_bars_of_both_steps_and_the_mark_of_the_promise_are_on_one_scale() -> None:
     full = sample_report.full_report()
     compared = compare(slower(full), full, before_name="A", after_name="B")

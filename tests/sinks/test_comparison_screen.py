@@ -67,7 +67,7 @@ def digits() -> Report:
 def test_what_the_noise_hides_is_not_called_nothing() -> None:
     text = " ".join(drawn(digits(), scaled(digits(), 0.999)).split())
     assert "WITHIN NOISE" in text
-    assert re.search(r"achieved: not known, as the noise hides it; promised were [\d.]+ ms a step", text)
+    assert re.search(r"achieved: not known, as the noise hides it; promised were [\d.]+ ms per step", text)
     assert "nothing of the promised" in " ".join(drawn(digits(), scaled(digits(), 1.5)).split())
 
 

@@ -136,7 +136,7 @@ def test_nothing_clips_or_breaks_inside_of_words(sized) -> None:
 def test_no_line_of_the_first_screen_ends_in_dots(browser, tmp_path: Path, others: int) -> None:
     report = json_report.read(DIGITS)
     first = report.findings[0]
-    title = "The main thread waits inside the step"
+    title = "The main thread is blocked inside the step"
     more = [msgspec.structs.replace(first, rule=f"other-{n}", title=title, explains=None) for n in range(others)]
     report = msgspec.structs.replace(report, findings=(first, *more))
     (tmp_path / "report.html").write_text(render_html(report, Path("lightning_logs/version_0")))

@@ -99,7 +99,7 @@ def test_workers_reach_a_bound_from_steps_beside_other_programs_on_free_cpus_onl
 
 def test_the_verdict_the_change_and_the_gain_come_last() -> None:
     text = drawn(digits())
-    order = ["median step", "waiting for data", " CRITICAL ", "change:", "num_workers:", "gain:", "prove:", "all:"]
+    order = ["median step", "waiting for data", " CRITICAL ", "change:", "num_workers:", "gain:", "verify:", "all:"]
     places = [text.index(word) for word in order]
     assert places == sorted(places)
     assert "gpuprof compare runs/digits/version_0 runs/digits/version_1" in text
@@ -114,7 +114,7 @@ def test_bars_are_shares_of_the_step() -> None:
 
 def test_a_healthy_run_says_what_was_checked() -> None:
     text = drawn(healthy())
-    assert " OK   Healthy: no check found more than 3 % to gain." in text or " CONDITIONAL   No finding" in text
+    assert " OK   Healthy: no potential speedup above 3 %." in text or " CONDITIONAL   No finding" in text
     assert "2 checks passed" in text
 
 

@@ -42,7 +42,7 @@ SAID = [
     ("a100_alexnet_cuda_sync", r"Idle 99 %: [\d.]+ % while memory was allocated or freed"),
     (
         "mi300_8rank_rank0_resnet_ckpt",
-        r"AMD Instinct MI300X; rank 0 of 8; 3 steps.*It takes 28\.9 ms a step.*64 % is expo",
+        r"AMD Instinct MI300X; rank 0 of 8; 3 steps.*It takes 28\.9 ms per step.*64 % is expo",
     ),
     ("v100_ns_resolution", r"busy 98 % of 480 ms \(first to last kernel\)\."),
     ("h100_timesformer", r"Outside that span lies another 58 % of the step time"),

@@ -27,11 +27,7 @@ def checked(report: Report) -> Report:
     assert judged or screen.reliability.kind != "ok"
     if not hints and judged:
         sure = screen.reliability.kind == "ok"
-        none = (
-            "No check found more than 3 % to gain."
-            if screen.ended
-            else "Healthy: no check found more than 3 % to gain."
-        )
+        none = "No potential speedup above 3 %." if screen.ended else "Healthy: no potential speedup above 3 %."
         assert screen.headline.startswith(none if sure else "No finding, but")
     elif screen.severity is None and judged:
         said = f"Hint: {hints[0].title}." if len(hints) == 1 else f"{len(hints)} hints without a known gain."

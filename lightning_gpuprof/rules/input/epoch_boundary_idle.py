@@ -7,7 +7,7 @@ while a GPU has nothing to do.
 ## How it is measured
 For every epoch but the first: the time from the end of the last step to the start of the first, without validation and
 checkpoints (`validation-stall`, `checkpoint-stall`), the making of loaders and `iter(dataloader)` (`worker-startup`).
-All gaps together must pass 3 % of the wall time without set-up and tear-down. The lower bound is the median gap times
+All gaps together must pass 3 % of the wall time without setup and teardown. The lower bound is the median gap times
 their number, so that no single gap decides. The gain is the whole gap; the ledger names the hooks.
 
 ## When it is wrong
@@ -89,7 +89,7 @@ class EpochBoundaryIdle(BaseRule):
             severity=severity(lower_ratio, metrics.steps.steady_count),
             subject=_name(gaps.rows[0][0]) if gaps.rows else "epoch end",
             summary=f"{counted(gaps.count, 'gap')} between epochs took {seconds(gaps.whole_s)} of "
-            f"the {seconds(gaps.run_s)} after set-up ({percent(ratio)}), "
+            f"the {seconds(gaps.run_s)} after setup ({percent(ratio)}), "
             f"{seconds(gaps.each_s)} each{': ' if where else ''}{where}.",
             advice=_advice(metrics, gaps),
             evidence=(

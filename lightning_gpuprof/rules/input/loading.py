@@ -92,9 +92,8 @@ def _reason(state: Loading, workers: Value, batch: str) -> str:
         spare = "; workers mostly wait here, so they may outnumber the CPUs" if state.cpu_bound is False else ""
         return f"a batch takes {batch} to make, the step {millis(state.compute_ms)}, and one is spare{spare}."
     if state.cpu_bound is False:
-        return (
-            f"{state.recommended_workers} would keep pace with the step, but more than {MAX_WORKERS} cost much memory."
-        )
+        more = f"more than {MAX_WORKERS} would use a lot of memory"
+        return f"{state.recommended_workers} would keep up with the step, but {more}."
     if state.cpu_bound is None:
         return "as many as usable CPUs, because the CPU time of loading was not measured."
     costs = f"took {batch} while other programs ran," if state.is_crowded else f"costs {batch} of CPU time"

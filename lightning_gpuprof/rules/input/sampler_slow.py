@@ -11,11 +11,11 @@ that time, at most the wait for data; `single-process-loading` and `input-bound`
 ## When it is wrong
 - On a GPU only the device's idle time during the fetch counts. Without a trace window it is at most a warning.
 - Work that a sampler does once per epoch is not in a median: see `epoch-boundary-idle`.
-- Workers that are behind are waited for instead: the gain ends at their pace.
+- Workers that are behind are waited for instead: the step gets no faster than they deliver.
 - Iterators that are not torch's own, and fewer than 10 batches: not evaluated.
 
 ## What to do
-Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.argsort`), and only walk through it in
+Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.argsort`), and just iterate over it in
 `__iter__`; or use `shuffle=True`. More workers do not help.
 """
 
@@ -31,7 +31,7 @@ _ITEMS, _GPU = {**_ORDER, "items_ms": 9.0}, {"run": {"device.type": "cuda"}}
 
 class SamplerSlow(BaseRule):
     id = "sampler-slow"
-    title = "The sampler is slow to choose the samples"
+    title = "The sampler is slow"
     specialises = ("input-bound",)
 
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %")
@@ -53,18 +53,18 @@ class SamplerSlow(BaseRule):
         if slowest is None or slowest.order_ms is None:
             raise MissingSignal("the time of the sampler was not measured")
         order_ms, idle_ratio = min(slowest.order_ms, wait.median_ms), metrics.fetch.idle_ratio
-        certain_ms, name = min(slowest.order_ms, wait.lower_ratio * step_ms), slowest.order_of or "The sampler"
+        certain_ms, name = min(slowest.order_ms, wait.lower_ratio * step_ms), f"sampler{_named(slowest.order_of)}"
         cost = metrics.cost(order_ms, certain_ms, most_ratio=math.inf if idle_ratio is None else idle_ratio)
         if not cost.is_worth(self.least_ratio):
             return None
         return self.finding(
             severity=wait_severity(idle_ratio, cost.lower_ratio, cost.steps),
             subject=slowest.order_of or "sampler",
-            summary=f"{name} takes {millis(slowest.order_ms)} of each {millis(step_ms)} step to choose the samples "
-            f"of a batch: {percent(order_ms / wait.median_ms)} of the wait for data.",
-            advice=f"Compute the order once per epoch in {name}, vectorised with torch.randperm or torch.argsort, and "
-            "only walk through it per batch; or use shuffle=True. More workers would not help: the sampler runs in "
-            "the main process.",
+            summary=f"The {name} takes {millis(slowest.order_ms)} of each {millis(step_ms)} step: "
+            f"{percent(order_ms / wait.median_ms)} of the wait for data.",
+            advice=f"Compute the order once per epoch in the {name}, vectorised with torch.randperm or torch.argsort, "
+            "and just iterate over it; or use shuffle=True. More workers would not help: the sampler runs in the main "
+            "process.",
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "sampler, share of the step"),
                 self.fact("sampler per batch, median", slowest.order_ms, "ms"),
@@ -75,3 +75,9 @@ class SamplerSlow(BaseRule):
             confidence=0.95 if idle_ratio is not None else 0.6,
             explains=claims.SAMPLER,
         )
+
+
+def _named(shown: str) -> str:
+    """`` `Choosing` (data.py:20)`` of ``Choosing (data.py:20)``; empty where it is not known."""
+    name, _, place = shown.partition(" ")
+    return f" `{name}` {place}".rstrip() if name else ""

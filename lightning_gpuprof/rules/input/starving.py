@@ -72,8 +72,9 @@ def cost_of_part(metrics: Metrics, found: Starving, part: float, most_ms: float 
 
 def _wait_words(found: Starving) -> str:
     state = found.state
-    wait = f"{millis(state.wait.median_ms)} of {millis(state.period_ms)} for its batch: {at_least(state.wait)}."
-    return f"Batches come in bursts; the mean step waits {wait}" if found.bursts else f"Each step waits {wait}"
+    wait = f"waits {millis(state.wait.median_ms)} for its batch: {at_least(state.wait)}."
+    step = "Batches come in bursts; the mean" if found.bursts else "Each"
+    return f"{step} {millis(state.period_ms)} step {wait}"
 
 
 def makers(state: Loading) -> str:

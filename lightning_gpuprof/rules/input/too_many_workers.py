@@ -104,7 +104,7 @@ class TooManyWorkers(BaseRule):
             evidence=(
                 self.evidence("least_idle_ratio", idle, "workers without work"),
                 self.evidence("least_freed_gb", freed_gb, "memory of workers that are not needed", "GB"),
-                self.fact("workers that keep pace, with one to spare", wanted),
+                self.fact("workers needed to keep up, with one spare", wanted),
                 self.fact("time to make a batch", state.batch_ms, "ms"),
             ),
             confidence=0.7,

@@ -1,4 +1,4 @@
-"""Steps wait for batches, and one transform takes most of the time that a batch needs to be made.
+"""Steps wait for batches, and one transform dominates the time to load a batch.
 
 ## What it means
 If one of the transforms of a sample takes more than half of the time to make a batch, making that one cheaper is worth
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
-from lightning_gpuprof.rules.base import Finding, Metrics, NotApplicable, listed, millis, percent, possible, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, NotApplicable, listed, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, pace_words
 
@@ -40,7 +40,7 @@ _BLUR = _of(Blur=0.72, Crop=0.2, Flip=0.08)
 
 class TransformHotspot(StarvingRule):
     id = "transform-hotspot"
-    title = "One transform takes most of the time to make a batch"
+    title = "One transform dominates batch loading time"
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
     needs_workers = False
 
@@ -48,13 +48,13 @@ class TransformHotspot(StarvingRule):
     least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
-        fires("it takes 28 ms", "critical", "Blur takes 28.1 ms ... 70 %. ... batch of 32 ... every 5.96 ms", **_BLUR),
-        fires("it waits for files", "critical", "waits rather than computes", **{**_BLUR, "worker_cpus": 0.02}),
-        fires("there are no workers", "critical", "Blur takes", **_BLUR, workers=0, saves_ms=28.1),
+        fires("it takes 28 ms", "critical", "`Blur` takes 70 % ... batch of 32 ... every 5.96 ms", **_BLUR),
+        fires("it waits for files", "critical", "waits, not computes", **{**_BLUR, "worker_cpus": 0.02}),
+        fires("there are no workers", "critical", "`Blur` takes", **_BLUR, workers=0, saves_ms=28.1),
         fires("batches come in bursts", "critical", "come in bursts", **_BLUR, burst=0.4),
         fires("the GPU idles for a tenth", "info", "on the GPU", **_BLUR, run=_GPU, device_idle=0.1, saves_ms=2.0),
         fires("what the GPU does is not known", "warning", "on the GPU", **_BLUR, run=_GPU),
-        fires("it is in a region", "critical", "Blur, inside augment", **_of(augment=0.95, Blur=0.8)),
+        fires("it is in a region", "critical", "`Blur`, inside `augment`", **_of(augment=0.95, Blur=0.8)),
         quiet("the GPU has work meanwhile", **_BLUR, run=_GPU, device_idle=0.02),
         quiet("several share the time", **_of(Blur=0.4, Crop=0.35, Flip=0.25)),
         quiet("steps do not wait", **_BLUR, items_ms=12.0),
@@ -76,15 +76,13 @@ class TransformHotspot(StarvingRule):
         cost = cost_of_part(metrics, found, ratio)
         if ratio < self.least_part_ratio or not cost.is_worth():
             return None
-        part_ms = ratio * found.make_ms
-        inside = f", inside {listed([one.name for one in around])}," if around else ""
+        inside = f", inside {listed([f'`{one.name}`' for one in around])}," if around else ""
         return self.of_starving(
             metrics,
             found,
             cost,
             subject=part.name,
-            summary=f"{part.name}{inside} takes {millis(part_ms)} of the {millis(found.make_ms)} to make a batch: "
-            f"{percent(ratio)}.",
+            summary=f"`{part.name}`{inside} takes {percent(ratio)} of the time to load a batch.",
             advice=f"{_fix(metrics, found, part.name)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, f"{part.name}, share of making a batch"),
@@ -119,13 +117,11 @@ def _innermost(parts: Sequence[InputPart], *, least: float) -> tuple[InputPart, 
 
 def _fix(metrics: Metrics, found: Starving, name: str) -> str:
     if found.state.cpu_bound is False:
-        return (
-            f"Keep what {name} reads in memory or on a local disk, or use more workers: it waits rather than computes."
-        )
+        return f"Keep what `{name}` reads in memory or on a local disk, or use more workers: it waits, not computes."
     size = metrics.batch_size
     batch = "the whole batch" if size is None else f"the whole batch of {size}"
     where = ", on the GPU" if found.state.on_gpu else ""
     return (
-        f"Apply {name} once before the run; if it is random, apply it to {batch} in "
+        f"Apply `{name}` once before the run; if it is random, apply it to {batch} in "
         f"LightningModule.on_after_batch_transfer{where}."
     )

@@ -1,7 +1,7 @@
 """The host spends its time in Python rather than in torch: the GPU waits for launches, or on a CPU the step takes long.
 
 ## What it means
-Between two operators the host runs the interpreter: loops over layers, time steps or samples, nested modules, hooks,
+Between two operators the host runs Python: loops over layers, time steps or samples, nested modules, hooks,
 dictionaries, asserts. If that takes longer than the kernels, the GPU waits for it.
 
 ## How it is measured
@@ -14,7 +14,7 @@ garbage collection and the self time of all operators. Tracing makes operators l
 be 60 % of forward and backward, 15 % of the step without waits for a CPU, and 1 ms. With several ranks, only forward
 counts: ranks wait for each other in backward.
 
-**On a CPU without a window**, a thread of the profiler asks for the interpreter lock at random times: 20 times in the
+**On a CPU without a window**, a thread of the profiler requests the GIL at random times: 20 times in the
 first second, then ten times a second. A torch operator releases the lock at once; Python keeps it for up to 5 ms. The
 share of requests that wait 1 ms or more is the share of Python, with Wilson's 5 % lower bound and at least ten
 requests. Other programs do not distort it, because a thread that loses its CPU while in Python keeps the lock. Loops
@@ -25,7 +25,7 @@ that contain operators need a window, and so do runs with other busy Python thre
 - Native code that is not torch's, such as a tokenizer, counts as Python.
 
 ## What to do
-Compile the model, which removes the interpreter. Otherwise replace loops by operators on whole tensors.
+Compile the model, which removes the Python overhead. Otherwise replace loops by operators on whole tensors.
 """
 
 from msgspec.structs import replace
@@ -106,9 +106,7 @@ class PythonOverhead(LaunchRule):
         if found.lower_ms < self.least_cpu_ms or not cost.is_worth():
             return None
         where = f", mostly in {in_words(found.place)}" if found.place else ""
-        known = (
-            "Without a trace window, this is estimated from how often another thread waited 1 ms for the interpreter."
-        )
+        known = "Without a trace window, this is estimated from how often another thread waited 1 ms for the GIL."
         if found.operators_ms is not None:
             known = f"Torch's operators take {millis(found.operators_ms)} of a traced step."
         advice, change = _advice(metrics, found.place)

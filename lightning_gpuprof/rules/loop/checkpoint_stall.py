@@ -4,7 +4,7 @@
 A checkpoint is collected, serialised and written while no step runs. No single step shows that time.
 
 ## How it is measured
-The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without set-up and tear-down. Two
+The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without setup and teardown. Two
 checkpoints are needed, as the first may pay for folders and caches, or one that takes half of the run and a second. The
 proposed cadence brings the share to 1 %, rounded up, and leaves at least one checkpoint in the run. The gain is the
 time of the checkpoints that it leaves out, spread over all steps.
@@ -58,7 +58,7 @@ class CheckpointStall(StallRule):
         fires(
             "one takes most of it",
             "warning",
-            "1 checkpoint took 3.00 s of the 3.41 s after set-up (88 %) ... Save less: ",
+            "1 checkpoint took 3.00 s of the 3.41 s after setup (88 %) ... Save less: ",
             **_ONE,
         ),
         fires("4 checkpoints take 1.2 s of 22 s", "info", "4 checkpoints took 1.20 s", checkpoint=(4, 1.2)),
@@ -103,7 +103,7 @@ class CheckpointStall(StallRule):
             evidence=(
                 self.evidence("least_ratio", ratio, "checkpoints, share of the wall time"),
                 self.fact("checkpoints", checkpoint.total_s, "s"),
-                self.fact("wall time without set-up and tear-down", stall.total_s, "s"),
+                self.fact("wall time without setup and teardown", stall.total_s, "s"),
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),
             ),
             cost=saved.uncertain if single else saved,

@@ -20,7 +20,7 @@ time counts in which it idles, which a trace window shows; without one it is inf
 ## What to do
 Where writing is slow, write less often: `Trainer(log_every_n_steps=...)`. Where the calls are, call `self.log` only
 every N-th batch (`if (batch_idx + 1) % 50 == 0:`), or log fewer keys. `self.log_dict` and `on_epoch=True` save nothing:
-with 20 values they took 3.9 and 4.2 ms a step where `self.log` took 4.0.
+with 20 values they took 3.9 and 4.2 ms per step where `self.log` took 4.0.
 """
 
 import math

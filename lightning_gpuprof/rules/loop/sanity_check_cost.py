@@ -5,7 +5,7 @@ Before training, Lightning runs `num_sanity_val_steps` validation batches (2 by 
 shows at once. With slow data, or `-1` (all batches), that delays each start.
 
 ## How it is measured
-The wall time of the check: from 30 s on, or from 1 s on if that is 2 % of the run without set-up and tear-down. It
+The wall time of the check: from 30 s on, or from 1 s on if that is 2 % of the run without setup and teardown. It
 happens once, so it is information only.
 
 ## When it is wrong

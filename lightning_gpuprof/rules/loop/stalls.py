@@ -15,7 +15,7 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
 
     part: Recurring
     total_s: float
-    """Of the run, without set-up and tear-down."""
+    """Of the run, without setup and teardown."""
     ratio: float
     """The part's share of that."""
     rarer: int
@@ -28,10 +28,10 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
         return self.part.count < 2 * self.rarer
 
     def words(self, *, each: bool = True) -> str:
-        """Its time as the end of a sentence: ``took 3.00 s of the 9.00 s after set-up (33 %), median 0.15 s.``."""
+        """Its time as the end of a sentence: ``took 3.00 s of the 9.00 s after setup (33 %), median 0.15 s.``."""
         median_s = self.part.median_s if each else None
         per_one = "" if median_s is None else f", median {seconds(median_s)}"
-        whole = f"the {seconds(self.total_s)} after set-up"
+        whole = f"the {seconds(self.total_s)} after setup"
         return f"took {seconds(self.part.total_s)} of {whole} ({percent(self.ratio)}){per_one}."
 
 

@@ -5,7 +5,7 @@ The validation loader is often forgotten when the training loader is tuned: it h
 each validation.
 
 ## How it is measured
-The time of the fetches inside validation must pass 5 % of the wall time without set-up and tear-down, and half of
+The time of the fetches inside validation must pass 5 % of the wall time without setup and teardown, and half of
 validation. What any fetch may cost (1 ms without workers, 3 ms with them) is taken off per batch. The gain is the rest,
 spread over the training steps. What a GPU does meanwhile is not measured: there it is at most a warning.
 

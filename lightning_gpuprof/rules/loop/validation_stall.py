@@ -4,7 +4,7 @@
 Lightning validates on the same process and device as it trains. That time does not show in the time of a step.
 
 ## How it is measured
-The time of all validation runs inside `fit`, without the sanity check, over the wall time without set-up and tear-down.
+The time of all validation runs inside `fit`, without the sanity check, over the wall time without setup and teardown.
 The proposed factor k brings the share to 5 %; it is at most 10 and the number of runs. The gain is (1 - 1/k) of the
 time, spread over all training steps. Below 40 % of the wall time it is at most a warning.
 
@@ -77,7 +77,7 @@ class ValidationStall(StallRule):
             evidence=(
                 self.evidence("least_ratio", stall.ratio, "validation, share of the wall time"),
                 self.fact("validation", validation.total_s, "s"),
-                self.fact("wall time without set-up and tear-down", stall.total_s, "s"),
+                self.fact("wall time without setup and teardown", stall.total_s, "s"),
                 self.fact("validation runs", validation.count),
             ),
             cost=saved,

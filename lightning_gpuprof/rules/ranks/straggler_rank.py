@@ -239,7 +239,7 @@ class StragglerRank(RankRule):
             summary=(
                 f"{capital(times.named(late.rank))} takes {seconds(late.total_s)} for its validation batches, "
                 f"{seconds(late.excess_s)} longer than any other rank. The others wait for it in {percent(ratio)} of "
-                f"the {seconds(total_s)} after set-up."
+                f"the {seconds(total_s)} after setup."
             ),
             advice=(
                 f"Look at validation_step, on_validation_batch_end and the validation loader of rank {late.rank}: work "

@@ -1,4 +1,4 @@
-"""The main thread sleeps or waits inside forward, backward, the optimizer or the move of the batch.
+"""The main thread sleeps or is blocked inside forward, backward, the optimizer or the move of the batch.
 
 ## What it means
 Reading a file, a lock, the network, a subprocess or a plain `sleep` stops the training without using a CPU. Tables of
@@ -13,7 +13,7 @@ With N torch threads, the main thread also waits for the others. At most N - 1 t
 at most the CPU time of the rest of the process, is subtracted before the lower bound is compared with the threshold.
 
 The finding names the phase that is blocked longest, and the line of your code at which the thread was seen most often.
-The gain is the blocked time. If the thread waits for the interpreter, `interpreter-lock` carries the gain.
+The gain is the blocked time. If the thread waits for the GIL, `interpreter-lock` carries the gain.
 
 ## When it is wrong
 - On a GPU, blocked time includes waiting for the device, which may be useful work: not evaluated.
@@ -22,8 +22,11 @@ The gain is the blocked time. If the thread waits for the interpreter, `interpre
 - With several torch threads, a real wait beside parallel computation is underestimated.
 
 ## What to do
-Move the wait out of the step: read before training or in the Dataset, write in a thread, or do it every N steps.
+Move the blocking call out of the step: read before training or in the Dataset, write from a background thread, or do it
+every N steps.
 """
+
+import re
 
 from msgspec.structs import replace
 
@@ -45,12 +48,14 @@ _SLEEPING = {
 
 class BlockedInStep(BaseRule):
     id = "blocked-in-step"
-    title = "The main thread waits inside the step"
+    title = "The main thread is blocked inside the step"
 
     least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step")
 
     examples = (
-        fires("training_step sleeps 10 ms", "critical", "what waits in training_step() (train.py:41)", **_SLEEPING),
+        fires(
+            "training_step sleeps 10 ms", "critical", "the blocking call in training_step() (train.py:41)", **_SLEEPING
+        ),
         fires("the CPUs are full", "info", "waiting for a CPU", **{**_SLEEPING, "usable_cpus": 0.5}),
         quiet("it hardly waits", **{**_SLEEPING, "blocked_ms": {"forward": 0.5}}),
         looks_alike("it waits for torch's threads", blocked_ms={"forward": 10.0}, run={"torch.num_threads": 2}),
@@ -77,9 +82,9 @@ class BlockedInStep(BaseRule):
         return self.finding(
             severity="info" if found.crowded else level,
             subject=site or worst.phase,
-            summary=f"The main thread waits {cost} in {worst.phase} without "
-            f"computing{f', mostly in {in_words(site)}' if site else ''}.{others}{crowded}",
-            advice=_advice(worst.phase, site),
+            summary=f"The main thread is blocked in {worst.phase} for {cost}"
+            f"{f', mostly in {in_words(site)}' if site else ''}.{others}{crowded}",
+            advice=_advice(worst.phase, site, _code_at(site, metrics)),
             evidence=(
                 self.evidence("least_ratio", worst.blocked.median_ratio, f"blocked in {worst.phase}, of the step"),
                 self.fact(f"{worst.phase} wall time", worst.wall_ms, "ms"),
@@ -106,8 +111,25 @@ class BlockedInStep(BaseRule):
             )
 
 
-def _advice(phase: Phase, site: str) -> str:
-    elsewhere = "Read files before training or in the Dataset, write them in a thread"
-    if site:
-        return f"Move what waits in {in_words(site)} out of {phase}. {elsewhere}."
-    return f"Find what waits in {phase} ({PHASE_TERMS[phase]}; no line of your code was seen there). {elsewhere}."
+_REMEDIES = (
+    (r"\bsleep\(", "If it waits for something, wait for it in a background thread."),
+    (r"\b(open|load|loads|read\w*)\(", "Read before training or in the Dataset."),
+    (r"\b(dump|dumps|save\w*|write\w*|to_csv|flush|fsync)\(", "Write from a background thread."),
+    (r"\b(get|post|put|request|urlopen|recv\w*|send\w*)\(", "Send and receive from a background thread."),
+    (r"\b(acquire|wait|join|result|communicate|check_output|run)\(", "Collect its result a few steps later instead."),
+)
+"""What a line visibly calls, and what to do instead."""
+_ANY = "Read files before training or in the Dataset; write them from a background thread."
+
+
+def _code_at(site: str, metrics: Metrics) -> str:
+    """The line as written; empty: not known."""
+    return next((row.code for row in metrics.lines if row.place == site), "")
+
+
+def _advice(phase: Phase, site: str, code: str) -> str:
+    """What to do about the blocking call, by what the line visibly does."""
+    if not site:
+        return f"Find the blocking call in {phase} ({PHASE_TERMS[phase]}; no line of your code was seen there). {_ANY}"
+    remedy = next((words for called, words in _REMEDIES if re.search(called, code)), _ANY)
+    return f"Move the blocking call in {in_words(site)} out of {phase}. {remedy}"

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.worker_time import worker_threads
 from lightning_gpuprof.rules.base import Advice, Change, Cost, Metrics, MissingSignal, cpus, measured, possible
 
 ONE_THREAD_PER_WORKER = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
-TOO_FEW_CPUS = "The run needs more CPUs than it has"
+TOO_FEW_CPUS = "The run has too few CPUs"
 
 
 def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> Cost | None:

@@ -1,4 +1,4 @@
-"""Threads and workers of this run need more CPUs than it has, so the main thread waits for one.
+"""Threads and workers of this run share too few CPUs, so the main thread waits for one.
 
 ## What it means
 torch's threads and the DataLoader's workers compete for too few CPUs. Every phase that computes on the host takes

@@ -1,9 +1,9 @@
-"""Another thread of the program runs Python, and the main thread waits for the interpreter.
+"""Another thread of the program holds the GIL, and the main thread waits for it.
 
 ## What it means
-Only one thread at a time runs Python. A thread that computes in pure Python (metrics, logging, a queue that pickles)
-releases the interpreter every 5 ms. The main thread releases it in each operator of torch, and then waits up to 5 ms to
-get it back, many times a step.
+Only one thread at a time can run Python: the one that holds the GIL. A thread that computes in pure Python (metrics,
+logging, a queue that pickles) releases it every 5 ms. The main thread releases it in each torch operator, and then
+waits up to 5 ms to get it back, many times per step.
 
 ## How it is measured
 Three signals must agree:
@@ -11,7 +11,7 @@ Three signals must agree:
 - another Python thread uses CPU time, which is read once a second;
 - in sampled steps, the main thread waits without computing and without lacking a CPU, in all phases but the fetch
   (waits for torch's threads are left out, as in `blocked-in-step`);
-- a thread of this profiler, which requests the interpreter now and then, gets it at least 1 ms late. Each phase is
+- a thread of this profiler, which requests the GIL now and then, gets it at least 1 ms late. Each phase is
   weighted by how long the main thread waits in it.
 
 The finding names the thread with most CPU time, and the line of your code at which it was seen most often. The gain is
@@ -30,15 +30,16 @@ from dataclasses import asdict
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.code_place import in_words
+from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, cpus, measured, millis, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, measured, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
 class InterpreterLockHeld(BaseRule):
     id = "interpreter-lock"
-    title = "Another Python thread blocks the main thread"
+    title = "Another thread holds the GIL"
     specialises = ("blocked-in-step",)
 
     least_ratio: float = threshold(HELD_RATIO, source="as blocked-in-step")
@@ -47,7 +48,12 @@ class InterpreterLockHeld(BaseRule):
     least_asked: int = threshold(MIN_ASKED, source="heuristic: fewer say nothing")
 
     examples = (
-        fires("it computes 80 % of the time", "critical", "Thread metrics, in count() (train.py:21),", beside={}),
+        fires(
+            "it computes 80 % of the time",
+            "critical",
+            "The `metrics` thread holds the GIL in count() (train.py:21).",
+            beside={},
+        ),
         quiet("no other thread computes", beside={"cpus": 0.01}),
         looks_alike("it computes in native code", beside={"late": 5}),
         looks_alike("the training does not wait", beside={"waited_ms": 2.0}),
@@ -63,23 +69,22 @@ class InterpreterLockHeld(BaseRule):
             return None
         sites = [(in_words(site), looks) for site, looks in thread.sites[:3]]
         where = f" in {sites[0][0]}" if sites else ""
-        name = f"Thread {thread.name}{where and f',{where},'}"
+        name = f"the `{thread.name}` thread"
         cost = metrics.cost(lost_ms, min(certain * step_ms, lost_ms))
         level = replace(cost, steps=min(cost.steps, found.samples)).severity
         return self.finding(
             severity="info" if found.waiting.crowded else level,
             subject=f"thread {thread.name}",
-            summary=f"{name} keeps the Python interpreter busy ({cpus(thread.cpus)}). The main thread waits up to "
-            f"{millis(lost_ms)} of each {millis(step_ms)} step for it.",
-            advice=f"Move the work of thread {thread.name}{where} to a process (multiprocessing, "
-            "ProcessPoolExecutor), or into native code that releases the interpreter: only one thread at a time runs "
-            "Python.",
+            summary=f"{capital(name)} holds the GIL{where}. The main thread spends up to {millis(lost_ms)} of each "
+            f"{millis(step_ms)} step waiting for it.",
+            advice=f"Move the work of {name} to a process (multiprocessing, ProcessPoolExecutor) or into native code "
+            "that releases the GIL: only one thread can run Python at a time.",
             evidence=(
                 self.evidence(
                     "least_ratio", certain, "main thread waits outside the fetch, share of the step, at least"
                 ),
                 self.evidence("least_cpus", thread.cpus, f"used by thread {thread.name}", "CPUs"),
-                self.evidence("least_late_ratio", found.late_ratio, "interpreter came late, share of the requests"),
+                self.evidence("least_late_ratio", found.late_ratio, "GIL came late, share of the requests"),
                 *(self.fact("call site", f"{place}: {looks} looks") for place, looks in sites),
             ),
             cost=cost,

@@ -37,7 +37,7 @@ def _bars(times: StepTimes, target: Target | None, phases: Sequence[PhaseChange]
     whole_ms = max(times.before_ms, times.after_ms)
     change_ms = times.after_ms - times.before_ms
     before, after = _divided(times, phases)
-    saved = f"{signed(change_ms)} ms a step" if change_ms < 0 else ""
+    saved = f"{signed(change_ms)} ms per step" if change_ms < 0 else ""
     rows = bar_row("before", before, whole_ms) + bar_row("after", after, whole_ms, saved)
     if target is not None:
         share = min(100.0, 100 * target.ms / whole_ms)

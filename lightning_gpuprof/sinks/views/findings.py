@@ -73,7 +73,7 @@ def _line(row: LineRow | None) -> str:
 
 def _saved(finding: Finding) -> str:
     saved = likely_saved_ms(finding)
-    return "" if saved is None else f' <span class="gain">-{duration(saved)} a step</span>'
+    return "" if saved is None else f' <span class="gain">-{duration(saved)} per step</span>'
 
 
 def _heading(title: str, kind: str = "") -> str:

@@ -74,7 +74,7 @@ def _bars(screen: FirstScreen) -> str:
     lost_ms = _lost_ms(screen)
     rows = bar_row("today", screen.today, screen.today.ms, lost_ms=lost_ms)
     if screen.after is not None and screen.saved_ms is not None:
-        saved = f"-{duration(screen.saved_ms)} a step"
+        saved = f"-{duration(screen.saved_ms)} per step"
         rows += bar_row(screen.likely.label, screen.after, screen.today.ms, saved)
     lost = f"saved by the fix: {escape(screen.cause)} {duration(sum(lost_ms.values()))}"
     lost = f'<li><i class="lost"></i>{lost}</li>\n' if lost_ms else ""
@@ -91,7 +91,9 @@ def _saved_words(screen: FirstScreen) -> str:
     if screen.wall_after_s is not None:
         run = f"<b>The whole run: {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}</b>"
     if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
-        said.append(f"{duration(screen.claimed_ms)} is the cause itself; the rest of the step speeds up as well")
+        said.append(
+            f"{duration(screen.claimed_ms)} comes from {screen.claimed} itself; the rest from other phases speeding up"
+        )
     if screen.outside:
         said.append(screen.outside)
     more = f"<span>{' · ' if run else ''}{escape(' · '.join(said))}</span>" if said else ""
@@ -166,8 +168,7 @@ def _fix(fix: Fix, proof: str, tried: str) -> str:
     else:
         shown = (_code(escape(fix.code), "") if fix.code else "") + f"<p>{prose(fix.advice)}</p>\n"
     measured = f"<p><code>gpuprof try</code> on this run: <b>{escape(tried)}</b></p>\n" if tried else ""
-    again = "Run again with the change" if diff else "Run again after it"
-    prove = f"<h2>{again}, then prove it</h2>\n{_code(escape(proof), proof, 'command')}" if proof else ""
+    prove = f"<h2>Re-run with the fix, then verify</h2>\n{_code(escape(proof), proof, 'command')}" if proof else ""
     title = "Change this" if diff else "What to do"
     return f'<div class="card">\n<h2>{title}{where}</h2>\n{shown}{measured}{prove}</div>\n'
 
@@ -204,7 +205,7 @@ def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
     gain = "gain not known" if one.severity != "info" else "hint"
     bar = ""
     if one.saved_ms is not None and most_ms > 0:
-        gain = f"-{duration(one.saved_ms)} a step"
+        gain = f"-{duration(one.saved_ms)} per step"
         gain += f", {one.faster}" if one.faster else ""
         bar = f'<i style="width:{100 * one.saved_ms / most_ms:.3f}%" data-ms="{one.saved_ms:.6g}"></i>'
     return (
@@ -221,7 +222,7 @@ def _checks(checks: CheckList) -> str:
     if not checks.words:
         return ""
     lists = [("passed", ", ".join(plain.name(rule) for rule in checks.passed))] if checks.passed else []
-    lists += [(f"could not be made: {why}", rules) for why, rules in _by_reason(checks.not_made)]
+    lists += [(f"could not be run:  {why}", rules) for why, rules in _by_reason(checks.not_made)]
     lists += [(f"do not apply: {why}", rules) for why, rules in _by_reason(checks.not_applicable)]
     items = "".join(f"<dt>{bdi(word)}</dt><dd>{bdi(rules)}</dd>\n" for word, rules in lists)
     mark = "~" if checks.misses_many else "✓"

@@ -197,7 +197,7 @@ class GpuRun(GpuTrace):
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """The training, set-up and end included."""
+        """The training, setup and end included."""
         self.now += _SETUP_US
         self.done = self.communicated = self.now
         self._clock.begin_training(-1, 0)

@@ -61,7 +61,7 @@ class RunOutcome:
     phases_ms: dict[str, float]
     """Median of each phase in steady steps."""
     run_ms_per_step: float
-    """Wall time without set-up and tear-down, spread over the steps."""
+    """Wall time without setup and teardown, spread over the steps."""
     cpu_busy_ratio: float | None
     """Of all CPUs of the machine, by this run and others."""
     run_delay_ratio: float | None
