@@ -9,6 +9,7 @@ import itertools
 import linecache
 import os
 import random
+import re
 import sys
 import sysconfig
 import threading
@@ -46,6 +47,8 @@ _AUTOGRAD = "torch/autograd/"
 # What torch raises where another rank is gone: gloo's, NCCL's and the store's. No subclass of RuntimeError but these:
 # running out of memory is one, and so is an illegal access.
 _OF_PEERS = ("RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError")
+# Autograd's own errors are RuntimeErrors, too; those of a communication library name it, by its source file at least.
+_OF_COMMUNICATION = re.compile("gloo|ccl|c10d|process group|connection|timed out", re.IGNORECASE)
 # The operators of tensor-parallel layers are called from here, too (`_tensor` in torch 2.4), and checkpoints written;
 # their collectives are waited for elsewhere.
 _WORKING = ("torch/distributed/tensor/", "torch/distributed/_tensor/", "torch/distributed/checkpoint/")
@@ -168,10 +171,11 @@ def left_collective(error: BaseException) -> bool:
     """Whether an exception left what waits for other ranks, as it does when one of them is gone: a backward, too.
 
     One that the user's own code raises, or an operator that is given the wrong shapes, left neither; a backward that
-    ran out of memory failed by itself.
+    ran out of memory, or that autograd refuses, failed by itself.
     """
     passed = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return type(error).__name__ in _OF_PEERS and _waits_for_ranks(reversed(passed), (*_COLLECTIVES, _AUTOGRAD))
+    backward = (_AUTOGRAD,) if _OF_COMMUNICATION.search(str(error)) else ()
+    return type(error).__name__ in _OF_PEERS and _waits_for_ranks(reversed(passed), (*_COLLECTIVES, *backward))
 
 
 def _waits_for_ranks(frames: Iterable[FrameType], where: Sequence[str] = _COLLECTIVES) -> bool:

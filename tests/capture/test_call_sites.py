@@ -151,10 +151,10 @@ class _RefusesBackward(torch.autograd.Function):
         raise RuntimeError("planted")
 
 
-def out_of_memory() -> None:
-    """What the backward raises on a GPU, and from where."""
-    raises = "raise torch.cuda.OutOfMemoryError('planted')"
-    exec(compile(raises, "/lib/site-packages/torch/autograd/graph.py", "exec"), {"torch": torch})
+def out_of_backward(error: str) -> Callable[[], None]:
+    """What the backward raises beside other ranks or on a GPU, and from where."""
+    code = compile(f"raise {error}", "/lib/site-packages/torch/autograd/graph.py", "exec")
+    return lambda: exec(code, {"torch": torch})
 
 
 def twice_backward() -> None:
@@ -166,8 +166,10 @@ def twice_backward() -> None:
 @pytest.mark.parametrize(
     ("fails", "left"),
     [
-        (twice_backward, True),
-        (out_of_memory, False),
+        (twice_backward, False),
+        (out_of_backward("torch.cuda.OutOfMemoryError('planted')"), False),
+        (out_of_backward("RuntimeError('[third_party/gloo/gloo/transport/tcp/pair.cc:1] Connection reset')"), True),
+        (out_of_backward("torch.distributed.DistBackendError('NCCL communicator was aborted')"), True),
         (lambda: _RefusesBackward.apply(torch.ones(2, requires_grad=True)).sum().backward(), False),
         (lambda: torch.nn.Linear(2, 2)(torch.ones(3)), False),
         (lambda: {}["planted"], False),

@@ -41,6 +41,10 @@ class Net(L.LightningModule):
                 raise ValueError("planted")
             if self.how == "raised":
                 raise RuntimeError("of the user")
+            if self.how == "refused":
+                loss = self.layer(batch[0]).sum()
+                loss.backward()
+                loss.backward()
             if self.how == "hangs":
                 threading.Event().wait()
         x, y = batch
@@ -114,14 +118,15 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     folder = tmp_path_factory.mktemp("ranks")
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    words = [sys.executable, str(program), "hangs", "killed", "failed", "raised", "out of step"]
+    words = [sys.executable, str(program), "hangs", "killed", "failed", "raised", "refused", "out of step"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         pids = json.loads(process.stdout.readline())
         jobs = Jobs(folder, {how: [psutil.Process(pid) for pid in of] for how, of in pids.items()})
-        journal, last = folder / "raised" / "rank1.jsonl", time.monotonic() + 240
-        while not (journal.exists() and b"interrupted" in journal.read_bytes()) and time.monotonic() < last:
-            time.sleep(0.01)
-        jobs.kill("raised")
+        for how in ("raised", "refused"):
+            journal, last = folder / how / "rank1.jsonl", time.monotonic() + 240
+            while not (journal.exists() and b"interrupted" in journal.read_bytes()) and time.monotonic() < last:
+                time.sleep(0.01)
+            jobs.kill(how)
         yield jobs
         for how in jobs.ranks:
             jobs.kill(how)
@@ -182,9 +187,12 @@ def test_the_rank_that_ended_first_is_named(jobs: Jobs, how: str, said: str, ans
     assert job.is_over
 
 
-def test_a_runtime_error_of_the_users_own_comes_before_the_ranks_that_are_killed_for_it(jobs: Jobs) -> None:
-    job = job_ranks(jobs.folder / "raised")
-    assert f":{LINE + 2} training_step" in job.answer
+@pytest.mark.parametrize(("how", "line"), [("raised", LINE + 2), ("refused", LINE + 6)])
+def test_a_runtime_error_of_its_own_comes_before_the_ranks_that_are_killed_for_it(
+    jobs: Jobs, how: str, line: int
+) -> None:
+    job = job_ranks(jobs.folder / how)
+    assert f":{line} training_step" in job.answer
     assert job.worst[0] == 1
 
 
