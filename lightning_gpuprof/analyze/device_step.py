@@ -159,7 +159,7 @@ def _problem(window: WindowFacts) -> str:
     if window.has_earlier_work:
         return f"{window.launches_unmatched:,} of {window.device_work:,} device works were launched outside of it"
     if _busiest(window) is None:
-        return "its device times are no possible numbers"
+        return "its device times are not valid numbers"
     if window.analysis is None or window.analysis.idle is None or not window.analysis.idle.devices:
         return "its idle times could not be computed"
     return ""

@@ -71,7 +71,7 @@ def _utilization(device: Device) -> Distribution:
 def _clocks(metrics: Metrics, device: Device) -> GpuClocks:
     busy, count = device.busy, measured(_busy_samples(device))
     if device.throttle is None:
-        raise MissingSignal("the driver does not report what holds the clocks down")
+        raise MissingSignal("the driver does not report why clocks are throttled")
     shares = {share.reason: share for share in device.throttle}
     require_possible("a share of the samples", *(share.busy_ratio or 0.0 for share in shares.values()))
     ratios = {reason: share.busy_ratio for reason, share in shares.items() if share.busy_ratio}

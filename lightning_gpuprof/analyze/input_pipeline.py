@@ -341,7 +341,7 @@ def _verdict(
     needs = f"a step needs {millis(step_ms)}"
     waits = wait.lower_ratio >= MIN_WAIT_RATIO
     if not slowest.workers:
-        text = f"the main process makes a batch in {millis(slowest.make_ms)} ({makes}) before each step; {needs}"
+        text = f"the main process loads a batch in {millis(slowest.make_ms)} ({makes}) before each step; {needs}"
         return ("processing", text) if waits else ("compute", text)
     who = f"{slowest.workers} worker{'s' if slowest.workers > 1 else ''}"
     delivers = (

@@ -372,7 +372,7 @@ def _header(path: Path, line: bytes) -> Header:
         if origin.version != JOURNAL_VERSION:
             raise JournalError(_way_out(path, origin))
     except UNREADABLE as error:
-        raise JournalError(f"{path}: no journal of gpuprof (its first line is not a header)") from error
+        raise JournalError(f"{path}: not a gpuprof journal (its first line is not a header)") from error
     try:
         return msgspec.json.decode(line, type=Header)
     except UNREADABLE as error:

@@ -81,7 +81,7 @@ def starving(metrics: Metrics) -> Starving | None:
     if bursts is None and state.certain_ratio < MIN_WAIT_RATIO:
         return None
     if found is None:
-        raise MissingSignal("the making of batches was not measured from inside")
+        raise MissingSignal("batch loading was not measured from inside")
     if found.verdict == "not-enough-data":
         raise MissingSignal(found.summary)
     if found.verdict != "processing":
@@ -164,7 +164,7 @@ def _making(metrics: Metrics, order: InputLoader | None) -> Share:
     if metrics.loader is not None and metrics.loader.num_workers == 0 and metrics.interpreter_is_held:
         raise MissingSignal(
             "another Python thread of the program keeps the main thread waiting (interpreter-lock): how long it "
-            "takes to make a batch is not known"
+            "takes to load a batch is not known"
         )
     wait = metrics.share_of("data_wait")
     order_ms = 0.0 if order is None else order.order_ms or 0.0
@@ -331,14 +331,14 @@ def worker_time(metrics: Metrics, made: InputLoader | None) -> WorkerTime:
         MissingSignal: The workers' time was not sampled, not often enough, or not its parts.
     """
     if made is None:
-        raise MissingSignal("the making of batches was not measured from inside")
+        raise MissingSignal("batch loading was not measured from inside")
     rows = sampled_rows(metrics.host.worker_rows)
     idle = min(0.99, made.idle_ratio or 0.0)
     making = 1.0 - idle
     cpu = median(_cpu(row.use) for row in rows)
     queued = median(_queued(row.use) for row in rows)
     if not possible(cpu) or not possible(queued):
-        raise MissingSignal("the CPU time of the DataLoader workers is no possible number")
+        raise MissingSignal("the CPU time of the DataLoader workers is not a valid number")
     cpu_ratio = min(1.0, cpu / making)
     queued_ratio = min(1.0 - cpu_ratio, queued / making)
     disk = [row.use.disk_sleep_ratio for row in rows if row.use.disk_sleep_ratio is not None]

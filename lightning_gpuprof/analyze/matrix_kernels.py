@@ -48,7 +48,7 @@ def off_tensor_cores(windows: Sequence[DeviceWindow]) -> dict[ProductKind, OffTe
         products, or if the device has no tensor cores, as far as is known.
 
     Raises:
-        MissingSignal: A time is no possible number.
+        MissingSignal: A time is not a valid number.
     """
     if not all(w.kernels.tensor_cores is not None and w.kernels.tensor_cores.available for w in windows):
         return {}

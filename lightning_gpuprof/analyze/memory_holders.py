@@ -19,7 +19,7 @@ def _use(metrics: Metrics) -> MemoryUse | Unmeasured:
     if total is None or not possible(total) or total <= 0:
         return Unmeasured(why="the size of the GPU's memory is not known")
     if not (possible(memory.allocated_peak_bytes) and possible(reserved or 0.0)):
-        return Unmeasured(why="the allocator's peak is no possible number")
+        return Unmeasured(why="the allocator's peak is not a valid number")
     device = next((d for d in metrics.devices if d.subject == memory.name), None)
     used = device.largest("memory_used_bytes") if device is not None else None
     outside = None if used is None or reserved is None else max(0.0, min(used, float(total)) - reserved)

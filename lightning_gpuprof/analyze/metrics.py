@@ -243,7 +243,7 @@ def _validity(
     against += (f"{notice.part}: {notice.message}" for notice in notices if notice.part in VITAL_PARTS)
     caveats = list(against)  # what says why it is not valid comes first
     if journal.footer is None:
-        caveats.append("the run still goes on or was killed: numbers up to the last write of its journal")
+        caveats.append("the run was killed or is still running: numbers up to the last write of its journal")
     elif journal.footer.status != "finished":
         at = f" at {journal.footer.place}" if journal.footer.place else ""
         caveats.append(f"the run was {journal.footer.status}{at}")

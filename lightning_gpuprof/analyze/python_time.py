@@ -58,7 +58,7 @@ def python_time(metrics: Metrics) -> PythonTime:
     operators_ms = max(_operators_ms(window) for window in windows)
     traced_ms = min(_traced_ms(window, phases) for window in windows)
     if not all(map(possible, (cpu_ms, lost_ms, operators_ms, traced_ms))):
-        raise MissingSignal("the times of operators or phases are no possible numbers")
+        raise MissingSignal("the times of operators or phases are not valid numbers")
     # what untraced steps take longer than traced ones is nothing that windows show
     own_ms = max(0.0, min(cpu_ms, traced_ms) - paused_ms)
     lower_ms = max(0.0, own_ms - operators_ms)
@@ -82,7 +82,7 @@ def _without_a_window(
     if lock is None or asked < LEAST_ASKED or any(thread.cpus >= _BUSY_CPUS for thread in lock.threads):
         raise MissingSignal("no trace window of ordinary steps holds operators and phases")
     if not all(map(possible, (cpu_ms, waited_ms, paused_ms))):
-        raise MissingSignal("the times of phases are no possible numbers")
+        raise MissingSignal("the times of phases are not valid numbers")
     own_ms = max(0.0, cpu_ms - paused_ms)
     ratio = late / asked
 

@@ -50,7 +50,7 @@ def stalls(metrics: Metrics) -> Stalls | Unmeasured:
     if found is None or found.checked <= 0:
         return Unmeasured(why="too few comparable steps (50 are needed) to find outliers")
     if not _coherent(found):
-        return Unmeasured(why="the times of the outliers are impossible numbers")
+        return Unmeasured(why="the times of the outliers are not valid numbers")
     shares = {phase: share for phase, share in metrics.shares.items() if usable(share)}
     usual_ratio = {phase: share.median_ratio for phase, share in shares.items()}
     outliers = _without_delay(metrics, found, usual_ratio)

@@ -67,7 +67,7 @@ def _disturbed_caveats(flags: Ints) -> list[str]:
     disturbed = int(np.count_nonzero(flags & DISTURBED))
     if not disturbed:
         return []
-    return [f"{disturbed} of {len(flags)} steady steps ran beside the analysis of a trace: the run is short"]
+    return [f"{disturbed} of {len(flags)} steady steps ran during the analysis of a trace: the run is short"]
 
 
 def _level_caveats(facts: Steps, period_ns: Ints) -> list[str]:

@@ -45,7 +45,7 @@ _RESTS_RATIO = 0.1
 _MOST_FALL_RATIO = 0.1
 """Of the whole growth, what a fifth may be below the one before. Heuristic."""
 
-_IMPOSSIBLE = Unmeasured(why="the times of the parts of the run are impossible numbers")
+_IMPOSSIBLE = Unmeasured(why="the times of the parts of the run are not valid numbers")
 
 
 def level_change(metrics: Metrics) -> LevelChange | Unmeasured | None:

@@ -97,7 +97,7 @@ def _table(rows: Sequence[list[int]]) -> Ints:
     try:
         return np.frombuffer(b"".join([row_bytes(*row) for row in rows]), np.int64).reshape(len(rows), width)
     except struct.error as error:
-        raise ValueError(f"a time is no number of 64 bits: {error}") from error
+        raise ValueError(f"a time does not fit 64 bits: {error}") from error
 
 
 def _in_units(times_ns: Ints) -> Ints:

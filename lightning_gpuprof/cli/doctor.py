@@ -54,7 +54,7 @@ def _print(checks: list[Check], *, loaded: bool) -> None:
 
 
 COMMAND = Command(
-    description="Looks at Python, packages, host, CUDA, CUPTI, NVML and plugins. An absence is no error: exit code 0.",
+    description="Checks Python, packages, host, CUDA, CUPTI, NVML and plugins. Missing parts are no errors: exit 0.",
     examples=("gpuprof doctor", "gpuprof doctor --load", "gpuprof doctor --json"),
     add_arguments=_add_arguments,
     run=_run,

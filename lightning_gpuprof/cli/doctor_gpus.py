@@ -47,7 +47,7 @@ def _checks_of(gpu: GpuState) -> list[Check]:
     add("memory", _of_limit(gpu, "memory_used_bytes", "memory_total_bytes"))
     add("power", _of_limit(gpu, "power_w", "power_limit_default_w"))
     reasons = [r for r in reasons_of(gpu.values.get(MASK) or 0) if r not in NO_LIMIT]
-    held = f"held down: {', '.join(WORDS[r] for r in reasons)}" if reasons else ""
+    held = f"throttled: {', '.join(WORDS[r] for r in reasons)}" if reasons else ""
     hot = any("thermal" in reason or reason in ("hw_slowdown", "hw_power_brake") for reason in reasons)
     add("SM clock", _of_limit(gpu, "sm_clock_mhz", "sm_clock_max_mhz"), held, bad=hot)
     add("PCIe link", *_pcie(gpu))

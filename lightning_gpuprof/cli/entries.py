@@ -36,6 +36,6 @@ ENTRIES = (
     Entry(name="ranks", summary="which rank of a job fails, hangs or is late, also while it runs"),
     Entry(name="merge", summary="join the folders of hosts without a shared file system"),
     Entry(name="trigger", summary="trace the next steps of a running job"),
-    Entry(name="try", summary="measure what each piece of advice really gains", takes_program=True),
+    Entry(name="try", summary="measure what each piece of advice actually gains", takes_program=True),
     Entry(name="completion", summary="TAB completion for bash or zsh"),
 )

@@ -20,7 +20,7 @@ _EPILOG = """\
 examples:
   gpuprof report runs/digits/version_0    a run's report, rebuilt from its journal
   gpuprof compare runs/before runs/after  what a change gained
-  gpuprof try -- python train.py          what each piece of advice really gains
+  gpuprof try -- python train.py          what each piece of advice actually gains
   gpuprof export runs/after --format csv  its steps, samples and findings as tables
   gpuprof trace trace.json.gz             everything in a torch.profiler trace
   gpuprof explain input-bound             what a finding means

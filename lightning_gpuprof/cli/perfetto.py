@@ -53,7 +53,7 @@ def serve_once(path: Path, announce: Callable[[str], object], *, port: int = POR
         announce(f"{PERFETTO}/#!/?url=http://{server.host}{server.target}")
         if not server.ended.wait(wait_s):
             raise GpuProfError(
-                f"nobody asked for {visible(path.name)} within {wait_s:g} s. Call again, or load {path} by hand."
+                f"nothing requested {visible(path.name)} within {wait_s:g} s. Call again, or load {path} by hand."
             )
         if server.problem:
             raise GpuProfError(f"{server.problem}. Call again.")

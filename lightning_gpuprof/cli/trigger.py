@@ -124,7 +124,7 @@ def _headers(folder: Path) -> list[Header]:
 
 COMMAND = Command(
     description=(
-        "Asks a running job for a trace window: touches the file `trigger` in its folder, which the run looks at\n"
+        "Requests a trace window from a running job: touches the file `trigger` in its folder, which the run looks at\n"
         "about once a second, off the main thread. From the same host, `kill -USR2 PID` of the main process\n"
         "does the same, where the training script has no handler of its own for that signal."
     ),

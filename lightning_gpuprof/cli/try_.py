@@ -1,4 +1,4 @@
-"""``gpuprof try``: measures what each piece of advice really gains."""
+"""``gpuprof try``: measures what each piece of advice actually gains."""
 
 from __future__ import annotations
 

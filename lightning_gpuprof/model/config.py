@@ -235,7 +235,7 @@ def parse_reports(reports: Sequence[str]) -> tuple[ReportKind, ...]:
         installed = metadata.entry_points(group=SINKS).names
         for name in unknown:
             if name not in installed:
-                raise ArgumentError("reports", name, f"hold only {', '.join((*OWN_KINDS, *sorted(installed)))}")
+                raise ArgumentError("reports", name, f"contain only {', '.join((*OWN_KINDS, *sorted(installed)))}")
     return (*(kind for kind in OWN_KINDS if kind in reports), *dict.fromkeys(unknown))
 
 

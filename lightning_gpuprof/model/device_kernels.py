@@ -119,7 +119,7 @@ class DeviceRun(msgspec.Struct, frozen=True, kw_only=True):
             of_window_us: Durations of kernels of a window, in microseconds.
 
         Raises:
-            MissingSignal: It is no possible number.
+            MissingSignal: It is not a valid number.
         """
         return self.cost(Measured.over([window.per_step_ms(of_window_us(window)) for window in self.windows]))
 

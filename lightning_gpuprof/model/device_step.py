@@ -19,7 +19,7 @@ HOST_SLICES: tuple[Phase, ...] = ("data_wait", "sync", "h2d", "callbacks", "logg
 """Phases around the model, in the order in which they claim a device's idle time: the method's precedence."""
 
 STARVED_RATIO = 0.15
-"""Share of the step in which the device has no work because the host is late, from which the host sets the pace and
+"""Share of the step in which the device has no work because the host is late, from which the host is the bottleneck and
 not the kernels. The method's decision tree."""
 
 WaitCause = Literal["progress bar", "gradient scaler", "batch upload", "host tensor", "rank check", "code"]

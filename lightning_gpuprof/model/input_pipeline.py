@@ -9,7 +9,7 @@ InputVerdictKind = Literal["processing", "transfer", "compute", "not-enough-data
 """What limits the pace at which batches reach the model."""
 
 INPUT_VERDICT_TERMS: dict[InputVerdictKind, str] = {
-    "processing": "batches take longer to make than steps take to use them",
+    "processing": "batches take longer to load than steps take to use them",
     "transfer": "batches are made in time, but reach the model late",
     "compute": "batches wait for the model: the step itself is the limit",
     "not-enough-data": "too little was measured",
@@ -118,7 +118,7 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     order_of: str = ""
     """Who does: ``ByLength (data.py:31)``."""
     padding: Padding | None = None
-    """None: no batch was looked at."""
+    """None: no batch was inspected."""
 
 
 class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
@@ -134,7 +134,7 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
     waited_ratio: float | None
     """Share of steady steps that found no batch ready."""
     enough_workers: int | None
-    """Workers that keep pace with the steps, with one to spare, if CPUs are no limit."""
+    """Workers that keep up with the steps, with one to spare, if CPUs are no limit."""
     loaders: tuple[InputLoader, ...] = ()
     workers: tuple[InputWorker, ...] = ()
     parts: tuple[InputPart, ...] = ()
@@ -144,7 +144,7 @@ class InputPipeline(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def enough_workers(make_ms: float, step_ms: float) -> int:
-    """Workers that keep pace with the steps, with one to spare, if CPUs are no limit: what view and findings name.
+    """Workers that keep up with the steps, with one to spare, if CPUs are no limit: what view and findings name.
 
     Args:
         make_ms: Time in which one of them makes a batch.

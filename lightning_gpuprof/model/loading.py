@@ -228,7 +228,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cpu_bound(self) -> bool | None:
-        """Whether making a batch keeps a CPU at work, or waits for one, rather than for storage; None: not known."""
+        """Whether loading a batch keeps a CPU at work, or waits for one, rather than for storage; None: not known."""
         # CPU time is known per median step: a mean time of batches that steps in bursts wait for is not held to it.
         whole_ms = min(self.batch_ms, self.max_batch_ms)
         return None if self.cpu_ms is None else self.cpu_ms.most_ms + self.queued_ms >= CPU_BOUND_RATIO * whole_ms
@@ -252,7 +252,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loading_cpus(self) -> float | None:
-        """CPUs for making batches in workers: those that neither the main process nor others use; None: not known."""
+        """CPUs for loading batches in workers: those that neither the main process nor others use; None: not known."""
         if self.used_cpus is None or self.cpu_ms is None:
             return None
         main_cpus = max(0.0, self.used_cpus - self.cpu_ms.least_ms / self.period_ms)
@@ -260,7 +260,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cheaper_saves_ms(self) -> float:
-        """What a cheaper batch saves of a step at most: the wait, as far as the CPUs for making batches allow it."""
+        """What a cheaper batch saves of a step at most: the wait, as far as the CPUs for loading batches allow it."""
         if not self.num_workers or not self.cpu_bound or self.cpu_ms is None or not self.loading_cpus:
             return self.wait.median_ms
         pace_ms = self.cpu_ms.least_ms / TIMES_CHEAPER / self.loading_cpus
@@ -280,7 +280,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def max_batch_ms(self) -> float:
-        """The most that making a batch can take in a median step."""
+        """The most that loading a batch can take in a median step."""
         return self.wait.median_ms if self.num_workers == 0 else self.num_workers * self.period_ms
 
     @property
@@ -306,7 +306,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     def plan(self) -> WorkerPlan:
         """The number of workers with which the step no longer waits, as far as CPUs allow, and what it brings.
 
-        ``ceil(P / T_compute) + 1`` workers, not more than usable CPUs where making a batch is CPU work (or where that
+        ``ceil(P / T_compute) + 1`` workers, not more than usable CPUs where loading a batch is CPU work (or where that
         is not known), at least one. Afterwards the step takes at least the step without its wait plus the receipt of a
         batch, at least ``P / workers``, and at least the CPU time of one step over the usable CPUs. No more is gained
         than the device idles.

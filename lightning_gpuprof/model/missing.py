@@ -68,4 +68,4 @@ def require_possible(what: str, *values: float) -> None:
         MissingSignal: One of the values is negative or not finite.
     """
     if not all(possible(value) for value in values):
-        raise MissingSignal(f"{what} is no possible number")
+        raise MissingSignal(f"{what} is not a valid number")

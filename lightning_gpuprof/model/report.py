@@ -60,7 +60,7 @@ OVERHEAD_TERMS: dict[str, str] = {
     "boundary_us_per_step": "what happens between two steps: they are handed over, windows and scalars are due",
     "share_of_step_ratio": "timing and boundary, of the median step time",
     "background_cpu_ratio": "CPU time of the threads that sample and write the journal, of the wall time",
-    "windows_s": "what trace windows added: their beginning and end, and steps that were slower in and beside them",
+    "windows_s": "what trace windows added: their beginning and end, and steps that were slower in and around them",
     "hooks_s": "the profiler's own work outside of the steps: at the start, between epochs and at the end",
     "conditions_s": "reading the conditions of the run; a part of the start",
     "report_s": "making the report, after the last measured moment",
@@ -277,7 +277,7 @@ class Device(msgspec.Struct, kw_only=True, frozen=True):
         return self.facts.pci_bus_id or self.uuid or self.subject
 
     def median(self, name: str) -> float | None:
-        """Median of a value; None if it was not measured, or is no possible number."""
+        """Median of a value; None if it was not measured, or is not a valid number."""
         found = self.values.get(name)
         return found.median if found is not None and possible(found.median) else None
 

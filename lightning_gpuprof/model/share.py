@@ -46,7 +46,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
             MissingSignal: A value is no possible time.
         """
         if not all(map(possible, values_ms)):
-            raise MissingSignal("a kernel time of a trace window is no possible number")
+            raise MissingSignal("a kernel time of a trace window is not a valid number")
         ordered = sorted(values_ms)
         if not ordered:
             return Measured(ms=0.0, lower_ms=0.0)

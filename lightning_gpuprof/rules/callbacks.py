@@ -49,7 +49,7 @@ def own_setting(metrics: Metrics, owner: str, every: int) -> tuple[str, Change] 
         return None
     if name in _TO_LEAVE_OUT:
         why = "the profiler samples devices already" if name == "DeviceStatsMonitor" else "it has no setting for less"
-        return f"Leave {name} out where the run has to be fast: {why}.", Change(remove=(f"{name}(...)",))
+        return f"Leave {name} out of runs that have to be fast: {why}.", Change(remove=(f"{name}(...)",))
     if name == "ModelCheckpoint":
         words, change = "Save less often", checkpoint_change(metrics, every, otherwise=every)
     elif name == "ThroughputMonitor":

@@ -53,7 +53,7 @@ def outside_steps(metrics: Metrics) -> Cause:
         kind="outside-steps",
         ratio=ratio,
         passes=ratio > OUTSIDE_RATIO,
-        words=f"{percent(ratio)} of the run lies outside the steps: {listed(shown or ['little'])} of "
+        words=f"{percent(ratio)} of the run is spent outside the steps: {listed(shown or ['little'])} of "
         f"the {seconds(total_s)} after setup",
     )
 

@@ -163,7 +163,7 @@ def _at_the_pace(finding: Finding, pace: Pace, *, faster: bool, metrics: Metrics
     if gain is None or not finding.claim.is_paced or gain.saved_ms_per_step <= pace.room_ms:
         return finding
     if faster:
-        note = f" {pace.words}: to gain more than that, make batches faster as well."
+        note = f" {pace.words}: to gain more, load batches faster as well."
         return replace(finding, summary=finding.summary + note)
     held = gain.within(pace.room_ms)
     left_ratio = 0.0 if held is None else held.lower_ms / pace.period_ms
@@ -171,7 +171,7 @@ def _at_the_pace(finding: Finding, pace: Pace, *, faster: bool, metrics: Metrics
         finding,
         gain=held,
         severity=max(finding.severity, severity(left_ratio, metrics.steps.steady_count), key=SEVERITIES.index),
-        summary=f"{finding.summary} {pace.words}, so no step gets shorter than that: it would wait for them.",
+        summary=f"{finding.summary} {pace.words}, so no step can be shorter than that.",
     )
 
 

@@ -266,7 +266,7 @@ def _actions(diagnosis: Diagnosis) -> Level:
             f"({millis(combined.saved_ms_per_step)} of {millis(combined.period_ms)})"
         )
     if diagnosis.not_evaluated:
-        lines.append(f"{counted(len(diagnosis.not_evaluated), 'rule')} could not judge")
+        lines.append(f"{counted(len(diagnosis.not_evaluated), 'rule')} could not be evaluated")
     return Level(
         name="actions",
         answer="No rule found anything to change." if first is None else first.advice,
@@ -287,7 +287,7 @@ def _verification(metrics: Metrics, baseline: Level) -> Level:
         answer = "Only a longer run can serve as the baseline."
     elif not baseline.holds:
         answer = f"This run can serve as the baseline of changes above {percent(2 * half_ratio)}."
-    why = "too few steps to tell a change from noise" if half_ratio is None else "" if compared else baseline.why
+    why = "too few steps to distinguish a change from noise" if half_ratio is None else "" if compared else baseline.why
     return Level(
         name="verification",
         answer="The run is compared with its baseline when it ends." if compared else answer,

@@ -67,10 +67,10 @@ def _baseline(metrics: Metrics) -> Iterable[Box]:
 def _bottleneck(metrics: Metrics, diagnosis: Diagnosis) -> Iterable[Box]:
     samples = max((device.distinct_samples or 0 for device in metrics.devices), default=0)
     if metrics.is_cpu_only:
-        yield "GPU utilization is looked at", None, "no GPU"
+        yield "GPU utilization is checked", None, "no GPU"
     else:
         sampled = f"{counted(samples, 'distinct sample')}, {MIN_SAMPLES} are needed"
-        yield "GPU utilization is looked at", samples >= MIN_SAMPLES, sampled
+        yield "GPU utilization is checked", samples >= MIN_SAMPLES, sampled
     wait, computing = metrics.share("data_wait"), percent(computing_ratio(metrics))
     apart = "no steady step"
     if wait is not None:

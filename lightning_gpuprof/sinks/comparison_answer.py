@@ -224,8 +224,8 @@ def _ends(comparison: Comparison) -> Iterator[str]:
             if change.name != STATUS or status in (None, "finished"):
                 continue
             how = str(status).removeprefix("interrupted: ")
-            was = "was killed or still goes on" if status == "unfinished" else f"was ended by {plain.name(how, 60)}"
-            yield f"the {side} run {was}: only the steps that it made are compared"
+            was = "was killed or is still running" if status == "unfinished" else f"was ended by {plain.name(how, 60)}"
+            yield f"the {side} run {was}: only its completed steps are compared"
 
 
 def _achieved_of_predicted(comparison: Comparison, times: StepTimes | None) -> str:
@@ -237,9 +237,9 @@ def _achieved_of_predicted(comparison: Comparison, times: StepTimes | None) -> s
     if comparison.above_bound:
         return f"{amount(saved)} ms per step, more than the promised {amount(most)} ms: something else changed as well"
     if comparison.training.outcome == "within noise":
-        return f"not known, as the noise hides it; promised were {amount(most)} ms per step"
+        return f"not known, hidden by noise; promised: {amount(most)} ms per step"
     if saved <= 0 or comparison.training.outcome != "improved":
-        return f"nothing of the promised {amount(most)} ms per step"
+        return f"none of the promised {amount(most)} ms per step"
     return f"{amount(saved)} of the promised {amount(most)} ms per step ({round(100 * saved / most)} %)"
 
 
@@ -278,7 +278,7 @@ def _next(comparison: Comparison) -> str:
         grown.pop(step_bars.OTHER, None)
         longest = max(grown, key=lambda name: grown[name], default="")
         words = f"; {longest} grew most ({signed(grown[longest])} ms)" if grown.get(longest, 0.0) > 0 else ""
-        return f"undo the change{words}"
+        return f"revert the change{words}"
     if found is None:
         return "nothing: the later run has no finding"
     return ": ".join(part for part in (first_screen.title_of(found), first_screen.likely_faster(found)) if part)

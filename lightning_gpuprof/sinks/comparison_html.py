@@ -93,4 +93,4 @@ def _judged(comparison: Comparison) -> str:
 def _notes(comparison: Comparison) -> str:
     said = "".join(f"<li>{bdi(plain.sentence(note))}</li>\n" for note in comparison.notes)
     shown = f"<ul>\n{said}</ul>\n" if said else '<p class="absent">Nothing else.</p>\n'
-    return f'<section id="notes">\n<h2>Keep in mind</h2>\n{shown}</section>\n'
+    return f'<section id="notes">\n<h2>Notes</h2>\n{shown}</section>\n'

@@ -160,7 +160,7 @@ def _clocks(device: Device) -> str:
         shown = f"SM clock {numbers.significant(clock)}"
         shown += " MHz" if most is None else f" of {numbers.significant(most)} MHz"
     reasons = ", ".join(f"{_reason(share)} in {numbers.exact_percent(share.busy_ratio)}" for share in limits)
-    return f"{shown} held down: {reasons} of busy samples"
+    return f"{shown} throttled: {reasons} of busy samples"
 
 
 def _reason(share: ThrottleShare) -> str:

@@ -233,7 +233,7 @@ def _ended(report: Report, first: Finding | None) -> tuple[str, ...]:
     if _is_unfinished(report):
         if first is None and _too_short(report):
             return ()  # the headline says it
-        return ("No end was recorded: the run still goes on, or was killed.",)
+        return ("No end was recorded: the run was killed or is still running.",)
     if status == "finished":
         return ()
     after = numbers.counted(report.steps.count, "step")
@@ -448,7 +448,7 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
         return "Part of the run was not recorded: no conclusion can be drawn."
     hints = f" {_hints(report)}." if report.findings else ""
     if report.validity.conditional:
-        return f"No finding, but other programs used the CPUs: run again on a quiet machine.{hints}"
+        return f"No finding, but other programs used the CPUs: re-run on a quiet machine.{hints}"
     if reliability(report).kind == "conditional":
         why = _not_made(report)
         return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"
@@ -459,7 +459,7 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
 def _hints(report: Report) -> str:
     """The one finding without a known gain, or how many there are."""
     first, *others = report.findings
-    return f"{1 + len(others)} hints without a known gain" if others else f"Hint: {title_of(first)}"
+    return f"{1 + len(others)} hints, gain unknown" if others else f"Hint: {title_of(first)}"
 
 
 def _run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None) -> str:

@@ -18,18 +18,18 @@ from lightning_gpuprof.sinks import plain
 SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z0-9])")
 _ELIDED = re.compile(r"^[\w.]+\(\.\.\., (.*)\)$")
 _EFFECTS: Mapping[str, str] = {
-    "accumulate_grad_batches": "The optimizer then steps less often.",
+    "accumulate_grad_batches": "The optimizer steps less often.",
     "batch_size": "A larger batch may need another learning rate.",
-    "check_val_every_n_epoch": "Validation results then come less often.",
-    "drop_last": "The last, smaller batch of each epoch is then left out.",
-    "every_n_epochs": "A crash then loses more work.",
-    "every_n_train_steps": "A crash then loses more work.",
-    "limit_val_batches": "Validation results are then less exact.",
-    "log_every_n_steps": "Curves then have fewer points.",
-    "num_sanity_val_steps": "An error in validation then shows later.",
+    "check_val_every_n_epoch": "Validation results are less frequent.",
+    "drop_last": "The last, smaller batch of each epoch is left out.",
+    "every_n_epochs": "A crash loses more work.",
+    "every_n_train_steps": "A crash loses more work.",
+    "limit_val_batches": "Validation results are less exact.",
+    "log_every_n_steps": "Curves have fewer points.",
+    "num_sanity_val_steps": "Validation errors show up later.",
     "precision": "Compare the losses of both runs.",
-    "refresh_rate": "The progress bar then moves less often.",
-    "val_check_interval": "Validation results then come less often.",
+    "refresh_rate": "The progress bar updates less often.",
+    "val_check_interval": "Validation results are less frequent.",
 }
 """What else a new value of an argument does."""
 

@@ -266,7 +266,7 @@ def group_table(host: HostUse) -> Table:
             ("memory limit", "_bytes", group.memory_limit_bytes),
             ("periods of the CPU quota", "", group.periods_count),
             ("periods with the quota used up", "_ratio", group.throttled_ratio),
-            ("CPU time held back", "_cpus", group.throttled_cpus),
+            ("CPU time lost to the quota", "_cpus", group.throttled_cpus),
             ("slowdowns at memory.high", "", group.memory_high_count),
             ("hits of the memory limit", "", group.memory_max_count),
             ("processes killed by the OOM killer", "", group.oom_kill_count),

@@ -27,7 +27,7 @@ def layout(*, gpus: bool) -> _Layout:
     groups = {
         "gpuprof: step": {
             "step and its phases (ms)": [r"[a-z0-9_]+_ms"],
-            "waiting for data beside the step (ms)": ["data_wait_ms", "step_ms"],
+            "waiting for data vs. step time (ms)": ["data_wait_ms", "step_ms"],
             "throughput (samples/s)": ["samples_per_s"],
         },
         "gpuprof: GPU": {

@@ -24,7 +24,7 @@ PHASE_WORDS: Mapping[str, str] = {
     "sync": "waiting for ranks",
     "epoch_gap": "between epochs",
     "sanity": "sanity check",
-    SLOW_STEPS: "extra time of slow steps",
+    SLOW_STEPS: "extra time in slow steps",
 }
 """What people call a phase or a part of the wall time, where its own name does not say it."""
 

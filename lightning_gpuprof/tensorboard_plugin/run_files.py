@@ -104,5 +104,5 @@ def _seen(entry: os.DirEntry[str], root: Path) -> SeenFile:
         raise ReportError(f"{entry.name} is a link that leads out of the log directory: it is not followed")
     found = entry.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise ReportError(f"{entry.name} is no ordinary file")
+        raise ReportError(f"{entry.name} is not a regular file")
     return SeenFile(path=path, size_bytes=found.st_size, changed_ns=found.st_mtime_ns)

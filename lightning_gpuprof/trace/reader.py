@@ -410,7 +410,7 @@ def _refuse_other_formats(file: _File, begin: bytes) -> None:
     if not text and len(begin) < _BEGIN_BYTES:
         raise TraceError(f"{file.name}: the file is empty, its writer was stopped before it wrote. {_AGAIN}")
     if text and text[:1] not in (b"{", b"["):
-        raise TraceError(f"{file.name} is no trace: it is not JSON. {_ACCEPTED_FILES}")
+        raise TraceError(f"{file.name} is not a trace: it is not JSON. {_ACCEPTED_FILES}")
 
 
 def _readable_error(file: _File, text: bytes, error: Exception) -> TraceError:

@@ -37,7 +37,7 @@ def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried]
         if one is not None:
             tried.append(one)
         elif arm.name in skipped or not arm.ceiling:
-            why = skipped[arm.name].why if arm.name in skipped else "the time was over before its turn"
+            why = skipped[arm.name].why if arm.name in skipped else "time ran out before its turn"
             rule = arm.rules[0] if arm.rules else ""
             left.append(NotTried(rule=rule, advice=arm.name, why=why, promised_speedup=arm.promised_speedup))
     started = next((event for event in events if isinstance(event, Started)), None)

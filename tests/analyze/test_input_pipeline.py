@@ -68,7 +68,7 @@ def test_the_time_of_a_batch_is_that_of_all_batches_divided_as_in_those_measured
     assert of_loader.cpu_ms == pytest.approx(1.2)
     assert process.idle_ratio == pytest.approx(0.8)
     assert process.item_mean_ms == pytest.approx(40.0 / 8)
-    assert "makes a batch in 2.00 ms" in found.summary
+    assert "loads a batch in 2.00 ms" in found.summary
     assert found.enough_workers == 2
 
 
@@ -80,7 +80,7 @@ def test_how_batches_divide_is_not_told_by_quick_ones_where_a_few_others_take_mo
     of_loader = found.loaders[0]
     assert of_loader.make_ms == pytest.approx(1660 / 308)
     assert (of_loader.items_ms, of_loader.collate_ms, of_loader.cpu_ms) == (None, None, None)
-    assert "makes a batch in 5.39 ms (a few take most of it)" in found.summary
+    assert "loads a batch in 5.39 ms (a few take most of it)" in found.summary
 
 
 @pytest.mark.parametrize(("slow", "known"), [(3, False), (1, True)])

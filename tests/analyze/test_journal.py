@@ -87,7 +87,9 @@ def test_a_journal_cut_anywhere_is_read_as_far_as_it_is_whole(path: Path) -> Non
     for cut in range(len(data)):
         path.write_bytes(data[:cut])
         if cut < first_line:
-            with pytest.raises(JournalError, match="no journal" if cut else "empty. The run has not written"):
+            with pytest.raises(
+                JournalError, match="not a gpuprof journal" if cut else "empty. The run has not written"
+            ):
                 read_journal(path)
         else:
             journal = read_journal(path)

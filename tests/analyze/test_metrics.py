@@ -277,14 +277,14 @@ def test_what_makes_a_measurement_invalid_is_told_before_other_caveats() -> None
     validity = build(of).validity
     assert not validity.ok
     assert "steady steps" in validity.caveats[0]
-    assert "still goes on or was killed" in validity.caveats[1]
+    assert "was killed or is still running" in validity.caveats[1]
 
 
 def test_a_run_that_never_ended_and_notices_are_caveats() -> None:
     of = journal(finished=False)
     of.notices.append(Notice(part="nvml", message="not available"))
     caveats = build(of).validity.caveats
-    assert any("still goes on or was killed" in c for c in caveats)
+    assert any("was killed or is still running" in c for c in caveats)
     assert "nvml: not available" in caveats
 
 

@@ -84,7 +84,7 @@ def test_a_run_too_short_to_leave_out_the_steps_beside_an_analysis_counts_them_a
     m = build(of)
     assert (m.steps.steady_count, m.steps.labels["disturbed"]) == (54, 0)
     assert m.validity.ok
-    assert "35 of 54 steady steps ran beside the analysis of a trace: the run is short" in m.validity.caveats
+    assert "35 of 54 steady steps ran during the analysis of a trace: the run is short" in m.validity.caveats
     assert m.outliers is None  # such a step may be long because of the analysis
     long = journal(100)
     long.steps.flags[20:55] |= DISTURBED

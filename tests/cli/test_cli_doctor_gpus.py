@@ -39,7 +39,7 @@ def test_each_gpu_is_shown_with_what_can_and_cannot_be_measured(tmp_path: Path) 
         "GPU 0": "ok: NVIDIA Fake 100 (GPU-hot), gpu0: ",
         "GPU 0 memory": "ok: 18.6 GiB of 74.5 GiB: ",
         "GPU 0 power": "ok: 412 W of 700 W: ",
-        "GPU 0 SM clock": "problem: 900 MHz of 1,980 MHz: held down: too hot (hardware)",
+        "GPU 0 SM clock": "problem: 900 MHz of 1,980 MHz: throttled: too hot (hardware)",
         "GPU 0 PCIe link": "ok: generation 5 x16 of 5 x16: ",
         "GPU 0 settings": "ok: ECC on, MIG off, persistence on, 4 NVLinks of version 4, compute mode default: ",
         "GPU 0 processes": found["GPU 0 processes"],

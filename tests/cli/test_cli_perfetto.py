@@ -161,7 +161,7 @@ def test_a_port_that_is_taken_is_told_with_the_way_out(tmp_path: Path) -> None:
 
 
 def test_a_file_that_nobody_asks_for_is_not_served_for_ever(tmp_path: Path) -> None:
-    with pytest.raises(GpuProfError, match=r"nobody asked for x within 0\.2 s"):
+    with pytest.raises(GpuProfError, match=r"nothing requested x within 0\.2 s"):
         perfetto.serve_once(tmp_path / "x", lambda _: None, port=0, wait_s=0.2)
 
 

@@ -96,7 +96,7 @@ def test_a_runs_folder_stands_for_its_only_trace(
 def test_another_file_is_said_to_be_no_trace(tmp_path: Path, refused: Callable[..., str]) -> None:
     script = tmp_path / "slow.py"
     script.write_text("import time, sys\n")
-    assert "is no trace" in refused("trace", script)
+    assert "is not a trace" in refused("trace", script)
 
 
 def test_an_unknown_operator_is_named_with_its_argument_and_some_that_exist(

@@ -215,13 +215,13 @@ def test_crlf_stays(tmp_path: Path) -> None:
         ("n: &n 50\ntrainer:\n  log_every_n_steps: *n\n", "alias"),
         ("trainer: &all\n  log_every_n_steps: 50\nother: *all\n", "without changing something else"),
         ("trainer: trainer.yaml\n", "holds no settings"),
-        ("trainer:\n  log_every_n_steps: [50]\n", "no single value"),
+        ("trainer:\n  log_every_n_steps: [50]\n", "not a single value"),
         ("trainer:\n  max_epochs: 1\n  max_epochs: 2\n", "has a key twice"),
     ],
 )
 def test_what_cannot_be_set_alone_is_left(tmp_path: Path, text: str, why: str | None) -> None:
     if why is None:
-        with pytest.raises(PatchError, match=r"config\.yaml:\d+ is no YAML"):
+        with pytest.raises(PatchError, match=r"config\.yaml:\d+ is not YAML"):
             _made(tmp_path, text, RARER)
         return
     made = _made(tmp_path, text, RARER)

@@ -200,7 +200,7 @@ def test_the_custom_scalars_tab_draws_our_numbers_by_group(server: Server, event
     phases = step["step and its phases (ms)"]
     assert {"gpuprof/step_ms", "gpuprof/data_wait_ms", "gpuprof/forward_ms", "gpuprof/backward_ms"} <= phases.keys()
     assert not any(name.startswith("gpuprof/final/") for name in phases)
-    assert step["waiting for data beside the step (ms)"].keys() == {"gpuprof/data_wait_ms", "gpuprof/step_ms"}
+    assert step["waiting for data vs. step time (ms)"].keys() == {"gpuprof/data_wait_ms", "gpuprof/step_ms"}
     assert step["throughput (samples/s)"].keys() == {"gpuprof/samples_per_s"}
     assert phases["gpuprof/step_ms"] == [(e.step, pytest.approx(e.value)) for e in events.Scalars("gpuprof/step_ms")]
     assert diagnosis["step time (ms)"].keys() == {"gpuprof/final/step_time_median_ms", "gpuprof/final/step_time_p95_ms"}

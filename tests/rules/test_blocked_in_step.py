@@ -92,7 +92,7 @@ def test_a_full_machine_weakens_it_only_where_waiting_for_a_cpu_was_not_measured
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [
-        ("time.sleep(self.ms / 1e3)", "wait for it in a background thread"),
+        ("time.sleep(self.ms / 1e3)", "wait from a background thread"),
         ("weights = torch.load(path)", "Read before training"),
         ("frame.to_csv(path)", "Write from a background thread"),
         ("answer = requests.get(url)", "Send and receive from"),

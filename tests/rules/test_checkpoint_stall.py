@@ -20,7 +20,7 @@ def test_a_checkpoint_that_is_most_of_the_run_needs_no_number_of_steps() -> None
     assert finding.summary.startswith("1 checkpoint took 3.00 s of the 3.41 s after setup (88 %)")
     verdict = decide(metrics)
     assert (verdict.kind, verdict.runner_up) == ("outside-steps", "")
-    assert "88 % of the run lies outside the steps: checkpoints 3.00 s" in verdict.summary
+    assert "88 % of the run is spent outside the steps: checkpoints 3.00 s" in verdict.summary
 
 
 @pytest.mark.parametrize(("total_s", "told"), [(1.0, False), (8.2, False), (8.6, True)])

@@ -26,6 +26,7 @@ from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.first_screen import first_screen, proof
 from lightning_gpuprof.sinks.fix import Fix, fix_of
+from lightning_gpuprof.sinks.html_page import page
 from lightning_gpuprof.sinks.step_bars import OTHER, SLOW_STEPS, Segment, StepBar, after_fix
 from lightning_gpuprof.sinks.views.first import render
 
@@ -129,7 +130,7 @@ def test_a_list_of_run_and_steps_says_which_gets_faster() -> None:
     [
         ({"data_wait": 4.8}, "waiting for data in slow steps"),
         ({"callbacks": 4.0, "forward": 0.8}, "callbacks in slow steps"),
-        ({"callbacks": 3.0, "forward": 1.8}, "extra time of slow steps"),
+        ({"callbacks": 3.0, "forward": 1.8}, "extra time in slow steps"),
     ],
 )
 def test_slow_steps_are_named_by_the_phase_that_has_most_of_their_extra_time(
@@ -230,7 +231,7 @@ def test_few_steps_are_too_little_and_other_programs_make_it_conditional() -> No
     assert "it was killed" in live.sentence
     found = report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)).findings
     short = msgspec.structs.replace(report_of(build(steady=4, run={"status": "unfinished"})), findings=found)
-    assert "or was killed" in " ".join(first_screen(short).ended)
+    assert "was killed or is" in " ".join(first_screen(short).ended)
     assert "Too short" not in render(live)
     report = report_of(build())
     crowded = msgspec.structs.replace(report, validity=msgspec.structs.replace(report.validity, conditional=True))
@@ -431,7 +432,7 @@ def test_the_reason_of_a_number_and_what_else_the_change_does_are_said() -> None
     finding = msgspec.structs.replace(finding_with(change), advice="Save less. Why 71: that leaves 1 % of the step.")
     fix = fix_of(finding, {})
     assert fix.why == "Why 71: that leaves 1 % of the step."
-    assert fix.effect == "A crash then loses more work."
+    assert fix.effect == "A crash loses more work."
 
 
 def test_a_setting_of_the_profiler_is_no_fix() -> None:
@@ -490,3 +491,15 @@ def test_lines_that_stand_for_the_user_s_own_are_not_copied() -> None:
     known = Fix(removed=("DataLoader(..., num_workers=0)",), added=("DataLoader(..., num_workers=2, pin_memory=True)",))
     assert known.copied == "num_workers=2, pin_memory=True"
     assert msgspec.structs.replace(known, is_pattern=True).copied == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["all", "everything on a GPU"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)], ids=["laptop", "telephone"])
+def test_many_faults_at_once_fit_into_one_view(browser: Any, tmp_path: Path, run: str, width: int, height: int) -> None:
+    body = [f'<main id="main">{render(first_screen(report_of(RUNS[run])))}</main>']
+    (tmp_path / "page.html").write_text(page("run", body))
+    opened = browser.new_page(viewport={"width": width, "height": height})
+    opened.goto((tmp_path / "page.html").as_uri())
+    box = opened.locator(".first").bounding_box()
+    assert box["y"] + box["height"] <= height

@@ -37,5 +37,5 @@ def test_a_scheduler_that_waits_is_gained_once(blocked_ms: float, other_ms: floa
 
 
 def test_what_cannot_be_told_is_not_judged() -> None:
-    with pytest.raises(MissingSignal, match="no possible number"):
+    with pytest.raises(MissingSignal, match="not a valid number"):
         RULE.check(stepping(math.nan))

@@ -76,7 +76,7 @@ def test_a_slow_callback_promises_what_the_workers_leave() -> None:
     assert first.rule == "callback-slow"
     assert first.gain.saved_ms_per_step == pytest.approx(3.0)
     assert first.gain.speedup_max == pytest.approx(15 / 12)
-    assert "2 workers deliver a batch every 12.0 ms at best, so no step gets shorter" in first.summary
+    assert "2 workers deliver a batch every 12.0 ms at best, so no step can be shorter" in first.summary
 
 
 def test_workers_that_are_fast_enough_bound_nothing() -> None:
@@ -128,7 +128,7 @@ def test_with_a_cure_for_the_workers_gains_stay_and_tell_what_they_need() -> Non
     wait, callback = (msgspec.structs.replace(f, gain=gain_of(f, behind)) for f in (WAIT, CALLBACK))
     assert held(behind, wait, callback) == {"callback-slow": 10.0, "input-bound": 3.0}
     told = next(f for f in settle([wait, callback], behind) if f.rule == "callback-slow")
-    assert told.summary.endswith("to gain more than that, make batches faster as well.")
+    assert told.summary.endswith("to gain more, load batches faster as well.")
     assert told.severity == "critical"
 
 

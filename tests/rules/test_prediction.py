@@ -190,7 +190,7 @@ def test_a_cpu_that_idled_meanwhile_is_faster_afterwards() -> None:
         (claims.WAIT_FOR_BATCHES, MORE_WORKERS, starved(workers=4, run={"device.type": "cpu"})),  # no more than now
         (claims.CALLBACKS, CHANGE, starved(items_ms=59.0, workers=1, waited=0.9, run={"device.type": "cpu"})),  # paced
     ],
-    ids=["unseen device", "kernels", "outliers", "validation", "as many workers", "workers set the pace"],
+    ids=["unseen device", "kernels", "outliers", "validation", "as many workers", "workers are the bottleneck"],
 )
 def test_what_only_a_trial_tells_is_not_predicted(claim: Claim, change: Change, metrics: Metrics) -> None:
     finding = stored(callbacks(slow_callback(run={"device.type": "cpu"})), explains=claim, change=change)

@@ -67,8 +67,8 @@ def digits() -> Report:
 def test_what_the_noise_hides_is_not_called_nothing() -> None:
     text = " ".join(drawn(digits(), scaled(digits(), 0.999)).split())
     assert "WITHIN NOISE" in text
-    assert re.search(r"achieved: not known, as the noise hides it; promised were [\d.]+ ms per step", text)
-    assert "nothing of the promised" in " ".join(drawn(digits(), scaled(digits(), 1.5)).split())
+    assert re.search(r"achieved: not known, hidden by noise; promised: [\d.]+ ms per step", text)
+    assert "none of the promised" in " ".join(drawn(digits(), scaled(digits(), 1.5)).split())
 
 
 def with_promise(report: Report, speedup: float) -> Report:
@@ -181,7 +181,7 @@ def test_a_slower_run_names_the_phase_that_grew_and_the_change() -> None:
     assert "REGRESSED Mean step" in text
     assert "2x slower" in text
     assert "loader.num_workers 0 -> 4" in text
-    assert "next: undo the change; data_wait grew most" in text
+    assert "next: revert the change; data_wait grew most" in text
 
 
 def test_a_reason_is_told_once() -> None:
@@ -217,13 +217,13 @@ def test_a_long_reason_is_whole_has_separators_and_wraps_beside_its_mark() -> No
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ("unfinished", "the later run was killed or still goes on"),
+        ("unfinished", "the later run was killed or is still running"),
         ("interrupted: RuntimeError", "the later run was ended by RuntimeError"),
     ],
 )
 def test_a_run_that_did_not_finish_is_said_in_words(status: str, words: str) -> None:
     text = " ".join(drawn(with_facts(digits(), status="finished"), with_facts(digits(), status=status)).split())
-    assert f"ended: {words}: only the steps that it made are compared" in text
+    assert f"ended: {words}: only its completed steps are compared" in text
     assert f"finished -> {status}" not in text
 
 

@@ -21,7 +21,7 @@ def test_the_line_says_load_memory_power_clocks_and_their_limits() -> None:
         "utilization 41.0 %",
         "of 74.5 GiB",
         "power 182 of 700 W",
-        "SM clock 1,410 of 1,980 MHz held down: power cap in 40.0 % of busy samples",
+        "SM clock 1,410 of 1,980 MHz throttled: power cap in 40.0 % of busy samples",
         "2.00 kJ, 5 J/step",
         "corrected ECC errors +2",
         "not measured: fan",

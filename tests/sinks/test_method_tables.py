@@ -27,7 +27,7 @@ def with_method(report: Report, text: str = "It is known.") -> Report:
     checklist = (
         Check(group="baseline", text="a metric is defined", state="yes", evidence=text),
         Check(group="component", text="table and trace are both there", state="no", evidence="no trace"),
-        Check(group="bottleneck", text="GPU utilization is looked at", state="not applicable", evidence="no GPU"),
+        Check(group="bottleneck", text="GPU utilization is checked", state="not applicable", evidence="no GPU"),
     )
     return msgspec.structs.replace(
         report,

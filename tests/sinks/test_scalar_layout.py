@@ -13,8 +13,8 @@ from lightning_gpuprof.sinks.scalar_layout import LAYOUT_TAG, layout, offer
 GPU_GROUP = "gpuprof: GPU"
 
 PLACES = {
-    "gpuprof/step_ms": ["step and its phases (ms)", "waiting for data beside the step (ms)"],
-    "gpuprof/data_wait_ms": ["step and its phases (ms)", "waiting for data beside the step (ms)"],
+    "gpuprof/step_ms": ["step and its phases (ms)", "waiting for data vs. step time (ms)"],
+    "gpuprof/data_wait_ms": ["step and its phases (ms)", "waiting for data vs. step time (ms)"],
     "gpuprof/zero_grad_ms": ["step and its phases (ms)"],
     "gpuprof/samples_per_s": ["throughput (samples/s)"],
     "gpuprof/gpu0/utilization_ratio": ["utilization (a kernel was running, 0 to 1)"],

@@ -149,7 +149,7 @@ def test_how_ranks_ended_is_said_whole() -> None:
 
 ENDS = {
     "interrupted: ValueError": "Ended by ValueError at train.py:6 training_step after 10 steps.",
-    "unfinished": "No end was recorded: the run still goes on, or was killed.",
+    "unfinished": "No end was recorded: the run was killed or is still running.",
 }
 
 

@@ -30,7 +30,7 @@ def checked(report: Report) -> Report:
         none = "No potential speedup above 3 %." if screen.ended else "Healthy: no potential speedup above 3 %."
         assert screen.headline.startswith(none if sure else "No finding, but")
     elif screen.severity is None and judged:
-        said = f"Hint: {hints[0].title}." if len(hints) == 1 else f"{len(hints)} hints without a known gain."
+        said = f"Hint: {hints[0].title}." if len(hints) == 1 else f"{len(hints)} hints, gain unknown."
         assert screen.headline.endswith(said)
     return report
 

@@ -218,7 +218,7 @@ class Playing(Model):
 
 
 class MadeAnew(Model):
-    """Its loaders are made anew."""
+    """Its loaders are re-created."""
 
     def train_dataloader(self) -> Any:
         return loader(first=self.current_epoch)

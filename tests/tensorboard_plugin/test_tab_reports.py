@@ -139,7 +139,7 @@ def test_what_cannot_be_made_is_not_tried_again_before_the_files_change(tmp_path
     (tmp_path / "rank0.jsonl").write_text("nonsense\n")
     reports = Reports()
     for _ in range(2):
-        with pytest.raises(ReportError, match="no journal of gpuprof"):
+        with pytest.raises(ReportError, match="not a gpuprof journal"):
             reports.of(look(tmp_path, tmp_path), 60)
     (tmp_path / "rank0.jsonl").unlink()
     save_run(tmp_path / "other")

@@ -347,7 +347,7 @@ def test_a_pipe_in_place_of_a_file_holds_nothing_up(tmp_path: Path, name: str) -
     os.mkfifo(run / name)
     response = Tab(tmp_path).get("view", run="run", view="overview")
     assert response.status_code == 422
-    assert "no ordinary file" in response.json["error"]
+    assert "not a regular file" in response.json["error"]
 
 
 def broken_report(folder: Path, table: str, **values: Any) -> None:

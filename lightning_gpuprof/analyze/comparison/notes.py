@@ -64,9 +64,9 @@ def notes(
     """
     sizes = batch_size(before), batch_size(after)
     if training.measure == "median step time" and training.speedup is not None and None in sizes:
-        yield "the batch size is not known for both runs: taken to be equal"
+        yield "the batch size is not known for both runs: assumed equal"
     if None not in sizes and sizes[0] != sizes[1]:
-        yield f"the batch size changed from {sizes[0]:g} to {sizes[1]:g}: the optimization is another one"
+        yield f"the batch size changed from {sizes[0]:g} to {sizes[1]:g}: the optimization differs"
     best = max((j.lower for j in (training, wall) if j.lower is not None), default=None)
     if above_bound:
         yield (

@@ -115,7 +115,7 @@ class InputMeasurement:
 
     def _failed_look(self, error: Exception) -> None:
         """Most likely in code of the user's: nothing else ends with it."""
-        self.notice(f"the padding of batches is not looked at any more: {type(error).__name__} in a look at one")
+        self.notice(f"the padding of batches is no longer measured: {type(error).__name__} in a look at one")
 
     def _before_iterator(self, loader: Any) -> None:
         if not self._in_own_thread():

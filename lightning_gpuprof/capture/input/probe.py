@@ -1,4 +1,4 @@
-"""Times the parts of making a batch, items, collation, waiting and named parts, into a slot.
+"""Times the parts of loading a batch, items, collation, waiting and named parts, into a slot.
 
 The moments come from the process that makes batches: a worker, or the main process. Nothing here raises into its
 caller. Imports the standard library only, because spawned workers import it.
@@ -17,7 +17,7 @@ from lightning_gpuprof.capture.input.slots import SlotWriter, bucket_index
 from lightning_gpuprof.capture.input.transforms import TransformList, transform_lists
 
 MAX_COST_RATIO = 0.01
-"""Of the time to make a batch: after a measured one so many go unmeasured that its cost stays below this, but no more
+"""Of the time to load a batch: after a measured one so many go unmeasured that its cost stays below this, but no more
 than ``MAX_SKIPPED_RATIO`` allows."""
 _MOMENT_NS = 400
 """What noting one moment costs at most; its handling is measured."""

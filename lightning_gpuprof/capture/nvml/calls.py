@@ -68,7 +68,7 @@ class Calls:
         except self._mismatch as error:
             raise UnsupportedError("Function Not Found") from error
         except UnicodeDecodeError as error:  # the binding decodes names
-            raise NvmlError("the answer is no text") from error
+            raise NvmlError("the answer is not text") from error
 
 
 def uint(raw: int, bits: int = 32) -> float:

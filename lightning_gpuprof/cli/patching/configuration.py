@@ -41,7 +41,7 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
         """The nodes.
 
         Raises:
-            PatchError: It is no YAML of settings.
+            PatchError: It is not YAML of settings.
         """
         try:
             root = yaml.compose(self.text, Loader=yaml.SafeLoader)
@@ -49,9 +49,9 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
             mark = getattr(error, "problem_mark", None)
             line = f":{mark.line + 1}" if mark is not None else ""
             why = getattr(error, "problem", None) or "not readable"
-            raise PatchError(f"{self.path}{line} is no YAML ({why}): nothing was changed") from error
+            raise PatchError(f"{self.path}{line} is not YAML ({why}): nothing was changed") from error
         if not isinstance(root, yaml.MappingNode):
-            raise PatchError(f"{self.path} is no configuration of LightningCLI: nothing was changed")
+            raise PatchError(f"{self.path} is not a configuration of LightningCLI: nothing was changed")
         return root
 
     @cached_property
@@ -128,8 +128,7 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
             arguments: Of its constructor.
 
         Raises:
-            NotPlacedError: ``trainer.callbacks`` is no list with one item per line, or nothing can be put there without
-                changing something else.
+            NotPlacedError: ``trainer.callbacks`` is not a list with one item per line, or nothing fits there.
         """
         path = (*self.top, "trainer", "callbacks")
         item = [f"- class_path: {class_path}", "  init_args:"]
@@ -159,12 +158,11 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
             index: Of the item.
 
         Raises:
-            NotPlacedError: The path is no list, its lines cannot be edited, or removing the item would change something
-                else.
+            NotPlacedError: The path is not a list, its lines cannot be edited, or something else would change.
         """
         node = self.node(path)
         if not isinstance(node, yaml.SequenceNode):
-            raise NotPlacedError(f"{_dotted(path)} in {self.path.name} is no list")
+            raise NotPlacedError(f"{_dotted(path)} in {self.path.name} is not a list")
         items, gone = node.value, node.value[index]
         start, end = gone.start_mark.index, _end(gone)
         if node.flow_style:
@@ -191,7 +189,7 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
 
     def _replaced(self, path: Keys, node: Node, written: str, value: Value) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            raise NotPlacedError(f"{_dotted(path)} in {self.path.name} is no single value")
+            raise NotPlacedError(f"{_dotted(path)} in {self.path.name} is not a single value")
         owner = self.node(path[:-1])
         pair = _pair(owner, path[-1]) if isinstance(owner, yaml.MappingNode) else None
         if pair is None or node.start_mark.index < pair[0].end_mark.index:

@@ -239,7 +239,7 @@ class Draft:
         except ValueError:
             raise NotPlacedError(f"{code} is code, which the YAML cannot have") from None
         if value is not None and not isinstance(value, (str, int, float, bool)):
-            raise NotPlacedError(f"{code} is no single value")
+            raise NotPlacedError(f"{code} is not a single value")
         return value
 
     def _all_in_data(self, piece: Arguments) -> bool:

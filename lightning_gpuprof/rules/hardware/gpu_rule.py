@@ -93,7 +93,7 @@ class ClockRule(GpuRule):
             held: What holds them down.
         """
         return (
-            self.fact("SM clock while held down", held.sm_clock_mhz, "MHz"),
+            self.fact("SM clock while throttled", held.sm_clock_mhz, "MHz"),
             self.fact("full SM clock", clocks.full_mhz, "MHz"),
             self.fact("highest temperature", gpu.device.largest("temperature_c"), "°C"),
         )

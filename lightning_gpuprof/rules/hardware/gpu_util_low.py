@@ -46,7 +46,7 @@ class GpuUtilLow(GpuRule):
 
     examples = (
         fires("the GPU waits for batches", "info", "67 % of the step (input-bound)", gpu=_LOW, times_ms=_WAITS),
-        fires("nothing explains it", "info", "Nothing measured explains the 35.0 ms", gpu=_LOW),
+        fires("nothing explains it", "info", "Nothing measured explains 35.0 ms", gpu=_LOW),
         quiet("the GPU is busy", gpu={}),
         looks_alike("it is full of small kernels", gpu={"values": {"sm_active_ratio": 0.1}}),
         not_evaluated("19 samples differ", "19 of the 20 distinct", gpu={"distinct": 19}),
@@ -59,7 +59,7 @@ class GpuUtilLow(GpuRule):
             return None
         causes = self._of_windows(metrics) or self._of_phases(metrics)
         idle_ms = (1 - found.mean) * period_ms
-        unknown = f"Nothing measured explains the {millis(idle_ms)} without work in each {millis(period_ms)} step."
+        unknown = f"Nothing measured explains {millis(idle_ms)} of idle time in each {millis(period_ms)} step."
         look = "Record a trace window to see what the host does before each launch: GpuProfiler(windows=[...])."
         return self.finding(
             subject=name,

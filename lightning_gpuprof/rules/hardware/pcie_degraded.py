@@ -53,7 +53,7 @@ class PcieDegraded(GpuRule):
             raise MissingSignal("the PCIe link was rarely read while the GPU was busy, and an idle link is slow")
         speed = link.gigatransfers / max(best.gigatransfers, 1e-9)
         if not 0 < speed < 1:
-            raise MissingSignal("the speed of the PCIe link is an impossible number")
+            raise MissingSignal("the speed of the PCIe link is not a valid number")
         metrics.require_steady()
         copies_ms, words = metrics.copies_to_device_ms, "Copies to the device take"
         if copies_ms is None:

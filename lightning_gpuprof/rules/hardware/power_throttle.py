@@ -69,7 +69,7 @@ class PowerThrottle(ClockRule):
         advice = _FIND.format(at=at, active=percent(tensor or 0.0)) if idle else _BUILT_SO
         if lowered:
             was = f"The power limit of {device.title} is {limit:,.0f} W instead of {default:,.0f} W"
-            summary, command = f"{was}. It held the clock down {share}", f"nvidia-smi -i {at} -pl {default:.0f}"
+            summary, command = f"{was}. It throttled the clock {share}", f"nvidia-smi -i {at} -pl {default:.0f}"
             advice = f"Have the administrator raise the limit from {limit:,.0f} W (root): {command}"
         draws = None if device.busy is None else device.busy.power_median_w
         return self.finding(

@@ -40,7 +40,7 @@ def _default(batch_bytes: float) -> dict[str, object]:
 
 class CollateHotspot(StarvingRule):
     id = "collate-hotspot"
-    title = "collate_fn takes a large part of making a batch"
+    title = "collate_fn takes a large part of batch loading time"
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
     needs_workers = False
 
@@ -70,12 +70,12 @@ class CollateHotspot(StarvingRule):
             cost,
             subject=name,
             summary=f"{name}{'' if name == 'collate_fn' else ' (collate_fn)'} takes {millis(collate_ms)} of the "
-            f"{millis(found.make_ms)} to make a batch: {percent(ratio)}.",
+            f"{millis(found.make_ms)} to load a batch: {percent(ratio)}.",
             advice=f"{_fix(metrics, name, collate_ms)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
-                self.evidence("least_part_ratio", ratio, "collate_fn, share of making a batch"),
+                self.evidence("least_part_ratio", ratio, "collate_fn, share of loading a batch"),
                 self.fact("collate_fn, mean of a batch", collate_ms, "ms"),
-                self.fact("time to make a batch", found.make_ms, "ms"),
+                self.fact("time to load a batch", found.make_ms, "ms"),
                 self.waiting(found),
                 self.fact("first batch", metrics.number("batch.bytes") or None, "bytes"),
                 self.fact("num_workers", found.state.num_workers),

@@ -88,7 +88,7 @@ class HostCpuQuota(BaseRule):
             evidence=(
                 self.evidence("least_ratio", group.throttled_ratio, "intervals in which the quota was used up"),
                 self.evidence("least_periods", group.periods_count, "intervals of the quota"),
-                self.fact("held back", group.throttled_cpus, "CPUs"),
+                self.fact("lost to the quota", group.throttled_cpus, "CPUs"),
                 self.fact("quota", group.quota_cpus, "CPUs"),
             ),
             cost=cost,

@@ -59,7 +59,7 @@ _STREAM = LoaderFacts(
 
 class InputBound(BaseRule):
     id = "input-bound"
-    title = "Steps wait for their batch"
+    title = "Steps wait for data"
 
     least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
     least_uncertain_ratio: float = threshold(0.10, source="TraceML; for a wait that may be the price of any fetch")

@@ -41,7 +41,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 _QUEUED_RATIO = 0.30
-"""Share of making batches in which workers have no CPU, from which that may be why samples are slow. Heuristic."""
+"""Share of loading batches in which workers have no CPU, from which that may be why samples are slow. Heuristic."""
 
 _JITTER = {"burst": (0.3, 0.25), "items_ms": 15.0, "verdict": "compute", "samples_ms": (1.0, 200.0)}
 _ANY = {**_JITTER, "run": {"loader.in_order": True}, "saves_ms": 4.15}  # 29 % of a mean step of 10 / 0.7 ms
@@ -50,7 +50,7 @@ _GPU = {**_JITTER, "run": {"device.type": "cuda"}}
 
 class InputJitter(BaseRule):
     id = "input-jitter"
-    title = "A few slow samples hold up whole steps"
+    title = "A few slow samples stall whole steps"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.05, source="heuristic: the excess is 5 % of the time")
@@ -141,7 +141,7 @@ class InputJitter(BaseRule):
 def _slowest(metrics: Metrics) -> tuple[InputPipeline, InputWorker]:
     found = metrics.input
     if found is None or found.verdict == "not-enough-data":
-        raise MissingSignal("the making of batches was not measured from inside" if found is None else found.summary)
+        raise MissingSignal("batch loading was not measured from inside" if found is None else found.summary)
     known = [w for w in found.workers if w.loader == found.slowest and w.item_max_ms and w.item_mean_ms]
     if not known:
         raise MissingSignal("the time of single samples was not measured: the dataset makes them together")

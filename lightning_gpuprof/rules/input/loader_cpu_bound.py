@@ -39,7 +39,7 @@ _QUEUED = {**_HOST, "worker_cpus": 0.7, "each_worker": {"cpu": 0.35, "delay": 0.
 
 class LoaderCpuBound(StarvingRule):
     id = "loader-cpu-bound"
-    title = "Making batches needs more CPUs than the run has"
+    title = "Batch loading needs more CPUs than the run has"
     specialises = ("input-bound", "step-outliers")
 
     least_cpu_ratio: float = threshold(0.85, source="heuristic, after SageMaker Debugger: CPU above 90 %")
@@ -85,18 +85,18 @@ class LoaderCpuBound(StarvingRule):
             cost,
             level="info" if crowded and need < state.usable_cpus else None,
             subject=found.dataset,
-            summary=f"While making a batch, {counted(state.num_workers, 'worker')} {compute} "
+            summary=f"While loading a batch, {counted(state.num_workers, 'worker')} {compute} "
             f"{percent(time.cpu_ratio)} of the time{queued}.",
             advice=f"{free}Make the batch cheaper: {CHEAPER}. {_where(metrics, found)}A batch costs {millis(cpu_ms)} "
             f"of CPU time: {why}",
             evidence=(
                 self.evidence(
-                    "least_cpu_ratio", busy_ratio, "workers compute or wait for a CPU, share of making batches"
+                    "least_cpu_ratio", busy_ratio, "workers compute or wait for a CPU, share of loading batches"
                 ),
-                self.fact("workers wait for a CPU, share of making batches", time.queued_ratio, "ratio"),
+                self.fact("workers wait for a CPU, share of loading batches", time.queued_ratio, "ratio"),
                 self.waiting(found),
-                self.fact("time to make a batch", found.make_ms, "ms"),
-                self.fact("CPU time to make a batch", cpu_ms, "ms"),
+                self.fact("time to load a batch", found.make_ms, "ms"),
+                self.fact("CPU time to load a batch", cpu_ms, "ms"),
                 self.fact("num_workers", state.num_workers),
                 self.fact("usable CPUs", state.usable_cpus, "CPUs"),
                 self.fact("samples of a worker", time.samples),

@@ -8,7 +8,7 @@ and more workers that wait at the same time help; more CPUs or cheaper transform
 Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing` of the input
 pipeline). While the typical worker makes batches, it is for at least half of the time neither on a CPU nor ready for
 one, sampled once a second. If a fifth of the samples found it in state D, in which Linux waits for disks, the disk is
-blamed. The gain is that part of making a batch, over the workers, and at most the wait.
+blamed. The gain is that part of loading a batch, over the workers, and at most the wait.
 
 ## When it is wrong
 - Network file systems and memory-mapped files may or may not show as state D.
@@ -67,7 +67,7 @@ class LoaderIoBound(StarvingRule):
             return None
         disk = time.disk_ratio is not None and time.disk_ratio >= self.least_disk_ratio
         workers = found.state.num_workers
-        waits, in_disk = "workers wait for no CPU, share of making batches", "samples of a worker in state D"
+        waits, in_disk = "workers wait for no CPU, share of loading batches", "samples of a worker in state D"
         wait = "waits" if workers == 1 else "wait"
         plan = found.state.better_plan if found.state.cpu_bound is False else None
         change = None if plan is None else loader_change(metrics, plan.num_workers)
@@ -77,14 +77,14 @@ class LoaderIoBound(StarvingRule):
             found,
             cost,
             subject=found.dataset,
-            summary=f"While making a batch, {counted(workers, 'worker')} {wait} {percent(time.waiting_ratio)} of the "
+            summary=f"While loading a batch, {counted(workers, 'worker')} {wait} {percent(time.waiting_ratio)} of the "
             f"time {_for_what(time, disk=disk)}.",
             advice=f"{_advice(found.state.dataset or 'DataLoader', time, disk=disk)}{until}",
             evidence=(
                 self.evidence("least_waiting_ratio", time.waiting_ratio, waits),
-                self.fact("workers compute, share of making batches", time.cpu_ratio, "ratio"),
+                self.fact("workers compute, share of loading batches", time.cpu_ratio, "ratio"),
                 self.waiting(found),
-                self.fact("time to make a batch", found.make_ms, "ms"),
+                self.fact("time to load a batch", found.make_ms, "ms"),
                 self.fact("num_workers", workers),
                 self.fact("samples of a worker", time.samples),
                 None if time.disk_ratio is None else self.evidence("least_disk_ratio", time.disk_ratio, in_disk),

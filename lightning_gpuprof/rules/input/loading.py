@@ -90,20 +90,20 @@ def why_workers(state: Loading, change: Change) -> str:
 def _reason(state: Loading, workers: Value, batch: str) -> str:
     if workers == state.recommended_workers:
         spare = "; workers mostly wait here, so they may outnumber the CPUs" if state.cpu_bound is False else ""
-        return f"a batch takes {batch} to make, the step {millis(state.compute_ms)}, and one is spare{spare}."
+        return f"a batch takes {batch} to load, a step {millis(state.compute_ms)}, and one worker is spare{spare}."
     if state.cpu_bound is False:
         more = f"more than {MAX_WORKERS} would use a lot of memory"
         return f"{state.recommended_workers} would keep up with the step, but {more}."
     if state.cpu_bound is None:
-        return "as many as usable CPUs, because the CPU time of loading was not measured."
+        return "one per usable CPU, because the CPU time of loading was not measured."
     costs = f"took {batch} while other programs ran," if state.is_crowded else f"costs {batch} of CPU time"
     return f"a batch {costs} and you have {cpus(state.usable_cpus)}. To go faster still, make the batch cheaper."
 
 
 def making_evidence(state: Loading) -> list[Evidence]:
-    """The time to make a batch, and its parts where they were measured."""
+    """The time to load a batch, and its parts where they were measured."""
     made = state.made
-    name = "time to make a batch" if state.num_workers == 0 else "time for a worker to make a batch"
+    name = "time to load a batch" if state.num_workers == 0 else "time for a worker to load a batch"
     if made is None and state.num_workers:
         name += ", at most"
     whole = Evidence(name=name, value=state.batch_ms, unit="ms")

@@ -40,7 +40,7 @@ class PaddingWaste(BaseRule):
 
     least_ratio: float = threshold(0.20, source="heuristic: share of padding that a fix takes away")
     least_mixed_ratio: float = threshold(0.35, source="heuristic: rows in random order differ by as much")
-    least_looks: int = threshold(5, source="heuristic: batches that were looked at")
+    least_looks: int = threshold(5, source="heuristic: batches inspected")
 
     examples = (
         fires(
@@ -50,8 +50,8 @@ class PaddingWaste(BaseRule):
         quiet("a tenth of it is padding", padding={**_TO_512, "real_ratio": 0.85, "to_longest_ratio": 0.9}),
         quiet("rows of one batch differ a little", padding={**_MIXED, "real_ratio": 0.7}),
         looks_alike("the model hardly computes", padding=_TO_512, times_ms={"data_wait": 2e3}),
-        not_evaluated("one batch was looked at", "1 of the 5 batches needed", padding={**_TO_512, "looks": 1}),
-        not_evaluated("no batch was looked at", "no batch was looked at", padding=None),
+        not_evaluated("one batch was inspected", "1 of the 5 batches needed", padding={**_TO_512, "looks": 1}),
+        not_evaluated("no batch was inspected", "no batch was inspected", padding=None),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
@@ -75,7 +75,7 @@ class PaddingWaste(BaseRule):
                 self.evidence(
                     "least_mixed_ratio" if mixed else "least_ratio", ratio, "padding that the fix takes away"
                 ),
-                self.evidence("least_looks", found.looks, "batches that were looked at"),
+                self.evidence("least_looks", found.looks, "batches inspected"),
                 self.fact("tokens that are not padding", found.real_ratio, "ratio"),
             ),
             cost=cost,
@@ -91,12 +91,12 @@ class PaddingWaste(BaseRule):
         """
         found = [one.padding for one in metrics.input.loaders if one.padding] if metrics.input is not None else []
         if not found:
-            raise MissingSignal("no batch was looked at: that needs torch's own DataLoader, and more than one batch")
+            raise MissingSignal("no batch was inspected: that needs torch's own DataLoader, and more than one batch")
         most = max(found, key=lambda one: (bool(one.name), one.looks))
         if not most.name:
             raise NotApplicable("the batches have no rows of tokens")
         if most.looks < self.least_looks:
-            raise MissingSignal(f"{most.looks} of the {self.least_looks} batches needed were looked at")
+            raise MissingSignal(f"{most.looks} of the {self.least_looks} batches needed were inspected")
         return most
 
 

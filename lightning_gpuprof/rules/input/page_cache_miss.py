@@ -104,7 +104,7 @@ def _advice(name: str, epoch_bytes: float, free: float | None) -> str:
     if free is not None and epoch_bytes <= free:
         why = (
             f" It would fit into the {decimal_size(free)} of memory that can cache files: look for what evicts it "
-            "(O_DIRECT, posix_fadvise, files written anew, other processes)."
+            "(O_DIRECT, posix_fadvise, files rewritten, other processes)."
         )
     return (
         f"Make {name} read less than {decimal_size(epoch_bytes)} per epoch: store samples smaller (uint8, resized, "

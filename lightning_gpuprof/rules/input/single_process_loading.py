@@ -8,8 +8,8 @@ during the step.
 `num_workers` is 0, and the lower bound of the fetch's share of the step passes the threshold even without the 1 ms that
 receiving a batch from a worker costs.
 
-The proposed number of workers is ceil(P / C) + 1. P is the time to make a batch, measured inside the loader. C is the
-step without the wait. If making a batch is CPU work, or if that is not known, the number is at most the usable CPUs
+The proposed number of workers is ceil(P / C) + 1. P is the time to load a batch, measured inside the loader. C is the
+step without the wait. If loading a batch is CPU work, or if that is not known, the number is at most the usable CPUs
 (affinity and cgroup quota, divided by the ranks of the machine).
 
 The step then takes at least T' = max(C + 0.5 ms, P / workers, (C + CPU time of a batch) / usable CPUs), and the gain is
@@ -62,7 +62,7 @@ class SingleProcessLoading(BaseRule):
             saves_ms=26.45,  # two CPUs need half of a step that keeps one busy
             **_SLOW,
         ),
-        fires("the wait is no computation", "critical", "Why 5", **{**_SLOW, "process_cpus": 0.23}, saves_ms=40.5),
+        fires("the wait is not computation", "critical", "Why 5", **{**_SLOW, "process_cpus": 0.23}, saves_ms=40.5),
         fires("CPU time is unknown", "critical", "Why 2 ... was not measured", **{**_SLOW, "process_cpus": None}),
         fires(
             "the model has two threads", "critical", "set_num_threads(1)", **{**_SLOW, "run": {"torch.num_threads": 2}}

@@ -84,7 +84,7 @@ class SmallBatchLoader(BaseRule):
             return None
         price_ms, size = state.fetch_cost_ms, metrics.number("batch.bytes") or 0.0
         if price_ms is None:
-            raise MissingSignal("the making of batches was not measured from inside")
+            raise MissingSignal("batch loading was not measured from inside")
         if size > self.most_bytes:
             return None
         saved_ms = min(price_ms * (1 - 1 / _PROPOSED), state.idle_ms)

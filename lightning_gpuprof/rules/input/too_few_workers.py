@@ -1,13 +1,13 @@
 """The workers are always behind: when a step needs its batch, none is ready. More workers would help.
 
 ## What it means
-Workers put finished batches into a queue. If it is empty at most fetches, the workers set the pace, not the model.
+Workers put finished batches into a queue. If it is empty at most fetches, they are the bottleneck, not the model.
 
 ## How it is measured
 Two numbers must pass their thresholds: the share of steady steps whose fetch had to wait, and the lower bound of the
 wait's share of the step minus the 3 ms that receiving a batch may cost.
 
-The proposed number of workers is that of `single-process-loading`. The time to make a batch is measured in the workers;
+The proposed number of workers is that of `single-process-loading`. The time to load a batch is measured in the workers;
 if it was not, it is at most the step time times their number. Workers that mostly wait (less than half of their time on
 a CPU or in its queue) may outnumber the CPUs. Others may not.
 

@@ -105,7 +105,7 @@ class TooManyWorkers(BaseRule):
                 self.evidence("least_idle_ratio", idle, "workers without work"),
                 self.evidence("least_freed_gb", freed_gb, "memory of workers that are not needed", "GB"),
                 self.fact("workers needed to keep up, with one spare", wanted),
-                self.fact("time to make a batch", state.batch_ms, "ms"),
+                self.fact("time to load a batch", state.batch_ms, "ms"),
             ),
             confidence=0.7,
         )
@@ -125,7 +125,7 @@ class TooManyWorkers(BaseRule):
             return None
         delay, room = metrics.cpu.run_delay_ratio, int(state.usable_cpus)
         enough = metrics.input.enough_workers if metrics.input is not None else None
-        # a main thread that waits for a CPU gets one, if the other workers keep pace: as cpu-contention says
+        # a main thread that waits for a CPU gets one, if the other workers keep up: as cpu-contention says
         wanted = max(1, room - 1 if delay is not None and delay >= 0.05 and (enough or 1) <= room else room)
         per_cpu = state.num_workers / state.usable_cpus if state.usable_cpus > 0 else float(state.num_workers)
         training = "" if delay is None else f", the main thread {percent(delay)} of the step"

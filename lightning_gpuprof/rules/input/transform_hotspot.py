@@ -1,7 +1,7 @@
 """Steps wait for batches, and one transform dominates the time to load a batch.
 
 ## What it means
-If one of the transforms of a sample takes more than half of the time to make a batch, making that one cheaper is worth
+If one of the transforms of a sample takes more than half of the time to load a batch, making that one cheaper is worth
 more than anything else in the dataset.
 
 ## How it is measured
@@ -85,10 +85,10 @@ class TransformHotspot(StarvingRule):
             summary=f"`{part.name}`{inside} takes {percent(ratio)} of the time to load a batch.",
             advice=f"{_fix(metrics, found, part.name)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
-                self.evidence("least_part_ratio", ratio, f"{part.name}, share of making a batch"),
+                self.evidence("least_part_ratio", ratio, f"{part.name}, share of loading a batch"),
                 self.fact(f"{part.name}, mean of a call", part.mean_ms, "ms"),
                 self.fact("calls that were measured", part.calls),
-                self.fact("time to make a batch", found.make_ms, "ms"),
+                self.fact("time to load a batch", found.make_ms, "ms"),
                 self.waiting(found),
                 self.fact("num_workers", found.state.num_workers),
             ),

@@ -48,7 +48,7 @@ _RELOADED = {**_ANEW, "persistent_workers": True, "run": {"trainer.reload_datalo
 
 class WorkerStartup(BaseRule):
     id = "worker-startup"
-    title = "Workers are started again at every epoch"
+    title = "Workers restart at every epoch"
 
     least_epoch_ratio: float = threshold(0.05, source="heuristic: 5 % of the epoch")
     least_epoch_ratio_if_many: float = threshold(0.03, source="the least worthwhile gain")
@@ -57,7 +57,7 @@ class WorkerStartup(BaseRule):
 
     examples = (
         fires("three wait", "critical", "takes 1.20 s ... (..., persistent_workers=True", saves_ms=9.0, **_ANEW),
-        fires("loaders are made anew", "critical", "0). 3 epoch starts", lacks="persistent_workers", **_RELOADED),
+        fires("loaders are re-created", "critical", "0). 3 epoch starts", lacks="persistent_workers", **_RELOADED),
         quiet("the workers stay alive", **{**_ANEW, "persistent_workers": True}),
         quiet("they start quickly", persistent_workers=False),
         quiet("there are none", num_workers=0, persistent_workers=False, first_wait_s=2.0),
@@ -91,7 +91,7 @@ class WorkerStartup(BaseRule):
         return self.finding(
             severity=severity(found.lower_s * count / run_s, metrics.steps.steady_count),
             subject=facts.dataset or "DataLoader",
-            summary=f"Starting {counted(workers, 'worker')} anew takes {seconds(found.cost_s)} of each "
+            summary=f"Restarting {counted(workers, 'worker')} takes {seconds(found.cost_s)} of each "
             f"{seconds(found.epoch_s)} epoch ({percent(cost_ratio)}), {counted(count, 'time')} in all.",
             advice=f"Keep the workers alive between epochs: {', '.join(change.added)}. {counted(count, 'epoch start')} "
             f"waited {seconds(found.sum_s)} in total.",

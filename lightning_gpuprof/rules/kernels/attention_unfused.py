@@ -70,7 +70,7 @@ class AttentionUnfused(KernelRule):
         quiet("attention is fused", **_run(_FUSED)),
         quiet("sequences are short", **_run(*_SHORT)),
         looks_alike("a softmax over classes takes 20 ms", **_run(_CLASSES, _QK)),
-        looks_alike("the host sets the pace", **{**_run(*_PIECES), "kernels": {"tensor core gemm": 30}}),
+        looks_alike("the host is the bottleneck", **{**_run(*_PIECES), "kernels": {"tensor core gemm": 30}}),
         not_evaluated("there are no shapes", "record_shapes", kernels=_KERNELS),
         UNTRACED,
     )

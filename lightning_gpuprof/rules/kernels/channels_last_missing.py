@@ -43,7 +43,7 @@ class ChannelsLastMissing(KernelRule):
         quiet("nothing is converted", kernels={"convolution": 20, "pointwise": 28}),
         quiet("there are no convolutions", kernels={"pointwise": 48}),
         looks_alike("another kernel has a layout in its name", kernels={"convolution": 24, "pooling": 24}),
-        looks_alike("the host sets the pace", kernels={"convolution": 20, "nchwToNhwc": 6}),
+        looks_alike("the host is the bottleneck", kernels={"convolution": 20, "nchwToNhwc": 6}),
         UNTRACED,
     )
 

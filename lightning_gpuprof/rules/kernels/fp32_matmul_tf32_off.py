@@ -10,7 +10,7 @@ As `tc-unused`, for the kernels whose setting is off: matrix products and attent
 with `NVIDIA_TF32_OVERRIDE=0`. Only the 20 longest kernels are known by name, so the time is a lower bound.
 
 ## When it is wrong
-- Silent where the host sets the pace, and on devices whose TF32 is not faster than fp32.
+- Silent where the host is the bottleneck, and on devices whose TF32 is not faster than fp32.
 - TF32 rounds inputs: where the last digits matter, as in physics or some losses, `highest` is right.
 
 ## What to do

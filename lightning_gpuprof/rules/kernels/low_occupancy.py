@@ -45,7 +45,7 @@ class LowOccupancy(KernelRule):
         quiet("they run for 6.6 of 50 ms", **_run(6.6, 27)),
         quiet("each multiprocessor has a block", **_run(30, 108)),
         looks_alike("communication needs few blocks", **_run(30, 24, "all-reduce")),
-        looks_alike("the host sets the pace", kernels={"tensor core gemm": (30, 27)}),
+        looks_alike("the host is the bottleneck", kernels={"tensor core gemm": (30, 27)}),
         not_evaluated("the GPU is not known", "blocks", kernels={"tensor core gemm": 48}, device="unknown"),
         UNTRACED,
     )

@@ -51,7 +51,7 @@ class MemoryBoundKernels(KernelRule):
         quiet("they take 19.9 of 50 ms", **_run(19.9)),
         quiet("the model is compiled", **_run(), run={"compile.state": "module"}),
         looks_alike("they reach 59 % of the bandwidth", **_run(bandwidth_ratio=0.59)),
-        looks_alike("the host sets the pace", **{**_run(), "kernels": {"pointwise": 30}}),
+        looks_alike("the host is the bottleneck", **{**_run(), "kernels": {"pointwise": 30}}),
         not_evaluated("their bytes are not known", "bandwidth", **{**_run(), "roofline": []}),
         UNTRACED,
     )

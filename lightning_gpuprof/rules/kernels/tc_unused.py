@@ -11,7 +11,7 @@ names (Triton) never count. The gain is time x (1 - 1/k), where k is the data-sh
 CUDA cores (2 for unknown devices), but no more than the roofline allows; its lower bound takes k/2.
 
 ## When it is wrong
-- Silent where the host or slow workers set the pace: shorter kernels would only lengthen the GPU's wait.
+- Silent where the host or slow workers are the bottleneck: shorter kernels would only lengthen the GPU's wait.
 - Small or memory-bound products gain less; this is only seen in windows with shapes.
 - Only training tells whether the model converges in half precision. bf16 has the range of fp32; fp16 needs loss
   scaling, which Lightning adds.
@@ -60,9 +60,9 @@ class TcUnused(KernelRule):
         quiet("memory bounds the products", kernels=_FP32, roofline=[_ROOF], fp32_flops=19.5e12),
         looks_alike("matrices are multiplied by vectors", kernels={"gemv": 30, "pointwise": 18}),
         looks_alike("Triton's kernels do not say what they use", kernels={"triton_tem_fused_mm_0": 48}),
-        looks_alike("the host sets the pace", kernels={"fp32 gemm": 20}),
-        looks_alike("workers set the pace", **_FED, num_workers=4, fetch_waited_ratio=0.9),
-        fires("workers keep pace", "critical", "Train in half", **_FED, num_workers=4, fetch_waited_ratio=0.02),
+        looks_alike("the host is the bottleneck", kernels={"fp32 gemm": 20}),
+        looks_alike("workers are the bottleneck", **_FED, num_workers=4, fetch_waited_ratio=0.9),
+        fires("workers keep up", "critical", "Train in half", **_FED, num_workers=4, fetch_waited_ratio=0.02),
         UNTRACED,
         not_evaluated("five steps are steady", "5 steady steps", kernels=_FP32, steady=5),
         not_evaluated("the GPU is not known", "tensor cores", kernels={"fp32 gemm": 48}, device="unknown"),

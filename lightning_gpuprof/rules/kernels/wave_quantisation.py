@@ -56,7 +56,7 @@ class WaveQuantisation(KernelRule):
         looks_alike("it has exactly one wave", **_waves(1)),
         looks_alike("it has 0.9 waves", **_waves(0.9)),
         looks_alike("a pointwise kernel has 1.2 waves", kernels={"pointwise": (48, round(1.2 * _WAVE))}),
-        looks_alike("the host sets the pace", kernels={"tensor core gemm": (30, round(1.2 * _WAVE))}),
+        looks_alike("the host is the bottleneck", kernels={"tensor core gemm": (30, round(1.2 * _WAVE))}),
         not_evaluated("the GPU is not known", "blocks", kernels={"tensor core gemm": 48}, device="unknown"),
         UNTRACED,
     )

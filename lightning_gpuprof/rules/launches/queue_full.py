@@ -32,7 +32,7 @@ class QueueFull(BaseRule):
     most_idle_ratio: float = threshold(0.10, source="heuristic: of the untraced step")
 
     examples = (
-        fires("500 kernels of 100 us run", "info", "The GPU sets the pace", step=_FULL, period_ms=50.2),
+        fires("500 kernels of 100 us run", "info", "The GPU is the bottleneck", step=_FULL, period_ms=50.2),
         fires("the GPU idles 9.1 %", "info", "Do not optimise the host", step=_FULL, period_ms=55.0),
         quiet("the GPU idles 10.7 %", step=_FULL, period_ms=56.0),
         quiet("the queue has room", step={**_FULL, "kernels": 100}, period_ms=10.1),
@@ -53,7 +53,7 @@ class QueueFull(BaseRule):
         return self.finding(
             subject="launches",
             summary=f"The host is up to {longest:,} kernels ahead of the GPU and waits {millis(held_ms)} per traced "
-            "step in launches. The GPU sets the pace.",
+            "step in launches. The GPU is the bottleneck.",
             advice="Do not optimise the host: its launches only wait for the GPU. Look at the kernels: "
             f"the GPU idles only {percent(step.idle_ratio)} of the step.",
             evidence=(

@@ -113,7 +113,7 @@ class CallbackSlow(BaseRule):
         waits = not on_cpu and "ProgressBar" in owner  # for the device, which progress-bar-sync explains
         who = "A hook of the module" if own else "A callback"
         rare = slowest.median_ms < _FEW_RATIO * certain_ms
-        few = " Most of it lies in a few steps." if rare else ""
+        few = " Most of it is in a few steps." if rare else ""
         every = most_every(metrics, math.ceil(slowest.ratio / self.wanted_ratio))
         return self.finding(
             severity=cost.severity_beyond(self.fixed_ms),
@@ -149,10 +149,13 @@ def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, *, rare: bool) -
         where = f"on_{loop}_batch_start, on_{loop}_batch_end and the hooks between"
         count = "self.global_step" if loop == "train" else "batch_idx"
     if rare:
-        return f"Do that work {every} times less often, make it cheaper, or move it to a thread: {where}.", None
+        return (
+            f"Do that work {every} times less often, make it cheaper, or move it to a background thread: {where}.",
+            None,
+        )
     line = f"if {count} % {every}: return"
     text = (
         f"Run it every {every} batches: begin {where} with `{line}`. Why {every}: it then takes "
-        f"{percent(slowest.ratio / every)} of the step. Or move its work to on_{loop}_epoch_end, or to a thread."
+        f"{percent(slowest.ratio / every)} of the step. Or move it to on_{loop}_epoch_end, or to a background thread."
     )
     return text, Change(add=(f"{line}  # at the start of {where}",))

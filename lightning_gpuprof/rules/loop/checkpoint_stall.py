@@ -79,7 +79,7 @@ class CheckpointStall(StallRule):
         if checkpoint.count < self.least_count and not most_of_it:
             raise MissingSignal(
                 f"{counted(checkpoint.count, 'checkpoint')} took {percent(ratio)} of the wall time, but "
-                f"{self.least_count} are needed to tell a slow write from a first one"
+                f"{self.least_count} are needed to distinguish a slow write from a first one"
             )
         steps = math.ceil(metrics.steps.optimizer_steps * stall.rarer / checkpoint.count)
         change = checkpoint_change(metrics, stall.rarer, otherwise=steps)

@@ -46,7 +46,7 @@ class LrSchedulerCost(PhaseRule):
         """A part of the optimizer's phase."""
         share = metrics.lr_scheduler
         if share is not None and not usable(share):
-            raise MissingSignal("the time of the learning rate scheduler is no possible number")
+            raise MissingSignal("the time of the learning rate scheduler is not a valid number")
         return share
 
     def judge(self, metrics: Metrics, found: Cost) -> Finding:

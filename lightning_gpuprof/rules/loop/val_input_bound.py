@@ -46,7 +46,7 @@ class ValInputBound(BaseRule):
 
     examples = (
         fires("no workers", "warning", "4.50 s of its 5.00 s ... num_workers=2, persistent", saves_ms=11.25, **_WAITS),
-        fires("its workers start anew for each run", "warning", "Keep the 2 validation workers alive", **_of(_TWO)),
+        fires("its workers restart for each run", "warning", "Keep the 2 validation workers alive", **_of(_TWO)),
         fires("they stay alive", "warning", "Make a validation batch cheaper", **_of({**_TWO, _ALIVE: True})),
         quiet("fetches are less than half of it", **{**_WAITS, "val_wait_s": 2.4}),
         quiet("they are a twentieth of the run", **{**_WAITS, "validation": (4, 1.5), "val_wait_s": 1.1}),

@@ -64,7 +64,7 @@ class MemoryLeak(BaseRule):
                 f"reads over {self.least_steps} steps are needed)"
             )
         if not (possible(growth.first_bytes) and possible(growth.last_bytes) and possible(growth.p_value)):
-            raise MissingSignal("the growth is an impossible number")
+            raise MissingSignal("the growth is not a valid number")
         grown, ratio = growth.kept_bytes, growth.kept_bytes / max(1.0, growth.first_bytes)
         if growth.p_value >= self.largest_p or grown < self.least_bytes or ratio < self.least_ratio:
             return None

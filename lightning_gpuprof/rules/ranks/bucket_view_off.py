@@ -35,7 +35,7 @@ _COPIES = {
 
 class BucketViewOff(BaseRule):
     id = "bucket-view-off"
-    title = "DDP keeps each gradient twice"
+    title = "DDP stores each gradient twice"
 
     least_ratio: float = threshold(0.05, source="heuristic: memory that a larger batch could use")
 

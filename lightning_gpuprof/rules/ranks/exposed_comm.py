@@ -151,6 +151,6 @@ def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, lar
     if not ways:
         ways.append("send fewer bytes, or compute more between two reductions: a larger batch per rank does")
     return (
-        f"Shorten the transfer: {'; '.join(ways)}. To tell transfer from waiting, give `gpuprof trace` the windows of "
-        f"all ranks: TraceConfig(ranks=list(range({ranks})))."
+        f"Shorten the transfer: {'; '.join(ways)}. To separate transfer from waiting, give `gpuprof trace` the windows "
+        f"of all ranks: TraceConfig(ranks=list(range({ranks})))."
     ), change

@@ -112,7 +112,7 @@ class BlockedInStep(BaseRule):
 
 
 _REMEDIES = (
-    (r"\bsleep\(", "If it waits for something, wait for it in a background thread."),
+    (r"\bsleep\(", "If it waits for something, wait from a background thread."),
     (r"\b(open|load|loads|read\w*)\(", "Read before training or in the Dataset."),
     (r"\b(dump|dumps|save\w*|write\w*|to_csv|flush|fsync)\(", "Write from a background thread."),
     (r"\b(get|post|put|request|urlopen|recv\w*|send\w*)\(", "Send and receive from a background thread."),

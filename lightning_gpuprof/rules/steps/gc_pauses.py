@@ -68,7 +68,7 @@ class GcPauses(BaseRule):
             raise MissingSignal(f"{metrics.steps.steady_count} of the {needed} were measured")
         mean_ms = pauses.pause_ms_per_step
         if mean_ms is None or not pauses.is_possible:
-            raise MissingSignal("the pauses of the garbage collector are impossible numbers")
+            raise MissingSignal("the pauses of the garbage collector are not valid numbers")
         worst = max(pauses.generations, key=lambda g: g.total_s, default=None)
         if worst is None or worst.count < 1:
             return None

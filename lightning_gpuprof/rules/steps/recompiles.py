@@ -53,7 +53,7 @@ class Recompiles(BaseRule):
         fires("one was given up", "info", "was given up", compiled={"recompiles": [_SHORT_ONE], "limit_hits": 1}),
         quiet("it compiles once", compiled={}),
         looks_alike("it compiles once more, in 0.5 s", compiled={"recompiles": [{"batch": 99}]}),
-        not_evaluated("its times are impossible", "impossible number", compiled={"steady_recompile_s": -1.0}),
+        not_evaluated("its times are impossible", "not a valid number", compiled={"steady_recompile_s": -1.0}),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
@@ -62,7 +62,7 @@ class Recompiles(BaseRule):
             return None
         run_s = metrics.run_s
         if not possible(facts.steady_recompile_s) or facts.steady_recompile_count < 0:
-            raise MissingSignal("the time of the compilations is an impossible number")
+            raise MissingSignal("the time of the compilations is not a valid number")
         lost_s = facts.steady_recompile_s
         if facts.steps_excess_s is not None and possible(facts.steps_excess_s):
             lost_s = min(lost_s, facts.steps_excess_s)

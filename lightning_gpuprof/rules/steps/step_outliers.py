@@ -66,7 +66,7 @@ _SHORT = {"count": 4, "stall_ms": 100.0, "phases": "forward"}
 
 class StepOutliers(BaseRule):
     id = "step-outliers"
-    title = "Some steps take many times as long as the rest"
+    title = "Some steps are far slower than the rest"
     is_clue = True
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the time of the checked steps")

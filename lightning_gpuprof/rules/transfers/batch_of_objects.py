@@ -15,7 +15,7 @@ transfer. Silent if the first batch has fewer than 50 objects (1,000 are counted
 
 ## What to do
 Have `collate_fn` put numbers that belong together into one tensor. What the model does not need stays out of the
-batch, or goes into one object that is no list, tuple, dictionary or data class.
+batch, or goes into one object that is not a list, tuple, dictionary or data class.
 """
 
 from lightning_gpuprof.rules.base import Cost, Finding, Metrics, Share, claims, threshold
@@ -27,7 +27,7 @@ _MANY = {"times_ms": {"h2d": 10.0}}
 
 class BatchOfObjects(PhaseRule):
     id = "batch-of-objects"
-    title = "Batches hold many Python objects"
+    title = "Batches contain many Python objects"
     phase = "h2d"
 
     least_ratio: float = threshold(0.05, source="as transfer-hook-slow")

@@ -197,12 +197,12 @@ def _opportunities(found: Sequence[Opportunity], *, alone: bool) -> str:
     more = ""
     if left:
         more = f'<details>\n<summary>{len(left)} more</summary>\n<ol class="all">\n{"".join(left)}</ol>\n</details>\n'
-    title = "Hints, without a known gain" if hints else "All opportunities"
+    title = "Hints (gain unknown)" if hints else "All opportunities"
     return f'<h2>{title}</h2>\n<ol class="all">\n{"".join(rows[:SHOWN_OPPORTUNITIES])}</ol>\n{more}'
 
 
 def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
-    gain = "gain not known" if one.severity != "info" else "hint"
+    gain = "gain unknown" if one.severity != "info" else "hint"
     bar = ""
     if one.saved_ms is not None and most_ms > 0:
         gain = f"-{duration(one.saved_ms)} per step"

@@ -22,7 +22,7 @@ def curves(report: Report) -> str:
     if drawn is None:
         return (
             f'<section id="curves">\n<h2>{_TITLE}</h2>\n'
-            '<p class="absent">Nothing was sampled beside the steps.</p>\n</section>\n'
+            '<p class="absent">Nothing was sampled during the steps.</p>\n</section>\n'
         )
     return (
         f'<section id="curves">\n<h2>{_TITLE}</h2>\n'

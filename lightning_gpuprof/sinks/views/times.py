@@ -98,7 +98,7 @@ def phases(report: Report) -> str:
     if drawn is not None:
         label = "Range of each phase over the steady steps: 5 % to 95 %, with the median, in ms"
         scatter = figure("spread", drawn, label, spread_svg(drawn))
-        period = f"<h3>How the phases scatter <small>ms</small></h3>\n{scatter}{period}"
+        period = f"<h3>Spread of the phases <small>ms</small></h3>\n{scatter}{period}"
     lines = titled((tables.line_table(report, len(report.lines)),)) if report.lines else ""
     return section("phases", tables.phase_table(report), shares, lines + flame_html(flame_of_steps(report)) + period)
 

@@ -187,7 +187,7 @@ def test_a_batch_that_cannot_be_looked_into_ends_no_measuring(kind: type) -> Non
     assert found.measured_batches() == 200
     assert found.count("loader0.order:SequentialSampler", "calls_count") == 200
     assert found.errors == []
-    seen = ["the padding of batches is not looked at any more: RuntimeError in a look at one"]
+    seen = ["the padding of batches is no longer measured: RuntimeError in a look at one"]
     assert found.notices == (seen if kind is Closed else [])
 
 
