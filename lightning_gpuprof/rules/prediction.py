@@ -28,17 +28,26 @@ validation made, at another speed. Heuristic: 2 % where a validation was made ra
 
 _ENDED = frozenset(
     (
+        claims.BATCH_TRANSFER,
         claims.CALLBACKS,
         claims.CHECKPOINT,
         claims.EPOCH_START,
         claims.GARBAGE_COLLECTOR,
         claims.LOGGING,
+        claims.LR_SCHEDULER,
+        claims.SAMPLER,
         claims.SANITY_CHECK,
         claims.VALIDATION,
     )
 )
 """Measured time that the change of such a finding ends. What compilation, another precision or other kernels bring is
 only known once it was tried."""
+
+MOSTLY = 0.8
+"""Of a gain, what has to be waiting for its fix to end it. Heuristic: a sleep in ``training_step`` has 0.95."""
+
+_MAY_WAIT = frozenset((claims.FORWARD, claims.BACKWARD, claims.OPTIMIZER))
+"""Of these phases the fix ends what is spent waiting; what is computed there may be needed."""
 
 
 def expected(finding: Finding, metrics: Metrics) -> Expected | None:
@@ -49,16 +58,23 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
         metrics: The run.
 
     Returns:
-        None if the finding has no gain above 1, no change that is known, or one whose effect only a trial shows.
+        None if the finding has no gain above 1, or a change whose effect only a trial shows; also without a change that
+        is known outside of the steps, where a fix rarely ends all of it.
     """
     gain, change, claim = finding.gain, finding.change, finding.explains
-    if gain is None or change is None or claim is None or gain.speedup_max <= 1 or change.inside:
+    if gain is None or claim is None or gain.speedup_max <= 1:
+        return None
+    if change is None:
+        if not claim.is_in_step:
+            return None
+    elif change.inside:
+        return None
+    elif change.call == "DataLoader" and claim in (claims.WAIT_FOR_BATCHES, claims.OUTLIERS):
+        return _with_more_workers(change.arguments.get("num_workers"), claim, metrics)
+    waits = claim in _MAY_WAIT and _idle_ms(claim, gain, metrics) >= MOSTLY * gain.saved_ms_per_step
+    if not (waits or claim in _ENDED) or not _is_known_to_hold_the_step(claim, metrics):
         return None
     whole_ms = gain.whole_ms
-    if change.call == "DataLoader" and claim in (claims.WAIT_FOR_BATCHES, claims.OUTLIERS):
-        return _with_more_workers(change.arguments.get("num_workers"), claim, metrics)
-    if claim not in _ENDED or not _is_known_to_hold_the_step(claim, metrics):
-        return None
     rest_ms = max(0.0, whole_ms - gain.saved_ms_per_step)
     warm_ms = _warm_ms(claim, gain, rest_ms, metrics)
     found = _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, whole_ms - gain.lower_ms)
@@ -114,9 +130,13 @@ def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float)
 
 
 def _warm_ms(claim: Claim, gain: Gain, rest_ms: float, metrics: Metrics) -> float:
-    """Only on a CPU, and where it has nothing to do while it waits for what goes away."""
+    """Only where the CPU has nothing to do while it waits for what goes away."""
+    return min(WARM_MS, MOST_WARM_RATIO * rest_ms) if _idle_ms(claim, gain, metrics) >= LEAST_IDLE_MS else 0.0
+
+
+def _idle_ms(claim: Claim, gain: Gain, metrics: Metrics) -> float:
+    """Of a gain, the time in which the CPU that trains has nothing to do; 0 if that is not known, or on a device."""
     row = next((row for row in metrics.phases if row.phase == claim.phase), None)
     if not metrics.is_cpu_only or row is None or row.cpu_ms is None or not possible(row.cpu_ms):
         return 0.0
-    idle_ms = min(gain.saved_ms_per_step, (row.median_ms or 0.0) - row.cpu_ms)
-    return min(WARM_MS, MOST_WARM_RATIO * rest_ms) if idle_ms >= LEAST_IDLE_MS else 0.0
+    return min(gain.saved_ms_per_step, (row.median_ms or 0.0) - row.cpu_ms)

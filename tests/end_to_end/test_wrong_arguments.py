@@ -18,7 +18,7 @@ from lightning_gpuprof import GpuProfError, GpuProfiler, NvmlConfig, TraceConfig
         ({"nvtx": 1}, "nvtx must be true, false, or null for: under Nsight Systems or Compute, got 1"),
         ({"baseline": [1]}, r"baseline must name an existing run folder or report.json, got \[1\]"),
         ({"reports": 1.5}, "reports must be a list of names, got 1.5"),
-        ({"reports": ["pdf"]}, "reports must hold only terminal, tensorboard, html, json, got 'pdf'"),
+        ({"reports": ["pdf"]}, "reports must contain only terminal, tensorboard, html, json, got 'pdf'"),
         ({"baseline": "/nowhere/at/all"}, "baseline must name an existing run folder"),
         ({"windows": (9, 3)}, "windows must have a stop not before its start"),
         ({"dirpath": 3}, "dirpath must be a path"),

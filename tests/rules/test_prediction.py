@@ -180,6 +180,25 @@ def test_a_cpu_that_idled_meanwhile_is_faster_afterwards() -> None:
     assert before.step_ms - after.step_ms == pytest.approx(WARM_MS)
 
 
+def test_a_wait_in_forward_goes_and_what_forward_computes_is_not_taken_for_one() -> None:
+    metrics = build(times_ms={"forward": 20.0}, run={"device.type": "cpu"})
+    finding = stored(callbacks(metrics), rule="blocked-in-step", explains=claims.FORWARD, change=None)
+    found = []
+    for cpu_ms in (0.5, 12.0, None):
+        rows = tuple(stored(row, cpu_ms=cpu_ms) if row.phase == "forward" else row for row in metrics.phases)
+        found.append(expected(finding, replace(metrics, phases=rows)))
+    waits, computes, unknown = found
+    assert waits is not None
+    assert waits.step_ms == pytest.approx(waits.whole_ms - 20.0 - WARM_MS)
+    assert computes is unknown is None
+
+
+def test_no_end_of_what_is_outside_of_the_steps_is_expected_without_a_change() -> None:
+    metrics = slow_callback(run={"device.type": "cpu"})
+    assert expected(stored(callbacks(metrics), explains=claims.VALIDATION, change=None), metrics) is None
+    assert expected(stored(callbacks(metrics), explains=claims.VALIDATION), metrics) is not None
+
+
 @pytest.mark.parametrize(
     ("claim", "change", "metrics"),
     [

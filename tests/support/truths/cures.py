@@ -135,7 +135,7 @@ def take_advice(case: Case, seed: int, folder: Path) -> Effect:
         measure=cure.measure,
         before_ms=_time_ms(before, cure.measure),
         after_ms=_time_ms(after, cure.measure),
-        bound_ms=finding.saved_ms or 0.0,
+        bound_ms=finding.most_saved_ms or 0.0,
         expected=finding.expected,
         cpu_busy_ratio=after.cpu_busy_ratio,
         still=any(f.rule == finding.rule and f.severity != "info" for f in after.findings),

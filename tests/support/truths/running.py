@@ -40,6 +40,8 @@ class JudgedFinding:
     advice: str
     saved_ms: float | None
     """Bound of the gain; None: the finding has none."""
+    most_saved_ms: float | None = None
+    """The same as people are shown it: more where the rest of the step is expected to speed up as well."""
     change: Change | None = None
     """The advice as data."""
     expected: Expected | None = None
@@ -106,6 +108,7 @@ def read_outcome(path: Path) -> RunOutcome:
                 change=f.change,
                 expected=f.expected,
                 saved_ms=None if f.gain is None else f.gain.saved_ms_per_step,
+                most_saved_ms=None if f.gain is None else f.most_saved_ms,
             )
             for f in report.findings
         ),
