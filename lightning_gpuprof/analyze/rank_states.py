@@ -32,7 +32,7 @@ from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.curves import Ranks
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.job_ranks import GONE_S, RankState, State
-from lightning_gpuprof.model.numbers import capital, numbered, seconds
+from lightning_gpuprof.model.numbers import capital, decimal_size, numbered, seconds
 from lightning_gpuprof.model.pid_space import is_running
 from lightning_gpuprof.model.rank_summary import RankSummary
 
@@ -234,6 +234,16 @@ def _written_s(journal: Path) -> float | None:
     return None
 
 
+def _last_seen(one: RankSummary) -> str:
+    """What a rank left that could not say why it ended: memory, its own and its host's; the line seen most."""
+    held, left = one.memory.get("rss"), one.memory.get("available")
+    _, _, times_ns = one.steps.columns()
+    longest = max(one.sites, key=lambda phase: float(times_ns[phase].sum()) if phase in times_ns else 0.0, default=None)
+    said = "" if held is None else f"; held {decimal_size(held)}"
+    said += "" if left is None else f", {decimal_size(left)} free on the host"
+    return f"{said}; mostly in {longest} at {one.sites[longest]}" if longest is not None else said
+
+
 def _state(one: RankSummary, written_s: float | None) -> RankState:
     lives = is_running(one)
     silent = written_s is not None and written_s > SILENT_S
@@ -244,7 +254,7 @@ def _state(one: RankSummary, written_s: float | None) -> RankState:
     elif one.status:
         state, detail = "failed" if has_failed(one) else "stopped", failure(one)
     elif lives is False:
-        state, detail = "killed", f"no process {one.pid} on its host"
+        state, detail = "killed", f"no process {one.pid} on its host{_last_seen(one)}"
     elif silent and not lives:
         state = "silent"
     elif one.stands_in is not None:

@@ -1,5 +1,6 @@
 """The summary of a rank's journal, and those of all ranks in a job's folder."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from lightning_gpuprof.model.rank_summary import (
     MAX_LONGEST,
     MAX_READINGS,
     MAX_SENTENCES,
+    MAX_SITE_CHARACTERS,
     SUMMARY_VERSION,
     RankSummary,
     StepTable,
@@ -30,6 +32,12 @@ MOST_BYTES_WHILE_RUNNING = 2**17
 _OWN_CPU = ("process", "workers", "children")
 """What a rank is, by the subjects of its own samples."""
 _OF_BATCHES = ("data_wait", "h2d", "forward")
+_MEMORY = {
+    ("process", "rss_bytes"): "rss",
+    ("host", "memory_available_bytes"): "available",
+    ("gpu", "memory_used_bytes"): "{} used",
+}
+"""What is kept of memory, by subject and value of a sample."""
 _AROUND_BATCHES = ("on_validation_batch_start", "on_validation_batch_end")
 
 
@@ -92,6 +100,8 @@ def summarise(journal: Journal) -> RankSummary:
         strategy=_text(journal, "trainer.strategy"),
         device_steps=_device_steps(journal, steady_steps),
         **_standing(journal),
+        sites=_sites(journal),
+        memory=_memory(journal),
         notices=[f"{notice.part}: {notice.message}" for notice in notable(journal)][:MAX_SENTENCES],
         windows=window_lines(journal)[-MAX_SENTENCES:],
         cpu_set=_text(journal, "host.cpu_set"),
@@ -124,6 +134,24 @@ def _standing(journal: Journal) -> dict[str, Any]:
         "stands_collective": found.collective,
         "stands_s": (until_ns - found.since_ns) / 1e9,
     }
+
+
+def _sites(journal: Journal) -> dict[Phase, str]:
+    by_phase: dict[Phase, Counter[str]] = {}
+    for slot, counts in journal.sites.items():
+        if 0 <= slot < len(journal.slots):
+            by_phase.setdefault(journal.slots[slot].step_phase, Counter()).update(counts)
+    return {phase: of.most_common(1)[0][0][:MAX_SITE_CHARACTERS] for phase, of in by_phase.items() if of}
+
+
+def _memory(journal: Journal) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for sample in journal.samples:
+        for (subject, name), said in _MEMORY.items():
+            value = sample.values.get(name) if sample.subject.rstrip("0123456789") == subject else None
+            if value is not None:
+                found[said.format(sample.subject)] = value
+    return found
 
 
 def _validation_s(journal: Journal) -> float:

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.journal import RankNumber, WorldSize
 from lightning_gpuprof.model.packing import Ints, pack, unpack
 from lightning_gpuprof.model.phases import Phase, Stage
 
-SUMMARY_VERSION = 4
+SUMMARY_VERSION = 5
 """Raised when a reader of the version before would read a summary wrongly."""
 
 MAX_STEPS = 512
@@ -25,6 +25,8 @@ MAX_READINGS = 200
 """Readings of the CPUs that a rank uses, likewise."""
 MAX_SENTENCES = 16
 """Notices, and trace windows, likewise."""
+MAX_SITE_CHARACTERS = 200
+"""Of a call site."""
 MAX_EPOCHS = 64
 """Epochs whose batches are counted."""
 
@@ -136,6 +138,10 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     stands_collective: str = ""
     """Function of torch.distributed there."""
     stands_s: float = 0.0
+    sites: dict[Phase, str] = {}
+    """``file:line function`` of the user's code in which it was seen most, by phase."""
+    memory: dict[str, float] = {}
+    """What was read last in bytes: ``rss`` of its process, ``available`` on its host, ``gpu0 used``."""
     notices: list[str] = []
     """What it could not measure, and why."""
     windows: list[str] = []

@@ -34,7 +34,8 @@ class Net(L.LightningModule):
     def training_step(self, batch, batch_idx):
         if self.global_rank == 1 and batch_idx == 30:
             if self.how == "killed":
-                while not os.path.getsize(f"{self.how}/rank1.jsonl"):
+                summary = f"{self.how}/rank1.summary.json"
+                while not (os.path.exists(summary) and b'"sites":' in open(summary, "rb").read()):
                     time.sleep(0.1)
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.how == "failed":
@@ -194,6 +195,17 @@ def test_a_runtime_error_of_its_own_comes_before_the_ranks_that_are_killed_for_i
     job = job_ranks(jobs.folder / how)
     assert f":{line} training_step" in job.answer
     assert job.worst[0] == 1
+
+
+def test_a_killed_rank_leaves_what_a_post_mortem_needs(jobs: Jobs) -> None:
+    jobs.ended("killed")
+    left = left_by(jobs.folder / "killed" / "rank1.jsonl", however_old=True)
+    assert len(left.steps.columns()[2]["forward"]) > 10
+    assert min(left.memory["rss"], left.memory["available"]) > 10**7
+    assert "program.py:" in left.sites["forward"]
+    killed = job_ranks(jobs.folder / "killed").ranks[1]
+    assert "; held " in killed.detail
+    assert "program.py:" in killed.detail
 
 
 def test_ranks_out_of_step_make_no_valid_run(jobs: Jobs) -> None:
