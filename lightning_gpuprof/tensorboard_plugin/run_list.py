@@ -87,7 +87,7 @@ def row(name: str, run: Summary) -> Row:
         Cell(state, state),
         Cell(plain.name(verdict), verdict),
         Cell(plain.name(run.finding or numbers.ABSENT), run.finding or None),
-        Cell(numbers.ABSENT if run.speedup is None else f"{run.sure} {first_screen.faster(run.speedup)}", run.speedup),
+        Cell(_gain(run), run.speedup),
         Cell(numbers.significant(run.samples_per_s), run.samples_per_s),
         Cell(numbers.quantity("period_ms", run.period_ms), run.period_ms),
         Cell(numbers.ABSENT),
@@ -98,6 +98,13 @@ def row(name: str, run: Summary) -> Row:
     stage = f" ({run.stage})" if run.stage not in ("", "fit") else ""
     shown = plain.name(name.removesuffix("/gpuprof"), 200) + plain.name(stage)
     return Row(name=name, shown=shown, state=state, cells=cells, started_s=run.started_s or 0.0, step_ms=run.period_ms)
+
+
+def _gain(run: Summary) -> str:
+    """``up to 1.5x``."""
+    if run.speedup is None:
+        return numbers.ABSENT
+    return f"{run.sure} {first_screen.faster(run.speedup).removesuffix(' faster')}"
 
 
 def _with_trends(ordered: list[Row]) -> list[Row]:
