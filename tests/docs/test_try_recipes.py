@@ -45,8 +45,7 @@ def recipe(heading: str) -> list[list[str]]:
         words = shlex.split(line)[shlex.split(line).index("gpuprof") + 1 :]
         if "--" in words:
             end = words.index("--")
-            seconds = "15" if "--input" in words else "6"  # a search has several settings to compare
-            words[end : end + 2] = ["--seconds", seconds, "--", sys.executable]
+            words[end : end + 2] = ["--seconds", "15", "--", sys.executable]
         found.append([sys.executable, "-m", "lightning_gpuprof", *words])
     return found
 

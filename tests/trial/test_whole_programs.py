@@ -20,7 +20,7 @@ from lightning_gpuprof.trial.arms import asked
 from lightning_gpuprof.trial.results import result
 
 SCRIPT = Path(__file__).parents[1] / "support" / "tried_program.py"
-SECONDS = 1.5
+SECONDS = 3.0
 GONE_S = 20.0
 """Within which a process that was killed has gone: the kernel ends it later than it is told to."""
 ANOMALY = "detect_anomaly=True"
@@ -112,31 +112,11 @@ def test_the_planted_logging_is_found_and_logs_nothing_here(user: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "started"),
-    [
-        ("manual+stream", "module"),
-        ("combined+onecycle+before", "pytorch_lightning"),
-        ("own", "script"),
-        ("fast", "script"),
-        ("ends", "script"),
-        ("ranks", "torchrun"),
-    ],
-)
-def test_programs_of_all_kinds_are_tried_however_they_are_started_and_write_nothing(
-    user: Path, tmp_path: Path, kind: str, started: str
-) -> None:
-    other = tmp_path / "other.py"
-    other.write_text(SCRIPT.read_text().replace("from lightning.pytorch", "from pytorch_lightning"))
-    words = {
-        "script": [str(SCRIPT)],
-        "torchrun": ["-m", "torch.distributed.run", "--nproc_per_node", "2", str(SCRIPT)],
-        "module": ["-m", SCRIPT.stem],
-        "pytorch_lightning": [str(other)],
-    }
-    ended, trial = tried(kind, "foreach=False", "precision=bf16-mixed", program_words=words[started])
+@pytest.mark.parametrize("kind", ["manual+stream", "combined+onecycle+before", "own", "fast", "ends"])
+def test_programs_of_all_kinds_are_tried_and_write_nothing(user: Path, kind: str) -> None:
+    ended, trial = tried(kind, "foreach=False")
     assert ended.is_over, ended.tail
-    assert ended.code == 0 or kind == "ranks"
+    assert ended.code == 0
     assert speedup(trial, "foreach=False") > 0
     assert [one.advice for one in trial.not_tried] == (["what WandbLogger costs"] if kind == "own" else [])
     assert [path.name for path in user.iterdir() if path.name not in ("wandb", "lightning_logs")] == []
@@ -174,8 +154,24 @@ def test_a_search_takes_no_more_than_is_there(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["torchrun", "module", "pytorch_lightning"])
+def test_programs_are_tried_however_they_are_started(tmp_path: Path, name: str) -> None:
+    other = tmp_path / "other.py"
+    other.write_text(SCRIPT.read_text().replace("from lightning.pytorch", "from pytorch_lightning"))
+    words = {
+        "torchrun": ["-m", "torch.distributed.run", "--nproc_per_node", "2", str(SCRIPT)],
+        "module": ["-m", SCRIPT.stem],
+        "pytorch_lightning": [str(other)],
+    }
+    kind = "ranks" if name == "torchrun" else "logs"
+    ended, trial = tried(kind, "foreach=False", "precision=bf16-mixed", program_words=words[name])
+    assert ended.is_over, ended.tail
+    assert speedup(trial, "foreach=False") > 0
+
+
+@pytest.mark.slow
 def test_compilation_is_no_part_of_a_step() -> None:
-    ended, trial = tried("partial", "compile=True", seconds=12)  # the last batch of an epoch has another shape
+    ended, trial = tried("partial", "compile=True", seconds=20)  # the last batch of an epoch has another shape
     assert ended.is_over, ended.tail
     slowest_ms = max(
         1e3 * e.seconds / e.steps for e in ended.events if isinstance(e, Block) and e.arm == "compile=True"
