@@ -137,7 +137,7 @@ def _mask(sample: Sample) -> int:
 
 
 def _is_free(sample: Sample) -> bool:
-    """Whether the driver reports what holds the clocks down, and nothing does."""
+    """Whether the driver reports why clocks are throttled, and none is."""
     limits = (bit for reason, bit in REASONS.items() if reason not in NO_LIMIT)
     return sample.values.get(MASK) is not None and not any(_mask(sample) & bit for bit in limits)
 

@@ -24,7 +24,7 @@ Resource = Literal[
 - ``training thread``: what it does beside the model; on a device that is gained only while the device is idle
 - ``step``: part of the ordinary step, whether a device works meanwhile or not
 - ``device idle``, ``device busy``: a device without work, and its kernels
-- ``clocks``: kernels that take longer because the clocks are held down
+- ``clocks``: kernels that take longer because the clocks are throttled
 - ``uneven steps``: what some steps take longer than the ordinary one
 - ``outside steps``: validation, checkpoints, gaps between epochs, the start
 """

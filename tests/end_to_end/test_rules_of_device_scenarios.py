@@ -115,7 +115,7 @@ def test_a_scenario_gives_its_rule_and_no_other(name: str, tmp_path: Path) -> No
 def test_a_driver_that_does_not_tell_is_never_healthy(tmp_path: Path) -> None:
     told = {n.rule: n.why for n in diagnosed(CASES["WSL"], tmp_path).not_evaluated}
     assert {"thermal-throttle", "power-throttle", "power-brake", "low-clocks", "gpu-shared", "ecc-xid"} <= set(told)
-    assert "does not report what holds the clocks down" in told["thermal-throttle"]
+    assert "does not report why clocks are throttled" in told["thermal-throttle"]
 
 
 def test_without_a_driver_every_rule_says_so(tmp_path: Path) -> None:

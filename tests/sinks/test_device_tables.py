@@ -35,8 +35,8 @@ def test_idle_clocks_and_rare_limits_are_no_news() -> None:
         ThrottleShare(reason="sw_power_cap", ratio=0.04, busy_ratio=0.04),
         ThrottleShare(reason="hw_thermal", ratio=0.5, busy_ratio=None),
     )
-    assert "held down" not in device_line(changed(throttle=quiet, busy=DeviceBusy(samples=0)))
-    assert "held down" not in device_line(changed(throttle=None))
+    assert "throttled" not in device_line(changed(throttle=quiet, busy=DeviceBusy(samples=0)))
+    assert "throttled" not in device_line(changed(throttle=None))
 
 
 def test_values_that_are_missing_together_are_named_once() -> None:

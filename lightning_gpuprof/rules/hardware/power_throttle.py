@@ -12,7 +12,7 @@ tensor cores did little. Only a lowered limit has a gain.
 ## When it is wrong
 - Without performance counters (before Hopper) tensor core activity is unknown: information at the default limit.
 - A limit may be lowered on purpose, for cooling or energy.
-- At a higher limit the clock may be held down again: the gain is an upper bound.
+- At a higher limit the clocks may be throttled again: the gain is an upper bound.
 
 ## What to do
 Have a lowered limit raised. At the default limit, work that needs less energy runs faster: fewer bytes moved, lower
