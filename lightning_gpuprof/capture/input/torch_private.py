@@ -1,13 +1,13 @@
 """The one place that touches private parts of torch's DataLoader: worker loop, fetchers, iterators, the pinning loop.
 
-Read and tested with torch 2.13. Used are: ``torch.utils.data._utils.worker._worker_loop``, looked up by
-``_MultiProcessingDataLoaderIter`` when it starts workers, with arguments named ``dataset``, ``data_queue``,
-``base_seed`` and ``worker_id``, which takes its fetcher from ``torch.utils.data._utils.fetch`` and gives each batch to
-``data_queue.put``; ``_MapDatasetFetcher`` and ``_IterableDatasetFetcher`` with ``fetch``, ``dataset``,
-``dataset_iter``, ``collate_fn``, ``auto_collation``; ``DataLoader._get_iterator``; of iterators ``_workers``,
-``_base_seed``, ``_worker_result_queue``, ``_data_queue``, ``_dataset_fetcher``, ``_shutdown``, ``_index_sampler``,
-``_next_index``, which asks the sampler or batch sampler for the indices of a batch, in the main process, and
-``_next_data``, which hands over the batch.
+Read and tested with torch 2.13 and 2.14. Used are: ``torch.utils.data._utils.worker._worker_loop``, looked up by
+``_MultiProcessingDataLoaderIter`` when it starts workers, with arguments named ``dataset`` (from torch 2.14 on
+``dataset_holder``, a list of one), ``data_queue``, ``base_seed`` and ``worker_id``, which takes its fetcher from
+``torch.utils.data._utils.fetch`` and gives each batch to ``data_queue.put``; ``_MapDatasetFetcher`` and
+``_IterableDatasetFetcher`` with ``fetch``, ``dataset``, ``dataset_iter``, ``collate_fn``, ``auto_collation``;
+``DataLoader._get_iterator``; of iterators ``_workers``, ``_base_seed``, ``_worker_result_queue``, ``_data_queue``,
+``_dataset_fetcher``, ``_shutdown``, ``_index_sampler``, ``_next_index``, which asks the sampler or batch sampler for
+the indices of a batch, in the main process, and ``_next_data``, which hands over the batch.
 
 Moments are noted when torch *looks up* an attribute (``fetcher.fetch``, ``fetcher.dataset``, ``fetcher.collate_fn``,
 ``data_queue.put``) and never by a function around a call: no frame of ours is in the traceback that a worker sends.
@@ -21,7 +21,7 @@ import inspect
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from lightning_gpuprof.capture.input.probe import Probe
 if TYPE_CHECKING:
     from lightning_gpuprof.capture.input.padding import Looks
 
-_REQUIRED = ("dataset", "data_queue", "base_seed", "worker_id")
+_REQUIRED = ("data_queue", "base_seed", "worker_id")
 MAX_TIMES = 4096
 """Times of a sampler that wait to be taken out, which happens once a second."""
 _MAX_NESTED = 4
@@ -46,6 +46,12 @@ class LoopArguments:
     data_queue: int
     base_seed: int
     worker_id: int
+    in_list: bool
+    """Whether the dataset is handed over in a list, from which the loop takes it."""
+
+    def dataset_of(self, arguments: Sequence[Any]) -> Any:
+        """The dataset among the loop's arguments, before the loop runs."""
+        return arguments[self.dataset][0] if self.in_list else arguments[self.dataset]
 
 
 def worker_module() -> Any:
@@ -60,9 +66,11 @@ def loop_arguments(loop: object) -> LoopArguments | None:
     if not isinstance(loop, FunctionType) or loop.__module__ != "torch.utils.data._utils.worker":
         return None
     names = list(inspect.signature(loop).parameters)
-    if loop.__qualname__ != "_worker_loop" or not set(_REQUIRED) <= set(names):
+    dataset = next((name for name in ("dataset", "dataset_holder") if name in names), None)
+    if loop.__qualname__ != "_worker_loop" or dataset is None or not set(_REQUIRED) <= set(names):
         return None
-    return LoopArguments(**{name: names.index(name) for name in _REQUIRED})
+    places = {name: names.index(name) for name in _REQUIRED}
+    return LoopArguments(dataset=names.index(dataset), in_list=dataset == "dataset_holder", **places)
 
 
 def missing_parts() -> str:

@@ -54,7 +54,7 @@ def _with_probe(path: str, loop: Callable[..., None], arguments: tuple[Any, ...]
     writer = slots.SlotWriter(memory)
     if writer.words[slots.PID]:  # it is somebody else's: two iterators were made at the same moment
         return arguments
-    probe = Probe(writer, arguments[places.dataset], cpu=time.process_time_ns)
+    probe = Probe(writer, places.dataset_of(arguments), cpu=time.process_time_ns)
     writer.words[slots.SEED] = arguments[places.base_seed]
     regions = annotated_regions.Recording(probe.region)
     fetchers = torch_private.WorkerFetchers(probe, lambda on: regions.begin() if on else regions.end())

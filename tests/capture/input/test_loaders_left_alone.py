@@ -39,6 +39,7 @@ from torch.utils.data import (
 from torch.utils.data._utils import fetch
 from torch.utils.data._utils import worker as torch_worker
 
+from lightning_gpuprof.capture.input import torch_private
 from lightning_gpuprof.capture.input.sampler import TICKS_PER_SUM, InputSampler
 from lightning_gpuprof.capture.input.slots import Table
 from lightning_gpuprof.capture.input.worker import ProbedLoop
@@ -381,6 +382,19 @@ def test_a_worker_without_its_memory_works_unmeasured(tmp_path: Path) -> None:
         finally:
             torch_worker._worker_loop = loop
             found.measurement._undo = undo
+
+
+def test_a_loop_that_is_handed_its_dataset_in_a_list_as_from_torch_214_on_is_known() -> None:
+    def loop(
+        dataset_kind: Any, dataset_holder: Any, index_queue: Any, data_queue: Any, base_seed: Any, worker_id: Any
+    ) -> None:
+        """Its arguments are what is looked at."""
+
+    loop.__module__, loop.__qualname__ = torch_worker.__name__, "_worker_loop"
+    places = torch_private.loop_arguments(loop)
+    assert places is not None
+    assert places.data_queue == 3
+    assert places.dataset_of((0, ["items"], None, None, 7, 1)) == "items"
 
 
 def test_another_loop_in_torchs_place_is_left_there_and_said() -> None:
