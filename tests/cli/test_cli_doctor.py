@@ -31,7 +31,7 @@ def test_every_dependency_of_this_package_is_named() -> None:
         "nvidia-ml-py",
         "msgspec",
         "isal",
-        "CUPTI",
+        "CUDA",
     }
 
 
