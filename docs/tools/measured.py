@@ -186,7 +186,7 @@ def limits() -> str:
     stalls = [one for one in _results("window_stall_waiting")["results"] if one["variant"] == "gpuprof-waiting"]
     alarms = 100 * _results("compare_alarms")["outlasting_changed_ratio"]
     return (
-        "- With a GPU, or a torch other than 2.13.0, training stops while a trace window is written: "
+        "- With a GPU, or a torch other than 2.13.0 and 2.14.1, training stops while a trace window is written: "
         f"{stalls[0]['stall_ms']['median'] / 1e3:.1f} s for {round(stalls[0]['trace_events'], -3):,} events.\n"
         f"- `gpuprof compare` reports a change in {alarms:.0f} % of pairs of equal runs whose noise drifts slowly, and "
         "in more of them on a busy machine."

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch.autograd import profiler as torch_profiler
 
-TESTED_VERSIONS = re.compile(r"2\.13\.0(\+(cpu|cu\d+))?")
+TESTED_VERSIONS = re.compile(r"2\.(13\.0|14\.1)(\+(cpu|cu\d+))?")
 """Releases of torch that this was tried with; of builds with CUDA, see ``docs/gpu-checks.md``."""
 TESTED_MACHINES = ("x86_64",)
 

@@ -69,8 +69,8 @@ class TraceConfig:
         memory_snapshot: In each window record the CUDA allocator's history, too. Costs some microseconds per
             allocation inside the window.
         background_stop: End and write traces on a thread beside the training, which else waits for it for seconds.
-            ``None``: with torch 2.13.0 on Linux on x86-64 without a GPU. ``True``: also with a GPU. Other versions of
-            torch wait in any case. Not possible with ``with_stack``.
+            ``None``: with torch 2.13.0 or 2.14.1 on Linux on x86-64 without a GPU. ``True``: also with a GPU. Other
+            versions of torch wait in any case. Not possible with ``with_stack``.
         max_windows: At most so many windows per run, those named in ``windows`` first, and as many on request.
         max_mb: After a window whose JSON was larger than so many MB, no further ones are opened.
         max_steps: At most so many batches in one window, without warm-up.
