@@ -5,13 +5,14 @@ takes. Nothing is run outside of the tests.
 """
 
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import msgspec
 
 from lightning_gpuprof.model.finding import Severity
 
-Outcome = Literal["fires", "quiet", "looks alike", "not evaluated"]
+Outcome = Literal["fires", "quiet", "looks alike", "not evaluated", "not applicable"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +68,21 @@ def not_evaluated(run: str, says: str, /, **changes: object) -> Example:
     return Example(outcome="not evaluated", run=run, says=says, changes=changes)
 
 
+def not_applicable(run: str, says: str, /, **changes: object) -> Example:
+    """A run that cannot have the fault.
+
+    Args:
+        run: What is special about the run, in words.
+        says: Parts of the reason, with " ... " between them.
+        **changes: Keywords of the healthy run that differ.
+    """
+    return Example(outcome="not applicable", run=run, says=says, changes=changes)
+
+
 def listed(examples: tuple[Example, ...]) -> str:
     """Examples in Markdown, as a section of the rule's page: the runs of each outcome."""
     lines = []
-    for outcome in ("fires", "quiet", "looks alike", "not evaluated"):
+    for outcome in OUTCOMES:
         runs = dict.fromkeys(one.run for one in examples if one.outcome == outcome)
         if runs:
             lines.append(f"- {outcome.capitalize()}: {'; '.join(runs)}.")

@@ -27,6 +27,7 @@ HEALTHY_MS: Mapping[Phase, float] = {
     "callbacks": 0.4,
     "logging": 0.3,
     "loop": 1.9,
+    **dict.fromkeys(("clip", "validation", "checkpoint", "sync"), 0.0),
 }
 """Median time of each phase in a step of 50 ms."""
 SHORT_MS: Mapping[Phase, float] = {

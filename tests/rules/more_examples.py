@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_gpuprof.model.finding import Severity
-from lightning_gpuprof.rules.examples import Example, fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import Example, fires, looks_alike, not_applicable, not_evaluated, quiet
 
 GIB = 2**30
 _CLOCK_REASONS = (
@@ -201,7 +201,7 @@ MORE: dict[str, tuple[Example, ...]] = {
             _held(("sw_thermal", 6 / 60, 990.0), busy=60),
             saves_ms=2.37,
         ),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("the GPU was busy in 19 samples", "19 of the 20 samples of the busy GPU", gpu={"busy": 19}),
         not_evaluated("5 steps are steady", "5 steady steps", **_held(("sw_thermal", 1.0, 990.0)), steps=25),
     ),
@@ -246,7 +246,7 @@ MORE: dict[str, tuple[Example, ...]] = {
             {"gpu": {"errors": {"nvlink_crc_count": 101.0 * 20}}, "run": {"trainer.world_size": 8}},
             saves_ms=0,
         ),
-        not_evaluated("there are no links", "a single rank hardly uses the links", gpu={}),
+        not_applicable("there are no links", "a single rank hardly uses the links", gpu={}),
     ),
     "gpu-shared": (
         *decides(
@@ -397,6 +397,7 @@ MORE: dict[str, tuple[Example, ...]] = {
             saves_ms=65.9,
         ),
     ),
+    "python-overhead": (not_evaluated("no window, on a CPU", "no trace window of ordinary steps"),),
     "host-leak": (
         fires(
             "a list keeps tensors",

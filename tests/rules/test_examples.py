@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from checked_screen import check
 from example_runs import example_run
+from metrics_builder import build
 from more_examples import MORE
 from patched_script import assert_placed_or_said
 from trusted import assert_can_be_trusted
@@ -21,21 +22,14 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.pipeline import report_of
 from lightning_gpuprof.rules.base import BaseRule, MissingSignal, NotApplicable
 from lightning_gpuprof.rules.discovery import discover
+from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.examples import Example
 
 RULES = cast(list[BaseRule], list(discover(entry_points=()).rules))
 
+UNJUDGED = {"not evaluated": MissingSignal, "not applicable": NotApplicable}
 ALWAYS_JUDGED = {"graph-breaks"}
 """Without a compiled model there is nothing to judge, and of one all is known."""
-
-IMPOSSIBLE = (
-    "the model runs on the CPU",
-    "a single rank hardly uses the links",
-    "the dataset has no list of transforms",
-    "epoch starts after the first",
-    "on a GPU, waiting for the device cannot be separated",
-)
-"""Why a rule has nothing to judge in a run; every other reason is a signal that is missing."""
 
 
 def run_of(example: Example) -> Metrics:
@@ -64,11 +58,10 @@ def runs(request: pytest.FixtureRequest) -> Runs:
 
 
 def judge(rule: Any, example: Example, metrics: Metrics) -> None:
-    if example.outcome == "not evaluated":
+    if example.outcome in UNJUDGED:
         with pytest.raises(MissingSignal) as missing:
             rule.check(metrics)
-        impossible = any(words in missing.value.why for words in IMPOSSIBLE)
-        assert type(missing.value) is (NotApplicable if impossible else MissingSignal)
+        assert type(missing.value) is UNJUDGED[example.outcome]
         assert example.says in missing.value.why
         return
     found = rule.check(metrics)
@@ -90,7 +83,13 @@ def test_more_examples_are_of_rules_that_are_there() -> None:
 
 def test_examples_say_what_is_said() -> None:
     examples = [one for rule in RULES for one in (*rule.examples, *MORE.get(rule.id, ()))]
-    assert all(one.says for one in examples if one.outcome in ("fires", "not evaluated"))
+    assert all(one.says for one in examples if one.outcome in ("fires", *UNJUDGED))
+
+
+def test_a_rule_that_cannot_judge_a_healthy_run_has_an_example_that_says_why() -> None:
+    examples = {rule.id: (*rule.examples, *MORE.get(rule.id, ())) for rule in RULES}
+    for found in diagnose(build()).not_evaluated:
+        assert [one for one in examples[found.rule] if one.outcome == "not evaluated" and one.says in found.why], found
 
 
 def test_a_rule_judges_its_examples_as_they_say(runs: Runs) -> None:
@@ -170,5 +169,6 @@ def test_the_rule_in_contributing_judges_its_examples(monkeypatch: pytest.Monkey
 def test_examples_show_all_that_a_rule_can_say(rule: Any) -> None:
     with suppress(MissingSignal):
         assert rule.check(example_run()) is None
-    needed = {"fires", "quiet", "looks alike"} | (set() if rule.id in ALWAYS_JUDGED else {"not evaluated"})
-    assert {one.outcome for one in rule.examples} == needed
+    shown = {one.outcome for one in rule.examples}
+    assert {"fires", "quiet", "looks alike"} <= shown
+    assert shown & set(UNJUDGED) or rule.id in ALWAYS_JUDGED

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
 from lightning_gpuprof.rules.base import Finding, Metrics, NotApplicable, listed, percent, possible, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, pace_words
 
 _GPU = {"device.type": "cuda"}
@@ -60,7 +60,7 @@ class TransformHotspot(StarvingRule):
         quiet("steps do not wait", **_BLUR, items_ms=12.0),
         quiet("the wait may be what a fetch costs", **_BLUR, items_ms=24.0),
         looks_alike("batches are ready, but come late", **_BLUR, verdict="transfer"),
-        not_evaluated("no part has a name", "lightning_gpuprof.annotate", items_ms=39.0),
+        not_applicable("no part has a name", "lightning_gpuprof.annotate", items_ms=39.0),
         not_evaluated("batches were not timed", "not measured from inside", **_BLUR, measured=False),
         not_evaluated("few batches were", "3 batches were measured", **_BLUR, verdict="not-enough-data"),
     )

@@ -38,7 +38,7 @@ from lightning_gpuprof.rules.base import (
     severity,
     threshold,
 )
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 
 _STARTS = {"persistent_workers": False, "iterator_s": 0.3, "first_wait_s": 0.9}
 _ANEW = {**_STARTS, "times_ms": {"forward": 4.0, "backward": 5.0}}
@@ -62,7 +62,9 @@ class WorkerStartup(BaseRule):
         quiet("they start quickly", persistent_workers=False),
         quiet("there are none", num_workers=0, persistent_workers=False, first_wait_s=2.0),
         looks_alike("each batch is slow to make", times_ms={"data_wait": 400.0}, **_SLOW),
-        not_evaluated("there are two epochs", "1 epoch starts after the first, 2 are needed", **{**_ANEW, "epochs": 2}),
+        not_applicable(
+            "there are two epochs", "1 epoch starts after the first, 2 are needed", **{**_ANEW, "epochs": 2}
+        ),
         not_evaluated("the loader is not torch's", "not a torch DataLoader", no_loader=True),
     )
 

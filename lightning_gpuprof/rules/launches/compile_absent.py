@@ -16,7 +16,7 @@ hint: the gain is that of `launch-bound`.
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, compile_words, late_launches
 from lightning_gpuprof.rules.launches.step_rule import compiled, confidence
 
@@ -37,7 +37,7 @@ class CompileAbsent(LaunchRule):
         quiet("a part of the model is compiled", step=_SHORT, run={"compile.state": "submodules"}),
         looks_alike("kernels take 100 us", step={}, run=_EAGER),
         not_evaluated("the state of the compiler is not known", "whether the model is compiled", step=_SHORT),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_applicable("the model is on the CPU", "runs on the CPU"),
     )
 
     def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:

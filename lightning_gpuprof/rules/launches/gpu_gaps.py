@@ -25,7 +25,7 @@ from lightning_gpuprof.model.device_step import ExplainedStep, GapPlace
 from lightning_gpuprof.model.numbers import counted, listed
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules.base import Advice, Change, Finding, Metrics, MissingSignal, claims, millis, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 
 _EXPANDABLE = "expandable_segments:True"
@@ -56,7 +56,7 @@ class GpuGaps(StepRule):
         looks_alike("the GPU waits for a batch", step={**_other(0.0), "fetch_us": 30_000.0}),
         looks_alike("only tracing makes the gap", step=_other(16.0), period_ms=9.2),
         not_evaluated("one step was traced", "trace at least 2", step=_other(16.0), traced=1),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 

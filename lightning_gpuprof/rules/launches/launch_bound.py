@@ -23,7 +23,7 @@ Use `torch.compile(model, mode="reduce-overhead")`, a fused optimizer, a larger 
 
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.rules.base import Finding, Metrics, claims, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import (
     IDLE_RATIO,
     LaunchRule,
@@ -60,7 +60,7 @@ class LaunchBound(LaunchRule):
         looks_alike("the host is busy elsewhere", step={"other_us": 40_000.0}),
         looks_alike("a value is read", step={"reads": {"training_step": 0.0}, "after_step_us": 900.0, "kernels": 30}),
         looks_alike("the loop takes most of the step", step=_SHORT, phases_ms={"loop": 3.2, "forward": 1.3}),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 

@@ -18,7 +18,7 @@ Nothing on the host. Look at the kernels: precision, tensor cores, fused operato
 """
 
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, millis, percent, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import confidence, seen_step, step_evidence
 
 _FULL = {"kernels": 500, "fetch_us": 10.0}
@@ -37,7 +37,7 @@ class QueueFull(BaseRule):
         quiet("the GPU idles 10.7 %", step=_FULL, period_ms=56.0),
         quiet("the queue has room", step={**_FULL, "kernels": 100}, period_ms=10.1),
         looks_alike("launches come late", step={**_FULL, "kernel_us": 3.0}),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.trace.api_tables import TimeRow
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import LaunchRule, late_launches, launch_evidence
 
 _BLOCKING = "env.CUDA_LAUNCH_BLOCKING"
@@ -54,7 +54,7 @@ class SlowLaunchApi(LaunchRule):
         quiet("a launch takes 19 us", step=_calls(19)),
         looks_alike("only the operators are slow", step=_calls(8, op_us=60)),
         looks_alike("the GPU is busy", step=_calls(60, kernel_us=100)),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.trace.kernels import SavingRow
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, claims, listed, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import LaunchRule, fewer_launches, late_launches, launch_evidence
 
 _LONGEST_NAME = 60
@@ -50,7 +50,7 @@ class SmallKernels(LaunchRule):
         quiet("960 kernels run", **_run(960)),
         quiet("kernels take 20 us", **_run(kernel_us=20.0)),
         looks_alike("only tracing makes launches late", **_run(), period_ms=4.0),
-        not_evaluated("the model is on the CPU", "runs on the CPU"),
+        not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 

@@ -32,7 +32,7 @@ from lightning_gpuprof.model.collectives import CollectiveWindow
 from lightning_gpuprof.model.numbers import counted, listed, millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, claims, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.collective_times import collective_run, sized
 
 _MOSTLY_TRANSFER_RATIO = 0.5
@@ -84,7 +84,7 @@ class ExposedComm(BaseRule):
         quiet("there is one rank", collectives=({"ms": 12.0},), run={"trainer.world_size": 1}),
         looks_alike("computation covers it", collectives=({"ms": 12.0, "exposed_ms": 0.5},)),
         not_evaluated("nothing was traced", "no trace window", collectives=({"ms": 6.0},), metrics={"windows": ()}),
-        not_evaluated("ranks are on CPUs", "gloo", run={"trainer.world_size": 2}),
+        not_applicable("ranks are on CPUs", "gloo", run={"trainer.world_size": 2}),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -7,11 +7,11 @@ from lightning_gpuprof.model.device_step import ExplainedStep as ExplainedStep
 from lightning_gpuprof.model.device_step import HostWaits as HostWaits
 from lightning_gpuprof.model.device_step import WaitCause
 from lightning_gpuprof.rules.base import Change, Evidence, Finding, Metrics, measured, of_each_step, worthwhile
-from lightning_gpuprof.rules.examples import not_evaluated
+from lightning_gpuprof.rules.examples import not_applicable, not_evaluated
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 
 UNTRACED = (
-    not_evaluated("the model is on the CPU", "runs on the CPU"),
+    not_applicable("the model is on the CPU", "runs on the CPU"),
     not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
 )
 """Examples of all rules about waits and copies."""
