@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -14,11 +13,10 @@ from lightning_gpuprof.model.conditions import FixedGroup
 from lightning_gpuprof.model.config import ReportKind
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.report import SCHEMA_VERSION, Report
+from lightning_gpuprof.model.report import Measured, Report
 from lightning_gpuprof.model.trial import FILE_NAME as TRIAL_FILE
 from lightning_gpuprof.model.trial import Trial
 from lightning_gpuprof.rules import engine, targets
-from lightning_gpuprof.rules.engine import Diagnosis
 from lightning_gpuprof.rules.method import method
 from lightning_gpuprof.run_folder import find_journal, journals_in, metrics_of
 from lightning_gpuprof.sinks import json_report
@@ -61,18 +59,13 @@ def report_of(metrics: Metrics) -> Report:
     diagnosis = engine.diagnose(metrics)
     target, cost = targets.outlook(metrics, diagnosis), targets.cost(metrics)
     return Report(
-        schema_version=SCHEMA_VERSION,
-        **{**_published(metrics), **_published(diagnosis), "ranks": metrics.rank_table},
+        **{name: getattr(metrics, name) for name in Measured.__struct_fields__},
+        **msgspec.structs.asdict(diagnosis),
+        ranks=metrics.rank_table,
         method=method(metrics, diagnosis, outlook=target, cost=cost),
         target=target,
         cost=cost,
     )
-
-
-def _published(source: Metrics | Diagnosis) -> dict[str, Any]:
-    """What a report has under the name that it has here."""
-    names = set(source.__struct_fields__) & set(Report.__struct_fields__)
-    return {name: getattr(source, name) for name in names}
 
 
 def with_trial(report: Report, folder: Path) -> Report:

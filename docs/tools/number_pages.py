@@ -86,10 +86,7 @@ GROUPS: tuple[Group, ...] = (
 )
 """In the order of a report."""
 
-ELSEWHERE = {
-    "schema_version": "",
-    "run": "../conditions.md",
-}
+ELSEWHERE = {"run": "../conditions.md"}
 """Fields of ``report.json`` without a page here, and where they are explained."""
 
 
@@ -113,7 +110,7 @@ def _index() -> str:
     if lost := [name for name in hints_of(Report) if name not in explained]:
         raise LookupError(f"no page explains {', '.join(lost)} of the report: name them in GROUPS")
     rows = [(f"[{group.title}]({group.name}.md)", ", ".join(f"`{name}`" for name in group.fields)) for group in GROUPS]
-    rows += [(f"[Conditions]({page})", f"`{name}`") for name, page in ELSEWHERE.items() if page]
+    rows += [(f"[Conditions]({page})", f"`{name}`") for name, page in ELSEWHERE.items()]
     return "\n".join(
         (
             "# Numbers",

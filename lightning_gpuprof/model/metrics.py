@@ -9,39 +9,25 @@ from collections.abc import Mapping
 import msgspec
 
 from lightning_gpuprof.model.collectives import CollectiveRun
-from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.cost import Cost
-from lightning_gpuprof.model.curves import Curve, Marks, RankRow, Ranks
+from lightning_gpuprof.model.curves import RankRow, Ranks
 from lightning_gpuprof.model.device_kernels import DeviceRun
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.epochs import EpochGaps, WorkerStarts
 from lightning_gpuprof.model.evenness import Evenness, Growth, LevelChange
 from lightning_gpuprof.model.finding import MIN_STEPS
 from lightning_gpuprof.model.gpu import Gpu
-from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.host_time import Contention, HostLimit, OptimizerUpdate, PythonTime
-from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Fetch, Loading, Starving
-from lightning_gpuprof.model.memory import Memory, MemoryHolders
+from lightning_gpuprof.model.memory import MemoryHolders
 from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured, require_possible
 from lightning_gpuprof.model.numbers import counted, listed, numbered, possible
 from lightning_gpuprof.model.outliers import Outliers, Stalls
 from lightning_gpuprof.model.phases import Part, Phase
-from lightning_gpuprof.model.report import (
-    CallbackRow,
-    Device,
-    LedgerRow,
-    LineRow,
-    PhaseRow,
-    StackRow,
-    Steps,
-    Validity,
-    Wall,
-)
+from lightning_gpuprof.model.report import Measured
 from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, Waiting
-from lightning_gpuprof.model.window import WindowFacts
 
 _MOST_HOSTS = 4
 """That a name of ranks lists."""
@@ -287,19 +273,12 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
         return f"{name} (local rank {places.pop()} of each host)" if of_each else name
 
 
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """All numbers of one run, for one rank."""
+class Metrics(Measured, frozen=True, kw_only=True):
+    """All numbers of one run, for one rank: what its report has, and what only rules read."""
 
-    run: dict[str, Value]
-    """Conditions, flat, dotted names."""
-    validity: Validity
     status: str
-    wall: Wall
-    steps: Steps
-    phases: tuple[PhaseRow, ...]
     shares: Mapping[Phase, Share]
     """Empty if there are no steady steps."""
-    callbacks: tuple[CallbackRow, ...]
     callback_shares: tuple[CallbackShare, ...]
     """Without this profiler's own; largest first."""
     loader: LoaderFacts | None
@@ -313,11 +292,6 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """None: main-thread CPU time was not measured."""
     outliers: Outliers | None
     """None: too few steps to judge (50)."""
-    devices: tuple[Device, ...]
-    host: HostUse
-    memory: Memory
-    windows: tuple[WindowFacts, ...]
-    overhead: dict[str, float | None]
     device_step: DeviceStep | Unmeasured = Unmeasured(why="no trace window was recorded")
     """What the busiest device does in an untraced step."""
     host_limit: HostLimit = msgspec.field(default_factory=HostLimit)
@@ -360,24 +334,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """Time between epochs without a step; None: there is one epoch."""
     worker_starts: WorkerStarts | Unmeasured | None = NOT_COMPUTED
     """What starting the workers costs, if they are started at each epoch; None: there is one epoch."""
-    lines: tuple[LineRow, ...] = ()
-    """Of the user's code, the costliest first."""
-    stacks: tuple[StackRow, ...] = ()
-    """What called those lines."""
-    ledger: tuple[LedgerRow, ...] = ()
-    compile: CompileFacts | None = None
-    """None: nothing was compiled."""
-    series: dict[str, list[float]] = msgspec.field(default_factory=dict)
-    curves: tuple[Curve, ...] = ()
-    marks: tuple[Marks, ...] = ()
     ranks: RankTimes | Unmeasured | None = None
     """The ranks side by side; None: there is one."""
-    rank_ends: tuple[str, ...] = ()
-    """How other ranks ended, where that was not alike."""
-    rank_windows: tuple[str, ...] = ()
-    """Trace windows of other ranks."""
-    input: InputPipeline | None = None
-    """None: nothing was measured in the input pipeline."""
     evenness: Evenness = msgspec.field(default_factory=Evenness)
     logging_without_delay: Share | None = None
     """Logging without the time in which the thread was ready to run but had no CPU; None: little, or not measured."""

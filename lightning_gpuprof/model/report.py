@@ -295,13 +295,9 @@ class Device(msgspec.Struct, kw_only=True, frozen=True):
         return limit.median / default
 
 
-class Report(msgspec.Struct, kw_only=True, frozen=True):
-    """Everything that a reader of a run sees, in the order of the method. Notebooks draw it as HTML."""
+class Measured(msgspec.Struct, kw_only=True, frozen=True):
+    """What was measured of a run: what its metrics, which rules read, and its report both have."""
 
-    drawn_by: ClassVar[Callable[[Report], str] | None] = None
-    """Makes the HTML; set by :mod:`lightning_gpuprof.pipeline`, because data knows of no sink."""
-
-    schema_version: int
     run: dict[str, Value]
     """Conditions of the run, flat, dotted names."""
     validity: Validity
@@ -313,10 +309,6 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     host: HostUse
     memory: Memory
     windows: tuple[WindowFacts, ...]
-    verdict: Verdict
-    findings: tuple[Finding, ...]
-    """Most valuable first."""
-    not_evaluated: tuple[NotEvaluated, ...]
     overhead: dict[str, float | None]
     """What the profiler itself cost; keys as :data:`OVERHEAD_TERMS`."""
     lines: tuple[LineRow, ...] = ()
@@ -334,24 +326,36 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     """What was sampled beside the steps, over the run."""
     marks: tuple[Marks, ...] = ()
     """What happened to the steps, by kind."""
-    ranks: Ranks | None = None
-    """The ranks side by side; None where there is one, or the journals of the others are not in the folder."""
     rank_ends: tuple[str, ...] = ()
     """How other ranks ended, where that was not alike."""
     rank_windows: tuple[str, ...] = ()
     """Trace windows of other ranks."""
     input: InputPipeline | None = None
     """The input pipeline from inside; None if nothing was measured there."""
+
+
+class Report(Measured, kw_only=True, frozen=True, tag_field="schema_version", tag=SCHEMA_VERSION):
+    """Everything that a reader of a run sees. Notebooks draw it as HTML."""
+
+    drawn_by: ClassVar[Callable[[Report], str] | None] = None
+    """Makes the HTML; set by :mod:`lightning_gpuprof.pipeline`, because data knows of no sink."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    """Most valuable first."""
+    not_evaluated: tuple[NotEvaluated, ...]
+    checks: Checks = Checks()
+    """Rules that reported nothing."""
     combined: CombinedGain | None = None
     """What all findings gain together; None if none has a gain."""
+    ranks: Ranks | None = None
+    """The ranks side by side; None where there is one, or the journals of the others are not in the folder."""
     method: Method | None = None
     """The run by the levels of the method, with its checklist."""
     target: Outlook | None = None
     """Whether the target can be reached; None if none was given."""
     cost: Cost | None = None
     """None on anything but GPUs."""
-    checks: Checks = Checks()
-    """Rules that reported nothing; empty in reports of versions without it."""
     trial: Trial | None = None
     """What ``gpuprof try`` measured of its advice; None: nobody tried."""
 

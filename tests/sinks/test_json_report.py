@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 import sample_report
 
@@ -28,18 +27,10 @@ def test_not_measured_is_null_in_the_file() -> None:
     assert data["steps"]["samples_per_s"] is None
 
 
-def test_a_newer_report_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    newer = msgspec.structs.replace(sample_report.minimal_report(), schema_version=SCHEMA_VERSION + 1)
-    target = tmp_path / "report.json"
-    json_report.write(newer, target)
-    with pytest.raises(ReportError, match=r"newer version.*pip install -U lightning-gpuprof"):
-        json_report.read(target)
-
-
 def test_a_newer_report_with_other_fields_is_refused_for_its_version(tmp_path: Path) -> None:
     target = tmp_path / "report.json"
     target.write_text(json.dumps({"schema_version": SCHEMA_VERSION + 1, "something": "else"}))
-    with pytest.raises(ReportError, match="newer version"):
+    with pytest.raises(ReportError, match=r"newer version.*pip install -U lightning-gpuprof"):
         json_report.read(target)
 
 

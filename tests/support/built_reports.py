@@ -10,7 +10,7 @@ from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated, Verdict
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.memory import Memory
-from lightning_gpuprof.model.report import SCHEMA_VERSION, Distribution, PhaseRow, Report, Steps, Validity, Wall
+from lightning_gpuprof.model.report import Distribution, PhaseRow, Report, Steps, Validity, Wall
 
 BATCH = 64
 
@@ -46,7 +46,6 @@ def run(
     rows = {"data_wait": wait_ms, "forward": period_ms - wait_ms}
     return empty(
         Report,
-        schema_version=SCHEMA_VERSION,
         run=known,
         validity=Validity(ok=valid, caveats=() if valid else ("a foreign process used the GPU",)),
         wall=Wall(total_s=total, parts={"setup": 2.0, "train": total - 2.0}),

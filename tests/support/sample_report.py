@@ -39,7 +39,6 @@ from lightning_gpuprof.model.memory import (
 )
 from lightning_gpuprof.model.phases import PHASES, Part, Phase
 from lightning_gpuprof.model.report import (
-    SCHEMA_VERSION,
     CallbackRow,
     Device,
     Distribution,
@@ -209,7 +208,6 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
     wall = math.fsum(parts.values())
     period = distribution(27.2)
     return Report(
-        schema_version=SCHEMA_VERSION,
         trial=trial(),
         run={
             "run_id": "20260101-120000-4242",
@@ -575,7 +573,6 @@ def minimal_report() -> Report:
     """A run that was stopped before its first step, on a machine without a GPU: everything that can be None is."""
     return empty(
         Report,
-        schema_version=SCHEMA_VERSION,
         validity=Validity(ok=False, caveats=("The run has no training step.",)),
         wall=Wall(total_s=0.0, parts={}),
         steps=Steps(count=0, optimizer_steps=0, steady_from=None, steady_count=0, period_ms=None, samples_per_s=None),

@@ -113,8 +113,9 @@ class HostLeak(BaseRule):
         )
 
     def _severity(self, metrics: Metrics, row: MemoryGrowth, hours: float | None) -> Severity:
-        seen_s = (row.last_bytes - row.first_bytes) / row.slope_bytes_per_s
-        if hours is None or hours > self.warning_h or hours * _HOUR_S > self.most_times_seen * seen_s:
+        if hours is None or hours > self.warning_h:
+            return "info"
+        if hours * _HOUR_S * row.slope_bytes_per_s > self.most_times_seen * (row.last_bytes - row.first_bytes):
             return "info"
         soon = hours <= self.critical_h
         if len(metrics.epoch_starts) < _EPOCHS:  # a cache on purpose grows, too

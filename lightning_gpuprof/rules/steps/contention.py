@@ -65,7 +65,8 @@ def fitting(metrics: Metrics) -> Fitting:
         advice = f"Let each worker compute on one thread instead of {on_each:.0f}: {ONE_THREAD_PER_WORKER.added[0]}."
         return Fitting(advice=(advice, ONE_THREAD_PER_WORKER))
     computing = found.computing_workers > 0
-    left = max(1, math.floor(room - (workers if computing else metrics.cpu.worker_cpus or 0.0)))
+    taken = workers if computing else metrics.cpu.worker_cpus or 0.0
+    left = max(1, math.floor(room - max(0.0, min(room, taken))))
     fewer = max(1, math.floor(room) - left)  # not 0: then nothing is made while a device computes
     enough = None if metrics.input is None else metrics.input.enough_workers  # with one to spare
     needed = 0 if enough is None else enough - 1

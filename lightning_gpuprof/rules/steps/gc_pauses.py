@@ -73,10 +73,12 @@ class GcPauses(BaseRule):
         if worst is None or worst.count < 1:
             return None
         lower_ratio = pauses.pause_ratio * max(0.0, 1 - ONE_SIDED / math.sqrt(worst.count))
-        step_ms = mean_ms / pauses.pause_ratio if pauses.pause_ratio > 0 else 0.0
+        if lower_ratio < self.least_ratio or not (mean_ms > 0 and lower_ratio > 0):
+            return None
+        step_ms = mean_ms / pauses.pause_ratio
         certain_ms = min(lower_ratio, metrics.host_limit.stalls_ratio) * step_ms
         cost = metrics.cost(mean_ms, certain_ms, step_ms=step_ms)
-        if lower_ratio < self.least_ratio or not cost.is_worth():
+        if not cost.is_worth():
             return None
         hidden = cost.lower_ratio < self.least_ratio
         total_s = sum(g.total_s for g in pauses.generations)
