@@ -4,11 +4,13 @@ import msgspec
 import pytest
 from findings_builder import finding
 from gpu_trace import recorded_steps
+from host_builder import collecting
 from late_steps import training
 from metrics_builder import build, distribution, replace, share
 from trace_metrics import metrics_of
 
 from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.engine import diagnose, settle
@@ -109,12 +111,14 @@ def test_what_the_ledger_does_not_tell_has_no_bound() -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.3, 0.5])
-def test_waiting_for_a_cpu_and_late_launches_are_one_idle_time(ratio: float) -> None:
+def test_whatever_keeps_the_host_from_launching_is_gained_from_one_idle_time(ratio: float) -> None:
     window = recorded_steps(lambda trace: training(trace, kernel_us=3.0), steps=5)
     metrics = metrics_of(window, run={"compile.state": "none", "model.optimizer": "AdamW"})
     period_ms = metrics.period_ms or 0.0
     delay = share(ratio * period_ms, period_ms)
     cpu = replace(metrics.cpu, usable_cpus=1.0, run_delay_ratio=ratio, run_delay=delay, run_delay_samples=60)
-    found = diagnose(replace(metrics, cpu=cpu))
-    assert {"launch-bound", "cpu-contention"} <= {f.rule for f in found.findings}
+    pauses = replace(collecting(ratio).gc, pause_ms_per_step=ratio * period_ms)
+    found = diagnose(replace(metrics, cpu=cpu, host=HostUse(gc=pauses)))
+    assert {"launch-bound", "cpu-contention", "gc-pauses"} <= {f.rule for f in found.findings}
     assert found.combined.step_speedup_max < 5.2  # the device works 0.9 of 4.55 ms
+    assert sum(f.gain.saved_ms_per_step for f in found.findings if f.gain is not None) < period_ms - 0.85

@@ -54,8 +54,6 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """What changes in which files."""
 
     files: tuple[PatchedFile, ...] = ()
-    placed: tuple[Change, ...] = ()
-    """Changes of which every part is in the files, be it from before."""
     unplaced: tuple[Unplaced, ...] = ()
 
     @property
@@ -92,11 +90,7 @@ def patch(changes: Sequence[Change], *, sources: Sequence[Path], config: Path | 
     files = [PatchedFile(path=path, before=contents[path], after=after) for path, after in draft.contents.items()]
     if draft.config is not None:
         files.append(PatchedFile(path=draft.config.path, before=text, after=draft.config.text.encode("utf-8")))
-    return Patch(
-        files=tuple(file for file in files if file.before != file.after),
-        placed=tuple(change for change in changes if all(one.change is not change for one in unplaced)),
-        unplaced=tuple(unplaced),
-    )
+    return Patch(files=tuple(file for file in files if file.before != file.after), unplaced=tuple(unplaced))
 
 
 def apply(patched: Patch) -> None:
