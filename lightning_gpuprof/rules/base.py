@@ -306,13 +306,3 @@ def worthwhile_evidence(name: str, cost: Cost) -> Evidence:
     """
     source = "the least worthwhile gain"
     return Evidence(name=name, value=cost.ratio, unit="ratio", limit=MIN_GAIN_RATIO, source=source)
-
-
-SURE_RATIO = 0.95
-"""A lower bound above it, of the share, says no more than the share."""
-
-
-def at_least(share: Share) -> str:
-    """A share with its lower bound, where that is much less: ``83 % (at least 71 %)``."""
-    median, lower = percent(share.median_ratio), percent(share.lower_ratio)
-    return median if share.lower_ratio >= SURE_RATIO * share.median_ratio else f"{median} (at least {lower})"

@@ -51,8 +51,8 @@ def _limited_hardware(step: DeviceStep) -> Iterable[Cause]:
         kind="hardware-limited",
         ratio=loss.ratio * step.computing_ratio,
         passes=1.0 - loss.ratio < CLOCK_RATIO and step.computing_ratio >= COMPUTE_RATIO,
-        words=f"in {percent(loss.held_ratio)} of the busy samples {loss.device} runs at {loss.clock_mhz:,.0f} MHz "
-        f"instead of {loss.most_mhz:,.0f}; reason given by the driver: {THROTTLE_WORDS[loss.reason]}",
+        words=f"{loss.device} runs at {loss.clock_mhz:,.0f} MHz instead of {loss.most_mhz:,.0f} in "
+        f"{percent(loss.held_ratio)} of the busy samples; the driver's reason: {THROTTLE_WORDS[loss.reason]}",
     )
 
 
@@ -78,7 +78,7 @@ def _communication(metrics: Metrics, step: DeviceStep) -> Iterable[Cause]:
 
 
 def _starved_device(step: DeviceStep, period_ms: float) -> Iterable[Cause]:
-    """A device that is idle inside the model's phases: after the host waited for it, or for want of launches."""
+    """A device that is idle inside the model's phases: after the host waited for it, or for lack of launches."""
     starved = step.starved_ratio
     synced = starved * step.causes.get("host_sync", 0.0)
     late = starved * max(0.0, 1.0 - sum(step.causes.get(cause, 0.0) for cause in _NOT_LATE))
@@ -86,8 +86,8 @@ def _starved_device(step: DeviceStep, period_ms: float) -> Iterable[Cause]:
         kind="sync-bound",
         ratio=synced,
         passes=synced >= SYNC_RATIO and synced * period_ms >= MIN_COST_MS,
-        words=f"in {percent(synced)} of the step the GPU idles because the host waited for it before launching "
-        f"more{_sync_site(step)}; in all it idles in {percent(step.idle_ratio)}",
+        words=f"the GPU idles for {percent(synced)} of the step because the host waited for it before launching "
+        f"more{_sync_site(step)}; in all it idles for {percent(step.idle_ratio)}",
     )
     allocator = step.causes.get("allocator", 0.0)
     memory = f"; {percent(allocator)} of that is allocating and freeing memory" if allocator >= ALLOCATOR_RATIO else ""
@@ -95,8 +95,8 @@ def _starved_device(step: DeviceStep, period_ms: float) -> Iterable[Cause]:
         kind="host-bound",
         ratio=late,
         passes=late >= HOST_RATIO and late * period_ms >= MIN_COST_MS,
-        words=f"in {percent(late)} of the step the GPU idles because the host launches its kernels too late{memory}; "
-        f"in all it idles in {percent(step.idle_ratio)} ({step.source})",
+        words=f"the GPU idles for {percent(late)} of the step because the host launches its kernels too late{memory}; "
+        f"in all it idles for {percent(step.idle_ratio)} ({step.source})",
     )
 
 
@@ -118,6 +118,6 @@ def _device_compute(metrics: Metrics, step: DeviceStep) -> Cause:
         kind=kind,
         ratio=computing,
         passes=computing >= COMPUTE_RATIO,
-        words=f"the GPU is busy in {percent(1.0 - step.idle_ratio)} of the step ({step.source}); it computes in "
+        words=f"the GPU is busy for {percent(1.0 - step.idle_ratio)} of the step ({step.source}); it computes for "
         f"{percent(step.computing_ratio)}" + (f"; {why}" if why else ""),
     )

@@ -21,7 +21,7 @@ SYNC_RATIO = 0.15
 """Ranks synchronising, or a device idle after the host waited for it, of the step. The method's decision tree."""
 
 HOST_RATIO = 0.15
-"""Training thread blocked in the model's phases, or device idle for want of launches. The method's decision tree."""
+"""Training thread blocked in the model's phases, or device idle for lack of launches. The method's decision tree."""
 
 TRANSFER_RATIO = 0.10
 """Moving the batch to the device, of the step. The method's decision tree."""
@@ -106,7 +106,7 @@ def _transfer(metrics: Metrics, most: Mapping[Phase, float], *, uploads: float) 
     )
     if uploads <= 0:
         return host
-    device = f"in {percent(uploads)} of the step the GPU copies the batch without computing"
+    device = f"the GPU copies the batch without computing for {percent(uploads)} of the step"
     both = f"moving the batch to the device costs {percent(host.ratio + uploads)} of the step: {device}"
     return Cause(
         kind="transfer-bound",
@@ -176,7 +176,7 @@ def _blocked_host(metrics: Metrics) -> tuple[list[Cause], float]:
             kind="host-bound",
             ratio=certain,
             passes=certain >= HOST_RATIO and blocked_ms >= MIN_COST_MS,
-            words=f"in each {millis(period_ms)} step the main thread is blocked for {millis(blocked_ms)} "
+            words=f"the main thread is blocked for {millis(blocked_ms)} of each {millis(period_ms)} step "
             f"({percent(min(1.0, blocked_ms / period_ms))}), mostly in {worst.phase}{site}",
         )
     ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
@@ -194,7 +194,7 @@ def _waiting_for_ranks(metrics: Metrics) -> Iterable[Cause]:
         kind="comm-bound",
         ratio=certain,
         passes=certain >= SYNC_RATIO and waited_ms >= MIN_COST_MS,
-        words=f"in each {millis(period_ms)} step this rank waits {millis(waited_ms)} "
+        words=f"this rank waits {millis(waited_ms)} of each {millis(period_ms)} step "
         f"({percent(min(1.0, waited_ms / period_ms))}) in {found.for_ranks.phase} for {whom}",
     )
 

@@ -22,12 +22,12 @@ def decide(metrics: Metrics) -> Verdict:
 
     The causes are those of the method's decision tree as far as they are measured: time outside the steps, outlying
     steps, clocks that are held down, communication that nothing covers, wait for batches, rank synchronisation, a
-    device that is idle after waits or for want of launches (without a device: a blocked host), transfer, loop; then the
+    device that is idle after waits or for lack of launches (without a device: a blocked host), transfer, loop; then the
     model's own work, by what limits it. Each must pass its own threshold with its lower bound and cost at least 0.2 ms
     per step. All are slices of the same time that do not overlap, so of several that pass the largest is the verdict,
     rather than the first in the tree; two that are less than 10 points of the run apart are ``mixed``. The model's own
     work is the verdict only if nothing else passes; on a CPU, time in which the main thread has none is no work of
-    the model but of a host that is held up. If nothing passes, because it is stopped anywhere for want of a CPU, that
+    the model but of a host that is held up. If nothing passes, because it is stopped anywhere for lack of a CPU, that
     is the verdict. Where other programs have its CPU, that is no property of the run, and such time is left out.
 
     Too few steps make no verdict, unless at least half of the run, and a second, is outside of them.

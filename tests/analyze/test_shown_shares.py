@@ -86,8 +86,9 @@ def test_the_terminal_shows_one_share_of_the_step_for_the_wait() -> None:
     assert wait.share < 0.4
     text = printed(metrics)
     of_step = [
-        re.findall(r"([\d.]+) % (?:\(at least [\d.]+ %\) )?of the step", line)
-        + re.findall(r"(?:step:|waiting for data, share of the step) ([\d.]+) %", line)
+        re.findall(r"([\d.]+) % of the step", line)
+        + re.findall(r"(?:waiting for data, share of the step) ([\d.]+) %", line)
+        + re.findall(r"next batch takes .* step \(([\d.]+) %\)", line)
         + re.findall(r"for the next batch \(([\d.]+) %\)", line)
         + re.findall(r"^ *data_wait .* ([\d.]+) %$", line)
         for line in text.splitlines()

@@ -26,7 +26,7 @@ def verdict_of(*windows: WindowFacts, devices: tuple[Device, ...] = ()) -> Verdi
 def test_a_device_at_work_is_compute_bound() -> None:
     verdict = verdict_of(window(causes={"launch": 0.04, "back_to_back": 0.02}))
     assert verdict.kind == "compute-bound"
-    assert "the GPU is busy in 94 % of the step (trace windows)" in verdict.summary
+    assert "the GPU is busy for 94 % of the step (trace windows)" in verdict.summary
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_copy_that_does_not_block_the_host_is_transfer() -> None:
     pinned: dict[Phase, float] = {"h2d": 0.2}
     verdict = decide(on_gpu(window(uploads=0.3), times_ms=pinned))
     assert verdict.kind == "transfer-bound", verdict.summary
-    assert "in 30 % of the step the GPU copies the batch without computing" in verdict.summary
+    assert "the GPU copies the batch without computing for 30 % of the step" in verdict.summary
     assert decide(on_gpu(window(uploads=0.08), times_ms=pinned)).kind == "compute-bound"
 
 
@@ -105,9 +105,9 @@ def test_staging_by_the_host_and_copies_of_the_device_add_up() -> None:
     facts = window(causes={"host_work": 0.08}, uploads=0.09)
     verdict = decide(on_gpu(facts, times_ms=staged))
     assert verdict.kind == "transfer-bound", verdict.summary
-    assert "costs 15 % of the step: in 9.0 % of the step" in verdict.summary
+    assert "costs 15 % of the step: the GPU copies the batch without computing for 9.0 % of the step" in verdict.summary
     beside = decide(on_gpu(facts, times_ms=staged, validation=(1, 5.0)))
-    assert "costs 15 % of the step: in 9.0 % of the step" in beside.summary
+    assert "costs 15 % of the step: the GPU copies the batch without computing for 9.0 % of the step" in beside.summary
 
 
 def test_callbacks_while_the_device_works_are_free() -> None:
@@ -203,7 +203,7 @@ def test_work_from_before_the_window_is_held_against_its_own_time() -> None:
 def test_verdict_engine_and_rules_have_one_answer_to_how_idle_the_device_is(unmatched: int, idle: float) -> None:
     metrics = on_gpu(window(causes={"host_sync": idle}, unmatched=unmatched, inflation=1.2))
     summary = decide(metrics).summary
-    assert f"in all it idles in {percent(idle)}" in summary or f"busy in {percent(1 - idle)} of the step" in summary
+    assert f"in all it idles for {percent(idle)}" in summary or f"busy for {percent(1 - idle)} of the step" in summary
     answers = (
         device_idle_ratio(metrics),
         step_idle_ratio(metrics),
@@ -230,7 +230,7 @@ def test_one_report_never_says_two_idle_shares(unmatched_ratio: float) -> None:
     (queue_full,) = [finding for finding in said.findings if finding.rule == "queue-full"]
     (idle,) = [evidence.value for evidence in queue_full.evidence if evidence.name == "GPU idle, share of the step"]
     assert isinstance(idle, float)
-    assert f"is busy in {percent(1.0 - idle)} of the step" in said.verdict.summary
+    assert f"is busy for {percent(1.0 - idle)} of the step" in said.verdict.summary
 
 
 def test_the_shares_of_a_step_sum_to_one() -> None:

@@ -149,7 +149,7 @@ def test_reports_of_examples_can_be_trusted_and_have_a_first_screen(runs: Runs) 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_a_rule_has_a_title_for_a_headline(rule: BaseRule) -> None:
-    assert 10 <= len(rule.title) <= 60
+    assert 10 <= len(rule.title) <= 40  # with what a fix gains, one line of a laptop
     assert not re.search(r"\b\d", rule.title)
     assert not rule.title.endswith(".")
 

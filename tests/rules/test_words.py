@@ -23,6 +23,13 @@ def test_an_unwanted_phrase_is_seen_with_what_to_write() -> None:
     assert "compared with" in found
 
 
+def test_no_source_has_a_phrase_of_our_own() -> None:
+    modules = sorted((ROOT / "lightning_gpuprof").rglob("*.py"))
+    found = {path.name: words for path in modules if (words := unwanted(path.read_text(encoding="utf-8"), PHRASES))}
+    assert modules
+    assert not found
+
+
 @pytest.mark.parametrize("room", ["analyze", "model", "rules"])
 def test_names_and_comments_use_the_field_s_words(room: str) -> None:
     modules = sorted((ROOT / "lightning_gpuprof" / room).rglob("*.py"))

@@ -7,8 +7,15 @@ PHRASES = {
     r"that we may use": "usable",
     r"for want of": "waiting for",
     r"such a one": "one",
+    r"(?:trace|window|report|run|folder)s? holds? no": "has no",
+    r"work of a device": "device activity",
+    r"clocks disagree": "clock skew; clocks differ",
+    r"stands? in the way": "why … cannot",
+    r"did not go on|does not go on": "hung, hangs",
+    r"cannot be bounded": "cannot be predicted",
+    r"(?<!global )interpreter(?:'s)? lock": "GIL",
 }
-"""On no page, and in nothing that rules say; what to write instead."""
+"""On no page, in nothing that rules say, and nowhere in the source; what to write instead."""
 
 
 IN_FINDINGS = {

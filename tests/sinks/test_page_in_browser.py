@@ -99,6 +99,9 @@ def test_the_first_screen_is_one_view_with_the_longest_titles_and_a_deep_folder(
     box = opened.locator(".first").bounding_box()
     assert findings[0].title in opened.locator(".first h1").inner_text().replace("\n", " ")
     assert box["y"] + box["height"] <= height
+    if width == 1280:
+        lines = "(h1) => h1.getBoundingClientRect().height / parseFloat(getComputedStyle(h1).lineHeight)"
+        assert opened.locator(".first h1").evaluate(lines) == pytest.approx(1, abs=0.1)
     opened.close()
 
 
@@ -136,7 +139,7 @@ def test_nothing_clips_or_breaks_inside_of_words(sized) -> None:
 def test_no_line_of_the_first_screen_ends_in_dots(browser, tmp_path: Path, others: int) -> None:
     report = json_report.read(DIGITS)
     first = report.findings[0]
-    title = "The main thread is blocked inside the step"
+    title = "A blocking call stalls the step"
     more = [msgspec.structs.replace(first, rule=f"other-{n}", title=title, explains=None) for n in range(others)]
     report = msgspec.structs.replace(report, findings=(first, *more))
     (tmp_path / "report.html").write_text(render_html(report, Path("lightning_logs/version_0")))

@@ -28,7 +28,7 @@ _SLOW = {"values": {"pcie_generation": 3.0, "pcie_width": 8.0}}
 
 class PcieDegraded(GpuRule):
     id = "pcie-degraded"
-    title = "The PCIe link of the GPU is slower than it could be"
+    title = "The GPU's PCIe link is degraded"
 
     least_readings: int = threshold(3, source="heuristic: three readings")
     busy_ratio: float = threshold(0.5, source="heuristic: share of samples with a busy GPU: the link was in use")

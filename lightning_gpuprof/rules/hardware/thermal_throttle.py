@@ -63,8 +63,8 @@ class ThermalThrottle(ClockRule):
         return self.finding(
             subject=gpu.device.title,
             severity=level,
-            summary=f"{gpu.device.title} was too hot in {percent(held.ratio)} of {clocks.samples:,} busy samples (at "
-            f"least {percent(held.lower_ratio)}){'' if hottest is None else f', up to {hottest:.0f} °C'}"
+            summary=f"{gpu.device.title} was too hot in {percent(held.ratio)} of {clocks.samples:,} busy samples"
+            f"{'' if hottest is None else f', up to {hottest:.0f} °C'}"
             f"{slow_words(clocks, held)}",
             advice=f"Have the cooling of {gpu.device.place} checked: fans, dust, inlet air, neighbours in the chassis. "
             f"Train on another GPU until then.{bound}",

@@ -25,7 +25,7 @@ from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
 class UtilMisleading(GpuRule):
     id = "util-misleading"
-    title = "Most multiprocessors of the busy GPU are idle"
+    title = "Most of the GPU's SMs are idle"
 
     full_ratio: float = threshold(0.90, source="heuristic: a utilization that looks full")
     active_ratio: float = threshold(0.50, source="DCGM: SM activity below 0.5 is ineffective use of the GPU")

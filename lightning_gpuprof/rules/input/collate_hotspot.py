@@ -1,4 +1,4 @@
-"""Steps wait for batches, and collate_fn takes a large part of the time that a batch needs to be made.
+"""Steps wait for batches, and collate_fn takes a large part of the time to load one.
 
 ## What it means
 `collate_fn` puts the samples of a batch together, in the process that made them. Stacking tensors is quick; padding in
@@ -40,7 +40,7 @@ def _default(batch_bytes: float) -> dict[str, object]:
 
 class CollateHotspot(StarvingRule):
     id = "collate-hotspot"
-    title = "collate_fn takes a large part of batch loading time"
+    title = "collate_fn is slow"
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
     needs_workers = False
 
@@ -48,9 +48,9 @@ class CollateHotspot(StarvingRule):
     least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
-        fires("padding takes 30 ms", "critical", "pad_batch (collate_fn) takes 30.0 ms ... every 5.00 ms", **_PADDED),
-        fires("it has little to copy", "critical", "one tensor ... for 4 kB", **_default(4e3)),
-        fires("it copies 2 GB/s", "critical", "uint8 ... 60 MB at 2 GB/s", **_default(6e7)),
+        fires("padding takes 30 ms", "critical", "pad_batch (collate_fn) takes 75 % ... every 5.00 ms", **_PADDED),
+        fires("it has little to copy", "critical", "one tensor ... to collate 4 kB", **_default(4e3)),
+        fires("it copies 2 GB/s", "critical", "uint8 ... 60 MB, at 2 GB/s", **_default(6e7)),
         quiet("it takes less than a quarter of a batch", items_ms=30.1, collate_ms=9.9),
         quiet("steps do not wait", items_ms=6.0, collate_ms=6.0),
         looks_alike("the items are slow", items_ms=39.0, collate_ms=1.0),
@@ -69,8 +69,8 @@ class CollateHotspot(StarvingRule):
             found,
             cost,
             subject=name,
-            summary=f"{name}{'' if name == 'collate_fn' else ' (collate_fn)'} takes {millis(collate_ms)} of the "
-            f"{millis(found.make_ms)} to load a batch: {percent(ratio)}.",
+            summary=f"{name}{'' if name == 'collate_fn' else ' (collate_fn)'} takes {percent(ratio)} of the time to "
+            "load a batch.",
             advice=f"{_fix(metrics, name, collate_ms)} Without it, {pace_words(found, without=ratio)}.",
             evidence=(
                 self.evidence("least_part_ratio", ratio, "collate_fn, share of loading a batch"),
@@ -89,13 +89,13 @@ def _fix(metrics: Metrics, name: str, collate_ms: float) -> str:
     if moved is not None and collate_ms > 0 and moved / collate_ms >= _COPY_BYTES_PER_MS:
         return (
             "Make samples smaller (uint8 instead of float32, normalised on the device), or crop before collating: "
-            f"{name} mostly copies, {decimal_size(moved)} at {moved / collate_ms / 1e6:.2g} GB/s."
+            f"{name} mostly copies {decimal_size(moved)}, at {moved / collate_ms / 1e6:.2g} GB/s."
         )
     if name == _DEFAULT_COLLATE:
-        amount = "" if moved is None else f" for {decimal_size(moved)}"
+        amount = "" if moved is None else f" to collate {decimal_size(moved)}"
         return (
-            "Return one tensor of a fixed shape per field from the dataset, so that collating is one torch.stack each: "
-            f"default_collate walks through lists and dictionaries, {millis(collate_ms)}{amount}."
+            "Return one tensor of a fixed shape per field from the dataset, so that collating is one torch.stack each. "
+            f"default_collate walks through lists and dictionaries: it takes {millis(collate_ms)}{amount}."
         )
     return (
         f"Leave one torch.stack or torch.nn.utils.rnn.pad_sequence per field in {name}, and do the rest of its work "

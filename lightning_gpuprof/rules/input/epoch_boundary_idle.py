@@ -1,4 +1,4 @@
-"""Between the epochs no step runs for a noticeable part of the time, beside validation and checkpoints.
+"""Between epochs, no step runs for a noticeable part of the time, not counting validation and checkpoints.
 
 ## What it means
 At the end of an epoch, hooks of callbacks and of the module run, and metrics are computed: all on the main thread,
@@ -89,8 +89,7 @@ class EpochBoundaryIdle(BaseRule):
             severity=severity(lower_ratio, metrics.steps.steady_count),
             subject=_name(gaps.rows[0][0]) if gaps.rows else "epoch end",
             summary=f"{counted(gaps.count, 'gap')} between epochs took {seconds(gaps.whole_s)} of "
-            f"the {seconds(gaps.run_s)} after setup ({percent(ratio)}), "
-            f"{seconds(gaps.each_s)} each{': ' if where else ''}{where}.",
+            f"the {seconds(gaps.run_s)} after setup: {percent(ratio)}.{f' Where it went: {where}.' if where else ''}",
             advice=_advice(metrics, gaps),
             evidence=(
                 self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),

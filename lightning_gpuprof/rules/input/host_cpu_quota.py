@@ -1,4 +1,4 @@
-"""The control group of this process has a CPU quota, uses it up, and is stopped until the next interval.
+"""The container (control group) of this process uses up its CPU quota and is paused until the next interval.
 
 ## What it means
 A container with a quota of 2 CPUs may still see all CPUs of the machine. More threads and workers than the quota use it

@@ -1,4 +1,4 @@
-"""Every step waits for the next batch: batches arrive later than the model could take them.
+"""Every step waits for the next batch: batches arrive more slowly than the model uses them.
 
 ## What it means
 Before each step, Lightning fetches the next batch. The two most frequent reasons for a slow fetch have rules of their
@@ -31,7 +31,16 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, STREAM_SAMPLER, Loading
 from lightning_gpuprof.model.metrics import LoaderFacts
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
-from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, at_least, claims, measured, threshold
+from lightning_gpuprof.rules.base import (
+    BaseRule,
+    Change,
+    Metrics,
+    MissingSignal,
+    claims,
+    measured,
+    of_each_step,
+    threshold,
+)
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER, loader_change, more_workers, wait_severity, why_workers
 
@@ -127,8 +136,7 @@ class InputBound(BaseRule):
         return self.finding(
             severity="info" if lacks_cpu else level,
             subject="DataLoader" if metrics.loader is None else metrics.loader.dataset or metrics.loader.kind,
-            summary=f"Waiting for the next batch takes {millis(wait.median_ms)} of each {millis(step_ms)} step: "
-            f"{at_least(wait)}.",
+            summary=f"Waiting for the next batch takes {of_each_step(wait.median_ms, step_ms)}.",
             advice=_for_a_cpu(delay_ratio) if lacks_cpu else _advice(metrics, state, change, wait_ms=wait.median_ms),
             evidence=(
                 self.evidence("least_ratio", wait.median_ratio, "waiting for data, share of the step"),
@@ -188,7 +196,7 @@ def _cheaper_receipt(metrics: Metrics, state: Loading, wait_ms: float) -> str:
         what = "Raise batch_size"
     what += ", or return fewer, larger tensors from collate_fn" if fewer else ""
     workers = counted(state.num_workers, "worker")
-    return f"{what}: receiving a batch from {workers} can take the {millis(wait_ms)} of the wait."
+    return f"{what}: receiving a batch from {workers} can take the {millis(wait_ms)} that the step waits."
 
 
 def _whole_batches(state: Loading) -> str:

@@ -69,7 +69,7 @@ class InputJitter(BaseRule):
             **_JITTER,
             prefetch_factor=30,
         ),
-        fires("the excess is at least 5 %", "info", "at least 5", **{**_JITTER, "burst": (0.3, 0.061)}),
+        fires("the excess is at least 5 %", "info", "of the mean step", **{**_JITTER, "burst": (0.3, 0.061)}),
         fires("samples differ by a factor of 5", "critical", "mean 4.00 ms", **{**_JITTER, "samples_ms": (4.0, 21.0)}),
         fires("others use the CPUs", "info", "The slowest sample took 200 ms", **_JITTER, others_cpus=1.5),
         fires("the GPU idles", "critical", "prefetch_factor", **_GPU, device_idle=0.3),
@@ -122,8 +122,8 @@ class InputJitter(BaseRule):
             severity="info" if crowded else wait_severity(idle_ratio, lower_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples "
-            f"takes {millis(cost.ms)} of the mean step: {percent(excess_ratio)} (at least {percent(lower_ratio)}). "
-            f"{counted(state.num_workers, 'worker')} would be fast enough on average.",
+            f"takes {percent(excess_ratio)} of the mean step. On average, {counted(state.num_workers, 'worker')} would "
+            "be fast enough.",
             advice=_advice(metrics, state, slowest_ms=state.slowest_batch_ms),
             evidence=(
                 self.evidence("least_ratio", excess_ratio, "wait beyond the median step's, share of all steps"),

@@ -39,7 +39,7 @@ _QUEUED = {**_HOST, "worker_cpus": 0.7, "each_worker": {"cpu": 0.35, "delay": 0.
 
 class LoaderCpuBound(StarvingRule):
     id = "loader-cpu-bound"
-    title = "Batch loading needs more CPUs than the run has"
+    title = "Batch loading needs more CPUs"
     specialises = ("input-bound", "step-outliers")
 
     least_cpu_ratio: float = threshold(0.85, source="heuristic, after SageMaker Debugger: CPU above 90 %")
@@ -74,10 +74,9 @@ class LoaderCpuBound(StarvingRule):
             f"First free the CPUs: other processes use {cpus(others)} of {state.usable_cpus:.3g}. " if crowded else ""
         )
         why = (
-            f"making one in each {millis(state.compute_ms)} step would take {cpus(need)}, and you have "
-            f"{state.usable_cpus:.3g}."
+            f"Loading one in every step would take {cpus(need)}, and you have {state.usable_cpus:.3g}."
             if need >= state.usable_cpus
-            else f"it takes {millis(found.make_ms)} because workers wait for a CPU."
+            else f"It takes {millis(found.make_ms)} because workers wait for a CPU."
         )
         return self.of_starving(
             metrics,
@@ -88,7 +87,7 @@ class LoaderCpuBound(StarvingRule):
             summary=f"While loading a batch, {counted(state.num_workers, 'worker')} {compute} "
             f"{percent(time.cpu_ratio)} of the time{queued}.",
             advice=f"{free}Make the batch cheaper: {CHEAPER}. {_where(metrics, found)}A batch costs {millis(cpu_ms)} "
-            f"of CPU time: {why}",
+            f"of CPU time. {why}",
             evidence=(
                 self.evidence(
                     "least_cpu_ratio", busy_ratio, "workers compute or wait for a CPU, share of loading batches"
@@ -97,6 +96,7 @@ class LoaderCpuBound(StarvingRule):
                 self.waiting(found),
                 self.fact("time to load a batch", found.make_ms, "ms"),
                 self.fact("CPU time to load a batch", cpu_ms, "ms"),
+                self.fact("step without the wait", state.compute_ms, "ms"),
                 self.fact("num_workers", state.num_workers),
                 self.fact("usable CPUs", state.usable_cpus, "CPUs"),
                 self.fact("samples of a worker", time.samples),

@@ -1,4 +1,4 @@
-"""Steps wait for batches, and the workers that make them wait as well, without using a CPU.
+"""Steps wait for batches while the workers that load them wait, too, without using a CPU.
 
 ## What it means
 A worker that reads from a slow disk or a network, sleeps, or waits for a lock uses no CPU. Faster storage, larger reads
@@ -40,7 +40,7 @@ def _waits(**worker: float) -> dict[str, object]:
 
 class LoaderIoBound(StarvingRule):
     id = "loader-io-bound"
-    title = "DataLoader workers mostly wait instead of computing"
+    title = "DataLoader workers mostly wait"
     specialises = ("input-bound", "step-outliers")
 
     least_waiting_ratio: float = threshold(0.50, source="heuristic: worker CPU below 50 %")
@@ -111,7 +111,7 @@ def _advice(name: str, time: WorkerTime, *, disk: bool) -> str:
         )
     if read is not None and read < _LITTLE_READING_BYTES_PER_S:
         return (
-            f"Look for sleeps, locks, network requests or subprocesses in {name}: it hardly reads, a worker only "
+            f"Look for sleeps, locks, network requests or subprocesses in {name}: a worker reads only "
             f"{read / 1e3:.3g} kB/s."
         )
     return (

@@ -40,7 +40,7 @@ def _again(**later: float | None) -> dict[str, object]:
 
 class PageCacheMiss(StarvingRule):
     id = "page-cache-miss"
-    title = "Later epochs read the data from disk again"
+    title = "Every epoch reads the data from disk"
     specialises = ("input-bound", "loader-io-bound", "step-outliers")
 
     least_miss_ratio: float = threshold(0.50, source="heuristic: half of what is read")

@@ -31,7 +31,7 @@ Set the printed number, with `persistent_workers=True`, and with `pin_memory=Tru
 
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, at_least, measured, millis, threshold
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, measured, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
 
@@ -91,10 +91,8 @@ class SingleProcessLoading(BaseRule):
         return self.finding(
             severity=wait_severity(state.idle_ratio, state.fixable_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
-            summary=(
-                f"Loading the batch in the main process takes {millis(state.wait.median_ms)} of each "
-                f"{millis(state.period_ms)} step: {at_least(state.wait)}."
-            ),
+            summary="Loading the batch in the main process takes "
+            f"{of_each_step(state.wait.median_ms, state.period_ms)}.",
             advice=f"Load batches in worker processes: {change.added[0]}. {why_workers(state, change)}",
             evidence=(
                 Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the main thread"),

@@ -26,7 +26,7 @@ from lightning_gpuprof.model.finding import at_most_warning
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Advice, BaseRule, Finding, Metrics, at_least, millis, setting, threshold
+from lightning_gpuprof.rules.base import Advice, BaseRule, Finding, Metrics, millis, of_each_step, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -56,7 +56,7 @@ class SmallBatchLoader(BaseRule):
     most_bytes: float = threshold(1e6, source="heuristic: copying more takes longer than the message")
 
     examples = (
-        fires("it takes 0.5 of 1.5 ms", "warning", "batch_size=8). 8 ... 0.0625 ms each", saves_ms=0.4375, **_ONE),
+        fires("it takes 0.5 of 1.5 ms", "warning", "batch_size=8). Then 8 ... 0.0625 ms each", saves_ms=0.4375, **_ONE),
         fires("gradients add up", "warning", "=1 instead of 4", **_ONE, run={"trainer.accumulate_grad_batches": 4}),
         fires("a sample takes 0.05 ms of it", "warning", "costs 0.45", saves_ms=0.394, **{**_ALONE, "items_ms": 0.05}),
         fires("the GPU idles for 0.29 ms", "warning", "=8", saves_ms=0.29, **_ONE, **_GPU, device_idle=0.19333),
@@ -96,8 +96,8 @@ class SmallBatchLoader(BaseRule):
         return self.finding(
             severity=at_most_warning(wait_severity(state.idle_ratio, certain, metrics.steps.steady_count)),
             subject=state.dataset or "DataLoader",
-            summary=f"Fetching a single sample takes {millis(state.wait.median_ms)} of each {millis(state.period_ms)} "
-            f"step: {at_least(state.wait)}. Each fetch costs {millis(price_ms)}, however many samples it returns.",
+            summary=f"Fetching a single sample takes {of_each_step(state.wait.median_ms, state.period_ms)}. Each fetch "
+            f"costs {millis(price_ms)}, however many samples it returns.",
             advice=_advice(metrics, price_ms=price_ms),
             evidence=(
                 self.fact("batch_size", 1),
@@ -113,10 +113,10 @@ class SmallBatchLoader(BaseRule):
 
 def _advice(metrics: Metrics, *, price_ms: float) -> Advice:
     accumulated = metrics.positive("trainer.accumulate_grad_batches") or 1
-    size, rest = _PROPOSED, "Adjust the learning rate to it."
+    size, rest = _PROPOSED, "Adjust the learning rate to the new batch size."
     if accumulated > 1:
         size = accumulated
         rest = f"With accumulate_grad_batches=1 instead of {accumulated} the optimizer sees the same batch."
     change = setting("DataLoader", batch_size=(1, size))
-    shared = f"{size} samples then share the cost, {millis(price_ms / size)} each."
+    shared = f"Then {size} samples share the cost: {millis(price_ms / size)} each."
     return f"Fetch several samples at a time: {change.added[0]}. {shared} {rest}", change

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import Loading, Starving
-from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, at_least, claims, counted, measured, millis
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, claims, counted, measured, millis
 from lightning_gpuprof.rules.input.loading import wait_severity
 
 if TYPE_CHECKING:
@@ -71,10 +71,8 @@ def cost_of_part(metrics: Metrics, found: Starving, part: float, most_ms: float 
 
 
 def _wait_words(found: Starving) -> str:
-    state = found.state
-    wait = f"waits {millis(state.wait.median_ms)} for its batch: {at_least(state.wait)}."
     step = "Batches come in bursts; the mean" if found.bursts else "Each"
-    return f"{step} {millis(state.period_ms)} step {wait}"
+    return f"{step} {millis(found.state.period_ms)} step waits {millis(found.state.wait.median_ms)} for its batch."
 
 
 def makers(state: Loading) -> str:
@@ -83,19 +81,16 @@ def makers(state: Loading) -> str:
 
 
 def pace_words(found: Starving, *, without: float = 0.0) -> str:
-    """How often batches come, without a part of their making, and how often steps could use them.
+    """How often batches come without a part of their loading, beside the time of a step without the wait.
 
     Args:
         found: How the steps wait.
-        without: The part that is thought away, 0 to 1.
+        without: The part that is left out, 0 to 1.
     """
     state = found.state
     left_ms = found.make_ms * (1 - without)
-    one = "the main process makes" if not state.num_workers else f"{makers(state)} {_verb(state)}"
+    step = f"the rest of the step takes {millis(state.compute_ms)}"
     if not state.num_workers:
-        return f"{one} a batch in {millis(left_ms)} before each step of {millis(state.compute_ms)}"
-    return f"{one} a batch every {millis(left_ms / state.num_workers)}; the step takes {millis(state.compute_ms)}"
-
-
-def _verb(state: Loading) -> str:
-    return "delivers" if state.num_workers == 1 else "deliver"
+        return f"the main process loads a batch in {millis(left_ms)}; {step}"
+    deliver = "delivers" if state.num_workers == 1 else "deliver"
+    return f"{makers(state)} {deliver} a batch every {millis(left_ms / state.num_workers)}; {step}"

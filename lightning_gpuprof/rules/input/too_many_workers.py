@@ -8,7 +8,7 @@ Workers that mostly wait for work gain nothing, but still hold memory.
 ## How it is measured
 **Workers take turns** if there are more of them than usable CPUs (affinity and cgroup quota, divided by the ranks of
 the machine), if they often have no CPU, and if this run's own processes use most of the CPUs. It is a warning if the
-main thread itself has no CPU for a tenth of the step. What fewer workers gain cannot be bounded: measure it.
+main thread itself has no CPU for a tenth of the step. What fewer workers gain cannot be predicted: measure it.
 
 **Workers wait for work** if they mostly have none, batches do not hold up the steps, half of them or fewer would keep
 pace with the steps with one to spare, and the others hold much memory of their own. It is information, or a warning if
@@ -48,7 +48,7 @@ _IDLE = _idle_workers(16, 440e6)
 
 class TooManyWorkers(BaseRule):
     id = "too-many-workers"
-    title = "There are more DataLoader workers than needed"
+    title = "There are too many DataLoader workers"
 
     most_workers_ratio: float = threshold(2.0, source="SageMaker Debugger: dataloader cores above 200 %")
     least_queued_ratio: float = threshold(0.30, source="heuristic: a third of the time without a CPU")
@@ -136,7 +136,7 @@ class TooManyWorkers(BaseRule):
             summary=f"{counted(state.num_workers, 'worker')} share {cpus(state.usable_cpus)}: each waits for "
             f"a CPU {percent(queued_ratio)} of the time{training}.",
             advice=f"Use fewer workers: {change.added[0]}.{_freed(metrics, state.num_workers - wanted)} "
-            "Compare two runs: the gain cannot be bounded in advance.",
+            "The gain cannot be predicted: compare two runs.",
             change=change,
             evidence=(
                 self.evidence("most_workers_ratio", per_cpu, "workers over usable CPUs", ""),

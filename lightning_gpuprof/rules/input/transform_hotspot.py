@@ -40,7 +40,7 @@ _BLUR = _of(Blur=0.72, Crop=0.2, Flip=0.08)
 
 class TransformHotspot(StarvingRule):
     id = "transform-hotspot"
-    title = "One transform dominates batch loading time"
+    title = "One transform dominates batch loading"
     specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
     needs_workers = False
 
@@ -49,7 +49,7 @@ class TransformHotspot(StarvingRule):
 
     examples = (
         fires("it takes 28 ms", "critical", "`Blur` takes 70 % ... batch of 32 ... every 5.96 ms", **_BLUR),
-        fires("it waits for files", "critical", "waits, not computes", **{**_BLUR, "worker_cpus": 0.02}),
+        fires("it waits for files", "critical", "mostly waits", **{**_BLUR, "worker_cpus": 0.02}),
         fires("there are no workers", "critical", "`Blur` takes", **_BLUR, workers=0, saves_ms=28.1),
         fires("batches come in bursts", "critical", "come in bursts", **_BLUR, burst=0.4),
         fires("the GPU idles for a tenth", "info", "on the GPU", **_BLUR, run=_GPU, device_idle=0.1, saves_ms=2.0),
@@ -117,7 +117,7 @@ def _innermost(parts: Sequence[InputPart], *, least: float) -> tuple[InputPart, 
 
 def _fix(metrics: Metrics, found: Starving, name: str) -> str:
     if found.state.cpu_bound is False:
-        return f"Keep what `{name}` reads in memory or on a local disk, or use more workers: it waits, not computes."
+        return f"Keep what `{name}` reads in memory or on a local disk, or use more workers: it mostly waits."
     size = metrics.batch_size
     batch = "the whole batch" if size is None else f"the whole batch of {size}"
     where = ", on the GPU" if found.state.on_gpu else ""

@@ -1,4 +1,4 @@
-"""The workers compute on pools of threads of their own, which together are more than the usable CPUs.
+"""The workers compute on thread pools of their own, with more threads in all than there are usable CPUs.
 
 ## What it means
 torch sets its own threads to one in each worker. OpenCV, MKL and OpenMP libraries, or a call of `torch.set_num_threads`
@@ -11,7 +11,7 @@ workers, must pass 1.5 times the usable CPUs. That a pool exists does not show t
 its main thread's time in the run queue add up to at most 1 with one thread, and their sum must pass 1.2. If other
 programs hold the CPUs, that sum stays small: then threads other than the main one must use two fifths of the worker's
 CPU time. And it must matter: steps wait for batches that are made too slowly, or the main thread is without a CPU for
-5 % of the step. What fewer threads gain cannot be bounded: measure it (`gpuprof compare`).
+5 % of the step. What fewer threads gain cannot be predicted: measure it (`gpuprof compare`).
 
 ## When it is wrong
 - Beside other programs, a worker that computes little and hands over large batches: the thread that hands them over
@@ -120,6 +120,6 @@ def _advice(metrics: Metrics, *, each: float) -> str:
     libraries = "" if given == 1 else " Set OMP_NUM_THREADS=1 for OpenMP libraries."
     return (
         f"Let each worker compute on one thread instead of {each:.0f}: {ONE_THREAD_PER_WORKER.added[0]}. Take "
-        f"torch.set_num_threads out of the dataset, and call cv2.setNumThreads(0) for OpenCV.{libraries} Compare "
-        "two runs: the gain cannot be bounded in advance."
+        f"torch.set_num_threads out of the dataset, and call cv2.setNumThreads(0) for OpenCV.{libraries} The gain "
+        "cannot be predicted: compare two runs."
     )

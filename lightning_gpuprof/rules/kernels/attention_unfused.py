@@ -50,7 +50,7 @@ def _run(*operators: object) -> dict[str, object]:
 
 class AttentionUnfused(KernelRule):
     id = "attention-unfused"
-    title = "Attention is computed without a fused kernel"
+    title = "Attention runs without a fused kernel"
     specialises = ("memory-bound-kernels",)
     explains = claims.MEMORY_KERNELS
     certainty = 0.8

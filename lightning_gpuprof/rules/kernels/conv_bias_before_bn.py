@@ -24,7 +24,7 @@ _COUNT, _ALL = "model.conv_bias_before_norm", "model.convolutions"
 
 class ConvBiasBeforeBn(BaseRule):
     id = "conv-bias-before-bn"
-    title = "Convolutions have a bias that BatchNorm cancels"
+    title = "BatchNorm cancels the convolutions' bias"
 
     least_count: int = threshold(1, source="PyTorch tuning guide")
 

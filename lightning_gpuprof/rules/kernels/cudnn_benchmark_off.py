@@ -31,7 +31,7 @@ def _run(ms: float, occurrences: int = 20) -> dict[str, object]:
 
 class CudnnBenchmarkOff(KernelRule):
     id = "cudnn-benchmark-off"
-    title = "cuDNN does not benchmark its convolution algorithms"
+    title = "cuDNN does not benchmark convolutions"
     certainty = 0.5
     what = "convolutions, share of the step"
 

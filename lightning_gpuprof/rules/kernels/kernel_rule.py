@@ -1,4 +1,4 @@
-"""What the rules on kernels share: when they are silent, and how their time is held against the step."""
+"""What the rules on kernels share: when they are silent, and how their time is compared with the step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class KernelRule(FamilyRule[DeviceRun], ABC):
 
         Args:
             run: Its windows.
-            time: Of the kernels, held against ``least_ratio``; those that overlap may add up to more than the step.
+            time: Of the kernels, compared with ``least_ratio``; those that overlap may add up to more than the step.
             cost: What a fix saves of it; None: not known.
             **words: Without time and step time.
         """

@@ -24,7 +24,7 @@ _SCALED = {"device.type": "cuda", "trainer.precision": "16-mixed", "device.capab
 
 class Precision16OnAmpere(BaseRule):
     id = "precision-16-on-ampere"
-    title = "float16 needs a gradient scaler, bfloat16 does not"
+    title = "bfloat16 would need no gradient scaler"
 
     least_capability: float = threshold(8.0, source="NVIDIA: bfloat16 tensor cores from compute capability 8.0 on")
 

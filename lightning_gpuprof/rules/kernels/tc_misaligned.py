@@ -1,4 +1,4 @@
-"""Matrix products have a size that is no multiple of what tensor cores load at once, and are slower for it.
+"""Matrix products have a size that is not a multiple of what tensor cores load at once, which slows them down.
 
 ## What it means
 Tensor cores load 16 bytes at a time: 8 elements of half precision, 4 of TF32, 16 of fp8 and int8. If a row is no
@@ -66,14 +66,14 @@ class TcMisaligned(KernelRule):
 
     def require(self, metrics: Metrics, run: DeviceRun) -> None:
         if any(window.misaligned is None for window in run.windows):
-            raise MissingSignal("a trace window holds no product of known shape: TraceConfig(record_shapes=True)")
+            raise MissingSignal("a trace window has no product of known shape: TraceConfig(record_shapes=True)")
 
     def judge(self, metrics: Metrics, run: DeviceRun) -> Finding | None:
         unfit = run.per_step(lambda window: sum(one.row.device_us for one in window.misaligned or ()))
         if not self.is_long(unfit):
             return None
         if not all(any(one.peer_ratio for one in window.misaligned or ()) for window in run.windows):
-            raise MissingSignal("the trace windows hold no aligned products to compare with")
+            raise MissingSignal("the trace windows have no aligned products to compare with")
         spent = run.per_step(lambda window: sum(one.row.device_us for one in window.slow_misaligned(self.slower_ratio)))
         saved = run.per_step(lambda window: sum(one.saved_us for one in window.slow_misaligned(self.slower_ratio)))
         if not self.is_long(spent) or not saved.is_worth():

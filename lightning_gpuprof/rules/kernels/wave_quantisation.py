@@ -38,7 +38,7 @@ def _waves(number: float) -> dict[str, object]:
 
 class WaveQuantisation(KernelRule):
     id = "wave-quantisation"
-    title = "The last wave of blocks leaves the GPU half empty"
+    title = "The last wave leaves the GPU half empty"
     explains = claims.MATRIX_KERNELS
     certainty = 0.4
 

@@ -40,7 +40,7 @@ def _other(ms: float) -> dict[str, float]:
 
 class GpuGaps(StepRule):
     id = "gpu-gaps"
-    title = "The host stops launching in the middle of the step"
+    title = "The host stops launching mid-step"
     explains = claims.HOST_ELSEWHERE
 
     least_gap_ms: float = threshold(1.0, source="heuristic: 1 ms, and 2 % of the step")

@@ -28,7 +28,7 @@ class LaunchRule(StepRule, ABC):
         """
         step = explained_step(metrics)
         if not step.window.kernels or step.analysis.kernels is None:
-            raise MissingSignal("the trace window holds no kernels")
+            raise MissingSignal("the trace window has no kernels")
         return step
 
 

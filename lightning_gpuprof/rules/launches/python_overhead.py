@@ -14,11 +14,11 @@ garbage collection and the self time of all operators. Tracing makes operators l
 be 60 % of forward and backward, 15 % of the step without waits for a CPU, and 1 ms. With several ranks, only forward
 counts: ranks wait for each other in backward.
 
-**On a CPU without a window**, a thread of the profiler requests the GIL at random times: 20 times in the
-first second, then ten times a second. A torch operator releases the lock at once; Python keeps it for up to 5 ms. The
-share of requests that wait 1 ms or more is the share of Python, with Wilson's 5 % lower bound and at least ten
-requests. Other programs do not distort it, because a thread that loses its CPU while in Python keeps the lock. Loops
-that contain operators need a window, and so do runs with other busy Python threads.
+**On a CPU without a window**, a thread of the profiler requests the GIL, Python's global interpreter lock, at random
+times: 20 times in the first second, then ten times a second. A torch operator releases the GIL at once; Python keeps
+it for up to 5 ms. The share of requests that wait 1 ms or more is the share of Python, with Wilson's 5 % lower bound
+and at least ten requests. Other programs do not distort it, because a thread that loses its CPU while in Python keeps
+the GIL. Loops that contain operators need a window, and so do runs with other busy Python threads.
 
 ## When it is wrong
 - Stacks in a window slow down each Python call, so the share is too large.
@@ -77,7 +77,7 @@ class PythonOverhead(LaunchRule):
 
     def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
         if step.device.host.operators_us is None:
-            raise MissingSignal("the trace window holds no operators")
+            raise MissingSignal("the trace window has no operators")
         late, ratio = late_launches(metrics, step), step.python_ratio
         idle = late.part(ratio)
         if ratio < self.least_python_ratio or not idle.is_worth(self.least_ratio):

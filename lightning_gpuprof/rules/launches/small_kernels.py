@@ -35,7 +35,7 @@ def _run(kernels: int = 1200, kernel_us: float = 3.0) -> dict[str, object]:
 
 class SmallKernels(LaunchRule):
     id = "small-kernels"
-    title = "Tiny kernels take longer to launch than to run"
+    title = "Tiny kernels leave the GPU idle"
     specialises = ("launch-bound",)
     explains = claims.LATE_LAUNCHES
 

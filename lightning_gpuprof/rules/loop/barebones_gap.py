@@ -29,7 +29,7 @@ _NO_OTHERS = dict.fromkeys(("data_wait", "h2d", "backward", "optimizer", "zero_g
 
 class BarebonesGap(BaseRule):
     id = "barebones-gap"
-    title = "Lightning's loop takes a large part of these short steps"
+    title = "Steps are too short for Lightning's loop"
 
     least_ratio: float = threshold(0.10, source="heuristic")
     most_period_ms: float = threshold(20.0, source="heuristic: longer steps hide it")

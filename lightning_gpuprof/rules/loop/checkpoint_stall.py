@@ -38,7 +38,7 @@ _ONE |= {"lacks": "every_n", "saves_ms": 375.0}
 
 class CheckpointStall(StallRule):
     id = "checkpoint-stall"
-    title = "Training waits for checkpoints to be written"
+    title = "Checkpoints hold up training"
     name = "checkpoints"
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time")

@@ -28,7 +28,7 @@ class LrSchedulerCost(PhaseRule):
     id = "lr-scheduler-cost"
     phase = "optimizer"
     needs_window = True
-    title = "The learning rate scheduler slows down the steps"
+    title = "The LR scheduler slows down the steps"
 
     least_ratio: float = threshold(0.05, source="heuristic (TraceML: unexplained time above 10 %)")
 

@@ -35,7 +35,7 @@ def _cost(step_ratio: float | None, **more: float) -> dict[str, object]:
 
 class ProfilerOverhead(BaseRule):
     id = "profiler-overhead"
-    title = "The profiler itself costs a noticeable part of the run"
+    title = "The profiler itself slows down the run"
 
     least_step_ratio: float = threshold(0.01, source="heuristic: sampling mode above 1 %")
     least_background_ratio: float = threshold(0.02, source="heuristic: of one CPU")
@@ -76,7 +76,6 @@ class ProfilerOverhead(BaseRule):
             return None
         return self.finding(
             subject="GpuProfiler",
-            title=f"The profiler itself costs time: {parts[0]}",
             summary=f"This profiler's own cost: {listed(parts)}.",
             advice=f"{capital('; '.join(advice))}.",
             evidence=(

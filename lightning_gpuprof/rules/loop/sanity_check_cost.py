@@ -22,7 +22,7 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 
 class SanityCheckCost(BaseRule):
     id = "sanity-check-cost"
-    title = "The sanity check before training is slow"
+    title = "The sanity check is slow"
 
     least_ratio: float = threshold(0.02, source="heuristic: of the run")
     least_s: float = threshold(1.0, source="heuristic: a shorter one is no matter")

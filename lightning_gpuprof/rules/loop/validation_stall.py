@@ -35,7 +35,7 @@ def _every(interval: int | str) -> dict[str, object]:
 
 class ValidationStall(StallRule):
     id = "validation-stall"
-    title = "Validation takes a large part of the run"
+    title = "Validation takes much of the run"
     name = "validation"
 
     least_ratio: float = threshold(0.20, source="heuristic: a fifth of the wall time")

@@ -28,7 +28,7 @@ _GROWING = {"allocator.settings": "expandable_segments:True"}
 
 class AllocRetries(AllocatorCallsRule):
     id = "alloc-retries"
-    title = "Memory allocations fail at first and are retried"
+    title = "Memory allocations are retried"
     specialises = ("cudamalloc-steady", "empty-cache-in-loop", "gpu-gaps")
 
     least_count: int = threshold(1, source="heuristic: any in steady steps")

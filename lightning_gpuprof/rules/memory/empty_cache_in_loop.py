@@ -27,7 +27,7 @@ _EMPTIED = {"device_allocs_steady_count": 1500, "device_frees_steady_count": 152
 
 class EmptyCacheInLoop(AllocatorCallsRule):
     id = "empty-cache-in-loop"
-    title = "The training loop empties the CUDA memory cache"
+    title = "Training empties the CUDA memory cache"
     specialises = ("cudamalloc-steady", "gpu-gaps")
 
     least_per_step: float = threshold(0.1, source="heuristic: one in ten steps")

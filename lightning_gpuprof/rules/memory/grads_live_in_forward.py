@@ -31,7 +31,7 @@ _CLEAR = (
 
 class GradsLiveInForward(ShortMemoryRule):
     id = "grads-live-in-forward"
-    title = "Old gradients occupy memory during forward"
+    title = "Old gradients fill memory during forward"
 
     least_ratio: float = threshold(0.10, source="heuristic: of the peak")
     short_ratio: float = threshold(0.70, source="heuristic: of the GPU's memory")

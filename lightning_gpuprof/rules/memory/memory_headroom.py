@@ -32,7 +32,7 @@ _IDLE = {"values": {"memory_used_bytes": None, "sm_active_ratio": 0.2}}
 
 class MemoryHeadroom(BaseRule):
     id = "memory-headroom"
-    title = "GPU memory is mostly free and the GPU is underused"
+    title = "The GPU and its memory are underused"
 
     needed_ratio: float = threshold(0.50, source="heuristic: half of the GPU's memory")
     idle_ratio: float = threshold(0.30, source="heuristic: work in less than 70 % of the step")

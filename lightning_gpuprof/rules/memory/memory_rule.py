@@ -51,7 +51,7 @@ class ShortMemoryRule(FamilyRule[MemoryUse], ABC):
         return memory_use(metrics)
 
     def fullness(self, use: MemoryUse) -> Evidence:
-        """How full the GPU is, held against what is short."""
+        """How full the GPU is, compared with what is short."""
         return self.evidence("short_ratio", use.ratio, "needed memory, share of the GPU")
 
 

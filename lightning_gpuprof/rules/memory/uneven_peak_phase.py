@@ -28,7 +28,7 @@ _PEAK = {"allocated_gib": 112.0, "peak_phase": "optimizer", "ends_gib": _ENDS}
 
 class UnevenPeakPhase(ShortMemoryRule):
     id = "uneven-peak-phase"
-    title = "The optimizer's update causes the memory peak"
+    title = "The optimizer causes the memory peak"
 
     least_ratio: float = threshold(0.10, source="heuristic: temporary memory over the peak")
     short_ratio: float = threshold(0.70, source="heuristic: of the GPU's memory, so that it matters")

@@ -26,7 +26,7 @@ def collective_run(metrics: Metrics, *, with_earlier_work: bool = False) -> Coll
         raise NotApplicable("the model runs on the CPU: collectives of gloo are not in device traces")
     run = measured(metrics.collectives)
     if run is not None and run.has_earlier_work and not with_earlier_work:
-        raise MissingSignal("no trace window holds the device work of whole steps")
+        raise MissingSignal("no trace window has the device activity of whole steps")
     return run
 
 

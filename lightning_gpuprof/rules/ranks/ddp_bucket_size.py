@@ -48,7 +48,7 @@ def _one_bucket(mb: float) -> dict[str, object]:
 
 class DdpBucketSize(BaseRule):
     id = "ddp-bucket-size"
-    title = "DDP's gradient buckets have the wrong size"
+    title = "DDP's buckets have the wrong size"
     specialises = ("exposed-comm",)
 
     least_ratio: float = threshold(0.05, source="heuristic")

@@ -44,7 +44,7 @@ _MANY_IN_A_STEP = 100
 
 class ExposedComm(BaseRule):
     id = "exposed-comm"
-    title = "Communication is not overlapped with computation"
+    title = "Communication is not overlapped"
 
     least_ratio: float = threshold(0.10, source="torch-tb-profiler and MindInsight: communication above 10 %")
 

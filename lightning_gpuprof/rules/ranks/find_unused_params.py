@@ -33,7 +33,7 @@ _LOOKS = {
 
 class FindUnusedParams(BaseRule):
     id = "find-unused-params"
-    title = "DDP searches for unused parameters in every step"
+    title = "DDP searches for unused parameters"
 
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
 

@@ -1,4 +1,4 @@
-"""In each step another rank takes longer than the rest, and all wait for it.
+"""In each step a different rank takes longest, and all others wait for it.
 
 ## What it means
 If batches differ in work (lengths, sizes, numbers of objects), each step takes as long as the largest batch of any

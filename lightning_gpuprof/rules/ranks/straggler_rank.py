@@ -1,4 +1,4 @@
-"""Some ranks take longer than the others before they meet them, and all wait for them in every step.
+"""Some ranks reach the collectives later than the others, which wait for them in every step.
 
 ## What it means
 Ranks meet when they reduce gradients. All have the same step time, because the fast ones wait there. What differs is
@@ -207,7 +207,7 @@ class StragglerRank(RankRule):
         name, lost = numbered("rank", rare.ranks), percent(rare.lost_ratio)
         found = self.finding(
             severity=None if metrics.is_cpu_only else "warning",
-            title=f"{'One rank is' if one else 'Some ranks are'} slower than the others now and then",
+            title=f"{'One rank is' if one else 'Some ranks are'} slower now and then",
             subject=name,
             summary=(
                 f"{capital(times.named(*rare.ranks))} {'takes' if one else 'take'} {millis(rare.excess_ms)} longer "
@@ -234,7 +234,7 @@ class StragglerRank(RankRule):
             return None
         cost = metrics.run_cost(late.excess_s)
         found = self.finding(
-            title="One rank is slower than the others in validation",
+            title="One rank is slower in validation",
             subject=f"rank {late.rank}",
             summary=(
                 f"{capital(times.named(late.rank))} takes {seconds(late.total_s)} for its validation batches, "

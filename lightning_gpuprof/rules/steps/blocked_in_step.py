@@ -1,4 +1,4 @@
-"""The main thread sleeps or is blocked inside forward, backward, the optimizer or the move of the batch.
+"""The main thread sleeps or is blocked inside forward, backward, the optimizer or the transfer of the batch.
 
 ## What it means
 Reading a file, a lock, the network, a subprocess or a plain `sleep` stops the training without using a CPU. Tables of
@@ -48,7 +48,7 @@ _SLEEPING = {
 
 class BlockedInStep(BaseRule):
     id = "blocked-in-step"
-    title = "The main thread is blocked inside the step"
+    title = "A blocking call stalls the step"
 
     least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step")
 
@@ -92,7 +92,7 @@ class BlockedInStep(BaseRule):
                 self.fact("waiting for torch's other threads, at most", found.companions_ratio(worst), "ratio"),
                 Evidence(name="sampled steps", value=worst.samples, limit=MIN_SAMPLES),
                 *(
-                    self.fact("call site", f"{in_words(name)}: {counted(looks, 'look')}")
+                    self.fact("call site", f"{in_words(name)}: {counted(looks, 'sample')}")
                     for name, looks in worst.sites[:3]
                 ),
             ),
@@ -102,7 +102,7 @@ class BlockedInStep(BaseRule):
         )
 
     def _require_told_apart(self, found: Waiting) -> None:
-        """Raise if much is blocked, and only for want of a signal it is not known on what."""
+        """Raise if much is blocked, and only for lack of a signal it is not known on what."""
         if found.process_companions_ratio is not None or found.worst.blocked.lower_ratio < self.least_ratio:
             return
         if found.companions_ratio(found.worst) > 0:

@@ -82,8 +82,8 @@ def fitting(metrics: Metrics) -> Fitting:
     more = cpus(math.floor(room) + 1)
     if not computing or needed < workers:
         return Fitting(advice=f"Use at least {more}, or find the other threads that compute: `top -H`.")
-    cheaper = "make the batch cheaper. Fewer workers could not keep up with the step"
-    return Fitting(advice=f"No setting helps: use at least {more} or {cheaper}.", severity="info", title=TOO_FEW_CPUS)
+    advice = f"No setting helps: use at least {more}, or make the batch cheaper."
+    return Fitting(advice=advice, severity="info", title=TOO_FEW_CPUS)
 
 
 def _threads_per_worker(metrics: Metrics) -> float:

@@ -30,7 +30,7 @@ _MANY = {**_LOAD, "run": {"torch.num_threads": 8}}
 
 class CpuOversubscription(BaseRule):
     id = "cpu-oversubscription"
-    title = "torch threads and workers outnumber the CPUs"
+    title = "Threads and workers outnumber the CPUs"
     specialises = ("cpu-contention",)
 
     most_per_cpu: float = threshold(1.5, source="heuristic")

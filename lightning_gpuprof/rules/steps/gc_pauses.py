@@ -43,7 +43,7 @@ _YOUNG = {"ratio": 0.1, "counts": (4000, 400, 4), "oldest": 0.1}
 
 class GcPauses(BaseRule):
     id = "gc-pauses"
-    title = "Python's garbage collector pauses training"
+    title = "Garbage collection pauses training"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.03, source="the least worthwhile gain")

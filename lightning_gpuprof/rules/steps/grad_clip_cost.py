@@ -30,7 +30,7 @@ class GradClipCost(PhaseRule):
     id = "grad-clip-cost"
     phase = "clip"
     needs_window = True
-    title = "Gradient clipping takes a noticeable part of the step"
+    title = "Gradient clipping slows down the steps"
 
     least_ratio: float = threshold(0.05, source="heuristic")
     fixed_ms: float = threshold(0.5, source="heuristic: 0.25 to 0.4 ms for 6 to 50 tensors on a slow CPU core")

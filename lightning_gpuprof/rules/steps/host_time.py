@@ -18,7 +18,7 @@ class PhaseRule(FamilyRule[Cost]):
     least_ratio: float
     """Share of the step from which it speaks; a threshold of each rule."""
     fixed_ms: float = 0.0
-    """What the part may take without being held against that; likewise."""
+    """What the part may take, which does not count; likewise."""
 
     def part(self, metrics: Metrics) -> Share | None:
         """The part's share of the step; default: the whole phase.

@@ -85,7 +85,7 @@ class InterpreterLockHeld(BaseRule):
                 ),
                 self.evidence("least_cpus", thread.cpus, f"used by thread {thread.name}", "CPUs"),
                 self.evidence("least_late_ratio", found.late_ratio, "GIL came late, share of the requests"),
-                *(self.fact("call site", f"{place}: {looks} looks") for place, looks in sites),
+                *(self.fact("call site", f"{place}: {looks} samples") for place, looks in sites),
             ),
             cost=cost,
             confidence=0.5 if found.waiting.crowded else 0.8,

@@ -41,7 +41,7 @@ _NADAM = {**_MANY, "model.optimizer": "NAdam"}
 
 class OptimizerSlow(BaseRule):
     id = "optimizer-slow"
-    title = "The optimizer updates its tensors one by one"
+    title = "The optimizer updates tensors one by one"
 
     least_ratio: float = threshold(0.15, source="heuristic: the update moves less data than the backward pass")
     many_tensors: int = threshold(100, source="heuristic: fewer are information only")

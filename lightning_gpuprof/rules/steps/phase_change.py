@@ -57,7 +57,7 @@ _TAKEN = {**_LATE, "taken_cpus": 1.6, "cpu_busy_ratio": 1.0}
 
 class PhaseChange(BaseRule):
     id = "phase-change"
-    title = "One part of the run is slower than the rest"
+    title = "Part of the run is slower than the rest"
     specialises = ("step-outliers",)
     is_clue = True
 

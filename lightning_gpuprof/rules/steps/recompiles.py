@@ -1,4 +1,4 @@
-"""After warm-up, `torch.compile` keeps compiling the same functions for other arguments.
+"""After warm-up, `torch.compile` keeps compiling the same functions for new arguments.
 
 ## What it means
 Dynamo compiles a function for the arguments that it sees, with guards on their shapes, types and the Python values that
@@ -44,7 +44,7 @@ _SHORT_ONE = {"batch": 50, "cost_s": 0.01}
 
 class Recompiles(BaseRule):
     id = "recompiles"
-    title = "torch.compile keeps compiling after warm-up"
+    title = "torch.compile keeps recompiling"
 
     least_hits: int = threshold(1, source="dynamo gives a function up after 8 versions")
 
@@ -126,7 +126,7 @@ def _advice(metrics: Metrics, its: Sequence[Recompile]) -> Advice:
     if value is not None:
         fix = "make it a tensor or keep it out of the compiled code"
         return f"The Python value {value['what']} changes, and each value is compiled separately: {fix}.{guard}", None
-    return f"Keep what the failing guard names the same from step to step.{guard}", None
+    return f"Keep what the failing guard checks constant from step to step.{guard}", None
 
 
 def _only_last_batches(metrics: Metrics, its: Sequence[Recompile]) -> bool:

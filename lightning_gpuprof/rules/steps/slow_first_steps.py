@@ -1,4 +1,4 @@
-"""The steps before the run is steady take long.
+"""The first steps, before the run is steady, take long.
 
 ## What it means
 The first steps compile (`torch.compile`, Triton kernels), try algorithms (cuDNN's benchmark), grow the allocator and

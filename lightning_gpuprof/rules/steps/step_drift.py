@@ -73,7 +73,7 @@ class StepDrift(BaseRule):
             f"{percent(change.phase_ratio)} of it is in {change.phase}.{computing_words(change)}"
             f"{UNKNOWN if unknown else ''}",
             advice=f"Find what grows with every step in {suspect_words(metrics, change)}: a list, a metric's state or "
-            "a kept graph. Keep loss.detach() instead of loss, limit lists (collections.deque(maxlen=...)), reset "
+            "a retained graph. Keep loss.detach() instead of loss, limit lists (collections.deque(maxlen=...)), reset "
             "metrics in on_train_epoch_end.",
             evidence=(
                 self.evidence("least_growth_ratio", change.lower_ms / growth.first_ms, "growth of the step time"),

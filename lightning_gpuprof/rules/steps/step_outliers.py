@@ -23,7 +23,7 @@ The finding is information only, with half the confidence, if
   batches differ in size, or something stops the whole process;
 - the CPUs were 80 % busy, or other programs used a quarter of them, and too little of the excess lies outside the
   model's own phases and the wait for workers that are in time, unless stalls come at a fixed interval;
-- the stalls are waits for batches, but all batches took less time to make, as far as enough of them were measured;
+- the stalls are waits for batches, but all batches took less time to load, as far as enough of them were measured;
 - on a GPU, nothing shows that it idles for that long (trace windows or NVML): a host that runs ahead may pause for
   free. The phase that waits for the device then has the excess, whichever phase caused it.
 
@@ -55,9 +55,9 @@ _RARER = 10
 
 _LIMIT = "median + max(5 * 1.4826 * MAD, 0.5 * median)"
 _DOUBT = " The machine's CPUs were fully used: these steps may have waited for a CPU."
-_IN_TIME = " All batches together took less time to make: something else held them up."
-_CHANCE = " So few stalls may be pauses of the machine."
-_ALIKE = " All phases took longer alike: larger batches, or something stopped the whole process."
+_IN_TIME = " All batches together took less time to load: something else held them up."
+_CHANCE = " Stalls this rare may be pauses of the machine."
+_ALIKE = " All phases slowed down alike: larger batches, or something stopped the whole process."
 
 _STALLS = {"count": 12, "stall_ms": 400.0, "phases": "forward"}
 _LATE = {"count": 40, "stall_ms": 80.0, "phases": "data_wait"}
@@ -86,7 +86,7 @@ class StepOutliers(BaseRule):
         looks_alike("the machine pauses four times for 0.1 s", stalls=_SHORT, steady=60),
         looks_alike("other programs had the CPU", stalls={**_STALLS, "delayed_ratio": 0.95}),
         looks_alike("every step waits", times_ms={"data_wait": 60.0}),
-        fires("batches were ready", "info", "less time to make", samples_ms=(1.0, 1.5), items_ms=4.0, stalls=_LATE),
+        fires("batches were ready", "info", "less time to load", samples_ms=(1.0, 1.5), items_ms=4.0, stalls=_LATE),
         not_evaluated("there are too few steps", "too few comparable steps", outliers_known=False),
     )
 

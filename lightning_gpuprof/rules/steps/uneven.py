@@ -23,7 +23,7 @@ def computing_words(change: SpeedChange) -> str:
 
 
 UNKNOWN = " Whether other processes took the CPUs was not measured."
-"""Said of a change that may be the machine's for want of a measurement."""
+"""Said of a change that may be the machine's for lack of a measurement."""
 
 
 def elapsed_words(part: Stretch) -> str:

@@ -1,4 +1,4 @@
-"""The gradient scaler asks in every step whether a gradient overflowed, and the GPU then idles.
+"""The gradient scaler checks in every step whether a gradient overflowed, and the GPU then idles.
 
 ## What it means
 With `precision="16-mixed"`, `GradScaler.step` reads one value per device from the GPU before it calls the optimizer:

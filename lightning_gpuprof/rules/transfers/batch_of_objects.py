@@ -1,4 +1,4 @@
-"""Training on the CPU spends time on the move of the batch, although nothing has to be moved.
+"""Training on the CPU spends time moving the batch to the device, although there is nothing to move.
 
 ## What it means
 Before each step Lightning goes through the lists, tuples and dictionaries of a batch, to move the tensors that it

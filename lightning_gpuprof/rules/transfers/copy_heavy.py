@@ -39,7 +39,7 @@ def _copied(
 
 class CopyHeavy(StepRule):
     id = "copy-heavy"
-    title = "Copies within the GPU take a large part of the step"
+    title = "Copies within the GPU slow down the step"
     explains = claims.MEMORY_KERNELS
     certainty = 0.5
 

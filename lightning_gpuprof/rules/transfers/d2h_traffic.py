@@ -33,7 +33,7 @@ def _copied(us: float, nbytes: float, count: int = 1, kind: str = "DtoH (Device 
 
 class D2hTraffic(StepRule):
     id = "d2h-traffic"
-    title = "Results are copied to the host in every step"
+    title = "Results are copied to the host each step"
     explains = claims.COPIES_TO_HOST
     certainty = 0.8
 

@@ -32,7 +32,7 @@ def _copied(ratio: float = 0.1, *, mib: int = 64, gpu: object = None, **more: ob
 
 class H2dSlowLink(BaseRule):
     id = "h2d-slow-link"
-    title = "Copies to the GPU are much slower than its PCIe link"
+    title = "Copies to the GPU underuse the PCIe link"
 
     reached_ratio: float = threshold(0.50, source="heuristic: four fifths are usual")
     least_bytes: int = threshold(8 * 2**20, source="heuristic: 8 MiB, so that start-up does not count")

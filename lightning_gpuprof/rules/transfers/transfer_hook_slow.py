@@ -23,13 +23,13 @@ Prepare samples in the Dataset or in `collate_fn`, where DataLoader workers do i
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.metrics import HookShare
 from lightning_gpuprof.model.signals import ordinary_ratio
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, claims, listed, millis, percent, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, claims, listed, percent, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
 _BEFORE, _MOVES, _AFTER = "on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"
 _SITE = "train.py:41 on_after_batch_transfer"
-_SAID = f"50.0 ms of each 100 ms step (50 %, at least 49 %), mostly in {in_words(_SITE)}"
+_SAID = f"50.0 ms of each 100 ms step (50 %), mostly in {in_words(_SITE)}"
 _GPU = {"device.type": "cuda"}
 
 
@@ -80,8 +80,7 @@ class TransferHookSlow(BaseRule):
         return self.finding(
             severity=cost.severity,
             subject=name,
-            summary=f"{name} takes {millis(taken_ms)} of each {millis(step_ms)} step "
-            f"({percent(cost.ratio)}, at least {percent(ratio)}){seen}.{also}",
+            summary=f"{name} takes {cost}{seen}.{also}",
             advice=_advice(slowest, on_cpu=bool(metrics.is_cpu_only)),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, f"{slowest.hook} share of the step"),
