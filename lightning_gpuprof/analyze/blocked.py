@@ -1,4 +1,4 @@
-"""Main-thread CPU time held against wall time, phase by phase: what neither computed nor waited for data, blocked.
+"""Main-thread CPU time compared with wall time, phase by phase: what neither computed nor waited for data, blocked.
 
 Beside it the other threads that run Python, and how the main thread gets hold of the interpreter.
 """
@@ -102,7 +102,7 @@ def _left_of(idle_ns: Mapping[Phase, Ints], delay_ns: Ints) -> Floats:
 
 
 def interpreter_lock(sampled: SampledSteps) -> InterpreterLock | None:
-    """The interpreter's lock in the phases in which the main thread works, and the other Python threads.
+    """The GIL in the phases in which the main thread works, and the other Python threads.
 
     Returns:
         None if CPU times of threads were not read.

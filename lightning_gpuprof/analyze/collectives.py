@@ -19,7 +19,7 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
     known = [facts for facts in metrics.windows if _is_analysed(facts)]
     seen = [facts for facts in known if is_ordinary(facts)] or known
     if not seen:
-        return Unmeasured(why="no trace window holds the device work of whole steps")
+        return Unmeasured(why="no trace window has the device activity of whole steps")
     windows = tuple(
         CollectiveWindow(
             facts=facts,

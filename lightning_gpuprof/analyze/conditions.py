@@ -54,7 +54,7 @@ def _is_redundant(name: str, before: Mapping[str, Value], after: Mapping[str, Va
 
 
 def obstacle(differing: Collection[ConditionChange], allowed: Collection[FixedGroup]) -> str:
-    """Why two runs cannot be held against each other; empty if they can.
+    """Why two runs cannot be compared with each other; empty if they can.
 
     A fact that is known of one run only, as of an earlier version's report, is no reason.
 

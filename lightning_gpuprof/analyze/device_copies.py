@@ -37,7 +37,7 @@ def device_copies(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> Devi
         return Unmeasured(why="the copies of the trace window could not be analysed")
     if len(streams.devices) != 1:
         return Unmeasured(
-            why=f"{len(streams.devices)} devices worked in the trace window: and their copies are not separated"
+            why=f"{len(streams.devices)} devices were busy in the trace window, and their copies cannot be separated"
         )
     (device,), sizes = streams.devices, {row.name: row for row in tables.cuda_gpu_mem_size_sum}
     kinds = []

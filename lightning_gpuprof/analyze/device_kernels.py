@@ -49,7 +49,7 @@ def device_run(metrics: Metrics) -> DeviceRun | None:
         return None
     windows = tuple(window for facts in metrics.windows if (window := _device_window(facts)) is not None)
     if not windows:
-        raise MissingSignal("no trace window holds the device work of whole steps")
+        raise MissingSignal("no trace window has the device activity of whole steps")
     return DeviceRun(
         period_ms=period_ms,
         steady_steps=metrics.steps.steady_count,

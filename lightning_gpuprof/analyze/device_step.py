@@ -144,8 +144,8 @@ def _unexplained_reason(windows: Iterable[WindowFacts]) -> str:
     problems = [_problem(window) for window in windows]
     if not problems:
         return "no trace window was recorded"
-    windows_are = "1 trace window" if len(problems) == 1 else f"{len(problems)} trace windows"
-    return f"of {windows_are} none can be used: {'; '.join(sorted(set(filter(None, problems))))}"
+    none = "the trace window cannot" if len(problems) == 1 else f"none of {len(problems)} trace windows can"
+    return f"{none} be used: {'; '.join(sorted(set(filter(None, problems))))}"
 
 
 def _problem(window: WindowFacts) -> str:
@@ -153,11 +153,11 @@ def _problem(window: WindowFacts) -> str:
     if window.is_on_slow_step:
         return "it was opened on a slow step"
     if not window.devices or not window.device_work:
-        return "it holds no device work"
+        return "it has no device activity"
     if not window.steps_us:
-        return "it holds no whole step"
+        return "it has no complete step"
     if window.has_earlier_work:
-        return f"{window.launches_unmatched:,} of {window.device_work:,} device works were launched outside of it"
+        return f"{window.launches_unmatched:,} of {window.device_work:,} kernels and copies were launched outside of it"
     if _busiest(window) is None:
         return "its device times are not valid numbers"
     if window.analysis is None or window.analysis.idle is None or not window.analysis.idle.devices:

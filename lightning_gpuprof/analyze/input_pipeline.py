@@ -361,10 +361,11 @@ def _verdict(
             )
         if slowest.idle_ratio is None:
             return "compute", delivers
-        return "compute", f"{delivers}; the workers wait {slowest.idle_ratio * 100:.0f} % of their time"
-    if slowest.deliver_ms < SLACK_RATIO * period_ms and (slowest.idle_ratio or 0.0) > 1 - SLACK_RATIO:
-        idle_text = "" if slowest.idle_ratio is None else f" although the workers wait {slowest.idle_ratio * 100:.0f} %"
-        return "transfer", f"{delivers}; it still waits {millis(wait.median_ms)}{idle_text} of their time"
+        return "compute", f"{delivers}; the workers are idle {slowest.idle_ratio * 100:.0f} % of the time"
+    idle = slowest.idle_ratio or 0.0
+    if slowest.deliver_ms < SLACK_RATIO * period_ms and idle > 1 - SLACK_RATIO:
+        idle_text = f", although the workers are idle {idle * 100:.0f} % of the time"
+        return "transfer", f"{delivers}; it still waits {millis(wait.median_ms)}{idle_text}"
     return "processing", f"{delivers} and then waits {millis(wait.median_ms)}"
 
 

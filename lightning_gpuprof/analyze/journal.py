@@ -267,7 +267,7 @@ def read_journal(path: Path, most_bytes: int | None = None) -> Journal:
         most_bytes: Of a larger file only the first and the last half of so many are read; None: all of it.
 
     Raises:
-        JournalError: The file is missing, holds no header, or was written by a newer version or one too old.
+        JournalError: The file is missing, has no header, or was written by a newer version or one too old.
     """
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for

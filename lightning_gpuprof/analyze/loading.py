@@ -190,7 +190,7 @@ def _workers_set_the_pace(metrics: Metrics) -> bool:
 
 
 def _idle_ratio(metrics: Metrics) -> float | None:
-    """A device that is idle elsewhere in the step, for want of launches, makes a fetch beside its work no dearer."""
+    """A device that is idle elsewhere in the step, for lack of launches, makes a fetch beside its work no dearer."""
     idle_ratio, step, wait = step_idle_ratio(metrics), device_step(metrics), metrics.share("data_wait")
     in_fetch = step.idle_in_phase.get("data_wait") if step is not None and step.sees_fetch else None
     if idle_ratio is None or in_fetch is None or wait is None:

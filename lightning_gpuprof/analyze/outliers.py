@@ -41,7 +41,7 @@ def outlier_indices(steps: StepColumns, steady: Mask) -> Ints:
 def outliers(journal: Journal, phases: Mapping[Phase, Ints], steady: Mask) -> Outliers | None:
     """Find them among the steady steps; None if there are fewer than 50.
 
-    Where gradients are accumulated, steps that end with an optimizer step are held against each other, and the others
+    Where gradients are accumulated, steps that end with an optimizer step are compared with each other, and the others
     likewise: one that does more by design is no stall.
 
     Args:

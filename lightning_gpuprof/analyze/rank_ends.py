@@ -154,7 +154,7 @@ def _without_end(ranks: Sequence[RankSummary], why: str, unread: Collection[int]
     numbers = {*(one.rank for one in ranks), *unread}
     if not numbers:
         return ()
-    said = f"{numbered('rank', numbers)} left no end ({why})"
+    said = f"{numbered('rank', numbers)} recorded no end ({why})"
     if not unread:
         shortest = _batches(min(one.batches for one in ranks))
         said += f"; {'its' if len(numbers) == 1 else 'the shortest'} journal holds {shortest}"

@@ -20,16 +20,16 @@ _STALL = 10.0
 """Work over that of the steps around it, from which a step beside a window was stalled and shows nothing. Heuristic."""
 
 STEPS_BESIDE = 20
-"""A window is held against so many steady steps on each side: others may belong to another speed level of the run."""
+"""A window is compared with so many steady steps on each side: others may belong to another speed level of the run."""
 
 STEPS_BEFORE = 5
-"""A window on slow steps is held against so many untraced steps right before it: the steady ones were faster anyway."""
+"""A window on slow steps is compared with so many untraced steps right before it: steady ones were faster anyway."""
 
 
 def windows_s(journal: Journal, steady: Mask, own_ns: Ints) -> float | None:
     """What was spent at the boundaries of these steps beyond the usual, and by how much their own work took longer.
 
-    Each stretch of steps that were traced, or ran beside the writing and analysis of a trace, is held against up to 20
+    Each stretch of steps that were traced, or ran beside the writing and analysis of a trace, is compared with up to 20
     steady steps on each side: their median, and what the mean lies above the median of the steps around, without
     stalls. So neither another speed level of the run nor steps of which some always take longer count as added. The
     first step of an epoch and those with validation or a checkpoint are long for another reason: of them only the

@@ -1,6 +1,6 @@
 """Ends torch's profiler and writes its trace on a thread of its own, while training goes on.
 
-torch's own binding holds the interpreter lock for as long as it takes to collect a trace, and again to write it:
+torch's own binding holds the GIL for as long as it takes to collect a trace, and again to write it:
 seconds for some 100,000 events. The same C++ functions of ``libtorch_cpu``, called through :mod:`ctypes`, do not. The
 main thread leaves the profiler, which takes microseconds and is all that it does; the writer joins it and ends it.
 torch has both for threads of C++ programs (``profiler_kineto.h``).

@@ -1,6 +1,6 @@
 """Writes the journal's lines in a thread of its own, so that a disk that hangs holds up nothing but itself.
 
-The file is opened unbuffered, so that a forked DataLoader worker holds no second copy of unwritten text, and each
+The file is opened unbuffered, so that a forked DataLoader worker has no second copy of unwritten text, and each
 write ends with a newline, so that a kill costs at most the lines that were being written.
 """
 

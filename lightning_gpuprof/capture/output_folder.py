@@ -128,7 +128,7 @@ def create(target_folder: Path, rank: int, key: str) -> tuple[Path, BinaryIO, st
     """Make the folder and this rank's journal in it.
 
     Args:
-        target_folder: The folder; ``-2``, ``-3``, … is added until it holds no other run.
+        target_folder: The folder; ``-2``, ``-3``, … is added until it has no other run.
         rank: Global rank.
         key: Of the run, from :func:`run_key`.
 

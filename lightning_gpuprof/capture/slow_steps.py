@@ -50,7 +50,7 @@ class SlowSteps:
 
     Ordinary steps are neither traced nor beside the analysis of a trace, not the first of an epoch, and hold no
     validation and no checkpoint. As long as these are too few for a band, those beside the analysis count as well; such
-    a step is held against others of its kind only, because that it is slower is our doing. A single long step and one
+    a step is compared with others of its kind only, because that it is slower is our doing. A single long step and one
     that comes at every tenth are no slowdown: they are part of how the run is, no window could aim at them, and
     ``step-outliers`` reports them.
 
@@ -117,7 +117,7 @@ class SlowSteps:
         return periods[-count - HISTORY : -count], periods[-count:]
 
     def _with_disturbed_steps(self) -> tuple[list[int], list[int]]:
-        """The same with steps beside an analysis; those that the latest can be held against."""
+        """The same with steps beside an analysis; those that the latest can be compared with."""
         steps = list(self._with_disturbed)
         count = _recent([period for period, _ in steps])
         before, recent = steps[-count - HISTORY : -count], steps[-count:]

@@ -118,7 +118,7 @@ def _print_written(kind: str, written: Path) -> None:
 COMMAND = Command(
     description=(
         "Shows what changed from run A to run B: step time, samples/s, wall time, phases, kernels, memory, findings\n"
-        "gone and new, and the gain that A's findings predicted against the one that B achieved.\n\n"
+        "gone and new, and the gain that B achieved beside the one that A's findings predicted.\n\n"
         "Runs on other hardware, of another model or batch size are not comparable, unless --allow says that this\n"
         "is the change under test. Loaders, flags, versions and the like may differ, and are listed.\n\n"
         "exit codes: 0 improved or within noise, 1 regressed, 2 error or not comparable"

@@ -195,7 +195,7 @@ def _run(options: Namespace) -> int:
 
 COMMAND = Command(
     description=(
-        "Prints a script that completes commands, options, rules and names of tables. It is static: make it anew\n"
+        "Prints a script that completes commands, options, rules and names of tables. It is static: regenerate it\n"
         "after an update. For another shell, --json prints the words."
     ),
     examples=(

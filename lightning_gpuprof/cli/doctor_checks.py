@@ -100,7 +100,7 @@ def _packages() -> list[Check]:
 
 _BUILT = re.compile(r"""^(?:cuda|hip)\b[^=\n]*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
 """In torch/version.py."""
-_NO_CUPTI = absent("CUPTI", "no GPU activity in traces; operators and phases are measured all the same")
+_NO_CUPTI = absent("CUPTI", "no GPU activity in traces; operators and phases are still measured")
 _FOR_CPU = absent("CUDA", "this torch is built for the CPU only")
 _NO_TORCH = absent("CUDA", "torch is not installed")
 _HANGS = "not checked: the driver hangs"

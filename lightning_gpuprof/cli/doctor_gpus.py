@@ -52,7 +52,7 @@ def _checks_of(gpu: GpuState) -> list[Check]:
     add("SM clock", _of_limit(gpu, "sm_clock_mhz", "sm_clock_max_mhz"), held, bad=hot)
     add("PCIe link", *_pcie(gpu))
     add("settings", _settings(gpu.facts))
-    add("processes", _processes(gpu), "their work is part of the run's numbers" if gpu.processes else "")
+    add("processes", _processes(gpu), "they share the GPU, which shows in this run's numbers" if gpu.processes else "")
     if any(gpu.values.get(counter) is not None for counter in _COUNTERS):
         add("GPM counters", "SM, tensor and DRAM activity can be measured")
     return checks + _absent(name, gpu)

@@ -87,7 +87,7 @@ COMMAND = Command(
     description=(
         "Writes everything measured, one table per file, with all digits: steps, devices, host,\n"
         "memory, input (all ranks), phases, callbacks, ledger, findings, evidence, windows, conditions.\n"
-        "Names of columns end in their unit. What was not measured is an empty cell (CSV) or null (Parquet).\n"
+        "Column names end in the unit. What was not measured is an empty cell (CSV) or null (Parquet).\n"
         "Needs no GPU and neither torch nor Lightning."
     ),
     examples=(

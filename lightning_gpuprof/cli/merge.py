@@ -63,14 +63,14 @@ def merge(folders: Sequence[Path], into: Path) -> dict[int, RankSummary]:
     for file in (file for folder in folders for file in sorted(folder.glob(_FILES)) if file.is_file()):
         other = files.setdefault(file.name, file)
         if not other.samefile(file):
-            raise ReportError(f"{other} and {file} are of one rank: name folders with different ranks")
+            raise ReportError(f"{other} and {file} belong to the same rank: name folders with different ranks")
     before = {folder: _ranks_in(folder) for folder in (into, *folders)}
     jobs = {one.job: folder for folder, ranks in before.items() for one in ranks.values()}
     if not jobs:
         raise ReportError(f"no rank in {', '.join(map(str, folders))} can be read: name folders with journals")
     if len(jobs) > 1:
         first, second, *_ = jobs.values()
-        raise ReportError(f"{first} and {second} are of different jobs or stages: name folders of one")
+        raise ReportError(f"{first} and {second} belong to different jobs or stages: name folders of one")
     try:
         into.mkdir(parents=True, exist_ok=True)
     except OSError as error:

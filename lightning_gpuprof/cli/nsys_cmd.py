@@ -95,7 +95,8 @@ def _run(options: Namespace) -> int:
 COMMAND = Command(
     description=(
         "Prints the command line for NVIDIA's profilers that records the same windows as GpuProfiler's own traces.\n"
-        "Under them GpuProfiler opens no traces of its own: a process has room for one. All else is measured as ever."
+        "Under them GpuProfiler opens no traces of its own: a process can have only one tracer. All else is measured\n"
+        "as usual."
     ),
     examples=(
         "gpuprof nsys-cmd -- python train.py --config run.yaml",

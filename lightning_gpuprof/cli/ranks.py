@@ -74,7 +74,7 @@ def watch(folder: Path, show: Callable[[JobRanks], None], sleep: Callable[[float
             if job.is_over and (not likely or quiet_s >= QUIET_S):
                 return
         elif not has_said:
-            print(f"gpuprof: {folder} holds empty journals only: waiting for the ranks to write", file=sys.stderr)
+            print(f"gpuprof: {folder} has only empty journals: waiting for the ranks to write", file=sys.stderr)
             has_said = True
         sleep(EVERY_S)
 

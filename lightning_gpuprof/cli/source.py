@@ -68,7 +68,7 @@ def _runs_here() -> str:
         for run in runs_below(Path.cwd(), JOURNALS).folders
     ]
     if not found:
-        return "below this folder there is no run either: name the folder of one, such as lightning_logs/version_0"
+        return "there is no run below this folder either: name the folder of one, such as lightning_logs/version_0"
     more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
     return f"run{'s' if len(found) > 1 else ''} here: {', '.join(found[:MAX_NAMED])}{more}"
 

@@ -32,8 +32,8 @@ def _run(options: Namespace) -> int:
     if len(dead) == len(_headers(folder)) > 0:
         gone = ", ".join(str(header.pid) for header in dead[:_NAMED]) + (", ..." if len(dead) > _NAMED else "")
         raise ReportError(
-            f"{folder}: this run has ended without a last line, as one that was killed (no process {gone} is on this "
-            "host): only a running job can be traced"
+            f"{folder}: this run was killed or crashed (no process {gone} is on this host): only a running job can be "
+            "traced"
         )
     trigger = folder / TRIGGER_FILE
     try:
@@ -49,9 +49,9 @@ def _run(options: Namespace) -> int:
         return 0
     print(
         f"touched {trigger}\n"
-        "Each rank of trace.ranks looks there about once a second, and opens a window at its next steps, several "
-        "ranks at the same step some seconds later, unless trace "
-        "is off, its limits are reached or another tracer is in use.\n"
+        "Each rank in trace.ranks looks for it about once a second and traces its next steps; several ranks start at "
+        "the same step, some seconds later. Nothing is traced if trace is off, its limits are reached or another "
+        "tracer is in use.\n"
         f"The trace appears as {folder / 'rank*.pt.trace.json.gz'}; `gpuprof report {options.dir}` shows what is in it."
     )
     for doubt in doubts:

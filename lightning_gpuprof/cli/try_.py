@@ -52,8 +52,8 @@ def _names() -> Sequence[str]:
 
 COMMAND = Command(
     description=(
-        "Runs a training for a minute, changes one setting after the other while it runs, and measures what each "
-        "really gains. The program ends by itself: nothing is logged, saved or kept, and your files stay as they are.\n"
+        "Runs a training for a minute, changes one setting at a time while it runs, and measures what each really "
+        "gains. The program ends by itself: nothing is logged or saved, and your files stay as they are.\n"
         "Two ceilings are always measured: one batch replayed (a perfect loader), and nothing around the model "
         "(no callbacks, logging, progress bar)."
     ),

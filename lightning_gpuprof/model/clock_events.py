@@ -22,15 +22,15 @@ REASONS: Mapping[str, int] = {
 
 TERMS: Mapping[str, str] = {
     "gpu_idle": "nothing runs, so the clocks go down: no limit",
-    "app_clocks": "the application clocks that somebody set (nvidia-smi -ac)",
+    "app_clocks": "application clocks set by somebody (nvidia-smi -ac)",
     "sw_power_cap": "the board draws as much power as its limit allows",
-    "hw_slowdown": "the hardware halves the clocks at least: heat, power brake or a failing supply",
+    "hw_slowdown": "the hardware at least halves the clocks: heat, power brake or a failing supply",
     "sync_boost": "all GPUs of a sync boost group run as slowly as the slowest",
     "sw_thermal": "the driver lowers the clocks because GPU or memory is too hot",
-    "hw_thermal": "the hardware halves the clocks at least because it is too hot",
+    "hw_thermal": "the hardware at least halves the clocks because it is too hot",
     "hw_power_brake": "the power supply asks for less (external power brake)",
     "display_clock": "the clocks that a display needs",
-    "board_limit": "the board's own limit of voltage or current",
+    "board_limit": "the board's own voltage or current limit",
     "reliability": "the voltage at which the chip is reliable",
 }
 """One sentence per reason, as reports explain it."""

@@ -72,7 +72,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             least_ratio: Share of the step that it has to hold up for certain.
-            fixed_ms: What it may take without being held against that.
+            fixed_ms: What it may take, which does not count.
         """
         enough = self.lower_ratio - fixed_ms / self.step_ms >= least_ratio
         return enough and worthwhile(self.saved_ms, self.step_ms)

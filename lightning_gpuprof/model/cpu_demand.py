@@ -1,4 +1,4 @@
-"""What a run wants of its CPUs, held against what it has: whether it makes itself wait, or other programs do."""
+"""What a run wants of its CPUs, compared with what it has: whether it makes itself wait, or other programs do."""
 
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.metrics import CpuFacts

@@ -232,7 +232,7 @@ class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
 
     @property
     def late_launch_ms(self) -> float:
-        """Idle time for want of launches, as far as the host's time outside of the model leaves room for it."""
+        """Idle time for lack of launches, as far as the host's time outside of the model leaves room for it."""
         return min(self.cause_ms(*_LATE_LAUNCH), max(0.0, self.idle_ms - self.outside_model_ms))
 
     @property
@@ -252,7 +252,7 @@ class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
 
     @property
     def kernels_per_step(self) -> float:
-        """0: the window holds none."""
+        """0: the window has none."""
         return (self.window.kernels or 0) / self.steps
 
     @property

@@ -12,7 +12,7 @@ State = Literal["killed", "failed", "silent", "hanging", "unreadable", "missing"
 """The most pressing first. ``silent``: it has written nothing for long, and whether its process lives is not known.
 ``hanging``: it makes no progress, or waits for a rank that does not. ``stopped``: by Ctrl-C or SIGTERM."""
 GONE_S = 600.0
-"""A rank that has written nothing for so long does not go on, even if its process lives. Heuristic."""
+"""A rank that has written nothing for so long has stopped, even if its process lives. Heuristic."""
 
 
 class RankState(msgspec.Struct, kw_only=True, frozen=True):

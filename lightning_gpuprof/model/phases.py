@@ -78,10 +78,10 @@ PHASE_TERMS: dict[Phase, str] = {
     "zero_grad": "gradients are cleared",
     "clip": "gradients are clipped",
     "callbacks": "hooks of callbacks and of the LightningModule around the batch",
-    "logging": "self.log in any hook, and after the batch the reduction of metrics and their way to the loggers",
+    "logging": "self.log in any hook; after the batch, reducing metrics and handing them to the loggers",
     "validation": "validation inside the training epoch",
     "checkpoint": "checkpoints are written",
-    "sync": "ranks synchronise before the batch; in the table of the ranks also what one waits for others elsewhere",
+    "sync": "ranks synchronise before the batch; in the table of ranks also waits for others elsewhere",
     "loop": "Lightning's own work between the named actions",
 }
 """One sentence per phase, as reports explain it."""

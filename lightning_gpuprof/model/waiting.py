@@ -27,7 +27,7 @@ HELD_LATE_RATIO = 0.30
 MIN_ASKED = 10
 """How often it was asked for. Heuristic: fewer say nothing."""
 
-UNASKED = "what other threads of the program do was not measured, or in too few looks"
+UNASKED = "what other threads of the program do was not measured, or too rarely"
 
 
 class Blocked(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ COLUMN_TERMS: dict[str, str] = {
     "device": "where the tensors are",
     "dtype": "type of a tensor's elements",
     "end": "the same at the end of the run",
-    "events": "entries of the trace",
+    "events": "entries in the trace",
     "evidence": "what was measured",
     "first": "first sample of the run",
     "from disk": "bytes that had to be read from a disk",

@@ -19,7 +19,7 @@ _MISSING: Mapping[str, str] = {
     "pcie_generation": "PCIe link",
     "pcie_tx_bytes_per_s": "PCIe traffic",
     "compute_processes_count": "processes",
-    "foreign_processes_count": "processes of others",
+    "foreign_processes_count": "other processes",
     "sm_clock_mhz": "SM clock",
 }
 """What people call a value that is missing, and those that are missing with it."""
@@ -118,7 +118,7 @@ def _others(device: Device) -> str:
         return ""
     plural = "es" if count.max > 1 else ""
     held = "" if memory is None else f" with {numbers.size(memory.max)}"
-    return f"{numbers.significant(count.max)} process{plural} of others{held}"
+    return f"{numbers.significant(count.max)} other process{plural}{held}"
 
 
 def _power(device: Device) -> str:

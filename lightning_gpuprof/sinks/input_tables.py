@@ -81,7 +81,7 @@ def worker_table(found: InputPipeline) -> Table:
             "waits",
             lambda one: numbers.ABSENT if one.process == "process" else numbers.exact_percent(one.idle_ratio),
             FIGURE,
-            help="share of its time without work",
+            help="share of its time spent idle",
         ),
         absent="No loading process was measured.",
     )

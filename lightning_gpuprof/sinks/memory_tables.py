@@ -27,7 +27,7 @@ LARGEST_P = 0.01
 _PHASE_TERMS = {
     "h2d": "the batch is on the device",
     "forward": "activations are held for the backward pass",
-    "zero_grad": "Lightning clears the gradients of the step before here: after forward",
+    "zero_grad": "Lightning clears the previous step's gradients here, after forward",
     "backward": "gradients exist, activations are freed",
     "optimizer": "the weights are updated",
     "step": "after the step: growth from step to step is a leak",
@@ -185,7 +185,7 @@ def _phases(device: DeviceMemory) -> Table:
         Column("phase", lambda row: row.phase, hover=lambda row: _PHASE_TERMS[row.phase]),
         bar(lambda row: row.allocated_bytes / most if most else 0.0, lambda row: row.phase),
         Column("allocated", lambda row: row.allocated_bytes, SIZE, help="by tensors; median over sampled steps"),
-        Column("growth", lambda row: row.growth_bytes, SIZE, help="since the end of the phase before"),
+        Column("growth", lambda row: row.growth_bytes, SIZE, help="since the end of the previous phase"),
         Column("reserved", lambda row: row.reserved_bytes, SIZE, help="taken from the device by torch"),
         Column(
             "inactive split",

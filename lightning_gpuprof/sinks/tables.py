@@ -311,7 +311,12 @@ def line_table(report: Report, limit: int) -> Table:
         ),
         Column("phase", lambda row: row.phase, hover=lambda row: PHASE_TERMS[row.phase]),
         bar(lambda row: row.share / largest if largest > 0 else 0.0, lambda row: row.phase),
-        Column("total", lambda row: row.total_s, S, help="over all steps: its share of the looks, of the phase's time"),
+        Column(
+            "total",
+            lambda row: row.total_s,
+            S,
+            help="over all steps: the line's share of the samples, times the phase's time",
+        ),
         Column(OF_ALL_STEPS, lambda row: row.share, PERCENT, help="of the time of all steps"),
         Column("samples", lambda row: row.looks, COUNT, help="how often the main thread was seen there"),
         absent="The run was too short to see lines of code, or they were not sampled.",
@@ -473,7 +478,7 @@ def _named_times(title: str, what: str, rows: tuple[OperatorRow, ...]) -> Table:
         bar(lambda row: row.total_us / largest if largest > 0 else 0.0, "forward"),
         Column("count", lambda row: row.count, COUNT),
         Column("total", lambda row: row.total_us, US_AS_MS, help="in this window; inflated by tracing"),
-        absent=f"The window holds no {what}.",
+        absent=f"The window has no {what}.",
     )
 
 

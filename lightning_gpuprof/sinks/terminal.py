@@ -220,7 +220,7 @@ def _windows(report: Report) -> list[RenderableType]:
             facts.append(plain.name(window.file, 70))
         if window.events:
             facts.append(f"{numbers.count(window.events)} events")
-            facts.append(f"{numbers.count(window.kernels)} kernels" if window.kernels else "no device work")
+            facts.append(f"{numbers.count(window.kernels)} kernels" if window.kernels else "no device activity")
         for device in window.devices:
             if device.window_us > 0:
                 facts.append(

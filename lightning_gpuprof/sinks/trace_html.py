@@ -63,7 +63,7 @@ def _chapter(title: str, entries: Sequence[Entry], analysis: TraceAnalysis) -> s
         for entry in entries
         for table in entry.long_tables(analysis)
     ]
-    shown = drawn + ("".join(parts) or '<p class="absent">The trace holds nothing for this.</p>\n')
+    shown = drawn + ("".join(parts) or '<p class="absent">The trace has no data for this.</p>\n')
     head = f"<h2>{escape(title)}</h2>"
     if not is_open:
         head, shown = "", f'<details class="group">\n<summary>{head}</summary>\n{shown}</details>'

@@ -125,8 +125,8 @@ def _communication(analysis: TraceAnalysis) -> Iterable[str]:
             continue
         exposed = _percent(_share(device.exposed_us, device.window_us))
         yield (
-            f"Communication takes {_percent(share)} of GPU {device.device}'s time; {exposed} is exposed (no "
-            "computation beside it). Waiting inside a collective counts as busy."
+            f"Communication takes {_percent(share)} of GPU {device.device}'s time; {exposed} is exposed (not "
+            "covered by computation). Waiting in a collective counts as busy."
         )
 
 
@@ -158,14 +158,14 @@ def _kernels(analysis: TraceAnalysis) -> Iterable[str]:
         yield f"{numbers.count(found.count)} {kernels} without a duration."
         return
     yield (
-        f"{numbers.count(found.count)} {kernels}; of their time: {kinds}. Kernels below "
-        f"{numbers.significant(small.limit_us)} µs: {_percent(small.count_ratio)} of the count, "
-        f"{_percent(small.total_ratio)} of the time."
+        f"{numbers.count(found.count)} {kernels}. By time: {kinds}. Kernels below "
+        f"{numbers.significant(small.limit_us)} µs: {_percent(small.count_ratio)} by number, "
+        f"{_percent(small.total_ratio)} by time."
     )
     cores = found.tensor_cores
     if cores is not None and cores.matrix_us and cores.available is not False:
         yes, unknown = (_percent(_share(us, cores.matrix_us)) for us in (cores.yes_us, cores.unknown_us))
-        rest = f"; names do not say for {unknown}" if cores.unknown_us > 0 else ""
+        rest = f"; {unknown} is unknown" if cores.unknown_us > 0 else ""
         yield f"Tensor cores do {yes} of the matrix time{rest}."
 
 

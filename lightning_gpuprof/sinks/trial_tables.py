@@ -24,7 +24,7 @@ _NAME = Format(plain.sentence, numeric=False)
 def tried_table(trial: Trial) -> Table:
     """A row for each change, the fastest first; all that is worth it together comes last."""
     rows = [row for row in (*trial.tried, trial.together) if row is not None and not row.arm.ceiling]
-    expected = Column("expected", _expected, FIGURE, help="what the finding expects, or the most that it can gain")
+    expected = Column("expected", _expected, FIGURE, help="the finding's estimate, or its upper bound")
     device = "the CPU" if trial.device == "cpu" else plain.name(trial.device)
     return Table.of(
         f"{TITLE} on {device}" if device else TITLE,
@@ -80,8 +80,8 @@ def left_table(trial: Trial) -> Table:
         "Not tried",
         trial.not_tried,
         Column("advice", lambda row: row.advice, SENTENCE, help="of the finding"),
-        Column("why not", lambda row: row.why, SENTENCE, help="what stands in the way of trying it"),
-        Column("gain", bound, help="the most that the finding said it gains"),
+        Column("why not", lambda row: row.why, SENTENCE, help="why it could not be tried"),
+        Column("gain", bound, help="the finding's upper bound"),
         absent="",
     )
 

@@ -28,7 +28,7 @@ _MIN_RATIO = 0.001
 
 
 def operators_html(analysis: TraceAnalysis) -> str:
-    """The ring and the bars; empty if the window holds no operators."""
+    """The ring and the bars; empty if the window has no operators."""
     found = analysis.operators
     if found is None or not found.operators:
         return ""

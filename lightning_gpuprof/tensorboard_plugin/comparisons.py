@@ -46,7 +46,7 @@ class Comparisons:
 
         Args:
             names: Of both.
-            first: Report and files of the run that the other is held against.
+            first: Report and files of the run that the other is compared with.
             second: Report and files of the other run.
         """
         key = "|".join(f"{files.folder}|{made.version}|{files.version}" for made, files in (first, second))
@@ -83,7 +83,7 @@ def render(
     Args:
         anchor: Of the view.
         view: Renders it.
-        first: The run that the other is held against.
+        first: The run that the other is compared with.
         second: The other run.
         names: Of both.
         held: Their comparison.

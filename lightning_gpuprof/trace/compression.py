@@ -105,7 +105,7 @@ def is_gzip(path: Path) -> bool:
 class _ReadAhead:
     """Unpacks the next blocks while the last one is worked on; the first sets how large the blocks are.
 
-    Unpacking does not hold the interpreter's lock, neither in isal nor in zlib, but it needs it between two blocks,
+    Unpacking does not hold the GIL, neither in isal nor in zlib, but it needs it between two blocks,
     and who works on a block rarely gives it away before it waits for the next. So two are asked for: the thread passes
     one on and begins the other in the same moment.
     """

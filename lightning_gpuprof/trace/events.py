@@ -248,7 +248,7 @@ def decode_one_by_one(text: bytes) -> tuple[AnyDocument, int]:
         The document with the readable events, and the number of unreadable ones.
 
     Raises:
-        msgspec.DecodeError: The text is not JSON or holds no list of events.
+        msgspec.DecodeError: The text is not JSON or has no list of events.
     """
     document: AnyDocument = Document(events=_RAW_LIST.decode(text)) if _is_list(text) else _RAW_DOCUMENT.decode(text)
     events: list[ExactEvent] = []

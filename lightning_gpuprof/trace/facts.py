@@ -31,7 +31,7 @@ def window_facts(trace: Trace | LinkedTrace, *, start_step: int, stop_step: int,
         file: Name of the trace in the run's folder.
 
     Returns:
-        The facts; lists are empty and counts 0 where the trace holds nothing of the kind, e.g. no GPU.
+        The facts; lists are empty and counts 0 where the trace has nothing of the kind, e.g. no GPU.
     """
     linked = trace if isinstance(trace, LinkedTrace) else LinkedTrace(trace)
     trace = linked.trace

@@ -70,7 +70,7 @@ def steps_of(trace: Trace) -> Steps:
 def _disjoint(starts: list[int], ends: list[int]) -> list[int]:
     """Rows of steps of which none overlaps another one by more than rounding: as many as there can be.
 
-    A step that lies inside one that holds no other goes first: the outer one says more of the time.
+    A step that lies inside one that has no other goes first: the outer one says more of the time.
     """
     rows = sorted(range(len(starts)), key=lambda row: (ends[row], -starts[row]))
     inside: dict[int, list[int]] = {}

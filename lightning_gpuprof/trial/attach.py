@@ -31,7 +31,7 @@ ATTACHED_FILE = "attached"
 ALIVE_FILE = "alive"
 """Is locked as long as ``gpuprof try`` runs."""
 STACKS_FILE = "stacks-{pid}.txt"
-"""Where a process of a trial that does not go on stands, all its threads; most recent call first."""
+"""Where a hung process of a trial stands, all its threads; most recent call first."""
 _RANK_OVER = 77
 """Exit code of a spawned rank at the end of the trial: by it the process that waits for a result knows."""
 _MOST_WORDS = 160

@@ -54,7 +54,7 @@ def compare(
         for arm in queue:
             left = seconds - (time.monotonic() - begin)
             time_left = f"{left:.0f} s left, " if left > 0 else ""
-            say(f"{time_left}round {number - first_round + 1} of processes: {arm.name}")
+            say(f"{time_left}round {number - first_round + 1} (whole processes): {arm.name}")
             ended = _measured(command, arm, environ)
             block = next((event for event in ended.events if isinstance(event, Block)), None)
             started = next((event for event in ended.events if isinstance(event, Started)), None)
@@ -102,5 +102,5 @@ def _scaled_to_samples(block: Block, samples: float | None, wanted: float | None
     if samples == wanted:
         return block
     if samples is None or wanted is None:
-        raise TrialError("it is not known how many samples a step holds")
+        raise TrialError("the number of samples per step is not known")
     return msgspec.structs.replace(block, seconds=block.seconds * wanted / samples, per_sample=True)

@@ -228,7 +228,7 @@ def death_notice(ended: Ended, command: Sequence[str]) -> str:
         command: Its words.
     """
     if ended.is_late:
-        how = "did not go on"
+        how = "hung"
     elif ended.code < 0:
         how = _ended_by(-ended.code)
     else:
@@ -243,7 +243,7 @@ def missing_block_reason(ended: Ended) -> str:
         return refusal.why
     last = ended.tail.rpartition("\n")[2]
     if ended.is_late:
-        return "the program did not go on"
+        return "the program hung"
     how = _ended_by(-ended.code) if ended.code < 0 else f"ended with exit code {ended.code}"
     return f"the program {how}" + (f": {last}" if last and ended.code > 0 else "")
 
@@ -254,9 +254,9 @@ def _ended_by(number: int) -> str:
 
 
 def _output(ended: Ended) -> str:
-    """Where a program stood that did not go on, or the last lines of one that failed."""
+    """Where a program hung, or the last lines of one that failed."""
     if stands_at := "\n".join(ended.stands_at):
-        return f"; it stood at (innermost first):\n{stands_at}"
+        return f"; its main thread was at (innermost frame first):\n{stands_at}"
     return f"; its last lines:\n{ended.tail}" if ended.code and ended.tail else ""
 
 

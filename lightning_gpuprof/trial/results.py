@@ -7,7 +7,7 @@ from lightning_gpuprof.trial.arms import changes_numbers
 from lightning_gpuprof.trial.judging import mean_step_ms, paired
 from lightning_gpuprof.trial.schedule import CEILINGS
 
-_LOGGER_DOES_NOT_RUN = "it could send something, so it does not run in a trial"
+_LOGGER_DOES_NOT_RUN = "loggers do not run in a trial, since they could send something"
 
 
 def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried] = (), ended_in: str = "") -> Trial:
@@ -28,7 +28,7 @@ def result(plan: Plan, events: Sequence[Event], *, not_tried: Sequence[NotTried]
     arms |= {arm.name: arm for arm in added}
     skipped = {event.arm: event for event in events if isinstance(event, Skipped)}
     if ended_in:
-        skipped[ended_in] = Skipped(arm=ended_in, why="the program ended while it was tried", failed=True)
+        skipped[ended_in] = Skipped(arm=ended_in, why="the program ended while trying it", failed=True)
     base_ms = mean_step_ms(blocks, BASE)
     together = next((arm for arm in reversed(added) if len(arm.changes) > 1), None)
     tried, left = [], list(not_tried)

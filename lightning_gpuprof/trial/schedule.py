@@ -15,7 +15,7 @@ from lightning_gpuprof.trial.judging import Paired, faster_arms, paired
 
 BLOCK_S = (0.1, 3.0)
 """Least and most seconds of measured steps in a block. Heuristic: other programs slow a machine down for tenths of a
-second, which both arms of a pair have to meet. Of 20 s of equal steps on a shared machine, held against each other in
+second, which both arms of a pair have to meet. Of 20 s of equal steps on a shared machine, compared with each other in
 pairs of blocks, the standard error is 1.2 % with blocks of 0.1 s, 2.2 % with 0.4 s and 4.0 % with 0.8 s."""
 BLOCK_STEPS = 4, 16
 """Least steps of a block, and those that are enough."""

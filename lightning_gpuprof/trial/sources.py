@@ -97,7 +97,7 @@ class LoaderSource(Source):
         try:
             batch: tuple[Any, int, int] = next(self._iterator)
         except StopIteration:
-            raise TrialError("the training's loader gives no batch") from None
+            raise TrialError("the training's DataLoader has no batches") from None
         self._starts_s.append(time.perf_counter() - begin)
         self._in_block_s += self._starts_s[-1]
         self._taken, self._full = 1, 0

@@ -23,7 +23,7 @@ from lightning_gpuprof.model.trial import Arm
 from lightning_gpuprof.trial.arms import rarer_hook
 from lightning_gpuprof.trial.harmless import do_nothing, lightning_package
 
-_LOGGER_DOES_NOT_RUN = "your logger does not run in a trial, since it could send something"
+_LOGGER_DOES_NOT_RUN = "loggers do not run in a trial, since they could send something"
 _NO_VALIDATION = "validation is not run in a trial: its time is outside the steps"
 
 
@@ -167,12 +167,12 @@ def _call_switches(change: Change, trainer: Any) -> list[Switch]:
         raise TrialError("your code has to change")
     named = [one for one in trainer.callbacks if type(one).__name__ == change.call]
     if not named:
-        raise TrialError(f"nothing that runs now is called {change.call}")
+        raise TrialError(f"there is no {change.call} in this training")
     found: list[Switch] = []
     for name, value in change.arguments.items():
         attribute = next((own for own in (f"_{name}", name) if own in vars(named[0])), None)
         if attribute is None:
-            raise TrialError(f"{change.call} keeps no {name} that can be changed while it runs")
+            raise TrialError(f"{name} of {change.call} cannot be changed while training runs")
         found.append(_attribute(named[0], attribute, value))
     return found
 
@@ -233,7 +233,7 @@ def _rarer(trainer: Any, owner: str, hook: str, every: int) -> Switch:
     running = (*trainer.callbacks, trainer.lightning_module)
     found = next((one for one in running if type(one).__name__ == owner and hasattr(one, hook)), None)
     if found is None:
-        raise TrialError(f"nothing that runs now has {owner}.{hook}")
+        raise TrialError(f"there is no {owner}.{hook} in this training")
     method, calls = getattr(found, hook), itertools.count()
 
     @wraps(method)

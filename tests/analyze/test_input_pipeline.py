@@ -142,7 +142,7 @@ def test_a_full_queue_makes_the_step_the_limit() -> None:
 def test_workers_without_work_while_the_training_waits_make_transfer_the_limit() -> None:
     found = found_in(fed(*(making(f"worker{n}", items_ms=1.0, idle_ms=18.0) for n in range(2)), wait_ms=4.0))
     assert found.verdict == "transfer"
-    assert "although the workers wait 90 % of their time" in found.summary
+    assert "although the workers are idle 90 % of the time" in found.summary
 
 
 def test_a_long_copy_to_the_device_makes_transfer_the_limit() -> None:

@@ -1,4 +1,4 @@
-"""Ranks that end one after the other: who was first, who left no end, who is out of step."""
+"""Ranks that end one after the other: who was first, who recorded no end, who is out of step."""
 
 import msgspec
 import pytest
@@ -67,8 +67,8 @@ def test_a_killed_rank_is_the_first_whatever_the_others_say() -> None:
         rank(3, "", end_s=18, batches=38),
     ]
     assert rank_ends(own, others).sentences == (
-        "ranks 2 and 3 left no end (killed or crashed before the RuntimeError of rank 1); the shortest journal holds "
-        "37 batches",
+        "ranks 2 and 3 recorded no end (killed or crashed before the RuntimeError of rank 1); the shortest journal "
+        "holds 37 batches",
     )
 
 
@@ -86,7 +86,7 @@ def test_a_rank_without_an_end_was_first_only_if_its_journal_does_not_speak_agai
     end_s: float, error: str, said: str
 ) -> None:
     found = rank_ends(rank(0, f"interrupted: {error}"), [rank(1, "", end_s=end_s)])
-    assert found.sentences == (f"rank 1 left no end ({said} the {error} of rank 0); its journal holds 60 batches",)
+    assert found.sentences == (f"rank 1 recorded no end ({said} the {error} of rank 0); its journal holds 60 batches",)
     assert found.own_first == ("before" not in said)
 
 
@@ -106,7 +106,7 @@ def test_ranks_that_were_stopped_are_not_called_the_first_to_fail() -> None:
 def test_a_rank_that_was_killed_before_its_journal_was_written_to_is_the_first() -> None:
     own = rank(0, "interrupted: RuntimeError", end_s=20)
     assert rank_ends(own, [rank(1, "interrupted: RuntimeError", end_s=19)], {2: "empty"}).sentences == (
-        "rank 2 left no end (killed or crashed before the RuntimeError of rank 1)",
+        "rank 2 recorded no end (killed or crashed before the RuntimeError of rank 1)",
     )
     assert rank_ends(rank(0), [rank(1)], {2: "torn"}) == RankEnds()
 
@@ -116,7 +116,7 @@ def test_of_a_finished_rank_the_others_failures_are_told() -> None:
     assert found.in_step
     assert found.sentences == (
         "rank 1 on h was interrupted by OSError after 60 batches",
-        "rank 2 left no end (still running, or killed); its journal holds 60 batches",
+        "rank 2 recorded no end (still running, or killed); its journal holds 60 batches",
     )
 
 

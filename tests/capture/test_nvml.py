@@ -157,7 +157,7 @@ def test_what_is_unsupported_is_none_once_listed_in_one_notice_and_not_asked_aga
     assert {name for name, value in first.values.items() if value is None} == missing
     assert all(not missing & sample.values.keys() for sample in later)
     assert all(None not in sample.values.values() for sample in samples(readings) if sample.subject == "gpu0")
-    assert notices(readings) == ["gpu1 gives no utilization, power (Not Supported)"]
+    assert notices(readings) == ["gpu1 does not report utilization, power (Not Supported)"]
     assert backend.asked.count((1, "power")) == 1
     assert backend.asked.count((0, "power")) == 4
 
@@ -168,7 +168,7 @@ def test_a_passing_error_is_none_for_that_sample_noticed_once_and_asked_again() 
     )
     readings = sampled(opened(backend), 5)
     assert [sample.values["power_w"] for sample in samples(readings)] == [POWER, None, None, POWER, POWER]
-    assert notices(readings) == ["gpu0 did not give power (Timeout); it is asked again"]
+    assert notices(readings) == ["gpu0 did not report power (Timeout); trying again"]
 
 
 def test_processes_of_a_container_that_cannot_be_separated_are_noticed_once() -> None:
@@ -396,7 +396,7 @@ def test_unsupported_values_and_functions_that_the_driver_lacks_are_none_with_on
         name for name, value in first.items() if value is None
     }
     assert notices(readings) == [
-        "gpu0 gives no utilization (Not Supported); power (Insufficient Permissions); "
+        "gpu0 does not report utilization (Not Supported); power (Insufficient Permissions); "
         "SM clock, memory clock (Invalid Argument); "
         "activity of SMs, tensor cores and DRAM by GPM (Function Not Found); "
         "power limit (Not Available)"
@@ -430,8 +430,8 @@ def test_counters_that_another_client_holds_are_absent_and_asked_again(tmp_path:
         assert sample.values["utilization_ratio"] == 0.83
     assert samples(readings)[1].values["pcie_rx_bytes_per_s"] == 5_120_000.0  # the other way to know it
     (message,) = notices(readings)
-    assert message.startswith("gpu0 did not give activity of SMs, tensor cores and DRAM by GPM")
-    assert message.endswith("(In use by another client); it is asked again")
+    assert message.startswith("gpu0 did not report activity of SMs, tensor cores and DRAM by GPM")
+    assert message.endswith("(In use by another client); trying again")
 
 
 @needs_compiler

@@ -126,4 +126,4 @@ def test_cuda_shows_nothing_where_a_gpu_is_named_twice(value: str) -> None:
     selection = select_devices(FOUR, None, visible(value))
     assert selection.devices == ()
     (problem,) = selection.problems
-    assert problem.startswith(f"CUDA_VISIBLE_DEVICES={value}: '{value.split(',')[-1]}' names a GPU again")
+    assert problem.startswith(f"CUDA_VISIBLE_DEVICES={value}: '{value.split(',')[-1]}' names a GPU twice")

@@ -60,8 +60,8 @@ def test_folders_of_two_jobs_and_one_rank_twice_are_refused(
     write_rank(tmp_path / "another", 5, 8, job="another")
     write_rank(tmp_path / "twice", 1, 4)
     job = tmp_path / "job"
-    assert "are of different jobs" in refused("merge", hosts[0], tmp_path / "another", "--into", job)
-    assert "are of one rank" in refused("merge", *hosts, tmp_path / "twice", "--into", job)
+    assert "belong to different jobs" in refused("merge", hosts[0], tmp_path / "another", "--into", job)
+    assert "belong to the same rank" in refused("merge", *hosts, tmp_path / "twice", "--into", job)
     assert not job.exists()
     job.write_text("a file")
     assert f"--into {job} cannot be made" in refused("merge", *hosts, "--into", job)

@@ -170,7 +170,9 @@ def test_the_rank_that_failed_comes_before_those_that_its_launcher_killed(tmp_pa
     assert job.answer == "Rank 2 failed after 200 batches: ValueError at train.py:12 training_step."
     assert job.worst[0] == 2
     when = "after" if lasts_s else "around"
-    assert job.ends[0].startswith(f"ranks 0, 1 and 3 left no end (still running, or killed {when} the ValueError of")
+    assert job.ends[0].startswith(
+        f"ranks 0, 1 and 3 recorded no end (still running, or killed {when} the ValueError of"
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_a_standstill_that_training_left_behind_is_none(tmp_path: Path) -> None:
 def test_a_rank_that_wrote_nothing_before_another_failed_is_the_first(tmp_path: Path) -> None:
     write_rank(tmp_path, 0, 2, status="interrupted: RuntimeError", left_collective=True)
     (tmp_path / "rank1.jsonl").write_bytes(b"")
-    assert job_ranks(tmp_path).answer.startswith("Rank 1 left no end (killed or crashed before the RuntimeError of")
+    assert job_ranks(tmp_path).answer.startswith("Rank 1 recorded no end (killed or crashed before the RuntimeError of")
 
 
 def test_a_rank_of_another_host_that_wrote_nothing_for_long_is_silent(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_an_unknown_operator_is_named_with_its_argument_and_some_that_exist(
     trace: Path, refused: Callable[..., str]
 ) -> None:
     said = refused("trace", trace, "--operators", "zzz")
-    assert "--operators must name operators of the trace, got 'zzz'. Some in the trace: aten::mm" in said
+    assert "--operators must name operators in the trace, got 'zzz'. Some in the trace: aten::mm" in said
 
 
 def test_operators_are_analysed_as_json(trace: Path, refused: Callable[..., str], printed: Callable[..., str]) -> None:

@@ -51,7 +51,7 @@ def test_the_file_is_touched_and_what_will_happen_is_said(
     said = capsys.readouterr()
     assert (folder / "trigger").is_file()
     assert str(folder / "trigger") in said.out
-    assert "opens a window at its next steps" in said.out
+    assert "traces its next steps" in said.out
     assert said.err == ""
 
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_asked_is_told_and_nothing_is_touched(
 @pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs /proc")
 def test_a_run_whose_processes_are_gone_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     folder = run_folder(tmp_path / "gpuprof", pid=2**22 + 1)
-    assert "this run has ended without a last line, as one that was killed" in refused("trigger", folder)
+    assert "this run was killed or crashed" in refused("trigger", folder)
     assert not (folder / "trigger").exists()
 
 

@@ -214,7 +214,7 @@ def test_crlf_stays(tmp_path: Path) -> None:
         ("trainer:\n  log_every_n_steps: *n\nn: &n 50\n", None),
         ("n: &n 50\ntrainer:\n  log_every_n_steps: *n\n", "alias"),
         ("trainer: &all\n  log_every_n_steps: 50\nother: *all\n", "without changing something else"),
-        ("trainer: trainer.yaml\n", "holds no settings"),
+        ("trainer: trainer.yaml\n", "has no settings"),
         ("trainer:\n  log_every_n_steps: [50]\n", "not a single value"),
         ("trainer:\n  max_epochs: 1\n  max_epochs: 2\n", "has a key twice"),
     ],

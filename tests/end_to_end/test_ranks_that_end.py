@@ -172,7 +172,7 @@ def test_while_a_rank_hangs_the_report_says_where_and_who_waits(jobs: Jobs) -> N
 @pytest.mark.parametrize(
     ("how", "said", "answer"),
     [
-        ("killed", "rank 1 left no end (killed or crashed before the ", "Rank 1 was killed after "),
+        ("killed", "rank 1 recorded no end (killed or crashed before the ", "Rank 1 was killed after "),
         ("failed", f"failed first, with ValueError at program.py:{LINE} training_step after 30 batches", "Rank 1 on "),
     ],
 )

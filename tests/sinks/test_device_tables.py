@@ -70,7 +70,7 @@ def test_a_gpu_that_is_shared_says_with_how_many_and_how_much_they_hold() -> Non
         "foreign_processes_count": distribution(2.0, 0.0),
         "memory_others_bytes": distribution(float(1 << 30), 0.0),
     }
-    assert "2 processes of others with 1 GiB" in device_line(changed(values=values))
+    assert "2 other processes with 1 GiB" in device_line(changed(values=values))
     alone = {"foreign_processes_count": distribution(0.0, 0.0)}
     assert "of others" not in device_line(changed(values=alone))
 

@@ -71,7 +71,7 @@ def test_one_kernel_and_one_step_are_singular(tmp_path: Path) -> None:
     events = [event for event in training_step() if event.get("name") in ("ProfilerStep#7", "gemm")]
     said = words(tiny(tmp_path, events))
     assert "1 step, 0.100 ms on the host" in said
-    assert "1 kernel;" in said
+    assert "1 kernel." in said
 
 
 def test_every_table_has_a_name_of_its_own() -> None:

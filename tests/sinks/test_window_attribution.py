@@ -137,5 +137,5 @@ def test_absent_says_why() -> None:
     assert "with_stack=True" in line_table(result(stacks=None)).absent
     assert "no code of yours" in line_table(result()).absent
     assert "until 2022" in module_table(result(stacks="operators")).absent
-    assert "no work of a device" in attributed_table(result(device_us=0.0)).absent
-    assert "no work of a device" in phase_device_table(result(device_us=0.0)).absent
+    assert "no device activity" in attributed_table(result(device_us=0.0)).absent
+    assert "no device activity" in phase_device_table(result(device_us=0.0)).absent

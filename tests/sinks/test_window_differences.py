@@ -107,7 +107,7 @@ def test_operators_without_device_times_have_dashes() -> None:
 
 def test_caveats_are_shown_and_their_absence_is_said() -> None:
     assert texts(tables.caveat_table(FOUND)) == [["Few steps."]]
-    assert tables.caveat_table(msgspec.structs.replace(FOUND, caveats=())).absent.startswith("No objection")
+    assert tables.caveat_table(msgspec.structs.replace(FOUND, caveats=())).absent.startswith("No caveats")
 
 
 def test_empty_comparisons_are_sentences() -> None:

@@ -46,8 +46,8 @@ def test_a_sound_trace_is_said_to_be_sound() -> None:
 
 def test_counts_are_shown_and_what_is_not_known_is_a_dash() -> None:
     values = {row[0]: row[1] for row in texts(tables.health_table(FOUND))}
-    assert (values["entries of the file"], values["size of the JSON"], values["window"]) == ("12,345", "2 MiB", "5 ms")
-    assert (values["without a kernel"], values["window of the device"], values["resolution"]) == ("1", "-", "1000 ns")
+    assert (values["entries in the file"], values["size of the JSON"], values["window"]) == ("12,345", "2 MiB", "5 ms")
+    assert (values["without a kernel"], values["device window"], values["resolution"]) == ("1", "-", "1000 ns")
 
 
 def test_absent_signals_say_what_follows_and_the_way_out() -> None:

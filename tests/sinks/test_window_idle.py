@@ -227,7 +227,7 @@ def test_a_name_cannot_break_the_table() -> None:
 def test_a_device_that_was_never_idle_says_so_in_one_table() -> None:
     table, *others = idle_tables(NEVER_IDLE)
     assert table.rows == ()
-    assert table.absent == "GPU 0 was never idle between its first and last work."
+    assert table.absent == "GPU 0 was never idle between its first and last kernel."
     assert all(other.rows == () for other in others)
 
 

@@ -122,12 +122,12 @@ def found() -> KernelFacts:
 def test_estimates_are_named_as_such_and_explained() -> None:
     table = tables.class_table(found())
     titles = {column.title: column.help for column in table.columns}
-    assert "not a measurement" in titles["est. SM eff."]
+    assert "not measured" in titles["est. SM eff."]
     assert texts(table) == [["elementwise", "", "4", "2", "100.0 %", "500", "50.0 %", "-"]]
 
 
 def test_a_type_that_the_name_does_not_tell_is_said_to_be_that() -> None:
-    assert texts(tables.dtype_table(found()))[0][0] == "unknown from the name"
+    assert texts(tables.dtype_table(found()))[0][0] == "unknown"
 
 
 def test_tensor_cores_have_a_row_for_unknown() -> None:
@@ -135,9 +135,9 @@ def test_tensor_cores_have_a_row_for_unknown() -> None:
     assert [(row[0].split(":")[0].strip(), row[2]) for row in rows] == [
         ("yes", "50.0 %"),
         ("no", "30.0 %"),
-        ("of these", "10.0 %"),
+        ("of which", "10.0 %"),
         ("volta_sgemm", "20.0 %"),
-        ("unknown from the name", "20.0 %"),
+        ("unknown", "20.0 %"),
     ]
 
 
@@ -169,7 +169,7 @@ def test_each_saving_says_why() -> None:
     rows = texts(tables.saving_table(found()))
     assert [row[0] for row in rows] == ["1", "1", "1"]
     assert "est. SM efficiency 50.0 %" in rows[0][-1]
-    assert "tf32 on tensor cores is 8 times as fast at best" in rows[1][-1]
+    assert "tf32 on tensor cores is at most 8 times as fast" in rows[1][-1]
     assert "not the kernel" in rows[2][-1]
     assert texts(tables.no_saving_table(found()))[0][0] == "communication"
 

@@ -111,7 +111,7 @@ def test_shapes_show_flops_and_the_side_that_they_are_sorted_by() -> None:
 
 
 def test_an_empty_table_says_why() -> None:
-    assert operator_types_by_device_time(ON_HOST).absent == "No operator of the window launched device work."
+    assert operator_types_by_device_time(ON_HOST).absent == "No operator of the window launched anything on the device."
     assert operators_by_device_time(ON_HOST).rows == ()
     assert operators_by_shape(ON_HOST).absent == "The shapes of inputs were not recorded (record_shapes)."
     for table in (
@@ -122,14 +122,17 @@ def test_an_empty_table_says_why() -> None:
         operators_by_shape(NOTHING),
     ):
         assert table.rows == ()
-        assert table.absent == "The window holds no operators."
+        assert table.absent == "The window has no operators."
 
 
 def test_a_filter_that_fits_nothing_is_named() -> None:
     nothing = Operators(filter="zzz", calls=5, host_self_us=1, device_us=1, attributed_device_us=1, shapes=())
-    assert operators_by_host_time(nothing).absent == "No operator whose name fits 'zzz' is in the window."
-    assert operators_by_device_time(nothing).absent == "No operator whose name fits 'zzz' launched device work."
-    assert operators_by_shape(nothing).absent == "No operator whose name fits 'zzz' has recorded inputs."
+    assert operators_by_host_time(nothing).absent == "No operator whose name matches 'zzz' is in the window."
+    assert (
+        operators_by_device_time(nothing).absent
+        == "No operator whose name matches 'zzz' launched anything on the device."
+    )
+    assert operators_by_shape(nothing).absent == "No operator whose name matches 'zzz' has recorded inputs."
 
 
 def test_long_and_hostile_names_are_cut_and_made_visible() -> None:

@@ -108,7 +108,7 @@ def test_collectives_without_counterpart_say_why() -> None:
 
 
 def test_the_late_rank_is_said_with_its_reason() -> None:
-    assert "Rank 1 waits least, 0 ms against 1.50 ms" in said_of(LATE)
+    assert "Rank 1 waits least, 0 ms compared with 1.50 ms" in said_of(LATE)
     assert said_of(LATE).endswith("its kernels take longer.")
     by_host = msgspec.structs.replace(LATE, excess_computation_us=10.0)
     assert "its GPU waits for the host" in said_of(by_host)

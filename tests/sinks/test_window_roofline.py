@@ -50,7 +50,7 @@ FULL = Roofline(
     coverage_ratio=0.9,
     faster_flops_ratio=0.0,
 )
-NOTHING = Roofline(reason="The window was recorded without the shapes of inputs (record_shapes).")
+NOTHING = Roofline(reason="The window was recorded without input shapes (record_shapes).")
 
 
 def values(table: Table) -> dict[str, str]:

@@ -110,7 +110,7 @@ def test_a_window_without_steps_says_so() -> None:
     whole = trace(step("whole window", {"forward": 4000}))
     assert step_phase_table(whole).title.endswith("(the window has no steps)")
     assert [row[0] for row in texts(step_host_table(whole))] == ["whole window"]
-    assert step_device_table(whole).absent == "The window holds no device work."
+    assert step_device_table(whole).absent == "The window has no device activity."
 
 
 def test_a_window_without_anything_says_so() -> None:

@@ -114,12 +114,12 @@ def test_the_queue_of_the_device_and_of_each_stream() -> None:
 def test_work_without_duration_is_a_sentence() -> None:
     nothing = Concurrency(none_us=0.0, one_us=0.0, two_us=0.0, more_us=0.0, max=0, mean=None)
     table = concurrency_table(msgspec.structs.replace(DEVICE, window_us=0.0, concurrency=nothing))
-    assert (table.rows, table.absent) == ((), "The work of GPU 0 has no duration.")
+    assert (table.rows, table.absent) == ((), "Nothing on GPU 0 has a duration.")
 
 
 def test_a_trace_without_devices_has_one_sentence() -> None:
     (table,) = stream_tables(Streams())
-    assert (table.rows, table.absent) == ((), "The trace holds no work of a device.")
+    assert (table.rows, table.absent) == ((), "The trace has no device activity.")
 
 
 def test_every_table_fits_a_terminal() -> None:

@@ -73,7 +73,7 @@ def test_the_line_of_a_function_that_was_running_before_is_not_shown() -> None:
     frame = SourceLine(frame="train.py(161): main", means="when the recording began")
     cell = sync_site_table(points(site(frame))).rows[0][1]
     assert cell.text == "train.py: main"
-    assert "does not say" in cell.help
+    assert "does not show" in cell.help
 
 
 def test_totals_stand_beside_the_idle_time() -> None:

@@ -171,7 +171,7 @@ def test_a_trace_without_gpu_is_compared_as_far_as_it_goes() -> None:
     before = linked_trace([span("cpu_op", "aten::mm", 0, 10)])
     after = linked_trace(steps(1, [("gemm", 10)]))
     found = differences_of(before, after)
-    assert any("before has no device work" in caveat for caveat in found.caveats)
+    assert any("before has no device activity" in caveat for caveat in found.caveats)
     assert found.devices[0].before is None
     assert all(one.device is None for one in found.operators)
 

@@ -68,7 +68,7 @@ def test_the_step_of_the_examples_is_counted() -> None:
 def test_launches_whose_kernel_was_dropped_are_a_problem() -> None:
     found = health([*pairs(0, 10, 40), launch(30, 20), launch(31, 30)])
     assert (found.kernel_launches, found.kernel_launches_without_work) == (5, 2)
-    assert any("2 of 5 launches (40.0 %) are not in the trace" in problem for problem in found.problems)
+    assert any("2 of 5 launches (40.0 %) are missing" in problem for problem in found.problems)
 
 
 def test_launches_at_the_end_are_cut_off_and_not_dropped() -> None:
@@ -151,11 +151,11 @@ def test_overlapping_work_of_one_stream_is_counted_and_of_two_streams_is_not() -
     assert health(events).overlaps_in_stream == 1
 
 
-def test_an_operator_that_outlasts_the_one_it_began_in_is_counted() -> None:
+def test_an_operator_that_ends_after_the_one_around_it_is_counted() -> None:
     events = [span("cpu_op", "outer", 0, 10), span("cpu_op", "crossing", 5, 10), span("cpu_op", "inner", 1, 2)]
     found = health(events)
     assert found.crossing_operators == 1
-    assert any("1 operators outlast" in problem for problem in found.problems)
+    assert any("1 operators end after" in problem for problem in found.problems)
 
 
 def test_missing_and_repeated_steps_are_said() -> None:
@@ -188,7 +188,7 @@ def test_a_window_of_no_length_is_a_problem() -> None:
 def test_a_trace_of_nothing_is_a_problem_and_no_error() -> None:
     found = health([])
     assert (found.window_us, found.device_window_us, found.resolution_ns) == (0.0, None, None)
-    assert found.problems == ("The trace holds no host and no device activity.",)
+    assert found.problems == ("The trace has neither host nor device activity.",)
 
 
 def test_a_file_that_had_to_be_repaired_says_so(tmp_path: Path) -> None:

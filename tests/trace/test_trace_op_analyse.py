@@ -59,7 +59,7 @@ def test_analysis_of_the_device_holds_all_fields() -> None:
     [("aten::adm", "aten::addmm"), ("Linear", "linear"), ("aten::Linear", "aten::linear"), ("add", "aten::addmm")],
 )
 def test_an_unknown_operator_is_named_with_what_is_near(name: str, nearest: str) -> None:
-    with pytest.raises(ArgumentError, match="names must name operators of the trace, got") as caught:
+    with pytest.raises(ArgumentError, match="names must name operators in the trace, got") as caught:
         op_analyse(linked_trace(calls()), [name])
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, GpuProfError)
@@ -70,7 +70,7 @@ def test_an_unknown_operator_is_named_with_what_is_near(name: str, nearest: str)
 def test_unknown_operators_of_other_kinds() -> None:
     with pytest.raises(ArgumentError, match="Some in the trace: aten::"):
         op_analyse(linked_trace(calls()), "zzz")
-    with pytest.raises(ArgumentError, match="The trace holds no operators"):
+    with pytest.raises(ArgumentError, match="The trace has no operators"):
         op_analyse(linked_trace([]), "aten::mm")
     with pytest.raises(ArgumentError, match="name at least one operator"):
         op_analyse(linked_trace(calls()), [])

@@ -88,7 +88,7 @@ def test_lateness_comes_from_durations_where_clocks_do_not_agree(tmp_path: Path)
     assert [one.clock_offset_us for one in found.ranks] == [-3500.0, 3500.0]
     assert found.collectives[0].start_skew_us is None
     assert (found.collectives[0].waiting_us, found.collectives[0].late_rank) == ((40.0, 0.0), 1)
-    assert any("clocks of the ranks disagree" in note for note in found.notes)
+    assert any("clocks of the ranks differ" in note for note in found.notes)
 
 
 def test_starts_are_compared_where_ends_show_that_clocks_agree(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_collectives_that_are_not_equally_often_there_are_not_matched(tmp_path: 
     found = compare_ranks([one.linked(tmp_path), other.linked(tmp_path)])
     assert (found.matched, found.collectives, found.late, found.clocks_agree) == (0, (), None, None)
     assert found.unmatched[0].counts == (2, 1)
-    assert any("No collective is in two of the traces" in note for note in found.notes)
+    assert any("No collective appears in two traces" in note for note in found.notes)
 
 
 def test_sizes_tell_collectives_apart_where_all_are_known(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_point_to_point_transfers_are_not_matched(tmp_path: Path) -> None:
     ranks = [RankTrace(number).kernel(SEND_RECV, 10, 5).linked(tmp_path) for number in range(2)]
     found = compare_ranks(ranks)
     assert found.matched == 0
-    assert found.unmatched[0].why == "a trace does not say between whom"
+    assert found.unmatched[0].why == "the trace does not name the peers"
 
 
 def test_what_was_launched_before_the_window_is_not_matched(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_ranks_come_in_order_and_missing_ones_are_said(tmp_path: Path) -> None:
     found = compare_ranks(ranks, names=["three", "one"])
     assert [(one.rank, one.trace) for one in found.ranks] == [(1, "one"), (3, "three")]
     assert found.missing_ranks == (0, 2)
-    assert any("2 of 4 ranks are here" in note for note in found.notes)
+    assert any("2 of 4 ranks were given" in note for note in found.notes)
 
 
 def test_traces_that_name_no_rank_are_numbered(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_traces_without_communication_give_what_there_is(tmp_path: Path) -> None
     cpu.events.append(span("cpu_op", "aten::add", 0, 5))
     found = compare_ranks([cpu.linked(tmp_path), RankTrace(1).kernel("gemm", 5, 10).linked(tmp_path)], names=["a", "b"])
     assert [(one.device, one.computation_us) for one in found.ranks] == [(None, 0.0), ("0", 10.0)]
-    assert any("No kernel of NCCL or RCCL in a, b" in note for note in found.notes)
+    assert any("No NCCL or RCCL kernels in a, b" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -211,7 +211,7 @@ def test_jobs_of_different_sizes_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_trace_without_rank_among_others_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="b: does not say which rank it is"):
+    with pytest.raises(TraceError, match="b: does not name its rank"):
         compare_ranks([RankTrace(0).linked(tmp_path), RankTrace(None).linked(tmp_path)], names=["a", "b"])
 
 

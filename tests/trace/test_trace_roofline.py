@@ -203,11 +203,11 @@ def test_copies_from_the_host_are_held_against_nothing() -> None:
 @pytest.mark.parametrize(
     ("events", "reason"),
     [
-        ([], "no device work"),
-        ([op("aten::mm", 0, 20, [[4, 4], [4, 4]], ["float", "float"])], "no device work"),
+        ([], "no device activity"),
+        ([op("aten::mm", 0, 20, [[4, 4], [4, 4]], ["float", "float"])], "no device activity"),
         (launch(0, 1, 5), "no operators"),
-        ([span("cpu_op", "aten::mm", 0, 20), *launch(5, 1, 5)], "without the shapes"),
-        ([op("mine::op", 0, 20, [[4]], ["float"]), *launch(5, 1, 5)], "no operator whose FLOPs and bytes are known"),
+        ([span("cpu_op", "aten::mm", 0, 20), *launch(5, 1, 5)], "without input shapes"),
+        ([op("mine::op", 0, 20, [[4]], ["float"]), *launch(5, 1, 5)], "no operator with known FLOPs and bytes"),
     ],
 )
 def test_without_shapes_or_work_there_is_a_reason_and_no_number(events: list[Json], reason: str) -> None:

@@ -100,7 +100,7 @@ def test_loggers_write_elsewhere_or_not_at_all(tmp_path: Path) -> None:
     assert redirect_output(trainer, tmp_path / "folder") == left_out, "once more changes nothing"
     assert [type(one).__name__ for one in trainer.loggers] == kinds
     for setting in ("logger=False", "without=WandbLogger", "without=OwnLogger"):
-        with pytest.raises(TrialError, match="your logger does not run in a trial"):
+        with pytest.raises(TrialError, match="loggers do not run in a trial"):
             switched(asked([setting])[0], trainer)
 
 

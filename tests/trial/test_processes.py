@@ -68,7 +68,7 @@ def tried(
         say=said.append,
         environ={"SEEN": str(tmp_path / "seen"), **(environ or {})},
     )
-    assert "round 1 of processes: as it is" in said[0] + said[1] + said[-1]
+    assert "round 1 (whole processes): as it is" in said[0] + said[1] + said[-1]
     return events, result(Plan(arms=asked(settings), seconds=seconds), events)
 
 
@@ -143,7 +143,7 @@ def test_another_batch_size_is_judged_per_sample(tmp_path: Path, seen: Callable[
 def test_where_the_samples_are_not_known_nothing_is_judged(tmp_path: Path, seen: Callable[[], list[str]]) -> None:
     events, trial = tried(tmp_path, "batch_size=9")
     assert [event.why for event in events if isinstance(event, Skipped)] == [
-        "it is not known how many samples a step holds"
+        "the number of samples per step is not known"
     ]
     assert trial.tried == ()
     assert seen()

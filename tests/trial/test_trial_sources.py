@@ -90,7 +90,7 @@ def test_a_stream_without_length_begins_again() -> None:
 
 
 def test_a_loader_without_batches_is_named() -> None:
-    with pytest.raises(TrialError, match="gives no batch"):
+    with pytest.raises(TrialError, match="has no batches"):
         LoaderSource(combined(DataLoader([]))).take()
 
 

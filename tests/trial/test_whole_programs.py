@@ -204,7 +204,7 @@ def test_a_hang_has_its_time_and_says_where_it_stands() -> None:
     assert (ended.is_over, ended.is_late, ended.trying) == (False, True, ANOMALY)
     assert row(trial, ANOMALY).outcome == "failed"
     notice = program.death_notice(ended, ["train"])
-    assert notice.startswith("'train' did not go on in 'detect_anomaly=True'; it stood at (innermost first):\n")
+    assert notice.startswith("'train' hung in 'detect_anomaly=True'; its main thread was at (innermost frame first):\n")
     assert "in on_train_batch_start" in notice.splitlines()[1]
 
 
@@ -218,7 +218,7 @@ def test_without_the_arm_in_which_it_died_the_program_runs_again() -> None:
     words = ["--seconds", "5", "--arm", ANOMALY, "--arm", "foreach=False", "--json", "--"]
     done = subprocess.run([*command(*words), sys.executable, str(SCRIPT), "exits"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert '"why": "the program ended while it was tried"' in done.stdout
+    assert '"why": "the program ended while trying it"' in done.stdout
     assert '"name": "foreach=False"' in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     assert "\r" not in done.stderr

@@ -117,7 +117,7 @@ def totals(runs: Runs, obstacle: str, training: Judgement, wall: Judgement) -> t
 
     Args:
         runs: Both.
-        obstacle: Why a step of one is not to be held against a step of the other; empty if it is.
+        obstacle: Why a step of one is not to be compared with a step of the other; empty if it is.
         training: Judgement of the throughput, for the row of samples/s.
         wall: Judgement of the wall time.
     """
@@ -177,7 +177,7 @@ def phases(runs: Runs, obstacle: str) -> tuple[Change, ...]:
 
     Args:
         runs: Both.
-        obstacle: Why a step of one is not to be held against a step of the other; empty if it is.
+        obstacle: Why a step of one is not to be compared with a step of the other; empty if it is.
     """
     draws = runs.draws
     known = [{row.phase: row for row in report.phases} for _, report in runs.named]
@@ -235,7 +235,7 @@ def memory(runs: Runs, obstacle: str) -> tuple[Change, ...]:
 
     Args:
         runs: Both.
-        obstacle: Why those of one are not to be held against those of the other; empty if they are.
+        obstacle: Why those of one are not to be compared with those of the other; empty if they are.
     """
     sides = [dict(_peaks(report)) for _, report in runs.named]
     rows = []

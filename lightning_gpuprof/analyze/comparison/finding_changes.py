@@ -22,7 +22,7 @@ def finding_changes(
         before: Report of the earlier run.
         after: Report of the later run.
         phases: Medians before and after, with intervals where they are known.
-        comparable: The runs may be held against each other; else no bound is called passed.
+        comparable: The runs may be compared with each other; else no bound is called passed.
     """
     then = {(f.rule, f.subject): f for f in before.findings}
     now = {(f.rule, f.subject): f for f in after.findings}

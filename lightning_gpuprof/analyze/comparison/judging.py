@@ -43,12 +43,12 @@ MIN_DRAW = 1e-3
 
 
 class Runs(msgspec.Struct, frozen=True, kw_only=True):
-    """Two runs that are held against each other, and what they are judged by."""
+    """Two runs that are compared with each other, and what they are judged by."""
 
     before: Report
     after: Report
     draws: tuple[Draws, Draws] | None = None
-    """Of both; None if the steps of one say nothing, or cannot be held against those of the other."""
+    """Of both; None if the steps of one say nothing, or cannot be compared with those of the other."""
     threshold_ratio: float
     """Smallest change that counts, 0 to 1."""
 
@@ -260,7 +260,7 @@ def _wall_relative_error(report: Report, mean_ms: Drawn | None) -> float:
 
 
 def _wall_obstacle(before: Report, after: Report) -> str:
-    """Why the two wall times cannot be held against each other; empty if they can."""
+    """Why the two wall times cannot be compared with each other; empty if they can."""
     for name, report in (("earlier", before), ("later", after)):
         if report.wall.total_s <= 0:
             return f"the {name} run has no wall time"

@@ -59,7 +59,7 @@ class HostSampler:
     ``workers``         their sums (of shares: means), and ``count``
     ``children``        likewise for processes below this one that are neither workers nor this package's own
     ``thread.<kind>``   ``cpu_cpus``, ``run_delay_ratio``, ``threads_count``; every fifth second
-    ``host``            ``cpu_busy_ratio``, ``cpu_others_cpus`` (work of other processes on the CPUs that we may use),
+    ``host``            ``cpu_busy_ratio``, ``cpu_others_cpus`` (work of other processes on the usable CPUs),
                         ``cpu_steal_cpus``, ``cpu_io_wait_ratio``; ``load``; ``memory_total_bytes``,
                         ``memory_available_bytes``; ``swap_used_bytes``, ``swap_in_bytes_per_s``,
                         ``swap_out_bytes_per_s``; ``network_received_bytes_per_s``, ``network_sent_bytes_per_s``;
@@ -82,7 +82,7 @@ class HostSampler:
         roots: Where the kernel's files are mounted.
         environ: The environment, for settings of pools of threads.
         other_ranks: Processes below this one that are ranks of their own.
-        cpus: Numbers of the CPUs that we may use; None: all.
+        cpus: Numbers of the usable CPUs; None: all.
         named_threads: Python's names of threads.
         thread_cpu_s: CPU clock of the calling thread, by which costly readings limit themselves.
         boot_s: Seconds since the machine's start.

@@ -1,7 +1,7 @@
 """The exact bytes that a module and its optimizers hold, by device and dtype.
 
 Only metadata of tensors is read. Of parameters, buffers and states any thread may do that; gradients belong to the
-main thread: autograd replaces them without the interpreter's lock, and a reader beside it ends the process.
+main thread: autograd replaces them without the GIL, and a reader beside it ends the process.
 Dictionaries that the main thread changes meanwhile are copied by one call into the interpreter's C code first;
 where that is not enough, reading raises and is tried again.
 """

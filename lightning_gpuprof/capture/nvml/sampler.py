@@ -211,10 +211,10 @@ class NvmlSampler:
         gpu.reported |= unreported.keys()
         never = {query: error for query, error in unreported.items() if query in lasting - ERROR_COUNTERS}
         if never:
-            readings.append(self._notice(f"{gpu.subject} gives no {_listed(never.items())}"))
+            readings.append(self._notice(f"{gpu.subject} does not report {_listed(never.items())}"))
         not_now = {query: error for query, error in unreported.items() if query in passing}
         if not_now:
-            readings.append(self._notice(f"{gpu.subject} did not give {_listed(not_now.items())}; it is asked again"))
+            readings.append(self._notice(f"{gpu.subject} did not report {_listed(not_now.items())}; trying again"))
         if not gpu.hidden and values.get("compute_processes_count") and values.get("foreign_processes_count") is None:
             gpu.hidden = True
             readings.append(

@@ -68,7 +68,7 @@ def _select_by_environ(devices: Sequence[NvmlDevice], environ: Mapping[str, str]
                 problems.append(f"CUDA_VISIBLE_DEVICES={visible}: {token!r} is {many} that NVML lists")
             break
         if matches[0] in chosen:
-            problems.append(f"CUDA_VISIBLE_DEVICES={visible}: {token!r} names a GPU again, and CUDA then shows none")
+            problems.append(f"CUDA_VISIBLE_DEVICES={visible}: {token!r} names a GPU twice, so CUDA shows none")
             chosen = []
             break
         chosen.append(matches[0])

@@ -216,7 +216,7 @@ class Configuration(msgspec.Struct, frozen=True, dict=True):
             margin = " " * node.value[0][0].start_mark.column
             return self._after_line(_end_of_pair(key, value), [margin + line for line in lines])
         if node is None or not _is_empty(node) or not path:
-            raise NotPlacedError(f"{_dotted(path)} in {self.path.name} holds no settings")
+            raise NotPlacedError(f"{_dotted(path)} in {self.path.name} has no settings")
         owner: Node = self.node(path[:-1])
         key, value = next(pair for pair in owner.value if pair[0].value == path[-1])
         margin = " " * (key.start_mark.column + 2)

@@ -17,7 +17,7 @@ Reason = Literal["launch_unknown", "not_recorded", "forward_unknown", "outside"]
 """Why device time is attributed to nothing; the first that holds counts:
 
 - ``launch_unknown``: the launch is not in the trace, mostly as it was before the window;
-- ``not_recorded``: the trace holds nothing of this level at all: no operators, no stacks, no modules, nothing that
+- ``not_recorded``: the trace has nothing of this level at all: no operators, no stacks, no modules, nothing that
   names a phase;
 - ``forward_unknown``: launched in a backward pass that has no forward operator in the trace: gradients are accumulated
   or reduced there, or the forward ran before the window;

@@ -82,7 +82,7 @@ class Health(msgspec.Struct, kw_only=True, frozen=True):
     work_launch_lost: int
     """All others without a launch, if the trace has calls at all."""
     starts_before_launch: int
-    """Device work that starts before its launch: clocks disagree."""
+    """Device work that starts before its launch: clock skew."""
     starts_before_launch_max_us: float
     overlaps_in_stream: int
     """Device work that begins before what is ahead of it in its stream has ended."""

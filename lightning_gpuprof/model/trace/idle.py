@@ -48,24 +48,24 @@ BACK_TO_BACK_BELOW_US = 5.0
 is shorter than this is the device's turn-around. A convention."""
 
 IDLE_CAUSE_TERMS: dict[IdleCause, str] = {
-    "data": "the host was in the fetch of a batch from the DataLoader and had nothing to launch",
-    "checkpoint": "the host wrote a checkpoint",
+    "data": "the host was fetching a batch from the DataLoader",
+    "checkpoint": "the host was writing a checkpoint",
     "callbacks": "the host was in a hook of a callback, LightningModule or datamodule",
     "validation": "the host was in validation, test or prediction inside the window",
-    "profiler": "the profiler itself held the host, or flushed its buffers",
+    "profiler": "the profiler itself kept the host busy, or flushed its buffers",
     "allocator": "the host was in a call that allocates or frees memory, such as cudaMalloc or cudaFree",
     "communication": "the host was in a call that prepares or waits for a collective; a device that waits inside a "
     "communication kernel counts as busy",
     "host_sync": "the host had waited for the device, so its next launch came late by as much as it had waited",
     "between_steps": "the host was outside every ProfilerStep range",
-    "host_work": "the host launched nothing for more than 1 ms: it ran Python or other work on the CPU, or one call "
-    "held it, as the first launch of a kernel does",
-    "launch": "the host launches too slowly: the device was done before the next launch came",
-    "launch_latency": "from the begin of the launch call to the begin of its work, on a device that had run dry",
-    "queued": "the next work had been launched in time, but the device did not start it for 5 µs or more: it waits for "
+    "host_work": "the host launched nothing for more than 1 ms: it ran Python or other code on the CPU, or one call "
+    "took that long, as the first launch of a kernel does",
+    "launch": "the host launches too slowly: the device had finished before the next launch",
+    "launch_latency": "from the start of the launch call to the start of its kernel, on a device with nothing queued",
+    "queued": "the next kernel had been launched in time, but did not start for 5 µs or more: it waited for "
     "another stream, a copy or an event",
-    "back_to_back": "less than 5 µs between two works that were both launched in time",
-    "unexplained": "the launch of the next work is not in the trace",
+    "back_to_back": "less than 5 µs between two kernels that were both launched in time",
+    "unexplained": "the launch of the next kernel was not recorded",
 }
 """One sentence per cause, as reports explain it."""
 

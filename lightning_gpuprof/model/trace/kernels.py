@@ -40,15 +40,14 @@ NoSaving = Literal[
 
 NO_SAVING_TERMS: dict[NoSaving, str] = {
     "communication": "its time is that of the slowest rank and of the link",
-    "fills the device": "it has a block for every multiprocessor and is not proven to be off tensor cores; "
-    "more is not visible in a trace",
-    "geometry not known": "the trace does not say with how many blocks it was launched, or on which device",
-    "peak ratio not known": "it is proven to be off tensor cores, but for its input type or this device it is not "
+    "fills the device": "it has a block for every multiprocessor, and may use tensor cores; a trace does not show more",
+    "geometry not known": "the trace does not show with how many blocks it was launched, or on which device",
+    "peak ratio not known": "it does not use tensor cores, but for its input type or this device it is not "
     "known how much faster they are",
     "launch not in the trace": "it is shorter than the limit for small kernels and was launched before the window, or "
     "its launch was lost",
-    "the device did not wait": "it is small, but it was in the queue before the device had done the work before it, or "
-    "it is the first work in the trace",
+    "the device did not wait": "it is small, but it was queued before the device had finished what came before, or "
+    "it is the first in the trace",
 }
 """One sentence for each reason."""
 

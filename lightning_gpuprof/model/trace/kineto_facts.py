@@ -35,7 +35,7 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class KinetoFacts(msgspec.Struct, kw_only=True, frozen=True):
-    """One trace; all times in microseconds. None and empty where the trace holds nothing of the kind."""
+    """One trace; all times in microseconds. None and empty where the trace has nothing of the kind."""
 
     sha256: str
     """Of the file as it is, 64 hexadecimal digits."""

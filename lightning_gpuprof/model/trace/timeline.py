@@ -10,7 +10,7 @@ runtime and driver; the work of a stream; why a device had none."""
 
 PartKind = Literal["phase", "idle", "operator", "launch", "wait", "memory", "call", "compute", "communication", "copy"]
 """``launch``, ``wait``, ``memory`` and ``call`` are calls: those that launch work, those that wait for a device, those
-that allocate or free, all others. ``compute``, ``communication`` and ``copy`` are work of a device."""
+that allocate or free, all others. ``compute``, ``communication`` and ``copy`` run on a device."""
 
 
 class LaneSum(msgspec.Struct, kw_only=True, frozen=True):

@@ -52,7 +52,7 @@ def steps(report: Report) -> str:
     if curves is None:
         return (
             '<section id="steps">\n<h2>Step time over steps</h2>\n'
-            '<p class="absent">The report holds no curves of the steps.</p>\n</section>\n'
+            '<p class="absent">The report has no curves of the steps.</p>\n</section>\n'
         )
     stretch = (curves.batch[-1] - curves.batch[0] + 1) / len(curves.batch)
     thinned = ""

@@ -13,10 +13,10 @@ ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
 
 _NAME = 60
-_OF_TABLE = "of the total of this table, as nsys' Time (%): it sums to 100 % however idle the device was"
-_DEVICE_WINDOW = "of the device's window, from first to last kernel, idle time included"
-_HOST_WINDOW = "of the traced time on the host; calls on several threads can sum to more than 100 %"
-_STD = "standard deviation of a sample, as nsys computes it"
+_OF_TABLE = "share of this table's total, like nsys' Time (%): adds up to 100 %, idle time excluded"
+_DEVICE_WINDOW = "share of the time from first to last kernel, idle time included"
+_HOST_WINDOW = "share of the traced time on the host; calls on several threads can add up to more than 100 %"
+_STD = "sample standard deviation, as in nsys"
 
 
 def nsys_table(table: str, found: ApiTables, limit: int | None = ROWS) -> Table:
@@ -50,12 +50,14 @@ def _times(count: str, window: str, *columns: Column[Any]) -> tuple[Column[Any],
 def _sizes() -> tuple[Column[MemorySizeRow], ...]:
     size, mb = "1 MB is 1,000,000 bytes", NUMBER.in_unit("MB", of=1e6)
     bandwidth = (
-        "sizes over durations; 1 GB is 1,000,000,000 bytes. A copy inside a device moves twice that in its memory"
+        "bytes over time; 1 GB is 1,000,000,000 bytes. A copy within a device moves twice as much: a read and a write"
     )
     return (
         Column("total", lambda row: row.total_bytes, mb, help=size),
         Column("count", lambda row: row.count, COUNT),
-        Column("with size", lambda row: row.sized_count, COUNT, help="the sizes are those of copies that report one"),
+        Column(
+            "with size", lambda row: row.sized_count, COUNT, help="copies whose size is recorded; the sizes are theirs"
+        ),
         Column("avg", lambda row: row.average_bytes, mb),
         Column("med", lambda row: row.median_bytes, mb),
         Column("min", lambda row: row.min_bytes, mb),
@@ -74,13 +76,13 @@ def _only_api(found: ApiTables) -> str | None:
 
 def _execution_title(found: ApiTables) -> str:
     api, without = _only_api(found), found.kernels_without_launch
-    left_out = f", without {numbers.count(without)} kernels whose launch is not in the trace" if without else ""
+    left_out = f", without {numbers.count(without)} kernels whose launch was not recorded" if without else ""
     return f"launch{f' by {plain.name(api, 40)}' if api else ''}, queue and kernel{left_out}"
 
 
 def _executions(found: ApiTables) -> tuple[Column[KernelExecutionRow], ...]:
-    execution = "from the start of the call to the end of call or kernel, whichever is later; executions may overlap"
-    queue = "from the end of the call to the start of the kernel, of queued kernels; long: the host is ahead"
+    execution = "from the start of the call until call and kernel have ended; executions can overlap"
+    queue = "from the end of the call to the start of the kernel, queued kernels only; long: the host is ahead"
     named: Column[KernelExecutionRow] = short_names.column(_NAME)
     if not _only_api(found):
         named = Column(
@@ -89,8 +91,8 @@ def _executions(found: ApiTables) -> tuple[Column[KernelExecutionRow], ...]:
             hover=named.hover,
         )
     return (
-        Column("table", lambda row: row.share_of_table_ratio, PERCENT, help=f"execution time {_OF_TABLE}"),
-        Column("window", lambda row: row.kernel_share_of_window_ratio, PERCENT, help=f"kernel time {_DEVICE_WINDOW}"),
+        Column("table", lambda row: row.share_of_table_ratio, PERCENT, help=f"execution time, {_OF_TABLE}"),
+        Column("window", lambda row: row.kernel_share_of_window_ratio, PERCENT, help=f"kernel time, {_DEVICE_WINDOW}"),
         Column("total", lambda row: row.total_us, US, help=execution),
         Column("count", lambda row: row.count, COUNT, help="kernels"),
         Column("queued", lambda row: row.queued_count, COUNT, help="kernels that started after their call returned"),
@@ -107,17 +109,17 @@ def launch_table(found: ApiTables) -> Table:
     rows: list[tuple[str, str]] = []
     if latency is not None:
         rows = [
-            ("kernels, copies and memsets with their launch in the trace", numbers.count(latency.count)),
+            ("kernels, copies and memsets with a recorded launch", numbers.count(latency.count)),
             ("median", f"{numbers.significant(latency.median_us)} µs"),
             ("average", f"{numbers.significant(latency.average_us)} µs"),
             ("min", f"{numbers.significant(latency.min_us)} µs"),
             ("max", f"{numbers.significant(latency.max_us)} µs"),
-            ("starts before its call (clocks disagree)", numbers.count(latency.negative_count)),
+            ("started before its call (clock skew)", numbers.count(latency.negative_count)),
         ]
     return facts(
-        "Launch latency: from a call to the start of its kernel (long is good: the host is ahead)",
+        "Launch latency: from the launch call to the start of its kernel (long: the host is ahead)",
         rows,
-        absent="No kernel or copy has its launch in the trace.",
+        absent="No kernel or copy has a recorded launch.",
     )
 
 
@@ -136,7 +138,7 @@ def _in_nsys(row: TimeRow | MemorySizeRow) -> str:
     return next((f"nsys: {operation}" for part, operation in _NSYS_OPERATIONS if part in row.name), "")
 
 
-_NO_KERNEL, _NO_COPY = "the trace holds no kernel.", "the trace holds no copy and no memset."
+_NO_KERNEL, _NO_COPY = "the trace has no kernels.", "the trace has no copies or memsets."
 _OPERATION: Column[TimeRow | MemorySizeRow] = Column("operation", lambda row: row.name, name(_NAME), hover=_in_nsys)
 _KERNEL_TIMES = _times("count", _DEVICE_WINDOW)
 _LAUNCHES = (
@@ -150,7 +152,7 @@ NSYS_TABLES: Mapping[
 ] = {
     "cuda_api_sum": (
         "calls of the CUDA API",
-        "the trace holds no call of the CUDA or HIP runtime.",
+        "the trace has no calls of the CUDA or HIP runtime.",
         lambda _: _times("calls", _HOST_WINDOW, Column("call", lambda row: row.name, name(_NAME))),
     ),
     "cuda_gpu_kern_sum": ("kernels by name", _NO_KERNEL, lambda _: (*_KERNEL_TIMES, short_names.column(_NAME))),
@@ -161,6 +163,6 @@ NSYS_TABLES: Mapping[
     ),
     "cuda_gpu_mem_time_sum": ("copies and memsets by time", _NO_COPY, lambda _: (*_KERNEL_TIMES, _OPERATION)),
     "cuda_gpu_mem_size_sum": ("copies and memsets by size", _NO_COPY, lambda _: _sizes()),
-    "cuda_kern_exec_sum": (_execution_title, "no kernel has its launch in the trace.", _executions),
+    "cuda_kern_exec_sum": (_execution_title, "no kernel has a recorded launch.", _executions),
 }
 """By the names of ``nsys stats``, which are fields of :class:`ApiTables`: what it shows, why it is empty, columns."""

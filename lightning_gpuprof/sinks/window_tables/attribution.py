@@ -16,14 +16,14 @@ SMALLEST_LINE_RATIO = 0.001
 _LINE_LIMIT = 60
 _MODULE_LIMIT = 60
 
-_DEVICE = "sum of the durations of kernels and copies; overlapping ones count twice"
-_OF_DEVICE = "of the device time of the window"
-_BACKWARD = "the part of it that the backward pass of this code launched"
+_DEVICE = "durations of kernels and copies, added up: overlapping ones count twice"
+_OF_DEVICE = "share of the window's device time"
+_BACKWARD = "the part launched by this code's backward pass"
 
 _REASONS: dict[Reason, str] = {
     "launch_unknown": "launched before the window",
     "not_recorded": "not recorded",
-    "forward_unknown": "gradients summed or reduced, or forward before the window",
+    "forward_unknown": "gradient accumulation or reduction, or a forward pass before the window",
     "outside": "outside of any",
 }
 
@@ -31,14 +31,14 @@ _WITHOUT_STACKS = "the window was recorded without stacks (with_stack=True)"
 
 _NO_LINES: dict[Stacks | None, str] = {
     None: f"Lines of code are not known: {_WITHOUT_STACKS}.",
-    "operators": "The stacks of the window hold no code of yours.",
-    "python_calls": "The stacks of the window hold no code of yours.",
+    "operators": "The window's stacks have no code of yours.",
+    "python_calls": "The window's stacks have no code of yours.",
 }
 
 _NO_MODULES: dict[Stacks | None, str] = {
     None: f"Modules are not known: {_WITHOUT_STACKS}.",
-    "operators": "Modules are not known: the stacks that torch wrote until 2022 do not name them.",
-    "python_calls": "No module launched work in the window.",
+    "operators": "Modules are not known: stacks recorded by torch until 2022 do not name them.",
+    "python_calls": "No module launched anything in the window.",
 }
 
 _LEVELS: dict[Level, str] = {"operator": "operator", "module": "module", "line": "line of your code", "phase": "phase"}
@@ -57,17 +57,17 @@ def attributed_table(result: Attribution) -> Table:
     return Table.of(
         "Attributed device time",
         result.levels if result.device_us > 0 else (),
-        Column("to", lambda level: _LEVELS[level.level]),
+        Column("attributed to", lambda level: _LEVELS[level.level]),
         bar(lambda level: level.ratio, "forward"),
         Column("share", lambda level: level.ratio, PERCENT, help=_OF_DEVICE),
         Column("not attributed", why, SENTENCE),
-        absent="The window holds no work of a device.",
+        absent="The window has no device activity.",
     )
 
 
 def _not_recorded(level: Level, stacks: Stacks | None) -> str:
     if level == "operator":
-        return "the trace holds no operators"
+        return "the trace has no operators"
     if level == "phase":
         return "the trace names no part of the training loop"
     if stacks is None:
@@ -80,7 +80,7 @@ def line_table(result: Attribution) -> Table:
     lines = [line for line in result.lines if _matters(line, result)]
     host = "time in which the main thread was in this code or in libraries that it called"
     if any(line.line.means == "call" for line in lines):
-        host = "operators of the main thread that this line called; the trace does not say what else it did"
+        host = "operators that this line called on the main thread; the trace does not show what else it did"
     return Table.of(
         "Lines of your code",
         lines[:MAX_LINES],
@@ -90,11 +90,16 @@ def line_table(result: Attribution) -> Table:
             help=short_names.line_meaning(tuple(line.line for line in lines)),
             hover=lambda line: short_names.LINE_TERMS[line.line.means],
         ),
-        Column("hits", lambda line: line.hits, COUNT, help="operators that it called, nested ones excluded"),
+        Column("hits", lambda line: line.hits, COUNT, help="operators called by this line, nested ones excluded"),
         Column("host", lambda line: line.host_us, US_AS_MS, help=host),
         Column("device", lambda line: line.device_us, US_AS_MS, help=_DEVICE),
         Column("backward", lambda line: line.backward_us, US_AS_MS, help=_BACKWARD),
-        Column("blocked", lambda line: line.blocked_us, US_AS_MS, help="the host waited for the device or its queue"),
+        Column(
+            "blocked",
+            lambda line: line.blocked_us,
+            US_AS_MS,
+            help="the host waited for the device or for room in its queue",
+        ),
         Column("share", lambda line: line.device_ratio, PERCENT, help=_OF_DEVICE),
         absent=_NO_LINES[result.stacks],
     )
@@ -123,7 +128,7 @@ def module_table(result: Attribution) -> Table:
                 "· " * (len(one.path) - 1) + plain.name(one.path[-1], _MODULE_LIMIT), _MODULE_LIMIT
             ),
             help=f"the {len(shown)} of {len(result.modules)} with most device time; modules of one class are numbered "
-            "in the order in which they first ran",
+            "in the order of their first call",
             hover=lambda one: plain.name(" / ".join(one.path), 400),
         ),
         bar(lambda one: one.device_ratio, "forward"),
@@ -143,7 +148,7 @@ def phase_device_table(result: Attribution) -> Table:
         Column(
             "phase",
             lambda one: one.phase,
-            help="of the host when it launched the work",
+            help="phase of the host at launch",
             hover=lambda one: PHASE_TERMS[one.phase],
         ),
         bar(lambda one: one.device_ratio, lambda one: one.phase),
@@ -152,5 +157,5 @@ def phase_device_table(result: Attribution) -> Table:
         Column("launched", lambda one: one.kernels, COUNT, help="kernels, copies and memsets"),
         absent="Phases are not known: the trace names no part of the training loop."
         if result.device_us > 0
-        else "The window holds no work of a device.",
+        else "The window has no device activity.",
     )

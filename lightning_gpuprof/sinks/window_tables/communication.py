@@ -17,7 +17,7 @@ from lightning_gpuprof.sinks.tables import (
     sentence_table,
 )
 
-NO_COLLECTIVE = "No kernel of NCCL or RCCL is in the trace."
+NO_COLLECTIVE = "The trace has no NCCL or RCCL kernels."
 
 _EXPOSED = "not covered by computation on the device"
 _BUS = "bus bandwidth as nccl-tests defines it; waiting for late ranks lowers it"
@@ -30,15 +30,18 @@ def device_communication_table(communication: Communication) -> Table:
         communication.devices,
         Column("device", lambda one: one.device, name(16)),
         Column(
-            "communication", lambda one: one.communication_us, US_AS_MS, help="union of the kernels of NCCL and RCCL"
+            "communication",
+            lambda one: one.communication_us,
+            US_AS_MS,
+            help="NCCL and RCCL kernels; overlaps count once",
         ),
-        Column("computation", lambda one: one.computation_us, US_AS_MS, help="union of all other kernels"),
-        Column("both", lambda one: one.overlap_us, US_AS_MS, help="while both ran"),
-        Column("exposed", lambda one: one.exposed_us, US_AS_MS, help="what no computation of the device covers"),
-        Column("of window", lambda one: one.exposed_ratio, PERCENT, help="exposed communication"),
-        Column("copies", lambda one: one.copy_us, US_AS_MS, help="union of copies and memsets"),
-        Column("exposed", lambda one: one.copy_exposed_us, US_AS_MS, help="of the copies: what no computation covers"),
-        absent="The trace holds no device work.",
+        Column("computation", lambda one: one.computation_us, US_AS_MS, help="all other kernels; overlaps count once"),
+        Column("overlap", lambda one: one.overlap_us, US_AS_MS, help="communication and computation at once"),
+        Column("exposed", lambda one: one.exposed_us, US_AS_MS, help="communication not covered by computation"),
+        Column("of window", lambda one: one.exposed_ratio, PERCENT, help="exposed communication, share of the window"),
+        Column("copies", lambda one: one.copy_us, US_AS_MS, help="copies and memsets; overlaps count once"),
+        Column("exposed copies", lambda one: one.copy_exposed_us, US_AS_MS, help="copies not covered by computation"),
+        absent="The trace has no device activity.",
     )
 
 
@@ -50,7 +53,7 @@ def collective_kind_table(communication: Communication) -> Table:
         Column("collective", lambda one: one.kind),
         bar(lambda one: one.share_ratio),
         Column("count", lambda one: one.count, COUNT),
-        Column("total", lambda one: one.total_us, US_AS_MS, help="sum of durations, waiting for late ranks included"),
+        Column("total", lambda one: one.total_us, US_AS_MS, help="durations added up, waiting for late ranks included"),
         Column("mean", lambda one: one.mean_us, US_AS_MS),
         Column("exposed", lambda one: one.exposed_us, US_AS_MS, help=_EXPOSED),
         Column("data", lambda one: one.total_bytes, SIZE, help="sum of the known sizes"),
@@ -59,7 +62,7 @@ def collective_kind_table(communication: Communication) -> Table:
             "best bus",
             lambda one: one.best_bus_bandwidth_bytes_per_s,
             GB_PER_S,
-            help="of the fastest one: closest to the links' limit",
+            help="of the fastest collective: closest to the limit of the links",
         ),
         absent=NO_COLLECTIVE,
     )
@@ -72,7 +75,7 @@ def collective_size_table(communication: Communication) -> Table:
         f"Collectives by size{left_out}",
         communication.sizes,
         Column("collective", lambda one: one.kind),
-        Column("size", lambda one: one.message_bytes, SIZE, help="of one, counted as nccl-tests counts"),
+        Column("size", lambda one: one.message_bytes, SIZE, help="per collective, as nccl-tests counts it"),
         Column("type", lambda one: one.dtype, name(12)),
         Column("group", _group, help="name of the process group and its ranks"),
         Column("count", lambda one: one.count, COUNT),
@@ -98,13 +101,13 @@ def communication_stream_table(communication: Communication) -> Table:
         Column("device", lambda one: one.device, name(16)),
         Column("stream", lambda one: one.stream, FIGURE),
         Column("collectives", lambda one: one.collectives, COUNT),
-        Column("communication", lambda one: one.communication_us, US_AS_MS, help="union of the stream's"),
-        Column("exposed", lambda one: one.exposed_us, US_AS_MS, help="what no computation of the device covers"),
+        Column("communication", lambda one: one.communication_us, US_AS_MS, help="of the stream; overlaps count once"),
+        Column("exposed", lambda one: one.exposed_us, US_AS_MS, help="communication not covered by computation"),
         Column(
             "computation",
             lambda one: one.computation_us,
             US_AS_MS,
-            help="on the same stream, where they wait for each other",
+            help="on the same stream, so that the two cannot overlap",
         ),
         absent=NO_COLLECTIVE,
     )
@@ -112,7 +115,7 @@ def communication_stream_table(communication: Communication) -> Table:
 
 def communication_note_table(communication: Communication) -> Table:
     """What is not known of the communication."""
-    absent = "Everything is known of each collective." if communication.kinds else NO_COLLECTIVE
+    absent = "All details of each collective are known." if communication.kinds else NO_COLLECTIVE
     return sentence_table("Notes on communication", communication.notes, absent)
 
 

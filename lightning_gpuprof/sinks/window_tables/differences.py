@@ -59,16 +59,16 @@ def device_change_table(differences: Differences) -> Table:
         Column("time", lambda row: row.what, hover=lambda row: row.help),
         *_TIMES,
         _RELATIVE,
-        absent="Neither trace holds device work.",
+        absent="Neither trace has device activity.",
     )
 
 
 _DEVICE_ROWS = (
-    ("busy", "union of kernels and copies", "busy_us"),
+    ("busy", "kernels and copies; overlaps count once", "busy_us"),
     ("idle", "the rest", "idle_us"),
-    ("computation", "union of kernels that do not communicate", "computation_us"),
-    ("communication", "union of those that do", "communication_us"),
-    ("exposed", "communication that no computation covers", "exposed_us"),
+    ("computation", "all kernels except communication", "computation_us"),
+    ("communication", "NCCL and RCCL kernels", "communication_us"),
+    ("exposed", "communication not covered by computation", "exposed_us"),
 )
 
 
@@ -83,7 +83,7 @@ def kernel_class_change_table(differences: Differences) -> Table:
     """Classes of kernels before and after, with their sum."""
     rows = (*differences.kernel_classes, differences.kernel_total) if differences.kernel_classes else ()
     return change_table(
-        f"Classes of kernels per {differences.unit}", "class", rows, 0, "Neither trace holds device work."
+        f"Classes of kernels per {differences.unit}", "class", rows, 0, "Neither trace has device activity."
     )
 
 
@@ -94,7 +94,7 @@ def kernel_change_table(differences: Differences) -> Table:
         "kernel",
         differences.kernels,
         differences.kernels_left_out,
-        "Neither trace holds device work.",
+        "Neither trace has device activity.",
     )
 
 
@@ -107,13 +107,13 @@ def operator_change_table(differences: Differences) -> Table:
         Column("operator", lambda one: one.host.name, name(NAME_LIMIT)),
         *_HOST,
         *_DEVICE,
-        absent="Neither trace holds operators.",
+        absent="Neither trace has operators.",
     )
 
 
 def caveat_table(differences: Differences) -> Table:
     """Why the traces are not fully comparable."""
-    return sentence_table("Caveats", differences.caveats, "No objection to comparing these traces.")
+    return sentence_table("Caveats", differences.caveats, "No caveats: these traces are comparable.")
 
 
 def change_table(title: str, what: str, changes: Sequence[Change], left_out: int, absent: str) -> Table:
@@ -144,7 +144,7 @@ def change_table(title: str, what: str, changes: Sequence[Change], left_out: int
         *_TIMES,
         _RELATIVE,
         Column("count", counts, FIGURE, help="before and after"),
-        Column("is", lambda one: one.status, help="same: less than 2 % apart"),
+        Column("status", lambda one: one.status, help="same: less than 2 % apart"),
         absent=absent,
     )
 
@@ -194,4 +194,4 @@ def _relative(row: _Times) -> float | None:
 _HOST: tuple[Column[OperatorChange], ...] = _times(lambda one: one.host, "host before", "after")
 _DEVICE: tuple[Column[OperatorChange], ...] = _times(lambda one: one.device, "device before", "after")
 _TIMES: tuple[Column[_Times], ...] = _times(lambda row: row, "before", "after")
-_RELATIVE: Column[_Times] = Column("", _relative, Format(numbers.signed_percent), help="change over before")
+_RELATIVE: Column[_Times] = Column("", _relative, Format(numbers.signed_percent), help="relative to before")

@@ -16,26 +16,34 @@ def problem_table(health: Health) -> Table:
 def health_table(health: Health) -> Table:
     """What was counted."""
     rows = (
-        ("entries of the file", numbers.count(health.events), ""),
+        ("entries in the file", numbers.count(health.events), ""),
         ("size of the JSON", numbers.size(health.bytes_json), "decompressed"),
-        ("window", ms(health.window_us), "first start to last end on host and device"),
-        ("window of the device", ms(health.device_window_us), ""),
+        ("window", ms(health.window_us), "from the first start to the last end, on host and device"),
+        ("device window", ms(health.device_window_us), ""),
         ("steps", numbers.count(health.steps), "ProfilerStep# ranges"),
         ("kernel launches", numbers.count(health.kernel_launches), "calls that launch kernels or graphs"),
         ("without a kernel", numbers.count(health.kernel_launches_without_work), "their kernels were not recorded"),
-        ("device work", numbers.count(health.device_work), "kernels, copies and memsets"),
-        ("with its launch", numbers.count(health.work_matched), ""),
-        ("launched before the window", numbers.count(health.work_launched_before), "without operator and phase"),
-        ("launch lost", numbers.count(health.work_launch_lost), "launched in the window, but the call is missing"),
-        ("starts before its launch", numbers.count(health.starts_before_launch), "clocks disagree"),
+        ("device activities", numbers.count(health.device_work), "kernels, copies and memsets"),
+        ("with a recorded launch", numbers.count(health.work_matched), ""),
+        ("launched before the window", numbers.count(health.work_launched_before), "operator and phase are not known"),
+        (
+            "launch missing",
+            numbers.count(health.work_launch_lost),
+            "launched in the window, but the call was not recorded",
+        ),
+        ("started before its launch", numbers.count(health.starts_before_launch), "clock skew"),
         ("overlaps in a stream", numbers.count(health.overlaps_in_stream), "starts before the previous one ended"),
-        ("crossing operators", numbers.count(health.crossing_operators), "outlast the one they began in"),
+        (
+            "crossing operators",
+            numbers.count(health.crossing_operators),
+            "end after the operator in which they started",
+        ),
         (
             "resolution",
             numbers.ABSENT if health.resolution_ns is None else f"{health.resolution_ns} ns",
-            "of all times",
+            "of all timestamps",
         ),
-        ("profiler's own work", ms(health.profiler_overhead_us), "as far as reported"),
+        ("profiler overhead", ms(health.profiler_overhead_us), "as far as reported"),
     )
     return Table.of(
         "Trace",
@@ -53,7 +61,7 @@ def signal_table(health: Health) -> Table:
         health.signals,
         Column("signal", lambda one: one.name),
         Column(
-            "there",
+            "recorded",
             lambda one: {True: "yes", False: "no", None: numbers.ABSENT}[one.present],
             help="-: not recorded, or not applicable",
         ),
@@ -61,7 +69,7 @@ def signal_table(health: Health) -> Table:
             "events",
             lambda one: numbers.count(one.count) if one.count else numbers.ABSENT,
             FIGURE,
-            help="how many have it",
+            help="events that have it",
         ),
         Column("without it", lambda one: one.without, SENTENCE),
         Column("to record it", lambda one: one.advice, SENTENCE),
@@ -76,9 +84,9 @@ def launch_call_table(health: Health) -> Table:
         health.calls,
         Column("call", lambda one: one.name, name(50)),
         Column("count", lambda one: one.count, COUNT),
-        Column("with work", lambda one: one.with_work, COUNT, help="whose device work is in the trace"),
-        Column("without", lambda one: one.without_work, COUNT, help="a copy or memset of no bytes starts none"),
-        absent="The trace holds no call that starts device work.",
+        Column("with work", lambda one: one.with_work, COUNT, help="whose kernel or copy is in the trace"),
+        Column("without", lambda one: one.without_work, COUNT, help="copies and memsets of no bytes start nothing"),
+        absent="The trace has no launch calls.",
     )
 
 
@@ -89,5 +97,5 @@ def category_table(health: Health) -> Table:
         sorted(health.categories.items(), key=lambda item: (-item[1], item[0])),
         Column("category", lambda row: row[0], name(40), help="as spelled in the file"),
         Column("spans", lambda row: row[1], COUNT),
-        absent="The trace holds no spans.",
+        absent="The trace has no spans.",
     )

@@ -45,25 +45,25 @@ def cause_table(device: DeviceIdle) -> Table:
     longest = device.causes[0].idle_ratio if device.causes else 0.0
     total = IdleSum(idle_us=device.idle_us, idle_ratio=1.0, window_ratio=device.idle_ratio, gaps=device.gaps)
     rows: list[IdleShare | IdleSum] = [*device.causes, total] if device.causes else []
-    window = f"{numbers.significant(device.window_us / 1e3)} ms from the first to the last work of the device"
+    window = f"{numbers.significant(device.window_us / 1e3)} ms from the first to the last kernel or copy"
     return Table.of(
         f"Why {plain.device(device.device)} was idle",
         rows,
         Column(
             "cause",
             lambda row: "all idle time" if isinstance(row, IdleSum) else cause_word(row.cause),
-            help="each moment of idle time has one cause; they sum to all of it",
+            help="each moment of idle time has one cause; together they are all of it",
             hover=lambda row: _ALL_IDLE if isinstance(row, IdleSum) else IDLE_CAUSE_TERMS[row.cause],
         ),
         bar(
             lambda row: 0.0 if isinstance(row, IdleSum) else row.idle_ratio / longest,
             lambda row: "" if isinstance(row, IdleSum) else f"idle_{row.cause}",
         ),
-        Column("idle", lambda row: row.idle_us, US_AS_MS, help="no stream of the device worked"),
-        Column("of idle", lambda row: row.idle_ratio, PERCENT, help="share of all idle time; sums to 100 %"),
+        Column("idle", lambda row: row.idle_us, US_AS_MS, help="no stream of the device was busy"),
+        Column("of idle", lambda row: row.idle_ratio, PERCENT, help="share of all idle time; adds up to 100 %"),
         Column("of window", lambda row: row.window_ratio, PERCENT, help=f"share of {window}"),
-        Column("gaps", lambda row: row.gaps, COUNT, help="gaps with some time of this cause; a gap can have several"),
-        absent=f"{plain.device(device.device)} was never idle between its first and last work.",
+        Column("gaps", lambda row: row.gaps, COUNT, help="gaps in which this cause occurs; a gap can have several"),
+        absent=f"{plain.device(device.device)} was never idle between its first and last kernel.",
         foot=1 if rows else 0,
     )
 
@@ -72,10 +72,10 @@ def host_table(device: DeviceIdle) -> Table:
     """What the host did while it launched too slowly or was at other work."""
     host = device.host
     recorded = host.operators_us is not None
-    outside = "outside of both" if recorded else "outside of such calls; operators were not recorded"
+    outside = "outside both" if recorded else "outside such calls; operators were not recorded"
     rows = [
         ("CUDA or HIP calls", host.calls_us, "launches and other calls of the runtime and driver"),
-        *([("operators", host.operators_us or 0.0, "torch operators, outside of such calls")] if recorded else []),
+        *([("operators", host.operators_us or 0.0, "torch operators, outside such calls")] if recorded else []),
         (
             "Python and others" if recorded else "anything else",
             host.elsewhere_us,
@@ -88,9 +88,11 @@ def host_table(device: DeviceIdle) -> Table:
         rows if total_us > 0 else (),
         Column("host in", lambda row: row[0], hover=lambda row: row[2]),
         bar(lambda row: row[1] / total_us, "idle_launch"),
-        Column("idle", lambda row: row[1], US_AS_MS, help="sums to host work plus slow launches; inflated by tracing"),
+        Column(
+            "idle", lambda row: row[1], US_AS_MS, help="adds up to host work plus slow launches; inflated by tracing"
+        ),
         Column("share", lambda row: row[1] / total_us, PERCENT),
-        absent=f"{plain.device(device.device)} waited neither for slow launches nor for other work of the host.",
+        absent=f"{plain.device(device.device)} waited neither for slow launches nor for other host work.",
     )
 
 
@@ -106,7 +108,7 @@ def step_table(device: DeviceIdle) -> Table:
         ),
         Column("length", lambda step: step.step_us, US_AS_MS, help="on the host; inflated by tracing"),
         Column("busy", lambda step: step.busy_ratio, PERCENT, help="share of the step in which a stream was busy"),
-        Column("idle", lambda step: step.idle_us, US_AS_MS, help="the rest; the next columns sum to it"),
+        Column("idle", lambda step: step.idle_us, US_AS_MS, help="the rest; the next columns add up to it"),
         *(_of_cause(cause) for cause in named),
     ]
     if any(cause not in named for step in device.steps for cause in step.causes_us):
@@ -123,7 +125,7 @@ def step_table(device: DeviceIdle) -> Table:
         device.steps,
         *columns,
         limit=MAX_STEPS,
-        absent="The trace holds no steps (ProfilerStep ranges), so idle time cannot be given by step.",
+        absent="The trace has no steps (ProfilerStep ranges), so idle time cannot be split by step.",
     )
 
 
@@ -134,19 +136,17 @@ def longest_table(device: DeviceIdle) -> Table:
         f"Longest gaps of {plain.device(device.device)}",
         shown,
         *_WHEN,
-        Column(
-            "cause", lambda gap: cause_word(gap.cause), help="the cause with most of the gap's time", hover=_mixture
-        ),
+        Column("cause", lambda gap: cause_word(gap.cause), help="the cause of most of the gap", hover=_mixture),
         Column(
             "step",
             lambda gap: gap.step.removeprefix(_PREFIX) if gap.step else None,
             name(12),
-            help="step of the host in the middle of its part of the gap",
+            help="the host's step in the middle of its part of the gap",
         ),
         Column(
             "host in",
             _host,
-            help="innermost operator, range, call or function of the host for most of the gap",
+            help="innermost operator, range, call or function that the host was in for most of the gap",
             hover=_held,
         ),
         Column(
@@ -155,7 +155,7 @@ def longest_table(device: DeviceIdle) -> Table:
             help=short_names.line_meaning(tuple(gap.line for gap in shown if gap.line)),
             hover=lambda gap: short_names.LINE_TERMS[gap.line.means] if gap.line else "",
         ),
-        absent=f"{plain.device(device.device)} was never idle between its first and last work.",
+        absent=f"{plain.device(device.device)} was never idle between its first and last kernel.",
     )
 
 
@@ -167,14 +167,14 @@ def neighbour_table(device: DeviceIdle) -> Table:
         *_WHEN,
         Column("before", lambda gap: short_names.work(gap.before, _NAME)),
         Column("after", lambda gap: short_names.work(gap.after, _NAME)),
-        Column("operator", lambda gap: gap.operator or None, name(_NAME), help="that launched the one after"),
+        Column("operator", lambda gap: gap.operator or None, name(_NAME), help="that launched what follows the gap"),
         Column(
             "thread",
             lambda gap: gap.launch_thread.rpartition("/")[2] if gap.launch_thread else None,
             name(12),
             help="that launched it",
         ),
-        absent=f"{plain.device(device.device)} was never idle between its first and last work.",
+        absent=f"{plain.device(device.device)} was never idle between its first and last kernel.",
     )
 
 
@@ -227,6 +227,6 @@ def _of_cause(cause: IdleCause) -> Column[StepIdle]:
 
 
 _WHEN: tuple[Column[IdleGap], ...] = (
-    Column("at", lambda gap: gap.start_us, US_AS_MS, help="from the start of the device's first work"),
+    Column("at", lambda gap: gap.start_us, US_AS_MS, help="from the start of the first kernel or copy"),
     Column("length", lambda gap: gap.duration_us, US_AS_MS),
 )

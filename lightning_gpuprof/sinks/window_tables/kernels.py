@@ -23,19 +23,19 @@ ROWS = 20
 """Rows of a table that is drawn, unless another number is asked for."""
 
 _NAME = 60
-_SHARE = "of the time of all kernels; the shares sum to 100 %"
+_SHARE = "share of all kernel time; adds up to 100 %"
 _EFFICIENCY = (
-    "est. SM efficiency: the least of 1 and (blocks of the grid / multiprocessors), weighted by time; "
-    "an estimate from how kernels were launched, not a measurement"
+    "est. SM efficiency: min(1, blocks / multiprocessors), weighted by time; "
+    "estimated from the launch geometry, not measured"
 )
 _OCCUPANCY = (
-    "est. occupancy: threads that a multiprocessor holds over the most that it can hold, weighted by time; "
-    "an estimate from block, registers and shared memory"
+    "est. occupancy: resident threads per multiprocessor over the maximum, weighted by time; "
+    "estimated from block size, registers and shared memory"
 )
-_WAVES = "blocks over the blocks that the whole device holds at a time"
+_WAVES = "blocks over the blocks that the device can run at a time"
 _LOST = "lost to partly filled last waves, if all blocks take equally long"
-_WAVE = "a wave is as many blocks as the device holds at a time"
-_NO_KERNEL = "The trace holds no kernel."
+_WAVE = "a wave is as many blocks as the device can run at a time"
+_NO_KERNEL = "The trace has no kernels."
 
 
 def class_table(found: KernelFacts) -> Table:
@@ -44,7 +44,9 @@ def class_table(found: KernelFacts) -> Table:
         "Kernels by class",
         found.classes,
         Column(
-            "class", lambda row: row.kernel_class, help="by the name of the kernel and of the operator that launched it"
+            "class",
+            lambda row: row.kernel_class,
+            help="from the names of the kernel and of the operator that launched it",
         ),
         bar(lambda row: row.share_ratio, "forward"),
         Column("count", lambda row: row.count, COUNT),
@@ -61,15 +63,15 @@ def dtype_table(found: KernelFacts) -> Table:
     """Kernels by the type of their inputs."""
     matrices = "gemm, convolution and attention kernels without their helpers"
     return Table.of(
-        "Kernels by type of their inputs",
+        "Kernels by input type",
         found.dtypes,
-        Column("type", lambda row: row.dtype or "unknown from the name", help="as far as the kernel's name says"),
+        Column("type", lambda row: row.dtype or "unknown", help="as far as the kernel's name shows it"),
         bar(lambda row: row.share_ratio, "forward"),
         Column("count", lambda row: row.count, COUNT),
         Column("total", lambda row: row.total_us, US_AS_MS),
         Column("share", lambda row: row.share_ratio, PERCENT, help=_SHARE),
         Column("matrix time", lambda row: row.matrix_us, US_AS_MS, help=matrices),
-        Column("share of that", lambda row: row.matrix_share_ratio, PERCENT, help=f"of the time of {matrices}"),
+        Column("of matrix time", lambda row: row.matrix_share_ratio, PERCENT, help=f"of the time of {matrices}"),
         absent=_NO_KERNEL,
     )
 
@@ -79,11 +81,11 @@ def tensor_core_table(found: KernelFacts) -> Table:
     use = found.tensor_cores
     rows: list[tuple[str, float]] = []
     if use is not None and use.matrix_us:
-        no = "no: this device has none" if use.available is False else "no: the name proves other units"
+        no = "no: this device has none" if use.available is False else "no: by the kernel's name"
         rows = [("yes", use.yes_us), (no, use.no_us)]
-        rows += [("  of these: matrix x vector or single channels", use.unsuited_us)] if use.unsuited_us else []
+        rows += [("  of which: matrix-vector or depthwise", use.unsuited_us)] if use.unsuited_us else []
         rows += [(f"  {short_names.short(row.name, 60)}", row.total_us) for row in use.largest_no]
-        rows += [("unknown from the name", use.unknown_us)]
+        rows += [("unknown", use.unknown_us)]
     total_us = use.matrix_us if use is not None else 0.0
     return Table.of(
         "Tensor cores (AMD: matrix cores)",
@@ -112,7 +114,7 @@ def fill_table(found: KernelFacts) -> Table:
         ("tails of last waves", ms(fill.tail_us), fill.waves_known_ratio, _LOST, _WAVE),
     )
     return Table.of(
-        "How far kernels fill the device (estimates from launch geometry)",
+        "How well kernels fill the device (estimated from launch geometry)",
         rows if found.count else (),
         Column("estimate", lambda row: row[0], hover=lambda row: row[4]),
         Column("value", lambda row: row[1], FIGURE),
@@ -134,7 +136,7 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         found.kernels,
         short_names.column(_NAME),
         Column("class", lambda row: row.kernel_class),
-        Column("type", lambda row: row.dtype or "", help="of its inputs, as far as the name says"),
+        Column("type", lambda row: row.dtype or "", help="of its inputs, as far as the name shows it"),
         Column("TC", lambda row: row.tensor_cores or "", help="tensor cores; empty: multiplies no matrices"),
         Column("count", lambda row: row.count, COUNT),
         Column("total", lambda row: row.total_us, US_AS_MS),
@@ -180,7 +182,7 @@ def duration_table(found: KernelFacts) -> Table:
     return Table.of(
         "Kernels by duration",
         found.durations,
-        Column("duration", _range, TEXT.in_unit("µs"), help="from the first value to below the second"),
+        Column("duration", _range, TEXT.in_unit("µs"), help="the lower end included, the upper excluded"),
         Column("count", lambda row: row.count, COUNT),
         Column("of kernels", lambda row: row.count_ratio, PERCENT, help="share of the number of kernels"),
         bar(lambda row: row.count_ratio, "forward"),
@@ -198,7 +200,7 @@ def small_kernel_table(found: KernelFacts) -> Table:
         ("kernels", numbers.count(small.count), f"{numbers.exact_percent(small.count_ratio)} of all kernels"),
         ("their time", ms(small.total_us), f"{numbers.exact_percent(small.total_ratio)} of kernel time"),
         ("calls that launched them", ms(small.launch_call_us), "host time, inflated by tracing"),
-        ("median of a launch", f"{numbers.significant(small.launch_call_median_us)} µs", "host time"),
+        ("median launch call", f"{numbers.significant(small.launch_call_median_us)} µs", "host time"),
         ("launch longer than kernel", numbers.count(small.longer_launch_count), "they cannot keep a GPU busy"),
         ("launch gaps", ms(small.launch_gap_us), gap),
     )
@@ -234,7 +236,7 @@ def _why(row: SavingRow) -> str:
     if row.kind == "launch gap":
         return "short, and the GPU waited for its launch: fusing saves the wait, not the kernel"
     if row.kind == "no tensor cores":
-        faster = f"{row.faster_dtype} on tensor cores is {numbers.significant(row.peak_ratio)} times as fast at best"
+        faster = f"{row.faster_dtype} on tensor cores is at most {numbers.significant(row.peak_ratio)} times as fast"
         return f"{row.dtype} on CUDA cores: {faster}"
     filled = numbers.exact_percent(row.est_sm_efficiency_ratio)
     return f"est. SM efficiency {filled}: too few blocks for all multiprocessors"
@@ -243,7 +245,7 @@ def _why(row: SavingRow) -> str:
 def no_saving_table(found: KernelFacts) -> Table:
     """Kernels for which no saving is estimated, by reason."""
     return Table.of(
-        "Kernels without an estimate of a saving",
+        "Kernels without an estimated saving",
         found.no_savings,
         Column("reason", lambda row: row.why),
         Column("count", lambda row: row.count, COUNT),

@@ -10,10 +10,10 @@ TOP = 20
 NAME_CELLS = 40
 SHAPE_CELLS = 60
 
-_INFLATED = "inflated by tracing, most for short operators: compare them, do not add them up"
+_INFLATED = "inflated by tracing, short operators most: compare them, do not add them up"
 _SELF = f"self time (nested operators excluded); {_INFLATED}"
 SHAPES = "shapes of the tensors; () is a scalar, a list is in brackets"
-_SUMMED = "sum of the durations of kernels, copies and memsets, concurrent ones included"
+_SUMMED = "durations of kernels, copies and memsets added up, concurrent ones included"
 _PHASE = "optimizer includes clearing and clipping gradients"
 
 
@@ -40,12 +40,12 @@ def operator_types_by_device_time(operators: Operators) -> Table:
 
 def _absent(operators: Operators, *, on_device: bool = False, with_shapes: bool = False) -> str:
     if not operators.calls:
-        return "The window holds no operators."
+        return "The window has no operators."
     if with_shapes and operators.shapes is None:
         return "The shapes of inputs were not recorded (record_shapes)."
-    what = f"No operator whose name fits {operators.filter!r}" if operators.filter else "No operator of the window"
+    what = f"No operator whose name matches {operators.filter!r}" if operators.filter else "No operator of the window"
     if on_device:
-        return f"{what} launched device work."
+        return f"{what} launched anything on the device."
     return f"{what} has recorded inputs." if with_shapes else f"{what} is in the window."
 
 
@@ -73,13 +73,13 @@ def operators_by_device_time(operators: Operators, limit: int = TOP) -> Table:
         Column(
             "self", lambda row: row.device_self_us or 0.0, US_AS_MS, help=f"{_SUMMED}; launched by the operator itself"
         ),
-        Column("total", lambda row: row.device_total_us, US_AS_MS, help="with what nested operators launched"),
+        Column("total", lambda row: row.device_total_us, US_AS_MS, help="nested operators included"),
         Column("average", lambda row: row.device_average_us, US, help="total per call"),
         Column(
             "share",
             lambda row: (row.device_self_us or 0.0) / total if total else None,
             PERCENT,
-            help="self time, of all device work of the window",
+            help="self time, share of the window's device time",
         ),
         Column(
             "launched", lambda row: row.device_work, COUNT, help="kernels, copies and memsets, also by nested operators"
@@ -108,7 +108,7 @@ def operators_by_host_time(operators: Operators, limit: int = TOP) -> Table:
             "share",
             lambda row: row.host_self_us / total if total else None,
             PERCENT,
-            help="self time, of all operators of the window",
+            help="self time, share of all operators of the window",
         ),
         absent=_absent(operators),
         limit=limit,
@@ -163,9 +163,9 @@ def operators_by_shape(operators: Operators, limit: int = TOP) -> Table:
             Column("total", lambda row: row.host_total_us, US_AS_MS, help=f"nested operators included; {_INFLATED}"),
             Column("average", lambda row: row.host_average_us, US, help="per call"),
         )
-    rate = "lower bound of FLOPs by the operator's formula, over its device time; a multiply-add counts 2"
+    rate = "FLOPs (a lower bound, by the operator's formula) over device time; a multiply-add counts as 2"
     return Table.of(
-        f"Operators by shape of inputs, by {'device' if on_device else 'host'} time",
+        f"Operators by input shape and {'device' if on_device else 'host'} time",
         (operators.shapes or ())[:limit],
         *columns,
         Column("TFLOP/s", lambda row: row.flops_per_s, TFLOPS, help=rate),

@@ -18,7 +18,7 @@ from lightning_gpuprof.sinks.tables import (
 )
 from lightning_gpuprof.sinks.window_tables.short_names import ms
 
-_NO_MATCH = "No collective was found in two of the traces."
+_NO_MATCH = "No collective appears in more than one trace."
 _TRANSFER = "shortest duration among the ranks: the last to arrive does not wait"
 _WAITING = "duration beyond the transfer: waiting for ranks that came later"
 
@@ -36,13 +36,18 @@ def rank_table(comparison: RanksComparison) -> Table:
         Column("waiting", lambda rank: rank.waiting_us, US_AS_MS, help=_WAITING),
         bar(lambda rank: rank.waiting_us / largest if largest > 0 else 0.0),
         Column(
-            "in first",
+            "in the first",
             lambda rank: rank.waiting_in_first_us,
             US_AS_MS,
             help="waiting in the first collective, where ranks may have entered the window at different times",
         ),
         Column("last", lambda rank: rank.last, COUNT, help="collectives in which it was the last to arrive"),
-        Column("caused", lambda rank: rank.caused_us, US_AS_MS, help="waiting of all other ranks in those collectives"),
+        Column(
+            "caused",
+            lambda rank: rank.caused_us,
+            US_AS_MS,
+            help="time that the other ranks waited in those collectives",
+        ),
         absent="No rank was given.",
     )
 
@@ -83,7 +88,7 @@ def matched_collective_table(comparison: RanksComparison) -> Table:
 def unmatched_collective_table(comparison: RanksComparison) -> Table:
     """Collectives that could not be matched."""
     return Table.of(
-        "Collectives without counterpart",
+        "Unmatched collectives",
         comparison.unmatched,
         Column("step", lambda one: one.step or numbers.ABSENT, name(20)),
         Column("collective", lambda one: one.kind),
@@ -92,14 +97,16 @@ def unmatched_collective_table(comparison: RanksComparison) -> Table:
             "on each rank", lambda one: ", ".join(map(str, one.counts)), name(30), help="count on each rank, in order"
         ),
         Column("why", lambda one: one.why, SENTENCE),
-        absent="Every collective was found in the other ranks." if comparison.matched else _NO_MATCH,
+        absent="Every collective was matched across the ranks." if comparison.matched else _NO_MATCH,
     )
 
 
 def late_rank_table(comparison: RanksComparison) -> Table:
     """Kernel classes on which the late rank spends more than the others."""
     late = comparison.late
-    title = "Computation of the late rank" if late is None else f"Computation of rank {late.rank} against the others"
+    title = (
+        "Computation of the late rank" if late is None else f"Computation of rank {late.rank} compared with the others"
+    )
     return Table.of(
         title,
         late.excess_by_class if late else (),
@@ -119,17 +126,17 @@ def rank_note_table(comparison: RanksComparison) -> Table:
 
 def _late_rank_name(late: LateRank) -> str:
     waits = (
-        f"Rank {late.rank} waits least, {ms(late.waiting_us)} against {ms(late.others_waiting_us)} (median of the"
+        f"Rank {late.rank} waits least, {ms(late.waiting_us)} compared with {ms(late.others_waiting_us)} (median of the"
         f" others), and came last to {numbers.exact_percent(late.last_ratio)} of the collectives"
     )
     if not late.consistent:
         return f"{waits}: ranks are late in turn, none more than the others."
     if late.excess_between_us is None or late.excess_computation_us is None or late.excess_between_us <= 0:
-        return f"{waits}: the others wait for it. Between collectives it takes no longer than they."
+        return f"{waits}: the others wait for it. Between collectives it takes no longer than they do."
     computing = max(late.excess_computation_us, 0.0)
     longer = computing > late.excess_between_us / 2
     where = "its kernels take longer" if longer else "otherwise its GPU waits for the host, or copies"
     return (
-        f"{waits}: the others wait for it. Between collectives it takes {ms(late.excess_between_us)} more than they,"
+        f"{waits}: the others wait for it. Between collectives it takes {ms(late.excess_between_us)} more than they do,"
         f" {ms(computing)} of it computing: {where}."
     )

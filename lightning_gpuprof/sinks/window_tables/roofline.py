@@ -24,8 +24,8 @@ TOP = 20
 NAME_CELLS = 48
 SHAPE_CELLS = 60
 
-_MFU = "model FLOPs over the dense peak of their type on the data sheet"
-_ABOVE_COMPUTE = "more FLOP/s than the device can do: the FLOPs or their type are wrong"
+_MFU = "model FLOP/s over the data sheet's dense peak for the type"
+_ABOVE_COMPUTE = "more FLOP/s than the device can do: FLOPs or type are wrong"
 _ABOVE_MEMORY = "more than the memory bandwidth: the tensors were in the cache, or the bytes are wrong"
 _REDUCED = "the kernels do fewer FLOPs than the formula of a convolution counts, so no limit applies"
 
@@ -34,7 +34,7 @@ def flops_table(roofline: Roofline) -> Table:
     """FLOPs, their rates and the MFU of the window."""
     rows: list[tuple[str, str, str]] = []
     if roofline.flops_by_dtype:
-        shapes = "of matrix products, convolutions and attention, from the shapes of inputs; a multiply-add counts 2"
+        shapes = "of matrix products, convolutions and attention, from input shapes; a multiply-add counts as 2"
         if roofline.flops_per_step is not None:
             rows.append(("FLOPs per step", flops(roofline.flops_per_step), shapes))
         rows += [
@@ -42,7 +42,7 @@ def flops_table(roofline: Roofline) -> Table:
             for dtype, amount in roofline.flops_by_dtype.items()
         ]
         rows += _rate(roofline.steps, "in steps", "the time of the steps; tracing inflates it, so the rate is too low")
-        rows += _rate(roofline.busy, "while busy", "the time in which the device worked")
+        rows += _rate(roofline.busy, "while busy", "the time in which the device was busy")
         covered = "of their device time; below 100 %, the rates are that much too low"
         rows.append(("matrix kernels with known FLOPs", numbers.exact_percent(roofline.coverage_ratio), covered))
         if roofline.reduced_flops_ratio:
@@ -88,7 +88,7 @@ def roofline_table(roofline: Roofline) -> Table:
             "TFLOP/s",
             lambda row: row.flops_per_s,
             TFLOPS,
-            help="lower bound of FLOPs over device time; a multiply-add counts 2",
+            help="FLOPs (a lower bound) over device time; a multiply-add counts as 2",
         ),
         Column(
             "GB/s",
@@ -100,7 +100,7 @@ def roofline_table(roofline: Roofline) -> Table:
             "FLOP/B",
             lambda row: row.flops_per_byte,
             SIGNIFICANT,
-            help="arithmetic intensity: FLOPs per byte to be moved",
+            help="arithmetic intensity: FLOPs per byte moved",
         ),
         Column(
             "limit", lambda row: row.bound or None, help="what bounds it: the peak of the type, or memory bandwidth"

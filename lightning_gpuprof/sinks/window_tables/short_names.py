@@ -118,8 +118,8 @@ _LINE_NUMBER = re.compile(r"\(\d+\)(?=: )")
 
 LINE_TERMS: dict[LineMeaning, str] = {
     "call": "the line that called",
-    "definition": "the number is the line on which the function begins: the trace does not say which of its lines",
-    "when the recording began": "was running before the recording began: the trace does not say which of its lines",
+    "definition": "the number is the first line of the function: the trace does not show which of its lines",
+    "when the recording began": "was running before recording began: the trace does not show which of its lines",
 }
 
 
@@ -139,7 +139,7 @@ def line_meaning(lines: tuple[SourceLine, ...]) -> str:
     if any(line.means == "call" for line in lines):
         return "file(line): function of the innermost line of your code that made the call"
     return (
-        "file(line): function of the innermost function of your code; the line is where the function begins, since "
+        "file(line): function, the innermost of your code; the line is where the function begins, since "
         "torch records calls, not lines"
     )
 

@@ -117,7 +117,7 @@ def step_device_table(trace: StepTrace) -> Table:
                 help="communication not covered by computation",
             ),
         ]
-    absent = _ABSENT if not trace.steps else "The window holds no device work."
+    absent = _ABSENT if not trace.steps else "The window has no device activity."
     return Table.of("Steps on the GPU", rows, *columns, absent=absent)
 
 

@@ -10,7 +10,7 @@ MAX_STREAMS = 16
 
 def stream_table(device: DeviceStreams) -> Table:
     """What each stream did, busiest first."""
-    window = f"{numbers.significant(device.window_us / 1e3)} ms from the first to the last work of the device"
+    window = f"{numbers.significant(device.window_us / 1e3)} ms from the first to the last kernel or copy"
     return Table.of(
         f"Streams of {plain.device(device.device)}, busiest first",
         device.streams,
@@ -18,16 +18,21 @@ def stream_table(device: DeviceStreams) -> Table:
         Column("kernels", lambda stream: stream.kernels, COUNT),
         Column("copies", lambda stream: stream.copies, COUNT),
         Column("memsets", lambda stream: stream.memsets, COUNT),
-        Column("busy", lambda stream: stream.busy_us, US_AS_MS, help="union of the stream's work"),
+        Column("busy", lambda stream: stream.busy_us, US_AS_MS, help="time in which the stream was busy"),
         Column("of window", lambda stream: stream.window_ratio, PERCENT, help=f"busy share of {window}"),
-        Column("overlap", lambda stream: stream.overlap_ratio, PERCENT, help="of its busy time, with another stream"),
+        Column(
+            "overlap",
+            lambda stream: stream.overlap_ratio,
+            PERCENT,
+            help="share of its busy time in which another stream was busy",
+        ),
         Column(
             "exposed copies",
             lambda stream: stream.exposed_copy_us if stream.copies else None,
             US_AS_MS,
             help="copies of the stream while no kernel ran on the device",
         ),
-        Column("runs", _kind, help="what the stream is used for"),
+        Column("used for", _kind, help="what the stream is used for"),
         absent=_NO_WORK,
         limit=MAX_STREAMS,
     )
@@ -43,9 +48,9 @@ def concurrency_table(device: DeviceStreams) -> Table:
         [part for part in parts if longest > 0 and (part[1] or part[0] in (_IDLE, "one"))],
         Column("streams", lambda row: row[0]),
         bar(lambda row: row[1] / longest),
-        Column("time", lambda row: row[1], US_AS_MS, help="sums to the device's window"),
+        Column("time", lambda row: row[1], US_AS_MS, help="adds up to the device's window"),
         Column("of window", lambda row: row[1] / device.window_us, PERCENT),
-        absent=f"The work of {plain.device(device.device)} has no duration.",
+        absent=f"Nothing on {plain.device(device.device)} has a duration.",
     )
 
 
@@ -60,8 +65,8 @@ def queue_table(device: DeviceStreams) -> Table:
         f"Queue of {plain.device(device.device)}",
         rows,
         Column("stream", lambda row: row[0]),
-        Column("mean", lambda row: row[1].queue.mean, SIGNIFICANT, help="launched but not finished, over time"),
-        Column("max", lambda row: row[1].queue.max, COUNT, help="CUDA blocks the host while about 1,000 launches wait"),
+        Column("mean", lambda row: row[1].queue.mean, SIGNIFICANT, help="launched but not finished, mean over time"),
+        Column("max", lambda row: row[1].queue.max, COUNT, help="CUDA blocks the host at about 1,000 queued launches"),
         Column(
             "empty",
             lambda row: row[1].queue.empty_ratio,
@@ -91,7 +96,7 @@ def stream_tables(streams: Streams) -> tuple[Table, ...]:
 
 
 _IDLE = "none: idle"
-_NO_WORK = "The trace holds no work of a device."
+_NO_WORK = "The trace has no device activity."
 
 
 def _kind(stream: StreamTimes) -> str:

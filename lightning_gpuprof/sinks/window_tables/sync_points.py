@@ -24,14 +24,14 @@ def sync_site_table(points: SyncPoints) -> Table:
     place = short_names.line_meaning(lines) if lines else "phase, named range and operator; the trace has no stacks"
     often: Column[SyncSite] = Column("count", lambda site: site.count, COUNT)
     if points.steps:
-        often = Column("per step", lambda site: site.count_per_step, SIGNIFICANT, help="occurrences inside of steps")
+        often = Column("per step", lambda site: site.count_per_step, SIGNIFICANT, help="within steps")
     return Table.of(
         "Where the host waits for the device",
         points.sites[:MAX_SITES],
         Column(
             "operation",
             _operation,
-            help="outermost aten operator, else the call; what it copies",
+            help="outermost aten operator, or else the call; what it copies",
             hover=lambda site: f"waits in {', '.join(map(plain.name, site.calls))}",
         ),
         Column("called from", lambda site: _place(site)[0], help=place, hover=lambda site: _place(site)[1]),

@@ -92,7 +92,7 @@ def timeline_table(timeline: Timeline) -> Table:
         Column("what", lambda row: part_name(row[0], row[1].name, row[1].kind), hover=lambda row: _term(row[1])),
         bar(share, lambda row: part_key(row[1].name, row[1].kind)),
         Column("time", lambda row: row[1].time_us, US_AS_MS, help="within the step; inflated by tracing on the host"),
-        Column("share", share, PERCENT, help="of the step; sums to what the row covers"),
+        Column("share", share, PERCENT, help="share of the step; adds up to what the row covers"),
         Column("count", lambda row: row[1].count, COUNT, help="calls, kernels, or stretches of time"),
         absent="The step has no timed events.",
     )

@@ -37,7 +37,7 @@ def spliced(stream: BinaryIO, events: Iterable[bytes], *, block_bytes: int = BLO
         The text, block by block.
 
     Raises:
-        TraceError: The text holds no such list, or ends before the list does.
+        TraceError: The text has no such list, or ends before the list does.
     """
     text, opens = _head(stream, block_bytes)
     yield text[:opens]
@@ -97,7 +97,7 @@ def _head(stream: BinaryIO, block_bytes: int) -> tuple[bytes, int]:
             before = token
         block = stream.read(block_bytes)
         if not block or len(text) > PIECE_BYTES_MAX:
-            raise TraceError("the text holds no list 'traceEvents', it is not a Kineto trace.")
+            raise TraceError("the text has no list 'traceEvents', it is not a Kineto trace.")
         text += block
 
 

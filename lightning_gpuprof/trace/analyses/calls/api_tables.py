@@ -27,7 +27,7 @@ def api_tables(linked: LinkedTrace) -> ApiTables:
     """The tables of Nsight Systems, of everything in a trace.
 
     Returns:
-        Tables without rows, and None, where the trace holds nothing of the kind.
+        Tables without rows, and None, where the trace has nothing of the kind.
     """
     trace, kernel = linked.trace, linked.trace.kernel
     device_window_ns = sum(busy.length_ns for busy in linked.device_busy.values()) if linked.device_busy else None

@@ -26,7 +26,7 @@ def streams_of(linked: LinkedTrace, *, points: int = SERIES_POINTS) -> Streams:
         points: Most stretches of a series of queue depths; 0 for no series.
 
     Returns:
-        No devices if the trace holds no device work.
+        No devices if the trace has no device activity.
     """
     return Streams(devices=tuple(_device(linked, device, points) for device in linked.devices))
 

@@ -189,7 +189,9 @@ def _notes(linked: LinkedTrace, calls: CollectiveCalls) -> tuple[str, ...]:
     if unknown := number_of([one.kind == "unknown" for one in calls.described]):
         early = int((~linked.launched[calls.rows]).sum())
         why = f", {early} were launched before the window" if early else ""
-        notes.append(f"{unknown} of {count} collectives are of unknown kind: their kernels' names do not say{why}.")
+        notes.append(
+            f"The kind of {unknown} of {count} collectives is not known: their kernels' names do not show it{why}."
+        )
     if unsized := number_of([one.message_bytes is None and one.kind != "unknown" for one in calls.described]):
         notes.append(
             f"The size of {unsized} of {count} collectives is not known: no bandwidth. torch 2.3 and later write it;"
@@ -198,8 +200,8 @@ def _notes(linked: LinkedTrace, calls: CollectiveCalls) -> tuple[str, ...]:
     sources = {one.group_size_source for one in calls.described if one.message_bytes is not None}
     if "world" in sources:
         notes.append(
-            "The trace does not name the group of every collective: bus bandwidth takes it as all ranks of the job."
+            "The trace does not name the group of every collective: bus bandwidth assumes all ranks of the job."
         )
     if None in sources:
-        notes.append("The number of ranks that took part is not known: no bus bandwidth.")
+        notes.append("The number of participating ranks is not known: no bus bandwidth.")
     return tuple(notes)

@@ -28,14 +28,14 @@ def ranks_of(traces: Sequence[LinkedTrace], names: Sequence[str]) -> list[int]:
     """
     if len(traces) < 2:
         given = names[0] if traces else "none"
-        raise TraceError(f"Traces of at least two ranks are needed to compare them, got {given}. {_GIVE}")
+        raise TraceError(f"Comparing ranks takes traces of at least two ranks, got {given}. {_GIVE}")
     found = [trace.trace.about.rank for trace in traces]
     known = [rank for rank in found if rank is not None]
     if not known:
         return list(range(len(traces)))
     if len(known) < len(found):
         raise TraceError(
-            f"{names[found.index(None)]}: does not say which rank it is, as the others do. Leave it out, or record it"
+            f"{names[found.index(None)]}: does not name its rank, as the others do. Leave it out, or record it"
             " again after torch.distributed.init_process_group."
         )
     seen: dict[int, str] = {}
@@ -46,7 +46,7 @@ def ranks_of(traces: Sequence[LinkedTrace], names: Sequence[str]) -> list[int]:
     sizes = {size: name for trace, name in zip(traces, names, strict=True) if (size := trace.trace.about.world_size)}
     if len(sizes) > 1:
         jobs = ", ".join(f"{name} is of {size}" for size, name in sorted(sizes.items()))
-        raise TraceError(f"The traces are of jobs with different numbers of ranks: {jobs}. {_GIVE}")
+        raise TraceError(f"The traces come from jobs with different numbers of ranks: {jobs}. {_GIVE}")
     return known
 
 
@@ -74,29 +74,27 @@ def rank_caveats(
     waiting_us = sum(rank.waiting_us for rank in times)
     first_us = sum(rank.waiting_in_first_us for rank in times)
     if not named(traces):
-        notes.append("The traces do not say which ranks they are: numbered in the order given.")
+        notes.append("The traces do not name their ranks: these are numbered in the order given.")
     if missing:
         notes.append(
-            f"{len(traces)} of {world_size} ranks are here: a missing one may be the late one, and transfer may"
+            f"Only {len(traces)} of {world_size} ranks were given: a missing one may be the late one, and transfer may"
             " include waiting for it."
         )
     silent = [name for name, trace in zip(names, traces, strict=True) if not trace.is_communication.any()]
     if silent:
-        notes.append(f"No kernel of NCCL or RCCL in {', '.join(silent)}.")
+        notes.append(f"No NCCL or RCCL kernels in {', '.join(silent)}.")
     if not len(matched.key) and len(silent) < len(traces):
-        notes.append(
-            "No collective is in two of the traces in the same step and order: are these traces of one window?"
-        )
+        notes.append("No collective appears in two traces in the same step and order: are these traces of one window?")
     unmatched = sum(matched.unmatched_of_rank)
     if unmatched and len(matched.key):
         notes.append(
-            f"{unmatched} kernels have no counterpart in other ranks, so their waiting is unknown:"
+            f"{unmatched} kernels have no match in other ranks, so their waiting is unknown:"
             f" {', '.join(sorted({one.why for one in matched.unmatched}))}."
         )
     if apart := _apart_s(traces):
-        notes.append(f"The windows are {apart:.0f} s apart by their clocks: are these traces of one run?")
+        notes.append(f"By their clocks, the windows are {apart:.0f} s apart: are these traces of one run?")
     if agree is False:
-        notes.append("The clocks of the ranks disagree: waiting is taken from durations, not from starts.")
+        notes.append("The clocks of the ranks differ: waiting is computed from durations, not from start times.")
     if waiting_us and first_us > waiting_us / 2:
         notes.append(
             f"{first_us / 1000:,.3g} of {waiting_us / 1000:,.3g} ms of waiting are in the first collective only,"
@@ -105,7 +103,7 @@ def rank_caveats(
     steps = [set(trace.steps.names) for trace in traces]
     if any(one != steps[0] for one in steps):
         common = len(set.intersection(*steps))
-        notes.append(f"The traces do not hold the same steps: {common} are in all of them.")
+        notes.append(f"The traces do not cover the same steps: {common} are in all of them.")
     return tuple(notes)
 
 

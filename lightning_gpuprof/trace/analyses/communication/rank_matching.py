@@ -182,8 +182,8 @@ def _mismatch(key: Key, counts: Int64) -> str:
     if key.step == _BEFORE:
         return "launched before the window"
     if key.kind == "send_recv":
-        return "a trace does not say between whom"
+        return "the trace does not name the peers"
     of_some = counts[counts > 0]
     if len(of_some) < 2:
         return "on one rank only"
-    return "" if (of_some == of_some[0]).all() else "not equally often on all ranks"
+    return "" if (of_some == of_some[0]).all() else "not the same number on all ranks"

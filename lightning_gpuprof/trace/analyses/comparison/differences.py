@@ -161,7 +161,7 @@ def _caveats(old: PerStep, new: PerStep, names: tuple[str, str]) -> tuple[str, .
     found = []
     for side, linked in zip(names, (before, after), strict=True):
         if not len(linked.work):
-            found.append(f"{side} has no device work: devices and kernels cannot be compared.")
+            found.append(f"{side} has no device activity: devices and kernels cannot be compared.")
     if old.unit == "window":
         without = [name for name, linked in zip(names, (before, after), strict=True) if not len(linked.steps)]
         verb = "have" if len(without) == 2 else "has"
@@ -181,7 +181,7 @@ def _caveats(old: PerStep, new: PerStep, names: tuple[str, str]) -> tuple[str, .
         name for name, linked in zip(names, (before, after), strict=True) if len(linked.work) and not _gpu(linked)
     ]
     if unknown:
-        found.append(f"The GPU of {' and '.join(unknown)} is not known: it may be another model than the other one.")
+        found.append(f"The GPU of {' and '.join(unknown)} is not known: the models may differ.")
     return tuple(found)
 
 
@@ -202,14 +202,14 @@ def _unequal_properties(before: LinkedTrace, after: LinkedTrace) -> list[tuple[s
 
     inflated = "host times are inflated differently"
     return [
-        ("Different GPUs", _gpu(before), _gpu(after), "kernels and times differ by it"),
-        ("Devices", len(before.device_rows) or None, len(after.device_rows) or None, "work is divided differently"),
+        ("Different GPUs", _gpu(before), _gpu(after), "this changes kernels and times"),
+        ("Devices", len(before.device_rows) or None, len(after.device_rows) or None, "the work is split differently"),
         ("Ranks of the job", ranks(before), ranks(after), "communication is not comparable"),
         ("Different ranks", before.trace.about.rank, after.trace.about.rank, "ranks differ in what they wait for"),
         ("Python stacks were recorded", stacks(before), stacks(after), inflated),
         ("Memory was recorded", memory(before), memory(after), inflated),
         *(
-            (what, value(before, key), value(after, key), "kernels may differ by it")
+            (what, value(before, key), value(after, key), "this may change kernels")
             for what, key in (("CUDA runtime", "cuda_runtime_version"), ("HIP runtime", "hip_runtime_version"))
         ),
     ]

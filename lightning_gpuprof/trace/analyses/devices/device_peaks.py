@@ -158,7 +158,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     measured_bytes_per_s: float | None = None
 
     def flops_per_s(self, dtype: str | None) -> float | None:
-        """What operators are held against: what was measured, else the data sheet. None: neither is known."""
+        """What operators are compared with: what was measured, else the data sheet. None: neither is known."""
         return self.measured_flops_per_s.get(dtype or "") or self.peak_flops_per_s.get(dtype or "")
 
     @property

@@ -37,38 +37,38 @@ def problems_of(
     work, lost, launches = health.device_work, health.work_launch_lost, health.kernel_launches
     yield from _file_problems(trace)
     if windows.both is None:
-        yield "The trace holds no host and no device activity."
+        yield "The trace has neither host nor device activity."
     elif windows.both[0] == windows.both[1]:
         yield "The window has no length: all shares are undefined."
     if launches and not work:
         yield (
             f"{launches:,} kernel launches, but no kernels: CUPTI or roctracer recorded nothing. Another profiler may"
-            " use the GPU's counters, or the permission is missing; see gpuprof doctor."
+            " be using the GPU's counters, or permission is missing: see gpuprof doctor."
         )
     if lost_kernels and work:
         yield (
-            f"The kernels of {_share(lost_kernels, launches, 'launches')} are not in the trace: events were dropped,"
-            " and GPU time is too low. Record fewer steps: TraceConfig(active=1)."
+            f"The kernels of {_share(lost_kernels, launches, 'launches')} are missing: events were dropped, and GPU"
+            " time is too low. Record fewer steps: TraceConfig(active=1)."
         )
     if lost:
         yield (
-            f"The launches of {_share(lost, work, 'kernels and copies')} were dropped from the trace: these have no"
+            f"The launches of {_share(lost, work, 'kernels and copies')} were dropped from the trace, so these have no"
             " operator, line or phase."
         )
     if shared_ids:
         yield (
-            f"{shared_ids:,} launches share a correlation id: the trace may be of several processes, and which of them"
+            f"{shared_ids:,} launches share a correlation id: the trace may mix several processes, and which of them"
             " launched what is unknown. Give one trace for each process."
         )
     if early := health.starts_before_launch:
         yield (
             f"{capital(_share(early, health.work_matched, 'kernels and copies'))} start before their launch, by up to"
-            f" {health.starts_before_launch_max_us:,.3g} us: the clocks of host and GPU disagree. Idle causes and"
+            f" {health.starts_before_launch_max_us:,.3g} us: the clocks of host and GPU differ. Idle causes and"
             " launch times are off by as much."
         )
     if (apart_us := _apart_us(windows)) >= APART_FROM_US:
         yield (
-            f"Host and GPU events are {apart_us:,.0f} us apart: their clocks disagree, and idle causes and launch times"
+            f"Host and GPU events are {apart_us:,.0f} us apart: their clocks differ, and idle causes and launch times"
             " are wrong."
         )
     if overlaps := health.overlaps_in_stream:
@@ -77,18 +77,18 @@ def problems_of(
             " has ended. Graphs and programmatic dependent launches may do so; otherwise GPU times are wrong."
         )
     if crossing := health.crossing_operators:
-        yield f"{crossing:,} operators outlast the operator around them: host times and self times are inexact."
+        yield f"{crossing:,} operators end after the operator around them: host and self times are inexact."
     if steps:
         yield f"{capital(' and '.join(steps))}: values per step may mix windows."
 
 
 def _file_problems(trace: Trace) -> Iterator[str]:
     if trace.unreadable:
-        unreadable = _share(trace.unreadable, trace.events, "entries of the file")
+        unreadable = _share(trace.unreadable, trace.events, "entries in the file")
         yield f"{capital(unreadable)} cannot be read and are left out."
     elif trace.how in ("repaired", "one by one"):
-        rest = "" if trace.timeless else ", and all of its entries could be read"
-        yield f"The file is not valid JSON; its text was repaired{rest}."
+        rest = "" if trace.timeless else ", and all entries could be read"
+        yield f"The file was not valid JSON and was repaired{rest}."
     spans, said = sum(trace.categories.values()), []
     if trace.timeless:
         said.append(f"{_share(trace.timeless, spans, 'spans')} have no time and are left out")
@@ -108,10 +108,7 @@ def notes_of(health: Health, *, launches_at_end: int) -> Iterator[str]:
     work, before, spent_us = health.device_work, health.work_launched_before, health.profiler_overhead_us
     recorded = not (health.host_window_us is None and health.device_window_us is None)
     if launches_at_end and work:
-        yield (
-            f"The kernels of the last {launches_at_end:,} launches are not in the trace: recording ended before they"
-            " ran."
-        )
+        yield (f"The kernels of the last {launches_at_end:,} launches are missing: recording ended before they ran.")
     if before:
         yield (
             f"{capital(_share(before, work, 'kernels and copies'))} were launched before the window: they count as"
@@ -119,7 +116,7 @@ def notes_of(health: Health, *, launches_at_end: int) -> Iterator[str]:
         )
     if health.resolution_ns == 1000 and work:
         empty = f"; {health.empty_kernels:,} kernels have a duration of 0" if health.empty_kernels else ""
-        yield f"Times are whole microseconds: a kernel of a few is off by up to 1 us{empty}."
+        yield f"Times are whole microseconds, so short kernels are off by up to 1 us{empty}."
     if recorded and spent_us and spent_us >= OVERHEAD_RATIO * health.window_us:
         share = f", {100 * spent_us / health.window_us:.0f} % of the window" if health.window_us else ""
         yield f"The profiler itself took {spent_us:,.0f} us{share}."

@@ -9,14 +9,14 @@ _MODULE = "nn.Module: "
 
 _ABSENCE: dict[SignalName, tuple[str, str]] = {
     "device work": (
-        "nothing is known of the GPU: no busy or idle time, no kernels",
-        "Train on a GPU, with CUDA among the profiler's activities; gpuprof doctor says whether CUPTI works.",
+        "nothing is known about the GPU: no busy or idle time, no kernels",
+        "Train on a GPU, with CUDA among the profiler's activities; gpuprof doctor shows whether CUPTI works.",
     ),
     "runtime calls": (
-        "device work has no launch, operator, line or phase; blocking calls and launch times are not known",
+        "kernels and copies have no launch, operator, line or phase; blocking calls and launch times are not known",
         "Record CPU and CUDA activities together, as GpuProfiler does.",
     ),
-    "operators": ("device time cannot be given to operators", "Record CPU activities, too, as GpuProfiler does."),
+    "operators": ("device time cannot be attributed to operators", "Record CPU activities, too, as GpuProfiler does."),
     "steps": (
         "values are per window, and the time between steps is not known",
         "GpuProfiler marks steps; elsewhere call profiler.step() once per batch.",
@@ -26,20 +26,20 @@ _ABSENCE: dict[SignalName, tuple[str, str]] = {
         "TraceConfig(record_shapes=True), which is the default.",
     ),
     "stacks": (
-        "device time and blocking calls cannot be given to source lines",
+        "device time and blocking calls cannot be attributed to source lines",
         "TraceConfig(with_stack=True); a window then costs more.",
     ),
-    "module frames": ("device time cannot be given to modules", "TraceConfig(with_stack=True)."),
+    "module frames": ("device time cannot be attributed to modules", "TraceConfig(with_stack=True)."),
     "forward-backward links": (
-        "device time of the backward cannot be given to the operator of the forward it belongs to",
+        "device time of the backward cannot be attributed to operators of the forward",
         "Record CPU activities of a training step; inference has none.",
     ),
     "memory events": (
-        "no memory over time, and no tensors behind it",
+        "no memory over time, and not which tensors hold it",
         "TraceConfig(profile_memory=True); it perturbs times.",
     ),
     "occupancy": (
-        "the estimated occupancy of kernels is computed from their launch, where device properties are there",
+        "estimated occupancy is computed from the launch geometry instead, if device properties are known",
         "Kineto writes it on NVIDIA GPUs only.",
     ),
     "device properties": (
@@ -47,15 +47,15 @@ _ABSENCE: dict[SignalName, tuple[str, str]] = {
         "Record with torch 1.9 or later.",
     ),
     "device waits": (
-        "what streams waited for is unknown; blocking calls are still seen as runtime calls",
+        "what streams waited for is unknown; blocking calls still show as runtime calls",
         "torch records it with enable_cuda_sync_events=True, which GpuProfiler leaves off.",
     ),
     "rank": (
-        "ranks are numbered by the order of their traces",
+        "ranks are numbered in the order of their traces",
         "Record with torch 1.11 or later, after torch.distributed.init_process_group.",
     ),
     "collective metadata": (
-        "kinds of collectives come from names; sizes and groups may be missing",
+        "kinds of collectives come from kernel names; sizes and groups may be missing",
         "Record with torch 2.3 or later.",
     ),
     "absolute time": ("the trace's clock is taken as Unix time", "Record with torch 2.4 or later."),

@@ -21,7 +21,7 @@ def idle_times(linked: LinkedTrace, *, longest: int = LONGEST_GAPS) -> Idle:
         longest: Most gaps of each device that are listed one by one.
 
     Returns:
-        No devices if the trace holds no device work.
+        No devices if the trace has no device activity.
     """
     devices = tuple(_device(linked, device, longest) for device in linked.devices)
     return Idle(devices=devices, unseen=host_activity(linked).unseen() if devices else ())

@@ -53,7 +53,7 @@ def kernels(linked: LinkedTrace, *, activity_rows: int | None = ACTIVITY_ROWS) -
         activity_rows: Most rows of :attr:`KernelFacts.activity`; None for all of them.
 
     Returns:
-        Empty tables, and None, where the trace holds no kernel.
+        Empty tables, and None, where the trace has no kernel.
     """
     kernel = linked.trace.kernel
     traits, shapes = kernel_traits(linked), launch_shapes(linked)

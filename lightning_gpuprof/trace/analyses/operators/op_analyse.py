@@ -82,13 +82,13 @@ def op_analyse_window(folder: Path | None, names: str | Sequence[str], window: i
 
 def _unknown_name(name: object, known: Sequence[str]) -> ArgumentError:
     if not known:
-        return ArgumentError("names", name, "name operators of the trace", "The trace holds no operators.")
+        return ArgumentError("names", name, "name operators in the trace", "The trace has no operators.")
     lower = {text.lower(): text for text in known}
     text = str(name).lower()
     near = [lower[one] for one in get_close_matches(text, lower, _NEAREST, 0.5)]
     near += [one for one in known if text in one.lower() and one not in near] if text else []
     hint = f"{'Nearest' if near else 'Some'} in the trace: {', '.join((near or known)[:_NEAREST])}."
-    return ArgumentError("names", name, "name operators of the trace", hint)
+    return ArgumentError("names", name, "name operators in the trace", hint)
 
 
 def _analyses_of(linked: LinkedTrace, rows: Rows) -> list[OperatorAnalysis]:

@@ -78,12 +78,12 @@ def _device(linked: LinkedTrace, groups: WorkGroups | None) -> int | None:
 
 def _reason(linked: LinkedTrace) -> str:
     if not len(linked.work):
-        return "The window holds no device work."
+        return "The window has no device activity."
     if not len(linked.trace.cpu_op):
-        return "The window holds no operators."
+        return "The window has no operators."
     if not (linked.trace.cpu_op.inputs >= 0).any():
-        return "The window was recorded without the shapes of inputs (record_shapes)."
-    return "The window holds no operator whose FLOPs and bytes are known and that launched device work."
+        return "The window was recorded without input shapes (record_shapes)."
+    return "The window has no operator with known FLOPs and bytes that launched anything on the device."
 
 
 def _ceilings(groups: WorkGroups, ceilings: Ceilings) -> tuple[Ceiling, ...]:

@@ -29,7 +29,7 @@ MAX_STREAMS = 6
 
 
 def timeline(linked: LinkedTrace) -> Timeline | None:
-    """What host and devices did during the median step; None if the trace holds no event."""
+    """What host and devices did during the median step; None if the trace has no event."""
     steps = steps_or_window(linked)
     if steps is None:
         return None
