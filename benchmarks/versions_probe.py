@@ -129,7 +129,11 @@ def _of_window(window: Any) -> str:
     """A trace that a busy machine has not analysed in time is one all the same."""
     if not window.file or (window.problem and not window.problem.startswith("the trace has not been analysed")):
         return str(window.problem or "no trace")
-    return "" if window.problem or window.steps_us else "no steps in it"
+    if window.problem:
+        return ""
+    if not window.steps_us:
+        return "no steps in it"
+    return "" if window.analysis.attribution.modules else "no modules in it"
 
 
 def fit(package: str, folder: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, record_function
 from lightning_gpuprof.capture.actions import ANNOTATED, FETCHES
 from lightning_gpuprof.capture.background_stop import BackgroundStop, is_recording, wait_until_written, write_trace
 from lightning_gpuprof.capture.fence import suppress_exceptions
+from lightning_gpuprof.capture.module_ranges import name_modules
 from lightning_gpuprof.capture.nsight import active_tool
 from lightning_gpuprof.capture.step_clock import NULL_CONTEXT, Context
 from lightning_gpuprof.model.config import TraceConfig
@@ -130,11 +131,14 @@ class TorchTracer:
     """Puts a wrapper around the training actions' contexts and returns the way back."""
     preparing: Callable[[], AbstractContextManager[None]] = nullcontext
     """A context in which our own profiler is prepared."""
+    model: Any = None
+    """The calls of its modules are named."""
 
     def __post_init__(self) -> None:
         self._profiler: Any = None
         self._step: record_function | None = None
         self._unwrap: Callable[[], None] | None = None
+        self._unname: Callable[[], object] | None = None
         self._starting = False
         self._recording = False
 
@@ -172,6 +176,8 @@ class TorchTracer:
         self._profiler.start_trace()
         self._recording = True
         self._unwrap = self.wrap_actions(_with_range)
+        if self.model is not None and self.config.modules and not self.config.with_stack:
+            self._unname = name_modules(self.model, self.config.modules)
         self._enter_step(batch)
 
     def next_step(self, batch: int) -> None:
@@ -191,6 +197,9 @@ class TorchTracer:
             RuntimeError: Another profiler took over.
         """
         profiler = self._profiler
+        if self._unname is not None:
+            self._unname()
+            self._unname = None
         self._leave_step()
         if self._unwrap is not None:
             self._unwrap()

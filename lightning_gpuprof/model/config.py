@@ -65,6 +65,8 @@ class TraceConfig:
         ranks: Global ranks that record windows.
         record_shapes: Record the shapes of operator inputs.
         with_stack: Record Python stacks. A window costs more with them.
+        modules: Name the calls of at most so many of the model's modules: whole levels of the tree, outermost first.
+            Nothing is named where ``torch.compile`` is used; ``with_stack`` names all modules in another way.
         profile_memory: Record tensor allocations. Perturbs times.
         memory_snapshot: In each window record the CUDA allocator's history, too. Costs some microseconds per
             allocation inside the window.
@@ -84,6 +86,7 @@ class TraceConfig:
     ranks: list[int] = field(default_factory=lambda: [0])
     record_shapes: bool = True
     with_stack: bool = False
+    modules: int = 100
     profile_memory: bool = False
     memory_snapshot: bool = False
     max_windows: int = 10
@@ -95,6 +98,7 @@ class TraceConfig:
     def __post_init__(self) -> None:
         check_int("trace.active", self.active, 1)
         check_int("trace.warmup", self.warmup, 0)
+        check_int("trace.modules", self.modules, 0)
         check_int("trace.max_windows", self.max_windows, 0)
         check_int("trace.max_mb", self.max_mb, 1)
         if self.every_n_steps is not None:

@@ -12,6 +12,7 @@ NAMES: tuple[str, ...] = (
     "sync_points",
     "streams",
     "lines",
+    "modules",
     "attribution",
     "operators",
     "operator_types",

@@ -89,12 +89,8 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("sync_points", _IDLE, "sync_points", (sync_points.sync_site_table, sync_points.sync_total_table), shown=True),
     Entry("streams", "Streams", "streams", (streams.stream_tables,)),
     Entry("lines", _CODE, "attribution", (attribution.line_table,), shown=True),
-    Entry(
-        "attribution",
-        _CODE,
-        "attribution",
-        (attribution.attributed_table, attribution.module_table, attribution.phase_device_table),
-    ),
+    Entry("modules", _CODE, "attribution", (attribution.module_table,), shown=True),
+    Entry("attribution", _CODE, "attribution", (attribution.attributed_table, attribution.phase_device_table)),
     Entry("operators", "Operators", "operators", (operators.operators_by_time,), shown=True, lengthened=True),
     Entry(
         "operator_types",

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.model.phases import FETCH_NAME, FETCH_RANGE
+from lightning_gpuprof.model.trace.attribution import MODULE
 from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
 from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
@@ -104,6 +105,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cpu_op: OperatorSpans
     annotation: OperatorSpans
     """Ranges that the user or torch named."""
+    module_range: Spans
+    """Calls of modules that our own windows name, :data:`MODULE` before each; Kineto lists them among operators."""
     python_function: FrameSpans
     overhead: Spans
     """What the profiler itself did, such as flushing its buffers."""
@@ -370,10 +373,13 @@ def _trace(builder: ColumnBuilder, document: AnyDocument, bytes_json: int, how: 
     parts = [builder.table(kind, DeviceSpans) for kind in kinds]
     kernels, copies = len(parts[0]), len(parts[0]) + len(parts[1])
     work = joined(DeviceSpans, parts)
+    ops = builder.table("cpu_op", OperatorSpans)
+    is_module = np.array([name.startswith(MODULE) for name in builder.names.texts], np.bool_)[ops.name]
     rest: dict[str, Any] = {
         "device_wait": builder.table("device_wait", DeviceSpans),
         "runtime": builder.table("runtime", LaunchSpans),
-        "cpu_op": builder.table("cpu_op", OperatorSpans),
+        "cpu_op": ops.where(~is_module) if is_module.any() else ops,
+        "module_range": ops.spans.where(is_module),
         "annotation": builder.table("annotation", OperatorSpans),
         "python_function": builder.table("python_function", FrameSpans),
         "overhead": builder.table("overhead", Spans),

@@ -11,6 +11,7 @@ from planted_runs import fit, quiet_profiler
 from lightning_gpuprof import TraceConfig
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.trace.analyses.code.attribution import attribution
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import ABSENT
@@ -35,13 +36,19 @@ def test_every_operator_in_a_step_of_ours_has_a_phase(tmp_path: Path) -> None:
     phases = linked.phases.at(operators.start_ns, operators.thread)[in_step]
     assert {"data_wait", "forward", "backward", "optimizer"} <= {PHASES[phase] for phase in phases if phase != ABSENT}
     assert (phases != ABSENT).mean() > 0.95
+    (layer,) = attribution(linked).modules
+    assert (layer.path, layer.calls) == (("layer",), 3)
+    assert layer.host_us > 0
+    assert layer.backward_host_us > 0
 
 
 def test_operators_of_the_last_window_are_analysed_from_the_callback(tmp_path: Path) -> None:
-    profiler = quiet_profiler(windows=[4, 9], trace=TraceConfig(active=1, record_shapes=True))
+    profiler = quiet_profiler(windows=[4, 9], trace=TraceConfig(active=1, record_shapes=True, modules=0))
     with pytest.raises(TraceError, match="there is no trace"):
         profiler.op_analyse("aten::addmm")
-    fit(tmp_path, profiler=profiler)
+    report = fit(tmp_path, profiler=profiler)
+    assert profiler.folder is not None
+    assert not len(Trace.read(profiler.folder / report.windows[0].file).module_range)
     rows = json.loads(profiler.op_analyse("aten::addmm"))
     assert rows
     assert {row["operator"] for row in rows} == {"aten::addmm"}

@@ -33,9 +33,19 @@ def line(frame: str, device_us: float, host_us: float = 100.0, means: LineMeanin
     )
 
 
-def module(*path: str, device_us: float) -> ModuleTime:
+def module(*path: str, device_us: float = 0.0, host_us: float = 100.0) -> ModuleTime:
     return ModuleTime(
-        path=path, device_us=device_us, own_us=1.0, backward_us=2.0, device_ratio=device_us / 2000, kernels=1
+        path=path,
+        calls=3,
+        host_us=host_us,
+        own_host_us=40.0,
+        backward_host_us=50.0,
+        host_ratio=(host_us + 50) / 3000,
+        device_us=device_us,
+        own_us=1.0,
+        backward_us=2.0,
+        device_ratio=device_us / 2000,
+        kernels=1,
     )
 
 
@@ -73,7 +83,7 @@ def test_what_is_not_attributed_is_told_with_its_share() -> None:
     ]
     assert rows[1][3].text == "100.0 % no module was called"
     without = attributed_table(result(stacks=None)).rows
-    assert "with_stack=True" in without[1][3].text
+    assert "TraceConfig(modules=" in without[1][3].text
 
 
 def test_a_line_shows_hits_host_device_backward_blocked_and_share() -> None:
@@ -116,6 +126,16 @@ def test_modules_are_a_tree_also_where_rows_are_left_out() -> None:
     assert [row[0].text for row in crowded.rows][:3] == ["Net_0", "· Encoder_0", "· · Attention_0"]
 
 
+def test_on_a_cpu_modules_have_the_time_of_their_calls_and_of_their_backward() -> None:
+    slow = module("encoder", host_us=1450.0)
+    table = module_table(result(modules=(slow, module("encoder", "layers.0")), stacks=None, device_us=0.0))
+    titles = [column.title for column in table.columns]
+    assert titles == ["module", "", "forward", "backward", "self", "share", "calls"]
+    assert [cell.text for cell in table.rows[0]] == ["encoder", "", "1.45", "0.0500", "0.0400", "50.0 %", "3"]
+    assert table.rows[0][1].ratio == 0.5
+    assert table.rows[1][0].text == "· layers.0"
+
+
 def test_names_cannot_break_a_table() -> None:
     text = line_table(result(line("a\x1b[31m.py(1): f", 1.0))).rows[0][0].text
     assert text == "a\\x1b[31m.py(1): f"
@@ -139,3 +159,4 @@ def test_absent_says_why() -> None:
     assert "until 2022" in module_table(result(stacks="operators")).absent
     assert "no device activity" in attributed_table(result(device_us=0.0)).absent
     assert "no device activity" in phase_device_table(result(device_us=0.0)).absent
+    assert "TraceConfig(modules=" in module_table(result(stacks=None)).absent

@@ -19,7 +19,19 @@ def bars(html: str) -> list[tuple[float, float, float, float]]:
 def with_modules() -> Attribution:
     times = {("Net_0",): 900.0, ("Net_0", "Conv_1"): 600.0, ("Net_0", "Linear_2"): 200.0, ("Loss_3",): 50.0}
     rows = tuple(
-        ModuleTime(path=path, device_us=us, own_us=us, backward_us=0.0, device_ratio=us / 1000, kernels=1)
+        ModuleTime(
+            path=path,
+            calls=1,
+            host_us=0.0,
+            own_host_us=0.0,
+            backward_host_us=0.0,
+            host_ratio=None,
+            device_us=us,
+            own_us=us,
+            backward_us=0.0,
+            device_ratio=us / 1000,
+            kernels=1,
+        )
         for path, us in times.items()
     )
     return Attribution(

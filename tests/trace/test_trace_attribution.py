@@ -185,6 +185,43 @@ def test_a_module_that_is_recomputed_in_backward_keeps_its_path() -> None:
     ]
 
 
+def ranges_of_modules() -> list[Json]:
+    """A step of 200 µs: an encoder with a layer in it and a head, on a CPU; the backward of the layer takes 30 µs."""
+    return [
+        span("user_annotation", "ProfilerStep#7", 0, 200),
+        span("cpu_op", "nn.Module: encoder", 10, 60),
+        span("cpu_op", "nn.Module: encoder.layers.0", 20, 40),
+        span("cpu_op", "aten::mm", 30, 20, Sequence_number=1, Fwd_thread_id=0),
+        span("cpu_op", "nn.Module: head", 80, 10),
+        span("cpu_op", "MmBackward0", 100, 30, Sequence_number=1, Fwd_thread_id=1),
+        span("cpu_op", "aten::mm", 105, 20),
+    ]
+
+
+def test_ranges_of_modules_give_their_time_on_the_host_forward_and_backward() -> None:
+    modules = attribution(linked_trace(ranges_of_modules())).modules
+    assert [(one.path, one.calls, one.host_us, one.own_host_us, one.backward_host_us) for one in modules] == [
+        (("encoder",), 1, 60, 20, 30),
+        (("encoder", "layers.0"), 1, 40, 40, 30),
+        (("head",), 1, 10, 10, 0),
+    ]
+    assert [one.host_ratio for one in modules] == [90 / 200, 70 / 200, 10 / 200]
+
+
+def test_ranges_of_modules_are_no_operators() -> None:
+    trace = linked_trace(ranges_of_modules()).trace
+    assert [trace.names[name] for name in trace.cpu_op.name.tolist()] == ["aten::mm", "MmBackward0", "aten::mm"]
+    assert len(trace.module_range) == 3
+
+
+def test_ranges_of_modules_give_device_time_as_stacks_do() -> None:
+    events = [*ranges_of_modules(), *launch(4, 35, 300, 4), *launch(8, 110, 310, 8), *launch(1, 85, 320, 1)]
+    modules = {one.path: one for one in attribution(linked_trace(events)).modules}
+    assert (modules["encoder",].device_us, modules["encoder",].own_us, modules["encoder",].backward_us) == (12, 0, 8)
+    assert modules["encoder", "layers.0"].own_us == 12
+    assert modules["head",].device_us == 1
+
+
 def test_work_without_a_launch_in_the_trace_is_attributed_to_nothing() -> None:
     orphan = span("kernel", "before the window", 5, 5, pid=0, tid=7, stream=7, correlation=3)
     result = attribution(linked_trace([*training(), orphan]))

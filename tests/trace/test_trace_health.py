@@ -231,7 +231,7 @@ def test_signals_that_are_there_are_counted() -> None:
         "operators": 1,
         "shapes": 1,
         "stacks": 2,
-        "module frames": 1,
+        "modules": 1,
         "forward-backward links": 1,
         "memory events": None,
         "device properties": 2,
@@ -242,7 +242,7 @@ def test_signals_that_are_there_are_counted() -> None:
 def test_frames_that_were_not_read_are_still_known_to_be_there() -> None:
     found = health([span("python_function", "train.py(3): f", 1, 2, Python_id=2)], frames=False)
     assert (signal(found, "stacks").present, signal(found, "stacks").count) == (True, 1)
-    assert signal(found, "module frames").present is None
+    assert signal(found, "modules").present is None
 
 
 @pytest.mark.parametrize(

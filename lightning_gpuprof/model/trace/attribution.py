@@ -6,6 +6,10 @@ import msgspec
 
 from lightning_gpuprof.model.phases import Phase
 
+MODULE = "nn.Module: "
+"""Before the name of a module: torch writes ``nn.Module: Linear_0`` for the first ``Linear`` that it met, our windows
+write ``nn.Module: encoder.layers.0``, as in ``named_modules()``."""
+
 Level = Literal["operator", "module", "line", "phase"]
 """What device time is attributed to."""
 
@@ -79,11 +83,20 @@ class LineTime(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ModuleTime(msgspec.Struct, kw_only=True, frozen=True):
-    """The device time of one module of the tree of calls."""
+    """The time of one module of the tree of calls, each with that of the modules in it."""
 
     path: tuple[str, ...]
-    """From the outermost to the module itself: ``("Net_0", "Linear_1")``. Numbers count a class's modules as the trace
-    met them, unlike ``model.named_modules()``."""
+    """From the outermost to the module itself: ``("encoder", "layers.0", "linear1")`` as in ``named_modules()``; in a
+    trace with stacks ``("Net_0", "Linear_1")``, where numbers count a class's modules as the trace met them."""
+    calls: int
+    host_us: float
+    """Time of the host in its calls."""
+    own_host_us: float
+    """The part of it outside of the modules in it."""
+    backward_host_us: float
+    """Time of the host in the backward of its operators."""
+    host_ratio: float | None
+    """``host_us`` and ``backward_host_us``, of the steps."""
     device_us: float
     """The module's with that of the modules in it, forward and backward."""
     own_us: float
@@ -115,7 +128,7 @@ class Attribution(msgspec.Struct, kw_only=True, frozen=True):
     lines: tuple[LineTime, ...]
     """By device time, then by host time, largest first; also lines without device time."""
     modules: tuple[ModuleTime, ...]
-    """Outer modules before those in them, siblings by device time; without those that have none."""
+    """Outer modules before those in them, siblings by device time, then by host time."""
     phases: tuple[PhaseTime, ...]
     blocked_us: float
     """Sum over all waiting calls and launches into a full queue, without waits for the whole device before the first

@@ -11,7 +11,7 @@ SignalName = Literal[
     "steps",
     "shapes",
     "stacks",
-    "module frames",
+    "modules",
     "forward-backward links",
     "memory events",
     "occupancy",

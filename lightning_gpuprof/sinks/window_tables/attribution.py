@@ -2,13 +2,21 @@
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import PHASE_TERMS
-from lightning_gpuprof.model.trace.attribution import Attributed, Attribution, Level, LineTime, Reason, Stacks
+from lightning_gpuprof.model.trace.attribution import (
+    Attributed,
+    Attribution,
+    Level,
+    LineTime,
+    ModuleTime,
+    Reason,
+    Stacks,
+)
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SENTENCE, US_AS_MS, Column, Table, bar
 from lightning_gpuprof.sinks.window_tables import short_names
 
 MAX_LINES = 20
-MAX_MODULES = 30
+MAX_MODULES = 20
 
 SMALLEST_LINE_RATIO = 0.001
 """Lines without device time and with less of the host's or of the blocked time have no row."""
@@ -28,6 +36,7 @@ _REASONS: dict[Reason, str] = {
 }
 
 _WITHOUT_STACKS = "the window was recorded without stacks (with_stack=True)"
+_WITHOUT_MODULES = "the window names none (TraceConfig(modules=100))"
 
 _NO_LINES: dict[Stacks | None, str] = {
     None: f"Lines of code are not known: {_WITHOUT_STACKS}.",
@@ -36,9 +45,9 @@ _NO_LINES: dict[Stacks | None, str] = {
 }
 
 _NO_MODULES: dict[Stacks | None, str] = {
-    None: f"Modules are not known: {_WITHOUT_STACKS}.",
+    None: f"Modules are not known: {_WITHOUT_MODULES}.",
     "operators": "Modules are not known: stacks recorded by torch until 2022 do not name them.",
-    "python_calls": "No module launched anything in the window.",
+    "python_calls": "No module was called in the window.",
 }
 
 _LEVELS: dict[Level, str] = {"operator": "operator", "module": "module", "line": "line of your code", "phase": "phase"}
@@ -71,7 +80,7 @@ def _not_recorded(level: Level, stacks: Stacks | None) -> str:
     if level == "phase":
         return "the trace names no part of the training loop"
     if stacks is None:
-        return _WITHOUT_STACKS
+        return _WITHOUT_MODULES if level == "module" else _WITHOUT_STACKS
     return "no module was called" if stacks == "python_calls" else "such stacks do not name modules"
 
 
@@ -115,29 +124,41 @@ def _matters(line: LineTime, result: Attribution) -> bool:
 
 
 def module_table(result: Attribution) -> Table:
-    """The tree of modules with the device time of each; modules with little of it are left out."""
-    # an outer module has no less time than those in it, so the largest are a tree, too
-    smallest_us = sorted((one.device_us for one in result.modules), reverse=True)[:MAX_MODULES][-1:]
-    shown = [one for one in result.modules if one.device_us >= smallest_us[0]][:MAX_MODULES]
-    return Table.of(
-        "Modules",
-        shown,
-        Column(
-            "module",
-            lambda one: plain.shorten(
-                "· " * (len(one.path) - 1) + plain.name(one.path[-1], _MODULE_LIMIT), _MODULE_LIMIT
-            ),
-            help=f"the {len(shown)} of {len(result.modules)} with most device time; modules of one class are numbered "
-            "in the order of their first call",
-            hover=lambda one: plain.name(" / ".join(one.path), 400),
-        ),
-        bar(lambda one: one.device_ratio, "forward"),
-        Column("device", lambda one: one.device_us, US_AS_MS, help=f"with nested modules: {_DEVICE}"),
-        Column("backward", lambda one: one.backward_us, US_AS_MS, help=_BACKWARD),
-        Column("self", lambda one: one.own_us, US_AS_MS, help="nested modules excluded"),
-        Column("share", lambda one: one.device_ratio, PERCENT, help=_OF_DEVICE),
-        absent=_NO_MODULES[result.stacks],
+    """The tree of modules with the time of each; modules with little of it are left out."""
+    on_device = result.device_us > 0
+    # an outer module mostly has no less time than those in it, so the largest are a tree, too
+    smallest = sorted((_module_us(one, on_device) for one in result.modules), reverse=True)[:MAX_MODULES][-1:]
+    shown = [one for one in result.modules if _module_us(one, on_device) >= smallest[0]][:MAX_MODULES]
+    name: Column[ModuleTime] = Column(
+        "module",
+        lambda one: plain.shorten("· " * (len(one.path) - 1) + plain.name(one.path[-1], _MODULE_LIMIT), _MODULE_LIMIT),
+        help=f"the {len(shown)} of {len(result.modules)} with most time"
+        + ("" if result.stacks is None else "; modules of one class are numbered in the order of their first call"),
+        hover=lambda one: plain.name(" / ".join(one.path), 400),
     )
+    host = "time of the main thread in its calls, nested modules included"
+    columns: tuple[Column[ModuleTime], ...] = (
+        bar(lambda one: one.host_ratio, "forward"),
+        Column("forward", lambda one: one.host_us, US_AS_MS, help=host),
+        Column("backward", lambda one: one.backward_host_us, US_AS_MS, help="in the backward of its operators"),
+        Column("self", lambda one: one.own_host_us, US_AS_MS, help="forward, nested modules excluded"),
+        Column("share", lambda one: one.host_ratio, PERCENT, help="forward and backward, of the steps"),
+    )
+    if on_device:
+        columns = (
+            bar(lambda one: one.device_ratio, "forward"),
+            Column("device", lambda one: one.device_us, US_AS_MS, help=f"with nested modules: {_DEVICE}"),
+            Column("backward", lambda one: one.backward_us, US_AS_MS, help=_BACKWARD),
+            Column("self", lambda one: one.own_us, US_AS_MS, help="nested modules excluded"),
+            Column("share", lambda one: one.device_ratio, PERCENT, help=_OF_DEVICE),
+            Column("host", lambda one: one.host_us, US_AS_MS, help=host),
+        )
+    calls: Column[ModuleTime] = Column("calls", lambda one: one.calls, COUNT, help="in the window")
+    return Table.of("Modules", shown, name, *columns, calls, absent=_NO_MODULES[result.stacks])
+
+
+def _module_us(module: ModuleTime, on_device: bool) -> float:
+    return module.device_us if on_device else module.host_us + module.backward_host_us
 
 
 def phase_device_table(result: Attribution) -> Table:

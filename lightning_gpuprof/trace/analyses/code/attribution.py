@@ -42,7 +42,7 @@ def attribution(linked: LinkedTrace) -> Attribution:
         device_us=time.total_ns / 1000,
         levels=tuple(_levels(linked, places, time)),
         lines=_lines(linked, places, time, np.concatenate((blocked, queued))),
-        modules=_modules(places, time),
+        modules=_modules(linked, places, time),
         phases=_phases(time),
         blocked_us=(int(duration_ns[blocked].sum()) + full_queue_ns) / 1000,
         full_queue_us=full_queue_ns / 1000,
@@ -159,11 +159,13 @@ def _hits(linked: LinkedTrace, places: CallPlaces) -> Int64:
     return np.bincount(line[called], minlength=len(places.lines))
 
 
-def _modules(places: CallPlaces, time: _DeviceTime) -> tuple[ModuleTime, ...]:
+def _modules(linked: LinkedTrace, places: CallPlaces, time: _DeviceTime) -> tuple[ModuleTime, ...]:
     names, parents = places.modules.names, places.modules.parents
+    steps_ns = int((linked.steps.end_ns - linked.steps.start_ns).sum())
     own_ns, kernels = time.by(time.module, len(names))
     backward_ns, _ = time.by(time.module, len(names), time.backward)
-    sums = np.stack((own_ns, backward_ns, kernels)).T.tolist()
+    calls, host_ns, own_host_ns = places.modules.host_ns()
+    sums = np.stack((own_ns, backward_ns, kernels, _backward_host_ns(linked, places))).T.tolist()
     inner: list[list[int]] = [[] for _ in names]
     for path in range(len(names) - 1, -1, -1):  # a path comes after the one around it
         if parents[path] > ABSENT:
@@ -171,16 +173,20 @@ def _modules(places: CallPlaces, time: _DeviceTime) -> tuple[ModuleTime, ...]:
             sums[parents[path]] = [a + b for a, b in zip(sums[parents[path]], sums[path], strict=True)]
     modules: list[ModuleTime] = []
     waiting: list[tuple[int, tuple[str, ...]]] = [(p, ()) for p in range(len(names)) if parents[p] == ABSENT]
-    waiting.sort(key=lambda one: sums[one[0]][0])
+    order = [(device_ns, int(host_ns[path])) for path, (device_ns, *_) in enumerate(sums)]
+    waiting.sort(key=lambda one: order[one[0]])
     while waiting:
         path, outer = waiting.pop()
-        device_ns, of_backward_ns, count = sums[path]
-        if not count:
-            continue
+        device_ns, of_backward_ns, count, backward_host_ns = sums[path]
         chain = (*outer, names[path])
         modules.append(
             ModuleTime(
                 path=chain,
+                calls=int(calls[path]),
+                host_us=int(host_ns[path]) / 1000,
+                own_host_us=int(own_host_ns[path]) / 1000,
+                backward_host_us=backward_host_ns / 1000,
+                host_ratio=ratio(int(host_ns[path]) + backward_host_ns, steps_ns),
                 device_us=device_ns / 1000,
                 own_us=int(own_ns[path]) / 1000,
                 backward_us=of_backward_ns / 1000,
@@ -188,8 +194,15 @@ def _modules(places: CallPlaces, time: _DeviceTime) -> tuple[ModuleTime, ...]:
                 kernels=count,
             )
         )
-        waiting += [(one, chain) for one in sorted(inner[path], key=lambda one: sums[one][0])]
+        waiting += [(one, chain) for one in sorted(inner[path], key=lambda one: order[one])]
     return tuple(modules)
+
+
+def _backward_host_ns(linked: LinkedTrace, places: CallPlaces) -> Int64:
+    """Time of the host in the backward of the operators of each module, not of those in it."""
+    module = take_or_absent(places.module_of_operator, places.backward.forward_of_operator)
+    known = module > ABSENT
+    return summed(module[known], linked.operators.exclusive_ns[known], len(places.modules.names))
 
 
 def _phases(time: _DeviceTime) -> tuple[PhaseTime, ...]:

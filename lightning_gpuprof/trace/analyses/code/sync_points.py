@@ -130,7 +130,7 @@ def _sites(linked: LinkedTrace, waits: Waits, idle_after_ns: Int64, cost_ns: Int
             calls=calls[group],
             copy=text(copy[first]),
             line=None if no_line[first] else places.lines[line[first]],
-            module=None if module[first] == ABSENT else places.modules.names[module[first]],
+            module=None if module[first] == ABSENT else places.modules.whole_names[module[first]],
             phase=None if phase[first] == ABSENT else PHASES[phase[first]],
             annotation=text(annotation[first]),
             inside=text(inside[first]),

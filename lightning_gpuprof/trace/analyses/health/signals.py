@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from lightning_gpuprof.model.trace.attribution import MODULE
 from lightning_gpuprof.model.trace.health import Signal, SignalName
 from lightning_gpuprof.trace.linked import LinkedTrace
-
-_MODULE = "nn.Module: "
 
 _ABSENCE: dict[SignalName, tuple[str, str]] = {
     "device work": (
@@ -29,7 +28,7 @@ _ABSENCE: dict[SignalName, tuple[str, str]] = {
         "device time and blocking calls cannot be attributed to source lines",
         "TraceConfig(with_stack=True); a window then costs more.",
     ),
-    "module frames": ("device time cannot be attributed to modules", "TraceConfig(with_stack=True)."),
+    "modules": ("time cannot be attributed to modules", "TraceConfig(modules=100), which is the default."),
     "forward-backward links": (
         "device time of the backward cannot be attributed to operators of the forward",
         "Record CPU activities of a training step; inference has none.",
@@ -67,7 +66,8 @@ def signals_of(linked: LinkedTrace) -> tuple[Signal, ...]:
     """Which signals a trace holds, in the order of how much hangs on them."""
     trace, ops, work = linked.trace, linked.trace.cpu_op, linked.work
     frames = sum(count for category, count in trace.categories.items() if category.lower() == "python_function")
-    modules = int(linked.named(trace.python_function, lambda name: name.startswith(_MODULE)).sum())
+    modules = int(linked.named(trace.python_function, lambda name: name.startswith(MODULE)).sum())
+    modules = modules or len(trace.module_range)
     occupied = np.array([one.est_occupancy_ratio is not None for one in trace.geometries], np.bool_)
     geometry = trace.kernel.geometry
     communication = int(linked.is_communication.sum())
@@ -78,7 +78,7 @@ def signals_of(linked: LinkedTrace) -> tuple[Signal, ...]:
         _counted_signal("steps", len(linked.steps)),
         _counted_signal("shapes", int((ops.inputs >= 0).sum())),
         _counted_signal("stacks", frames or int((ops.stack >= 0).sum())),
-        _signal("module frames", None if frames and not trace.with_frames else modules > 0, modules or None),
+        _signal("modules", None if frames and not trace.with_frames else modules > 0, modules or None),
         _counted_signal("forward-backward links", int((ops.forward_thread > 0).sum())),
         # the events themselves are no spans and are not read
         _signal("memory events", bool(trace.about.values["profile_memory"]) if _records_memory(linked) else None, None),

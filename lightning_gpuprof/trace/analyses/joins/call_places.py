@@ -11,7 +11,9 @@ from lightning_gpuprof.trace.analyses.joins.module_paths import ModulePaths
 from lightning_gpuprof.trace.analyses.joins.source_lines import SourceLines
 from lightning_gpuprof.trace.linked import CachedJoin, LinkedTrace
 from lightning_gpuprof.trace.nesting import nearest, take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Mask, Rows
+from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
+
+_LONG_AGO_NS = np.iinfo(np.int64).min
 
 
 class CallPlaces:
@@ -52,12 +54,15 @@ class CallPlaces:
     def _own_frame(self) -> Rows:
         """The innermost call of a Python function around each call, not counting those around a backward operator."""
         frame = self.source.frame_at(self._calls.start_ns, self._calls.thread)
-        node = take_or_absent(self.backward.node_of_operator, self._linked.operator_of_call)
-        asked = np.flatnonzero((frame > ABSENT) & (node > ABSENT))
-        began_ns = self._linked.trace.python_function.start_ns[frame[asked]]
-        outside = began_ns < self._linked.trace.cpu_op.start_ns[node[asked]]
-        frame[asked[outside]] = ABSENT
+        began_ns = take_or_absent(self._linked.trace.python_function.start_ns, frame)
+        frame[(frame > ABSENT) & (began_ns < self._node_began_ns)] = ABSENT
         return frame
+
+    @cached_property
+    def _node_began_ns(self) -> Int64:
+        """When the backward operator around each call began; long ago where there is none."""
+        node = take_or_absent(self.backward.node_of_operator, self._linked.operator_of_call)
+        return np.where(node > ABSENT, take_or_absent(self._linked.trace.cpu_op.start_ns, node), _LONG_AGO_NS)
 
     @cached_property
     def line(self) -> Rows:
@@ -93,14 +98,15 @@ class CallPlaces:
 
     @cached_property
     def module(self) -> Rows:
-        """Row in :attr:`ModulePaths.paths` of the innermost module that made each call, else :data:`ABSENT`."""
-        own = self.modules.of_frames(self._own_frame)
-        return np.where(own > ABSENT, own, take_or_absent(self._module_of_operator, self.forward))
+        """Row in :attr:`ModulePaths.names` of the innermost module that made each call, else :data:`ABSENT`."""
+        own = self.modules.at(self._calls.start_ns, self._calls.thread, since_ns=self._node_began_ns)
+        return np.where(own > ABSENT, own, take_or_absent(self.module_of_operator, self.forward))
 
     @cached_property
-    def _module_of_operator(self) -> Rows:
+    def module_of_operator(self) -> Rows:
+        """The innermost module that each operator began in, else :data:`ABSENT`."""
         ops = self._linked.trace.cpu_op
-        return self.modules.of_frames(self.source.frame_at(ops.start_ns, ops.thread))
+        return self.modules.at(ops.start_ns, ops.thread)
 
     @cached_property
     def phase(self) -> Rows:

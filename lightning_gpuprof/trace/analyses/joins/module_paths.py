@@ -1,23 +1,22 @@
-"""The tree of modules: which path of modules each call of a Python function runs in."""
+"""The tree of modules: which path of modules each call of a module has, and what was called in which."""
 
 from functools import cached_property
 
 import numpy as np
 
+from lightning_gpuprof.model.trace.attribution import MODULE
 from lightning_gpuprof.trace.analyses.joins.grouped import groups_of
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.nesting import nearest, take_or_absent
-from lightning_gpuprof.trace.tables import ABSENT, Rows
-
-_MODULE = "nn.Module: "
-"""Before a module's class and number: ``nn.Module: Linear_0`` is the first ``Linear`` that the trace met."""
+from lightning_gpuprof.trace.nesting import Nesting, take_or_absent
+from lightning_gpuprof.trace.tables import ABSENT, Int32, Int64, Rows, Spans, summed
 
 
 class ModulePaths:
     """The modules that were called, each under those that called it.
 
-    A module that is called anew in a backward pass (activation checkpointing) has nothing around it there; it counts
-    under the path that it was called on first.
+    Their calls are those that torch recorded with stacks, else the ranges that our own windows have. A module that is
+    called anew in a backward pass (activation checkpointing) has nothing around it there; it counts under the path that
+    it was called on first.
 
     Args:
         linked: The trace.
@@ -25,7 +24,11 @@ class ModulePaths:
 
     def __init__(self, linked: LinkedTrace) -> None:
         self._linked = linked
-        self._frames = linked.trace.python_function
+        frames = linked.trace.python_function
+        recorded = frames.where(linked.named(frames, lambda name: name.startswith(MODULE)))
+        self._calls: Spans = recorded if len(recorded) else linked.trace.module_range
+        self._nesting = Nesting(self._calls.start_ns, self._calls.end_ns, self._calls.thread)
+        self._whole_names: list[str] = []
         self._names: list[str] = []
         self._parents: list[int] = []
         self._number: dict[tuple[int, int], int] = {}
@@ -33,37 +36,53 @@ class ModulePaths:
     @property
     def recorded(self) -> bool:
         """Whether the trace holds calls of modules."""
-        return bool((self._path_of_frame > ABSENT).any())
+        return bool(len(self._calls))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The innermost module of each path: ``Linear_0``."""
-        self._path_of_frame  # noqa: B018 - finds the paths
+        """The innermost module of each path: ``Linear_0``; of our ranges without the name of the module around it."""
+        self._path_of_call  # noqa: B018 - finds the paths
         return tuple(self._names)
+
+    @property
+    def whole_names(self) -> tuple[str, ...]:
+        """The same, with the names of the modules around it where the trace has them: ``encoder.layers.0``."""
+        self._path_of_call  # noqa: B018
+        return tuple(self._whole_names)
 
     @property
     def parents(self) -> tuple[int, ...]:
         """The path without its innermost module, :data:`ABSENT` for the outermost module; before the path itself."""
-        self._path_of_frame  # noqa: B018
+        self._path_of_call  # noqa: B018
         return tuple(self._parents)
 
-    def of_frames(self, frame: Rows) -> Rows:
-        """The path of the innermost module at or around each call of a Python function, else :data:`ABSENT`."""
-        return take_or_absent(self._path_of_frame, frame)
+    def at(self, time_ns: Int64, thread: Int32, *, since_ns: Int64 | None = None) -> Rows:
+        """The path of the innermost module that was being called at each moment, else :data:`ABSENT`.
+
+        Args:
+            time_ns: n moments.
+            thread: Number of the thread at each.
+            since_ns: Calls that began before these n moments do not count.
+        """
+        call = self._nesting.innermost(time_ns, thread)
+        if since_ns is not None:
+            call[take_or_absent(self._calls.start_ns, call) < since_ns] = ABSENT
+        return take_or_absent(self._path_of_call, call)
+
+    def host_ns(self) -> tuple[Int64, Int64, Int64]:
+        """Of each path: how often it was called, for how long, and for how long outside of the modules in it."""
+        path, count = self._path_of_call, len(self._names)
+        own_ns = summed(path, self._nesting.exclusive_ns, count)
+        return np.bincount(path, minlength=count), summed(path, self._calls.duration_ns, count), own_ns
 
     @cached_property
-    def _path_of_frame(self) -> Rows:
-        is_module = self._linked.named(self._frames, lambda name: name.startswith(_MODULE))
-        path: Rows = np.full(len(self._frames), ABSENT, np.intp)
-        if not is_module.any():
-            return path
-        innermost = nearest(self._linked.frames.parent, is_module)
-        rows = np.flatnonzero(is_module)
-        around = take_or_absent(innermost, self._linked.frames.parent[rows])
-        on_main = self._frames.thread[rows] == self._linked.main_thread
+    def _path_of_call(self) -> Rows:
+        calls, around = self._calls, self._nesting.parent
+        path: Rows = np.full(len(calls), ABSENT, np.intp)
+        on_main = calls.thread == self._linked.main_thread
         for chosen in (on_main, ~on_main):
-            self._number_paths(rows[chosen], around[chosen], path)
-        return take_or_absent(path, innermost)
+            self._number_paths(np.flatnonzero(chosen), around[chosen], path)
+        return path
 
     def _number_paths(self, rows: Rows, around: Rows, path: Rows) -> None:
         """Give the modules of some threads their paths, level by level from the outermost."""
@@ -73,7 +92,7 @@ class ModulePaths:
         level = todo & (around == ABSENT)
         while level.any():
             parent = take_or_absent(path, around[level])
-            name = self._frames.name[rows[level]]
+            name = self._calls.name[rows[level]]
             pairs = groups_of(parent, name)
             numbers = [
                 self._path(p, n, known)
@@ -88,6 +107,8 @@ class ModulePaths:
             return known[name]
         number = self._number.setdefault((parent, name), len(self._names))
         if number == len(self._names):
-            self._names.append(self._linked.trace.names[name].removeprefix(_MODULE))
+            whole = self._linked.trace.names[name].removeprefix(MODULE)
+            self._names.append(whole if parent == ABSENT else whole.removeprefix(f"{self._whole_names[parent]}."))
+            self._whole_names.append(whole)
             self._parents.append(parent)
         return number

@@ -1,0 +1,88 @@
+"""Names the calls of the model's modules to torch's profiler, so that a window knows them without stacks."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from lightning_gpuprof.capture.compilation import counters_now
+from lightning_gpuprof.capture.conditions.compile_facts import is_wrapper
+from lightning_gpuprof.capture.fence import suppress_exceptions
+from lightning_gpuprof.model.trace.attribution import MODULE
+
+_MAX_LEVELS = 16
+
+
+def name_modules(model: Any, most: int) -> Callable[[], object] | None:
+    """Put ranges around the calls of a model's modules on this thread.
+
+    Args:
+        model: With ``named_modules()``.
+        most: At most so many modules: whole levels of the tree, outermost first.
+
+    Returns:
+        What ends it. None if nothing is named: torch.compile is used, whose code would be compiled again for the sake
+        of the hooks, or this torch has no such ranges.
+    """
+    modules = list(model.named_modules())
+    compiles = any(is_wrapper(one) or getattr(one, "_compiled_call_impl", None) is not None for _, one in modules)
+    if compiles or (counters_now() or {}).get("frames") or not hasattr(torch._C._profiler, "_RecordFunctionFast"):
+        return None
+    called = [(name, one) for name, one in modules if not isinstance(one, (torch.nn.ModuleList, torch.nn.ModuleDict))]
+    of_level = Counter(_level(name) for name, _ in called)
+    levels = sum(count <= most for count in accumulate(of_level[level] for level in range(_MAX_LEVELS)))
+    names = {id(one): f"{MODULE}{name or type(one).__name__}" for name, one in called if _level(name) < levels}
+    return _ModuleRanges(names).end
+
+
+def _level(name: str) -> int:
+    """Of a module in the tree: 0 for the model itself."""
+    return name.count(".") + 1 if name else 0
+
+
+class _ModuleRanges:
+    """Uses torch's hooks for all modules: on a module they would be copied and saved with it.
+
+    A range costs a fifteenth of :class:`torch.profiler.record_function`; Kineto lists it among the operators.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        new_range = torch._C._profiler._RecordFunctionFast  # type: ignore[attr-defined]
+        self._open: list[tuple[int, Any]] = []
+        opened, thread, this_thread = self._open, threading.get_ident(), threading.get_ident
+        is_compiling = torch.compiler.is_compiling
+
+        def before(module: object, arguments: object) -> None:
+            if is_compiling():  # what follows would be compiled
+                return
+            with suppress_exceptions():  # a range less in the trace
+                name = names.get(id(module))
+                if name is not None and this_thread() == thread:
+                    named = new_range(name)
+                    named.__enter__()
+                    opened.append((id(module), named))
+
+        def after(module: object, arguments: object, result: object) -> None:
+            if is_compiling():
+                return
+            with suppress_exceptions():
+                if opened and opened[-1][0] == id(module) and this_thread() == thread:
+                    opened.pop()[1].__exit__(None, None, None)
+
+        self._hooks = (
+            torch_module.register_module_forward_pre_hook(before),
+            torch_module.register_module_forward_hook(after, always_call=True),
+        )
+
+    def end(self) -> None:
+        """No further call is named."""
+        for hook in self._hooks:
+            hook.remove()
+        while self._open:
+            self._open.pop()[1].__exit__(None, None, None)
