@@ -53,7 +53,7 @@ class _ModuleRanges:
     """
 
     def __init__(self, names: Mapping[int, str]) -> None:
-        new_range = torch._C._profiler._RecordFunctionFast  # type: ignore[attr-defined]
+        new_range = torch._C._profiler._RecordFunctionFast
         self._open: list[tuple[int, Any]] = []
         opened, thread, this_thread = self._open, threading.get_ident(), threading.get_ident
         is_compiling = torch.compiler.is_compiling
