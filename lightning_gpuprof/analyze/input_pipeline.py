@@ -17,6 +17,7 @@ from lightning_gpuprof.model.input_pipeline import (
     enough_workers,
 )
 from lightning_gpuprof.model.journal import Sample
+from lightning_gpuprof.model.numbers import millis, percent
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.share import Share
 
@@ -357,14 +358,14 @@ def _verdict(
             mean_ms = step_ms * wait.total_ratio / (1 - wait.total_ratio)
             return "processing", (
                 f"{delivers} and, as batches come in bursts, waits {millis(mean_ms)} per step on average: "
-                f"{wait.total_ratio * 100:.0f} % of the time"
+                f"{percent(wait.total_ratio)} of the time"
             )
         if slowest.idle_ratio is None:
             return "compute", delivers
-        return "compute", f"{delivers}; the workers are idle {slowest.idle_ratio * 100:.0f} % of the time"
+        return "compute", f"{delivers}; the workers are idle {percent(slowest.idle_ratio)} of the time"
     idle = slowest.idle_ratio or 0.0
     if slowest.deliver_ms < SLACK_RATIO * period_ms and idle > 1 - SLACK_RATIO:
-        idle_text = f", although the workers are idle {idle * 100:.0f} % of the time"
+        idle_text = f", although the workers are idle {percent(idle)} of the time"
         return "transfer", f"{delivers}; it still waits {millis(wait.median_ms)}{idle_text}"
     return "processing", f"{delivers} and then waits {millis(wait.median_ms)}"
 
@@ -374,12 +375,3 @@ def _bursts(slowest: InputLoader, wait: Share, step_ms: float) -> bool:
     idle = slowest.idle_ratio is not None and slowest.idle_ratio > 1 - SLACK_RATIO
     behind = slowest.deliver_ms is not None and slowest.deliver_ms > step_ms
     return behind and not idle and MIN_WAIT_RATIO <= wait.total_ratio < 1
-
-
-def millis(value: float | None) -> str:
-    """A time in ms with three significant digits."""
-    if value is None:
-        return "not known"
-    if value >= 100:
-        return f"{value:.0f} ms"
-    return f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"

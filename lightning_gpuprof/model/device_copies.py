@@ -32,7 +32,7 @@ class Copies(msgspec.Struct, frozen=True, kw_only=True):
         return self.total_bytes / (self.total_ms / 1e3) if self.total_ms > 0 and self.total_bytes > 0 else None
 
     def __str__(self) -> str:
-        rate = "" if self.bytes_per_s is None else f" at {self.bytes_per_s / 1e9:.1f} GB/s"
+        rate = "" if self.bytes_per_s is None else f" at {decimal_size(self.bytes_per_s)}/s"
         return decimal_size(self.total_bytes) + rate
 
 

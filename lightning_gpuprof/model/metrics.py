@@ -432,7 +432,13 @@ class Metrics(Measured, frozen=True, kw_only=True):
         return share
 
     def cost(
-        self, ms: float, lower_ms: float, *, step_ms: float | None = None, most_ratio: float | None = math.inf
+        self,
+        ms: float,
+        lower_ms: float,
+        *,
+        step_ms: float | None = None,
+        most_ratio: float | None = math.inf,
+        samples: int | None = None,
     ) -> Cost:
         """What something costs an ordinary step.
 
@@ -441,12 +447,13 @@ class Metrics(Measured, frozen=True, kw_only=True):
             lower_ms: The part of it that is certain.
             step_ms: Of a mean step, for instance; default: :attr:`step_ms`.
             most_ratio: As :attr:`Cost.most_ratio`.
+            samples: Steady steps in which it was measured; default: all.
 
         Raises:
             MissingSignal: As :attr:`step_ms`.
         """
         step_ms = self.step_ms if step_ms is None else step_ms
-        steps = self.steps.steady_count
+        steps = self.steps.steady_count if samples is None else min(self.steps.steady_count, samples)
         return Cost(ms=ms, lower_ms=lower_ms, step_ms=step_ms, steps=steps, most_ratio=most_ratio)
 
     def cost_of(self, share: Share) -> Cost:

@@ -145,9 +145,9 @@ def percent(ratio: float) -> str:
     return f"{value:.0f} %" if abs(value) >= 9.95 or value == 0 else f"{value:.1f} %"
 
 
-def millis(value_ms: float) -> str:
-    """A duration with its unit: ``0.853 ms``, ``41.2 ms``, from 1,000 ms on as :func:`seconds`."""
-    if not math.isfinite(value_ms):
+def millis(value_ms: float | None) -> str:
+    """A duration with its unit: ``0.853 ms``, ``41.2 ms``, from 1,000 ms on as :func:`seconds`; None is not known."""
+    if value_ms is None or not math.isfinite(value_ms):
         return _UNKNOWN
     return seconds(value_ms / 1e3) if abs(value_ms) >= 999.5 else f"{_digits(value_ms, 3)} ms"
 

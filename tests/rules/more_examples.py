@@ -84,7 +84,23 @@ def _restarts(iterator_s: float) -> dict[str, Any]:
     return {"times_ms": short, "persistent_workers": False, "iterator_s": iterator_s, "first_wait_s": 0.01}
 
 
+_DDP_COPIES = {
+    "device.type": "cuda",
+    "device.memory_bytes": 40 * GIB,
+    "trainer.world_size": 4,
+    "trainer.strategy": "DDPStrategy",
+    "model.parameter_bytes": 5 * GIB,
+    "model.parameters": 1000,
+}
+
 MORE: dict[str, tuple[Example, ...]] = {
+    "bucket-view-off": decides(
+        "5 % of the memory",
+        "info",
+        "gradients twice",
+        {"run": {**_DDP_COPIES, "model.trainable_parameters": 399}},
+        {"run": {**_DDP_COPIES, "model.trainable_parameters": 401}},
+    ),
     "low-clocks": (
         fires(
             "all is set low",

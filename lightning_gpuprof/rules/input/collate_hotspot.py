@@ -89,7 +89,7 @@ def _fix(metrics: Metrics, name: str, collate_ms: float) -> str:
     if moved is not None and collate_ms > 0 and moved / collate_ms >= _COPY_BYTES_PER_MS:
         return (
             "Make samples smaller (uint8 instead of float32, normalised on the device), or crop before collating: "
-            f"{name} mostly copies {decimal_size(moved)}, at {moved / collate_ms / 1e6:.2g} GB/s."
+            f"{name} mostly copies {decimal_size(moved)}, at {decimal_size(1e3 * moved / collate_ms)}/s."
         )
     if name == _DEFAULT_COLLATE:
         amount = "" if moved is None else f" to collate {decimal_size(moved)}"

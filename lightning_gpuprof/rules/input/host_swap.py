@@ -25,7 +25,8 @@ which each worker copies as it touches them. Make `/dev/shm` larger (`docker run
 
 from lightning_gpuprof.model.host import MachineUse
 from lightning_gpuprof.model.missing import MissingSignal
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, Value, claims, counted, percent, threshold
+from lightning_gpuprof.model.numbers import counted, decimal_size, percent
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, Value, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 _STALLED, _ONE = {"faults": 0.0, "full": 0.2}, {"num_workers": 1, "prefetch_factor": 1}
@@ -45,7 +46,7 @@ class HostSwap(BaseRule):
         fires(
             "memory comes from swap",
             "warning",
-            "in 24 of 60 samples, 4 MB/s ... 0.2 GB of memory was free",
+            "in 24 of 60 samples, 4 MB/s ... 200 MB of memory was free",
             swapping={},
         ),
         fires("2 workers queue 4", "warning", "num_workers=1, prefetch_factor=1). Now ... 4 batches", swapping={}),
@@ -92,15 +93,13 @@ class HostSwap(BaseRule):
         if faults < self.least_faults_per_s and not stalled:
             return None
         change, least = _fewer_batches(metrics), machine.memory_available_min_bytes
-        free = "" if least is None else f" At the lowest point, {least / 1e9:.3g} GB of memory was free."
+        free = "" if least is None else f" At the lowest point, {decimal_size(least)} of memory was free."
         return self.finding(
             severity="warning",
             subject="swap",
-            summary=(
-                f"Memory was read back from swap in {swapping} of {samples} samples, {read / 1e6:.3g} MB/s on average. "
-                f"This run had {faults:,.0f} major faults per second"
-                + (f" and was stalled on memory {percent(full)} of the time." if full is not None else ".")
-            ),
+            summary=f"Memory was read back from swap in {swapping} of {samples} samples, {decimal_size(read)}/s on "
+            f"average. This run had {faults:,.0f} major faults per second"
+            + (f" and was stalled on memory {percent(full)} of the time." if full is not None else "."),
             advice=f"{_less_memory(metrics, change)}{free}",
             change=change,
             evidence=(
@@ -115,7 +114,7 @@ class HostSwap(BaseRule):
         )
 
     def _shm(self, metrics: Metrics, *, used_ratio: float, workers: int, size_bytes: float | None) -> Finding:
-        size = "" if size_bytes is None else f" of {size_bytes / 1e6:,.0f} MB"
+        size = "" if size_bytes is None else f" of {decimal_size(size_bytes)}"
         change = _fewer_batches(metrics)
         return self.finding(
             severity="warning",
@@ -150,7 +149,7 @@ def _less_memory(metrics: Metrics, change: Change | None) -> str:
         return "Keep less in memory: use smaller batches, or a dataset that is memory-mapped or read in pieces."
     workers, prefetch = (int(value or 0) for value in change.before.values())
     use = metrics.host.workers
-    own = "" if use is None or use.uss_bytes is None else f" The workers hold {use.uss_bytes.mean / 1e6:,.0f} MB."
+    own = "" if use is None or use.uss_bytes is None else f" The workers hold {decimal_size(use.uss_bytes.mean)}."
     return (
         f"Keep fewer batches and processes in memory: {change.added[0]}. Now {counted(workers, 'worker')} queue "
         f"{workers * prefetch} batches.{own}"

@@ -22,7 +22,7 @@ more workers than CPUs; raise `prefetch_factor` against single slow reads.
 
 from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.worker_time import WorkerTime
-from lightning_gpuprof.rules.base import Finding, Metrics, counted, measured, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, counted, decimal_size, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import loader_change
 from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part
@@ -104,7 +104,7 @@ def _for_what(time: WorkerTime, *, disk: bool) -> str:
 def _advice(name: str, time: WorkerTime, *, disk: bool) -> str:
     read = time.read_bytes_per_s
     if disk:
-        rate = "" if read is None else f" (a worker reads {read / 1e6:.3g} MB/s)"
+        rate = "" if read is None else f" (a worker reads {decimal_size(read)}/s)"
         return (
             f"Make {name} read less or faster{rate}: copy the data to a local disk or /dev/shm, or store samples in "
             "large files that are read in order."
@@ -112,7 +112,7 @@ def _advice(name: str, time: WorkerTime, *, disk: bool) -> str:
     if read is not None and read < _LITTLE_READING_BYTES_PER_S:
         return (
             f"Look for sleeps, locks, network requests or subprocesses in {name}: a worker reads only "
-            f"{read / 1e3:.3g} kB/s."
+            f"{decimal_size(read)}/s."
         )
     return (
         f"Speed up what {name} waits for (network file system, database, lock): copy the data to a local disk, or read "

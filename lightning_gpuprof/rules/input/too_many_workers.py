@@ -26,7 +26,7 @@ Set the printed number. If the steps still wait, batches must become cheaper (`l
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import Loading
-from lightning_gpuprof.model.numbers import counted, cpus
+from lightning_gpuprof.model.numbers import counted, cpus, decimal_size
 from lightning_gpuprof.model.worker_time import median_delay_ratio
 from lightning_gpuprof.rules.base import WARNING_RATIO, BaseRule, Metrics, MissingSignal, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -61,9 +61,9 @@ class TooManyWorkers(BaseRule):
         fires("16 compute on 2 CPUs", "warning", "main thread 30 % ... num_workers=1). That frees 750 MB", **_DELAYED),
         fires("the main thread has its CPU", "info", "16 workers share 2 CPUs", run_delay_ms=0.9, **_TURNS),
         fires("5 workers compute on 2 CPUs", "info", "share 2 CPUs", **{**_TURNS, "workers": 5}),
-        fires("16 are idle", "warning", "idle 96 % ... 7.0 GB; 2 are ... frees 6.2 GB", **_IDLE, memory_bytes=61e9),
-        fires("the machine has 63 GB", "info", "frees 6.2 GB", **_IDLE, memory_bytes=63e9),
-        fires("2 of 4 workers are enough", "info", "frees 1.0 GB", **_idle_workers(4, 510e6)),
+        fires("16 are idle", "warning", "idle 96 % ... 7.04 GB; 2 are ... frees 6.16 GB", **_IDLE, memory_bytes=61e9),
+        fires("the machine has 63 GB", "info", "frees 6.16 GB", **_IDLE, memory_bytes=63e9),
+        fires("2 of 4 workers are enough", "info", "frees 1.02 GB", **_idle_workers(4, 510e6)),
         quiet("4 workers compute on 2 CPUs", **{**_TURNS, "workers": 4}),
         quiet("2 of 3 workers are enough", **_idle_workers(3, 510e6)),
         quiet("they hold less than 1 GB", **_idle_workers(4, 490e6)),
@@ -98,8 +98,8 @@ class TooManyWorkers(BaseRule):
             severity="warning" if scarce else "info",
             subject=state.dataset or "DataLoader",
             summary=f"{state.num_workers} workers are idle {percent(idle)} of the time and hold "
-            f"{held * state.num_workers / 1e9:.1f} GB; {wanted} are enough.",
-            advice=f"Use fewer workers: {change.added[0]}. That frees {freed_gb:.1f} GB.",
+            f"{decimal_size(held * state.num_workers)}; {wanted} are enough.",
+            advice=f"Use fewer workers: {change.added[0]}. That frees {decimal_size(1e9 * freed_gb)}.",
             change=change,
             evidence=(
                 self.evidence("least_idle_ratio", idle, "workers without work"),
@@ -151,4 +151,4 @@ class TooManyWorkers(BaseRule):
 
 def _freed(metrics: Metrics, too_many: int) -> str:
     held = metrics.host.held_by_worker_bytes
-    return "" if held is None else f" That frees {held * too_many / 1e6:,.0f} MB."
+    return "" if held is None else f" That frees {decimal_size(held * too_many)}."

@@ -28,8 +28,6 @@ every N steps.
 
 import re
 
-from msgspec.structs import replace
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
@@ -68,7 +66,7 @@ class BlockedInStep(BaseRule):
         found = measured(metrics.waiting).without(metrics.lr_scheduler)  # in which it may wait as well
         worst = found.worst
         certain = found.certain_ratio(worst)
-        cost = metrics.cost(min(worst.blocked.median_ms, step_ms), certain * step_ms)
+        cost = metrics.cost(min(worst.blocked.median_ms, step_ms), certain * step_ms, samples=worst.samples)
         if not cost.is_worth():
             return None
         if certain < self.least_ratio:
@@ -78,9 +76,8 @@ class BlockedInStep(BaseRule):
         also = [str(b.phase) for b in found.phases if b is not worst and found.certain_ratio(b) >= self.least_ratio]
         others = f" Also in {listed(also)}." if also else ""
         crowded = " The CPUs are fully used: part of it may be waiting for a CPU." if found.crowded else ""
-        level = replace(cost, steps=min(cost.steps, worst.samples)).severity
         return self.finding(
-            severity="info" if found.crowded else level,
+            severity="info" if found.crowded else None,
             subject=site or worst.phase,
             summary=f"The main thread is blocked in {worst.phase} for {cost}"
             f"{f', mostly in {in_words(site)}' if site else ''}.{others}{crowded}",

@@ -29,12 +29,11 @@ def waiting_for_cpu(metrics: Metrics, least_ratio: float) -> Cost | None:
     if not metrics.cost_of(share).is_worth(least_ratio) or not metrics.contention.by_this_run:
         return None
     # not the median time: it was read in a few steps, which may have been longer ones
-    cost = Cost(
-        ms=min(1.0, share.median_ratio) * step_ms,
-        lower_ms=share.lower_ratio * step_ms,
-        step_ms=step_ms,
-        steps=min(metrics.steps.steady_count, metrics.cpu.run_delay_samples),
+    cost = metrics.cost(
+        min(1.0, share.median_ratio) * step_ms,
+        share.lower_ratio * step_ms,
         most_ratio=measured(metrics.host_limit.ratio),
+        samples=metrics.cpu.run_delay_samples,
     )
     return cost if cost.is_worth(least_ratio) else None
 

@@ -27,8 +27,6 @@ Move the work to a process (`concurrent.futures.ProcessPoolExecutor`), or into n
 
 from dataclasses import asdict
 
-from msgspec.structs import replace
-
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.model.waiting import HELD_CPUS, HELD_LATE_RATIO, HELD_RATIO, MIN_ASKED, UNASKED
@@ -70,19 +68,16 @@ class InterpreterLockHeld(BaseRule):
         sites = [(in_words(site), looks) for site, looks in thread.sites[:3]]
         where = f" in {sites[0][0]}" if sites else ""
         name = f"the `{thread.name}` thread"
-        cost = metrics.cost(lost_ms, min(certain * step_ms, lost_ms))
-        level = replace(cost, steps=min(cost.steps, found.samples)).severity
+        cost = metrics.cost(lost_ms, min(certain * step_ms, lost_ms), samples=found.samples)
         return self.finding(
-            severity="info" if found.waiting.crowded else level,
+            severity="info" if found.waiting.crowded else None,
             subject=f"thread {thread.name}",
             summary=f"{capital(name)} holds the GIL{where}. The main thread spends up to {millis(lost_ms)} of each "
             f"{millis(step_ms)} step waiting for it.",
             advice=f"Move the work of {name} to a process (multiprocessing, ProcessPoolExecutor) or into native code "
             "that releases the GIL: only one thread can run Python at a time.",
             evidence=(
-                self.evidence(
-                    "least_ratio", certain, "main thread waits outside the fetch, share of the step, at least"
-                ),
+                self.evidence("least_ratio", certain, "waiting outside the fetch, share of the step, at least"),
                 self.evidence("least_cpus", thread.cpus, f"used by thread {thread.name}", "CPUs"),
                 self.evidence("least_late_ratio", found.late_ratio, "GIL came late, share of the requests"),
                 *(self.fact("call site", f"{place}: {looks} samples") for place, looks in sites),

@@ -41,7 +41,7 @@ class D2hTraffic(StepRule):
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")
 
     examples = (
-        fires("18 MB take 3 ms", "critical", "6.0 GB/s ... (train.py:61)", saves_ms=3, step=_copied(3000, 18e6)),
+        fires("18 MB take 3 ms", "critical", "6 GB/s ... (train.py:61)", saves_ms=3, step=_copied(3000, 18e6)),
         fires("3 MB take 0.6 ms", "info", "Reduce on the GPU", step=_copied(600, 3e6)),
         quiet("3 MB take 0.48 ms", step=_copied(480, 3e6)),
         quiet("nothing is copied", step={}),

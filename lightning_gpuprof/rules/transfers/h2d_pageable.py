@@ -57,7 +57,7 @@ class H2dPageable(StepRule):
     least_ratio: float = threshold(0.05, source="TraceLens: copies above 5 %")
 
     examples = (
-        fires("40 MB take 10 ms", "critical", "40 MB at 4.0 GB/s", saves_ms=10, **_SLOW),
+        fires("40 MB take 10 ms", "critical", "40 MB at 4 GB/s", saves_ms=10, **_SLOW),
         fires("the loader does not pin", "critical", "DataLoader(..., pin_memory=True)", **_SLOW),
         fires("it does", "critical", "although pin_memory is True", **{**_SLOW, "pin_memory": True}),
         fires("the host is late after it", "warning", "idles", saves_ms=2.83, **_copied(1000, 12 * _MB, after_us=2000)),

@@ -18,7 +18,7 @@ Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membin
 """
 
 from lightning_gpuprof.model.finding import at_most_warning
-from lightning_gpuprof.model.numbers import gib, millis, percent
+from lightning_gpuprof.model.numbers import decimal_size, gib, millis, percent
 from lightning_gpuprof.model.signals import require_possible
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, claims, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -74,8 +74,8 @@ class H2dSlowLink(BaseRule):
         return self.finding(
             severity=at_most_warning(severity(cost.ratio, cost.steps)),
             subject=device.title,
-            summary=f"Copies of {sizes} from pinned memory reach {speed / 1e9:.1f} GB/s. That is {percent(reached)} of "
-            f"PCIe {link}: each {millis(period_ms)} step takes {millis(cost.ms)} longer than at its full speed.",
+            summary=f"Copies of {sizes} from pinned memory reach {decimal_size(speed)}/s. That is {percent(reached)} "
+            f"of PCIe {link}: each {millis(period_ms)} step takes {millis(cost.ms)} longer than at its full speed.",
             advice=f"Bind the process to the CPU socket of {device.place}: numactl --cpunodebind=N --membind=N "
             "python ...; nvidia-smi topo -m shows N (NUMA affinity).",
             evidence=(
