@@ -100,7 +100,7 @@ def host_limit(metrics: Metrics) -> HostLimit:
 
 def _in_phase(metrics: Metrics, step: DeviceStep, phase: Phase) -> float:
     part, share = step.idle_in_phase.get(phase), metrics.share(phase)
-    if part is None or share is None or not usable(share):
+    if part is None or share is None:
         return step.idle_ratio
     return min(step.idle_ratio, part * max(share.median_ratio, share.total_ratio))
 
@@ -134,7 +134,7 @@ def _in_few_steps(metrics: Metrics, share: Share) -> float:
 def _module_hooks(metrics: Metrics) -> Iterator[CallbackCost]:
     """What is left of the phase: the LightningModule and the DataModule have hooks of the same names."""
     whole, period_ms = metrics.share("callbacks"), metrics.period_ms
-    if whole is None or not usable(whole) or not period_ms:
+    if whole is None or not period_ms:
         return
     own_us = metrics.overhead.get("boundary_us_per_step") or 0.0
     named_ms = sum(c.share.median_ms for c in metrics.callback_shares if usable(c.share))

@@ -18,7 +18,6 @@ from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, lower_share, possible
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
 from lightning_gpuprof.model.report import Device
-from lightning_gpuprof.model.share import usable
 from lightning_gpuprof.model.trace.communication import Communication
 from lightning_gpuprof.model.trace.idle import DeviceIdle, IdleCause
 from lightning_gpuprof.model.window import DeviceActivity, WindowFacts
@@ -109,7 +108,7 @@ def _idle_by_phase(metrics: Metrics, step: DeviceStep) -> dict[Phase, float]:
     most: dict[Phase, float] = {}
     for phase in HOST_SLICES:
         share = metrics.share(phase)
-        wanted = 0.0 if share is None or not usable(share) else share.median_ratio * step.idle_in_phase.get(phase, 1.0)
+        wanted = 0.0 if share is None else share.median_ratio * step.idle_in_phase.get(phase, 1.0)
         most[phase] = min(wanted, left)
         left -= most[phase]
     return most

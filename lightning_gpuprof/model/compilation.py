@@ -5,6 +5,15 @@ import msgspec
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.journal import Value
 
+_MOST_REASON = 160
+"""Characters of a reason that a sentence has."""
+
+
+def short_reason(reason: str) -> str:
+    """A reason of dynamo's on one line, cut where it is long."""
+    line = " ".join(reason.split())
+    return line if len(line) <= _MOST_REASON else f"{line[: _MOST_REASON - 3]}..."
+
 
 class Recompile(msgspec.Struct, kw_only=True, frozen=True):
     """A function that was compiled once more, because no version of it fitted its arguments."""

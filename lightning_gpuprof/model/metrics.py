@@ -427,7 +427,7 @@ class Metrics(Measured, frozen=True, kw_only=True):
             MissingSignal: The phase was not measured.
         """
         share = self.share(phase)
-        if share is None or not usable(share):
+        if share is None:
             raise MissingSignal(f"the share of {phase} in the steps was not measured")
         return share
 
@@ -546,5 +546,6 @@ class Metrics(Measured, frozen=True, kw_only=True):
         return isinstance(self.interpreter_wait, InterpreterWait) and self.interpreter_wait.is_held()
 
     def share(self, phase: Phase) -> Share | None:
-        """Share of a phase in steady steps; None if the run has none."""
-        return self.shares.get(phase)
+        """Share of a phase in steady steps; None if the run has none, or its numbers are no possible ones."""
+        share = self.shares.get(phase)
+        return share if share is not None and usable(share) else None

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.metrics import RankTimes
-from lightning_gpuprof.rules.base import Metrics, Phase, Share, usable
+from lightning_gpuprof.rules.base import Metrics, Phase
 
 KIND_OF_PHASE: dict[Phase, VerdictKind] = {
     "data_wait": "input-bound",
@@ -37,17 +37,6 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     def of_run(self, in_steps: float) -> "Cause":
         """A cause in steps that have this share of the run."""
         return replace(self, ratio=self.ratio * in_steps)
-
-
-def usable_share(metrics: Metrics, phase: Phase) -> Share | None:
-    """Share of a phase. None: not measured, or no possible number.
-
-    Args:
-        metrics: The run.
-        phase: A phase of the step.
-    """
-    share = metrics.share(phase)
-    return share if share is not None and usable(share) else None
 
 
 def late_ranks(metrics: Metrics, ratio: float) -> str:

@@ -292,7 +292,7 @@ def phases_ms(phases: Collection[Phase], whole_ms: float, metrics: Metrics) -> f
 
 def _of_phase_ms(phase: Phase, whole_ms: float, metrics: Metrics) -> float:
     share, period = metrics.share(phase), metrics.steps.period_ms
-    if share is None or not usable(share) or period is None or not possible(period.mean):
+    if share is None or period is None or not possible(period.mean):
         return math.inf
     return min(share.total_ratio * period.mean, max(share.median_ratio, share.total_ratio) * whole_ms)
 

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.signals import ordinary_ratio
 from lightning_gpuprof.rules.base import Metrics, Phase, Share, millis, percent, usable
-from lightning_gpuprof.rules.cause import KIND_OF_PHASE, MIN_NAMED_RATIO, Cause, late_ranks, usable_share
+from lightning_gpuprof.rules.cause import KIND_OF_PHASE, MIN_NAMED_RATIO, Cause, late_ranks
 
 INPUT_RATIO = 0.20
 """Wait for batches, of the step. The method's decision tree."""
@@ -118,7 +118,7 @@ def _transfer(metrics: Metrics, most: Mapping[Phase, float], *, uploads: float) 
 
 def _phase_cause(metrics: Metrics, phase: Phase, *, limit: float, words: str, most: float = 1.0) -> Cause:
     kind = KIND_OF_PHASE[phase]
-    share = usable_share(metrics, phase)
+    share = metrics.share(phase)
     period_ms = metrics.period_ms
     if share is None or period_ms is None:
         return Cause(kind=kind, ratio=0.0, passes=False, words="")
@@ -132,7 +132,7 @@ def _phase_cause(metrics: Metrics, phase: Phase, *, limit: float, words: str, mo
 
 def _of_it_idle(metrics: Metrics, phase: Phase, most: Mapping[Phase, float]) -> str:
     """What a wait costs, where it is less than the wait because the device goes on working."""
-    share = usable_share(metrics, phase)
+    share = metrics.share(phase)
     if share is None or most[phase] >= 0.95 * share.median_ratio:
         return ""
     return f"; only {percent(most[phase])} costs time, because the GPU is busy during the rest"
@@ -141,7 +141,7 @@ def _of_it_idle(metrics: Metrics, phase: Phase, most: Mapping[Phase, float]) -> 
 def _loop(metrics: Metrics, most: Mapping[Phase, float]) -> Cause:
     period_ms = metrics.step_ms
     phases: tuple[Phase, ...] = ("callbacks", "logging", "loop")
-    shares = {phase: share for phase in phases if (share := usable_share(metrics, phase)) is not None}
+    shares = {phase: share for phase in phases if (share := metrics.share(phase)) is not None}
     # What happens every few steps is in no median.
     ordinary = {phase: ordinary_ratio(metrics, share, phase) for phase, share in shares.items()}
     times_ms = {phase: max(share.median_ms, ordinary[phase] * period_ms) for phase, share in shares.items()}
@@ -235,7 +235,7 @@ def starved_words(ratio: float, period_ms: float, *, at: str = "") -> str:
 
 
 def _compute_shares(metrics: Metrics) -> dict[Phase, Share]:
-    return {phase: share for phase in COMPUTE_PHASES if (share := usable_share(metrics, phase)) is not None}
+    return {phase: share for phase in COMPUTE_PHASES if (share := metrics.share(phase)) is not None}
 
 
 def _host_compute(metrics: Metrics, *, blocked_ratio: float, foreign_ratio: float) -> Cause:

@@ -5,16 +5,14 @@ import re
 from pathlib import Path
 
 import pytest
-from built_journals import build, journal
+from built_journals import sampled
 from fake_nvml import builder
 from fake_nvml.scenarios import CASES, Case
 
 from lightning_gpuprof.capture.recorder import Reading
-from lightning_gpuprof.model.journal import Conditions, Notice, Sample
 from lightning_gpuprof.sinks.device_tables import device_line
 
 PAGE = Path(__file__).with_name("device_scenarios.md")
-HALF_A_SECOND_NS = 500_000_000
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,18 +22,7 @@ pytestmark = [
 
 def said(readings: list[Reading]) -> str:
     """The line of each GPU and the caveats, of a run that had a sample in each half second."""
-    steps = max(2, 50 * len({r.t_ns for r in readings if isinstance(r, Sample)}))
-    of = journal(steps)  # of 10 ms
-    times = sorted({r.t_ns for r in readings if isinstance(r, Sample)})
-    for reading in readings:
-        if isinstance(reading, Sample):
-            t_ns = times.index(reading.t_ns) * HALF_A_SECOND_NS
-            of.samples.append(Sample(source="nvml", subject=reading.subject, t_ns=t_ns, values=reading.values))
-        elif isinstance(reading, Conditions):
-            of.conditions.update(reading.values)
-        elif isinstance(reading, Notice):
-            of.notices.append(reading)
-    found = build(of)
+    found = sampled(readings, least_steps=2)
     caveats = [text for text in found.validity.caveats if text.startswith("nvml: ")]
     lines = [device_line(device) for device in found.devices] + [f"*{text}*" for text in caveats]
     # How many samples there are, and the energy of them all, depends on when the sampler is stopped.

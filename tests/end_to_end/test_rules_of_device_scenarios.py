@@ -3,13 +3,10 @@
 from pathlib import Path
 
 import pytest
-from built_journals import build, journal
+from built_journals import sampled
 from fake_nvml import builder
 from fake_nvml.scenarios import CASES, Case, one
 
-from lightning_gpuprof.capture.recorder import Reading
-from lightning_gpuprof.model.journal import Conditions, Notice, Sample
-from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.engine import Diagnosis, diagnose
 from lightning_gpuprof.rules.hardware.ecc_xid import EccXid
 from lightning_gpuprof.rules.hardware.gpu_shared import GpuShared
@@ -24,7 +21,6 @@ from lightning_gpuprof.rules.hardware.thermal_throttle import ThermalThrottle
 from lightning_gpuprof.rules.hardware.util_misleading import UtilMisleading
 from lightning_gpuprof.rules.transfers.h2d_slow_link import H2dSlowLink
 
-HALF_A_SECOND_NS = 500_000_000
 SAMPLES = 45
 RULES = (
     ThermalThrottle(),
@@ -77,21 +73,6 @@ pytestmark = [
 ]
 
 
-def measured(readings: list[Reading]) -> Metrics:
-    """A run of steps of 10 ms that had a sample in each half second."""
-    times = sorted({r.t_ns for r in readings if isinstance(r, Sample)})
-    of = journal(max(1000, 50 * len(times)))
-    for reading in readings:
-        if isinstance(reading, Sample):
-            t_ns = times.index(reading.t_ns) * HALF_A_SECOND_NS
-            of.samples.append(Sample(source="nvml", subject=reading.subject, t_ns=t_ns, values=reading.values))
-        elif isinstance(reading, Conditions):
-            of.conditions.update(reading.values)
-        elif isinstance(reading, Notice):
-            of.notices.append(reading)
-    return build(of)
-
-
 def diagnosed(case: Case, folder: Path) -> Diagnosis:
     library = builder.build(case.scenario, folder)
     readings = builder.run_sampler(
@@ -100,7 +81,7 @@ def diagnosed(case: Case, folder: Path) -> Diagnosis:
         until_hang=case.hangs,
         environ={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **case.environ},
     )
-    return diagnose(measured(readings), RULES)
+    return diagnose(sampled(readings, least_steps=1000), RULES)
 
 
 @pytest.mark.parametrize("name", ALL_CASES)

@@ -1,12 +1,14 @@
 """Journals for tests: steps of known times, with anything that a test charges to them in addition."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from sample_journals import header
 
 from lightning_gpuprof.analyze import metrics as analyze_metrics
 from lightning_gpuprof.analyze.journal import CpuColumns, Journal, StepColumns
-from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Footer, Segment, Slot
+from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Conditions, Footer, Notice, Sample, Segment, Slot
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Stage
 
@@ -78,6 +80,21 @@ def charge(of: Journal, slot: int, index: int, ns: int) -> None:
 
 def build(of: Journal) -> Metrics:
     return analyze_metrics.build(of, [])
+
+
+def sampled(readings: Sequence[object], *, least_steps: int) -> Metrics:
+    """A run of steps of 10 ms that had these readings, a sample of each subject in each half second."""
+    times = sorted({one.t_ns for one in readings if isinstance(one, Sample)})
+    of = journal(max(least_steps, 50 * len(times)))
+    for one in readings:
+        if isinstance(one, Sample):
+            t_ns = times.index(one.t_ns) * 500_000_000
+            of.samples.append(Sample(source="nvml", subject=one.subject, t_ns=t_ns, values=one.values))
+        elif isinstance(one, Conditions):
+            of.conditions.update(one.values)
+        elif isinstance(one, Notice):
+            of.notices.append(one)
+    return build(of)
 
 
 def wandering(n: int, memory: float, seed: int) -> npt.NDArray[np.float64]:

@@ -23,7 +23,7 @@ Give each step more work: the check costs the same for a large batch, and `accum
 batch. No setting of the Trainer turns it off.
 """
 
-from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, claims, setting, threshold, usable
+from lightning_gpuprof.rules.base import BaseRule, Change, Finding, Metrics, claims, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import confidence, explained_step, remark, step_evidence
 from lightning_gpuprof.rules.transfers.wait_rule import costly_waits, idle_words, times
@@ -95,7 +95,7 @@ class FrameworkDdpSync(BaseRule):
 
     def _on_cpu(self, metrics: Metrics) -> Finding | None:
         check = metrics.share("sync")
-        if check is None or not usable(check):
+        if check is None:
             return None  # a loop without the check has no such phase
         cost = metrics.cost_of(check)
         if not cost.is_worth(self.least_ratio):

@@ -20,12 +20,11 @@ at the first break, with its stack.
 """
 
 from lightning_gpuprof.model.code_place import in_words
-from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak
+from lightning_gpuprof.model.compilation import CompileFacts, GraphBreak, short_reason
 from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, counted, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 
-_MOST_REASON = 120
 _REMEDIES = (
     (
         ("item", "scalar_outputs", "tensor.tolist"),
@@ -64,7 +63,7 @@ class GraphBreaks(BaseRule):
         places = list(dict.fromkeys(_place(b) for b in facts.graph_breaks if b.file))
         shown = f" in {listed([in_words(place) for place in places[:3]])}" if places else ""
         more = f" and {len(places) - 3} other lines" if len(places) > 3 else ""
-        failed = f" Not compiled at all: {_short(facts.failures[0])}." if facts.failures else ""
+        failed = f" Not compiled at all: {short_reason(facts.failures[0])}." if facts.failures else ""
         return self.finding(
             subject=_place(worst) if worst is not None and worst.file else "torch.compile",
             summary=f"Compiled code falls back to Python{shown}{more}: "
@@ -79,15 +78,15 @@ class GraphBreaks(BaseRule):
         return self.finding(
             subject=subject,
             summary=f"{counted(len(failures), 'function')} of {subject} could not be compiled and "
-            f"{'runs' if len(failures) == 1 else 'run'} uncompiled: {_short(failures[0])}.",
+            f"{'runs' if len(failures) == 1 else 'run'} uncompiled: {short_reason(failures[0])}.",
             advice=f"{advice} A break inside a loop costs the whole function.",
-            evidence=tuple(self.fact("failure", _short(failure)) for failure in failures[:5]),
+            evidence=tuple(self.fact("failure", short_reason(failure)) for failure in failures[:5]),
         )
 
 
 def _reasons(facts: CompileFacts) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(name=_place(one) if one.file else "somewhere", value=f"{_short(one.reason)} ({one.count} times)")
+        Evidence(name=_place(one) if one.file else "somewhere", value=f"{short_reason(one.reason)} ({one.count} times)")
         for one in facts.graph_breaks[:5]
     )
 
@@ -100,14 +99,9 @@ def _advice(worst: GraphBreak | None) -> str:
     remedy = next((text for words, text in _REMEDIES if any(word in reason for word in words)), "")
     where = f" in {in_words(_place(worst))}" if worst.file else ""
     remedy = remedy or "move what breaks it out of the compiled code"
-    return f"{capital(remedy)}{where} (dynamo: {_short(worst.reason)!r}). {locate}"
+    return f"{capital(remedy)}{where} (dynamo: {short_reason(worst.reason)!r}). {locate}"
 
 
 def _place(one: GraphBreak) -> str:
     line = f":{one.line}" if one.line is not None else ""
     return f"{one.file}{line} {one.function}".strip()
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MOST_REASON else f"{line[: _MOST_REASON - 3]}..."

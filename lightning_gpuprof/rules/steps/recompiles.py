@@ -26,7 +26,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from lightning_gpuprof.model.compilation import CompileFacts, Recompile
+from lightning_gpuprof.model.compilation import CompileFacts, Recompile, short_reason
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import counted, percent, possible, seconds
@@ -35,7 +35,6 @@ from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, 
 
 _SIZE = re.compile(r"tensor '(?P<tensor>[^']+)' (?:size|stride) mismatch at index (?P<index>\d+)")
 _VALUE = re.compile(r"(?P<what>[A-Za-z_][\w.\[\]'\"]*(?:\.[\w\[\]'\"]+)*) == ")
-_MOST_REASON = 160
 
 
 _TEN = [{"batch": batch} for batch in range(50, 250, 20)]
@@ -72,7 +71,7 @@ class Recompiles(BaseRule):
         if not costly and not given_up:
             return None
         function, its = facts.most_costly(metrics.condition("compile.modules"))
-        guards = list(dict.fromkeys(_short(one.reason) for one in its if one.reason))
+        guards = list(dict.fromkeys(short_reason(one.reason) for one in its if one.reason))
         return self.finding(
             subject=function or "torch.compile",
             summary=_summary(facts, its, function, cost.ratio, lost_s),
@@ -87,11 +86,6 @@ class Recompiles(BaseRule):
             confidence=0.9 if its and its[0].reason else 0.75,
             explains=claims.RECOMPILES,
         )
-
-
-def _short(reason: str) -> str:
-    first = " ".join(reason.split())
-    return first if len(first) <= _MOST_REASON else f"{first[: _MOST_REASON - 3]}..."
 
 
 def _summary(facts: CompileFacts, its: Sequence[Recompile], function: str, ratio: float, lost_s: float) -> str:
@@ -109,7 +103,7 @@ def _summary(facts: CompileFacts, its: Sequence[Recompile], function: str, ratio
 
 
 def _advice(metrics: Metrics, its: Sequence[Recompile]) -> Advice:
-    reason = next((_short(r.reason) for r in its if r.reason), "")
+    reason = next((short_reason(r.reason) for r in its if r.reason), "")
     guard = f" Guard: {reason}." if reason else " To see the guard that fails: TORCH_LOGS=recompiles"
     size, value = _SIZE.search(reason), _VALUE.search(reason)
     if size is not None and _only_last_batches(metrics, its):
