@@ -325,7 +325,7 @@ class Measured(msgspec.Struct, kw_only=True, frozen=True):
     curves: tuple[Curve, ...] = ()
     """What was sampled beside the steps, over the run."""
     marks: tuple[Marks, ...] = ()
-    """What happened to the steps, by kind."""
+    """Events during the steps, by kind."""
     rank_ends: tuple[str, ...] = ()
     """How other ranks ended, where that was not alike."""
     rank_windows: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ class PhaseCurve(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class MarkRow(msgspec.Struct, kw_only=True, frozen=True):
-    """What happened to the steps, of one kind; all lists have one length."""
+    """Events during the steps, of one kind; all lists have one length."""
 
     kind: MarkKind
     first: list[int]

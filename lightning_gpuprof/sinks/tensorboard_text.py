@@ -46,7 +46,7 @@ def markdown(report: Report, folder: Path | None = None) -> str:
         "" if report.findings else f"## Next step\n\n{escape(wording.next_step(report))}",
         *([] if report.method is None else _method(report)),
         _section(tables.wall_table(report)),
-        "Until this text was written: the end of the run is not in it.",
+        "Written before the end of the run, which is not in it.",
         _section(tables.phase_table(report)),
         _section(time_tables.ledger_table(report, TOP_ROWS)),
         _section(tables.device_table(report)),

@@ -45,7 +45,7 @@ def _types(found: Operators, on_device: bool) -> str:
     shown = [(f"kind_{number}", plain.name(name, NAME_CELLS), ratio) for number, (name, ratio) in enumerate(ratios, 1)]
     rest = 1 - sum(ratio for _, ratio in ratios)
     if rest >= _MIN_RATIO:
-        shown.append(("faint", "all others, and work of no operator" if on_device else "all others", rest))
+        shown.append(("faint", "all others, and kernels of no operator" if on_device else "all others", rest))
     what = "device" if on_device else "host"
     words = ", ".join(f"{name} {numbers.exact_percent(ratio)}" for _, name, ratio in shown)
     colours = legend((key, f"{bdi(name)} {numbers.exact_percent(ratio)}") for key, name, ratio in shown)
@@ -98,9 +98,9 @@ def _bars(found: Operators, on_device: bool) -> str:
             items.append(f'<li><div class="head">{head}</div></li>\n')
     side = "device" if on_device else "host"
     meaning = (
-        "self: launched by the operator itself, as share of all device work in the window"
+        "self: launched by the operator itself, share of the window's device time"
         if on_device
-        else "self time (nested operators excluded), as share of all operators; inflated by tracing"
+        else "self time (nested operators excluded), share of all operators; inflated by tracing"
     )
     unfolds = "; click a row for its input shapes" if any("<details>" in item for item in items) else ""
     return (
@@ -142,7 +142,7 @@ def _device(device: DeviceIdle) -> str:
     name = plain.device(device.device)
     window = numbers.seconds(device.window_us / 1e6)
     return (
-        f"<p>{bdi(name)}: {window} from its first to its last work</p>\n"
+        f"<p>{bdi(name)}: {window} from the first to the last kernel or copy</p>\n"
         + stack(name, (part[:3] for part in parts))
         + legend((key, f"{term(word, meaning)} {numbers.exact_percent(share)}") for key, word, share, meaning in parts)
     )

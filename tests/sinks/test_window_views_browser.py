@@ -58,7 +58,7 @@ def test_the_timeline_is_drawn_told_on_pointing_and_looked_at_closer(page: Any) 
     figure.locator("rect[data-part]").first.hover()
     assert figure.locator(".said").text_content() == "phases: data_wait, 200 µs, from 0 µs on"
     assert figure.locator(".tools span").text_content() == "1 ms, on the host"
-    figure.get_by_role("button", name="Closer").press("Enter")
+    figure.get_by_role("button", name="Zoom in").press("Enter")
     assert figure.locator(".tools span").text_content() == "250 µs to 750 µs of 1 ms"
     assert figure.locator("rect[data-part]").count() < whole
     box = figure.locator("svg").bounding_box()

@@ -338,7 +338,7 @@ def test_the_longest_steps_are_cut_in_both_runs_or_in_none(reader: Reader) -> No
     assert page.evaluate(ranges) == [[[0, 90], [0, 60]]] * 2
     page.get_by_role("button", name="Show the longest steps in full").first.click()
     assert page.evaluate(ranges) == [[[0, 90], [0, 945]]] * 2
-    page.get_by_role("button", name="Cut the longest steps").last.click()
+    page.get_by_role("button", name="Clip the longest steps").last.click()
     assert page.evaluate(ranges) == [[[0, 90], [0, 60]]] * 2
 
 

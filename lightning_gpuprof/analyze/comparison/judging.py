@@ -136,7 +136,7 @@ def _waits_words(waits: tuple[float, float] | None) -> str:
         return ""
     named = zip(("earlier", "later"), waits, strict=True)
     waited = " and ".join(f"{100 * ratio:.0f} % of the {name} run" for name, ratio in named if ratio)
-    return f"other programs used the CPUs: the main thread waited for one {waited}, which widens the noise"
+    return f"other programs used the CPUs: the main thread waited for one in {waited}, which widens the noise"
 
 
 def stage_obstacle(runs: Runs) -> str:

@@ -46,8 +46,8 @@ def ranks(report: Report) -> str:
         else (" Above are the ranks that take longest on their own, below hosts by the median of their ranks.")
     )
     lead = (
-        f"<p>{several}, over the {count(found.steps)} steps that all of them have steady. The colour is the difference "
-        f"from the median rank; a rank that is late on its own shows in the others as backward or sync.{folded}</p>\n"
+        f"<p>{several}, over the {count(found.steps)} steps that are steady on all of them. The colour is the "
+        f"difference from the median rank; a late rank shows in the others as backward or sync.{folded}</p>\n"
         f"{absent}{figure('heat', drawn, 'Median time of each phase on each rank, in ms', heat_html(drawn))}"
     )
     table = rank_tables.rank_table(found)

@@ -16,7 +16,7 @@ from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of_st
 
 CALLBACK_ROWS = 5
 LEDGER_ROWS = 12
-_STEPS_LABEL = "Time of each step, stacked by phase, with what happened to the steps below"
+_STEPS_LABEL = "Time of each step, stacked by phase, with events below"
 MIN_SHOWN_RATIO = 0.005
 """Parts of the wall time with less have no words beside the bar."""
 SHOWN_MARKS = 12
@@ -82,7 +82,7 @@ def _marked(report: Report) -> str:
     if not items:
         return ""
     listed = f'<ul class="marks">\n{"".join(items)}</ul>\n'
-    return f"<details>\n<summary>What happened to the steps</summary>\n{listed}</details>\n"
+    return f"<details>\n<summary>Events during the steps</summary>\n{listed}</details>\n"
 
 
 def _place(first: int, last: int) -> str:

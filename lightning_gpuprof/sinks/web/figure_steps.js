@@ -136,7 +136,7 @@ gpuprof.figures.steps = (place, data, both) => {
         ...Object.fromEntries(around(first, windows.last[i]).map((at, k) => [`x${k}`, at])), fillcolor: colour("accent"), opacity: 0.18, line: { width: 0 }, layer: "above",
       })),
     }, options());
-    button.textContent = clipped ? "Show the longest steps in full" : "Cut the longest steps";
+    button.textContent = clipped ? "Show the longest steps in full" : "Clip the longest steps";
     if (!joined) { joined = true; run.join(canvas, redraw); }
   }
   return redraw;

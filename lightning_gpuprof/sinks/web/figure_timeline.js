@@ -31,7 +31,7 @@ gpuprof.figures.timeline = (place, data, both) => {
   said.className = "said";
   said.setAttribute("aria-live", "polite");
   colours.className = "colours";
-  const hint = "Point at a part for its name and time; drag over a stretch to see it closer.";
+  const hint = "Hover for name and time; drag to zoom in.";
   said.textContent = hint;
   place.classList.add("timeline");
   place.setAttribute("role", "group"); // it holds buttons now
@@ -41,7 +41,7 @@ gpuprof.figures.timeline = (place, data, both) => {
     const half = (to - from) / 2 * factor, middle = (from + to) / 2 + shift * (to - from);
     look(middle - half, middle + half);
   };
-  const buttons = [["Closer", around(0.5)], ["Wider", around(2)], ["Earlier", around(1, -0.5)], ["Later", around(1, 0.5)],
+  const buttons = [["Zoom in", around(0.5)], ["Zoom out", around(2)], ["Earlier", around(1, -0.5)], ["Later", around(1, 0.5)],
     ["Whole step", () => look(0, whole)]];
   for (const [text, act] of buttons) {
     const button = document.createElement("button");
