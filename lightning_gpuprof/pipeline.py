@@ -7,6 +7,7 @@ import msgspec
 
 from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes, step_times
 from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.training_cost import training_cost
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.comparison import DEFAULT_THRESHOLD_RATIO, Comparison
 from lightning_gpuprof.model.conditions import FixedGroup
@@ -16,8 +17,9 @@ from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.report import Measured, Report
 from lightning_gpuprof.model.trial import FILE_NAME as TRIAL_FILE
 from lightning_gpuprof.model.trial import Trial
-from lightning_gpuprof.rules import engine, targets
+from lightning_gpuprof.rules import engine
 from lightning_gpuprof.rules.method import method
+from lightning_gpuprof.rules.targets import outlook
 from lightning_gpuprof.run_folder import find_journal, journals_in, metrics_of
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.discovery import sinks
@@ -57,7 +59,7 @@ def make_report(directory: Path, *, rank: int | None = None) -> Report:
 def report_of(metrics: Metrics) -> Report:
     """Diagnose a run: the report of its metrics."""
     diagnosis = engine.diagnose(metrics)
-    target, cost = targets.outlook(metrics, diagnosis), targets.cost(metrics)
+    target, cost = outlook(metrics, diagnosis), training_cost(metrics)
     return Report(
         **{name: getattr(metrics, name) for name in Measured.__struct_fields__},
         **msgspec.structs.asdict(diagnosis),

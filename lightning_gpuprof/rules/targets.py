@@ -1,16 +1,14 @@
-"""Whether a target can be reached, and what training costs."""
+"""Whether a target can be reached."""
 
 from lightning_gpuprof.model.config import parse_target
 from lightning_gpuprof.model.finding import CombinedGain
-from lightning_gpuprof.model.method import Cost, Outlook
+from lightning_gpuprof.model.method import Outlook
 from lightning_gpuprof.model.numbers import amount, listed
 from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, millis, possible
 from lightning_gpuprof.rules.engine import Diagnosis
 
 TARGET = "gpuprof.target"
 """Condition with the target as it was given."""
-
-PRICE = "gpuprof.price_per_gpu_hour"
 
 
 def outlook(metrics: Metrics, diagnosis: Diagnosis) -> Outlook | None:
@@ -38,34 +36,6 @@ def outlook(metrics: Metrics, diagnosis: Diagnosis) -> Outlook | None:
     if now is None or not possible(now) or now == 0 or target.samples_per_s is None:
         return _not_held(str(target), "samples per second were not measured: the batch size is not known")
     return _of_steps(str(target), target.samples_per_s / now, now, metrics, diagnosis)
-
-
-def cost(metrics: Metrics) -> Cost | None:
-    """GPU-hours, price and energy per sample.
-
-    Returns:
-        None on anything but GPUs.
-    """
-    if metrics.condition("device.type") != "cuda":
-        return None
-    ranks = metrics.positive("trainer.world_size") or metrics.positive("world_size") or 1
-    per_step = _samples_per_step(metrics)
-    hours_per_million = None
-    try:
-        if per_step is not None:
-            hours_per_million = metrics.run_ms_per_step / 3.6e6 / per_step * 1e6 * ranks
-    except MissingSignal:
-        pass
-    price = metrics.condition(PRICE)
-    total_s = metrics.wall.total_s
-    return Cost(
-        gpu_hours=total_s / 3600 * ranks if possible(total_s) else None,
-        gpu_hours_per_million_samples=hours_per_million,
-        price_per_million_samples=price * hours_per_million
-        if isinstance(price, (int, float)) and hours_per_million is not None
-        else None,
-        joules_per_sample=_joules_per_sample(metrics, per_step, ranks),
-    )
 
 
 def _of_run(target: str, factor: float, metrics: Metrics, diagnosis: Diagnosis) -> Outlook:
@@ -159,19 +129,3 @@ def _not_held(target: str, why: str) -> Outlook:
     return Outlook(
         target=target, reached=False, reachable=None, summary=f"The target of {target} could not be judged: {why}."
     )
-
-
-def _samples_per_step(metrics: Metrics) -> float | None:
-    """Of all ranks."""
-    steps = metrics.steps
-    if steps.samples_per_s is None or steps.period_ms is None:
-        return None
-    samples = steps.samples_per_s * steps.period_ms.mean / 1e3
-    return samples if possible(samples) and samples > 0 else None
-
-
-def _joules_per_sample(metrics: Metrics, per_step: float | None, ranks: int) -> float | None:
-    joules = [device.energy.per_step_j for device in metrics.devices if device.energy is not None]
-    if per_step is None or not joules or not all(map(possible, joules)):
-        return None
-    return sum(joules) / (per_step / ranks)

@@ -17,7 +17,7 @@ TOP_ROWS = 20
 """Rows of the operator and of the kernel table."""
 
 
-def window_facts(trace: Trace | LinkedTrace, *, start_step: int, stop_step: int, file: str = "") -> WindowFacts:
+def window_facts(trace: Trace | LinkedTrace, *, start_step: int, stop_step: int) -> WindowFacts:
     """Compute all facts of a window.
 
     Definitions: device work is kernels, copies and memsets. A device's window goes from the first start to the last
@@ -28,7 +28,6 @@ def window_facts(trace: Trace | LinkedTrace, *, start_step: int, stop_step: int,
         trace: What was recorded.
         start_step: First optimizer step of the window.
         stop_step: Last optimizer step of the window.
-        file: Name of the trace in the run's folder.
 
     Returns:
         The facts; lists are empty and counts 0 where the trace has nothing of the kind, e.g. no GPU.
@@ -47,7 +46,6 @@ def window_facts(trace: Trace | LinkedTrace, *, start_step: int, stop_step: int,
     return WindowFacts(
         start_step=start_step,
         stop_step=stop_step,
-        file=file,
         problem=f"{trace.unreadable} of {trace.events} entries of the trace are no events" if trace.unreadable else "",
         events=trace.events,
         bytes_json=trace.bytes_json,

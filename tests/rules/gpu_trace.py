@@ -19,7 +19,7 @@ class GpuTrace(gpu_trace.GpuTrace):
     def window(self, **changes: object) -> WindowFacts:
         """The facts of what was recorded."""
         trace = Trace.read(io.BytesIO(msgspec.json.encode(self.document())))
-        facts = window_facts(trace, start_step=100, stop_step=105, file="trace.json")
+        facts = window_facts(trace, start_step=100, stop_step=105)
         analysis = first_rows(analyse(LinkedTrace(trace)))
         assert not analysis.problems
         return msgspec.structs.replace(facts, analysis=analysis, reason="planned", **changes)

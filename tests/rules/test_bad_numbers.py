@@ -8,11 +8,12 @@ from faulty_runs import everything_is_wrong, everything_is_wrong_in_steps, every
 from metrics_builder import build, replace
 from traced_builder import gpu, window
 
+from lightning_gpuprof.analyze.training_cost import training_cost
 from lightning_gpuprof.model.method import Method
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.method import method
-from lightning_gpuprof.rules.targets import cost, outlook
+from lightning_gpuprof.rules.targets import outlook
 
 RUNS = {"all phases": everything_is_wrong(), "steps": everything_is_wrong_in_steps()}
 
@@ -49,8 +50,8 @@ def test_broken_numbers_of_a_gpu_are_taken_calmly(chance: float) -> None:
             assert 1 <= combined.step_speedup_max <= 100.1
         target = outlook(metrics, diagnosis)
         assert "nan" not in target.summary.split()
-        assert cost(metrics) is not None
-        for text in texts(method(metrics, diagnosis, outlook=target, cost=cost(metrics))):
+        assert training_cost(metrics) is not None
+        for text in texts(method(metrics, diagnosis, outlook=target, cost=training_cost(metrics))):
             assert not {"nan", "inf", "nanx", "infx"} & set(text.lower().replace(",", " ").split()), text
 
 

@@ -2,6 +2,7 @@ import msgspec
 import pytest
 from metrics_builder import build, distribution, outliers, replace, scaled
 
+from lightning_gpuprof.analyze.training_cost import training_cost
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.config import check_price, parse_target
 from lightning_gpuprof.model.device import DeviceEnergy
@@ -10,7 +11,7 @@ from lightning_gpuprof.model.method import Outlook
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Device, Validity
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.targets import cost, outlook
+from lightning_gpuprof.rules.targets import outlook
 
 
 def slow_callback(target: Value, **conditions: Value) -> Metrics:
@@ -132,7 +133,7 @@ def test_cost_of_two_gpus() -> None:
     )
     energy = DeviceEnergy(total_j=4e4, per_step_j=32.0, mean_w=640.0, covered_ratio=0.98)
     metrics = replace(metrics, devices=(Device(name="H200", uuid="", samples=40, values={}, energy=energy),))
-    found = cost(metrics)
+    found = training_cost(metrics)
     assert found.gpu_hours == pytest.approx(metrics.wall.total_s / 3600 * 2)
     per_million = metrics.run_ms_per_step / 3.6e6 / 32 * 1e6 * 2
     assert found.gpu_hours_per_million_samples == pytest.approx(per_million)
@@ -141,8 +142,8 @@ def test_cost_of_two_gpus() -> None:
 
 
 def test_what_is_not_known_costs_nothing_that_is_told() -> None:
-    assert cost(build()) is None
-    found = cost(build(steps=0, epochs=1, run={"device.type": "cuda"}, blocked_known=False))
+    assert training_cost(build()) is None
+    found = training_cost(build(steps=0, epochs=1, run={"device.type": "cuda"}, blocked_known=False))
     assert found.gpu_hours_per_million_samples is None
     assert found.price_per_million_samples is None
     assert found.joules_per_sample is None

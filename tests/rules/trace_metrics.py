@@ -26,7 +26,7 @@ TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 def window_of(path: Path) -> WindowFacts:
     """The facts of a trace as a run's report keeps them. A trace without steps counts as one step."""
     trace = Trace.read(path)
-    facts = window_facts(trace, start_step=100, stop_step=100, file=path.name)
+    facts = window_facts(trace, start_step=100, stop_step=100)
     facts = msgspec.structs.replace(facts, analysis=first_rows(analyse(LinkedTrace(trace))), reason="planned")
     if facts.steps_us or not facts.devices:
         return facts

@@ -15,14 +15,14 @@ from lightning_gpuprof.trace.reader import Trace
 def facts_of(tmp_path: Path):
     def compute(events: list[Json]) -> WindowFacts:
         trace = Trace.read(write(tmp_path / "t.json", document(events)))
-        return window_facts(trace, start_step=3, stop_step=5, file="rank0.1.pt.trace.json.gz")
+        return window_facts(trace, start_step=3, stop_step=5)
 
     return compute
 
 
 def test_facts_of_one_step_by_hand(facts_of) -> None:
     facts = facts_of(training_step())
-    assert (facts.start_step, facts.stop_step, facts.file) == (3, 5, "rank0.1.pt.trace.json.gz")
+    assert (facts.start_step, facts.stop_step) == (3, 5)
     assert (facts.problem, facts.events) == ("", 14)
     assert facts.bytes_json > 1000
     assert (facts.steps_us, facts.dataloader_us, facts.kernels) == ((100.0,), 30.0, 3)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not TRUTH, reason="no recorded traces beside the
 @cache
 def measured(name: str) -> tuple[Trace, WindowFacts]:
     trace = recorded_trace(name).trace
-    return trace, window_facts(trace, start_step=1, stop_step=2, file=name)
+    return trace, window_facts(trace, start_step=1, stop_step=2)
 
 
 def test_counts_are_exact(name: str) -> None:

@@ -59,12 +59,11 @@ def _line(text: str, time_ns: int) -> Iterator[str]:
         yield f"{text} {time_us}"
 
 
-def speedscope(linked: LinkedTrace, *, name: str = "gpuprof", threads: int = THREADS_MOST) -> dict[str, object]:
+def speedscope(linked: LinkedTrace, *, threads: int = THREADS_MOST) -> dict[str, object]:
     """The same stacks in the file format of https://www.speedscope.app, to be written as JSON.
 
     Args:
         linked: The trace.
-        name: What the file is called in the viewer.
         threads: Most threads of the host: the main thread, and those with most time.
 
     Returns:
@@ -96,7 +95,7 @@ def speedscope(linked: LinkedTrace, *, name: str = "gpuprof", threads: int = THR
     frames = (*host.names, *host.threads, _NOT_LAUNCHED, *launched.names)
     return {
         "$schema": SCHEMA,
-        "name": name,
+        "name": "gpuprof",
         "exporter": "gpuprof",
         "activeProfileIndex": 0,
         "shared": {"frames": [{"name": text} for text in frames]},
