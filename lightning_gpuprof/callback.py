@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     import lightning.pytorch as pl
 
     from lightning_gpuprof.analyze.journal import Journal
+    from lightning_gpuprof.capture.remote_copy import RemoteCopy
     from lightning_gpuprof.end_of_run import Logged
     from lightning_gpuprof.model.report import Report
     from lightning_gpuprof.sinks.notebook import WholePage
@@ -77,6 +78,8 @@ _BATCH_HOOKS: dict[Stage, str] = {
 """Hook of each stage that is given the batches: ours for the first one, then gone."""
 _BACKWARD_HOOK = "on_before_backward"
 """Ours for the first loss, where anomaly detection is on, and for each one of several ranks on CPUs."""
+_REMOTE = "remote copy"
+"""What the fence calls it."""
 _HOOKS_FOR_A_WHILE = frozenset({*_BATCH_HOOKS.values(), _BACKWARD_HOOK})
 
 Parameters = ParamSpec("Parameters")
@@ -139,7 +142,8 @@ class GpuProfiler(Callback):
         trace: How windows are recorded; ``false`` switches them off.
         nvml: How GPUs are sampled; ``false`` switches it off.
         host: How CPUs and memory are sampled; ``false`` switches it off.
-        dirpath: Folder for everything that is written; ``~`` and ``$VARIABLES`` are expanded. Default:
+        dirpath: Folder for everything that is written; ``~`` and ``$VARIABLES`` are expanded. To an address that
+            fsspec knows (``s3://bucket/runs``), the default folder is copied, every 10 s and at the end. Default:
             ``<trainer.log_dir>/gpuprof``, or ``<trainer.log_dir>-gpuprof`` where checkpoints go to that very folder. An
             earlier run is kept: the new one goes to ``gpuprof-2`` and so on. ``fast_dev_run`` is measured only with it.
         log_every_n_steps: Cadence of the scalars to the trainer's loggers. Default: the trainer's.
@@ -193,8 +197,9 @@ class GpuProfiler(Callback):
         check_flag("verbose", verbose)
         if dirpath is not None and not isinstance(dirpath, (str, os.PathLike)):
             raise ArgumentError("dirpath", dirpath, "be a path")
-        if dirpath is not None and not is_local_path(os.path.expandvars(dirpath)):
-            raise ArgumentError("dirpath", dirpath, "be a folder on this machine: the run is written as it goes on")
+        dirpath = None if dirpath is None else os.path.expandvars(dirpath)
+        if dirpath is not None and not is_local_path(dirpath):
+            import_module("lightning_gpuprof.capture.remote_copy").check_address(dirpath)
         if target is not None:
             parse_target(target)
         if price_per_gpu_hour is not None:
@@ -206,7 +211,7 @@ class GpuProfiler(Callback):
             trace=trace_config,
             nvml=_group("nvml", nvml, NvmlConfig),
             host=_group("host", host, HostConfig),
-            dirpath=None if dirpath is None else os.fspath(dirpath),
+            dirpath=dirpath,
             log_every_n_steps=log_every_n_steps,
             reports=None if reports is None else parse_reports(reports),
             baseline=baseline,
@@ -228,6 +233,7 @@ class GpuProfiler(Callback):
         self._entry: Entry | None = None
         self._logged: Logged | None = None
         self._summary: SummaryFile | None = None
+        self._remote: RemoteCopy | None = None
         self._warned_of_another = False
         self._log: object = None
 
@@ -397,10 +403,10 @@ class GpuProfiler(Callback):
     def __getstate__(self) -> dict[str, object]:
         """Copies and pickles of a running callback measure nothing: threads and files cannot be copied."""
         kept = {name: value for name, value in self.__dict__.items() if name not in _HOOKS_FOR_A_WHILE}
-        return {**kept, "_session": None, "_summary": None, "_log": None, "_entry": None}
+        return {**kept, "_session": None, "_summary": None, "_remote": None, "_log": None, "_entry": None}
 
     def _begin(self, trainer: pl.Trainer, module: pl.LightningModule, stage: Stage, entry: Entry) -> None:
-        self._logged = self._summary = None
+        self._logged = self._summary = self._remote = None
         if trainer.world_size > 1:
             self._summary = import_module("lightning_gpuprof.summary_file").SummaryFile()
         self._session = Session(
@@ -416,8 +422,20 @@ class GpuProfiler(Callback):
             line=StatusLine.on_terminal() if trainer.is_global_zero and is_switched_on(LIVE, os.environ) else None,
             **self._hardware(),
         )
+        if (address := self.options.dirpath) is not None and not is_local_path(address):
+            self._copy_to(address, self._session, trainer.global_rank)
         self._remove_hooks()
         self.__dict__[_BATCH_HOOKS[stage]] = self._first_batch
+
+    def _copy_to(self, address: str, session: Session, rank: int) -> None:
+        with session.fence.around(_REMOTE):
+            stage = "" if session.stage == "fit" else f"-{session.stage}"
+            self._remote = import_module("lightning_gpuprof.capture.remote_copy").RemoteCopy(
+                session.folder,
+                f"{address.rstrip('/')}/gpuprof{stage}-{session.job}",
+                rank,
+                functools.partial(session.fence.report, _REMOTE),
+            )
 
     @_harmless
     def _first_batch(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: object, *args: object) -> None:
@@ -458,6 +476,8 @@ class GpuProfiler(Callback):
         else:
             session.fence.report("measuring", f"switched off after {text}")
             session.give_up()
+        if self._remote is not None:
+            self._remote.finish(0.0)
         self._remove_hooks()
 
     @_harmless
@@ -482,6 +502,9 @@ class GpuProfiler(Callback):
                 self._make_report(trainer, session, status, journal)
                 if session.fence.held is not None and self.report is None:  # a worker died in the middle of it
                     self._make_report(trainer, session, status, journal)
+                if self._remote is not None:
+                    with progress(f"copying the run to {self._remote.name}"), session.fence.around(_REMOTE):
+                        self._remote.finish()
         except Exception as error:
             if must_propagate(error):
                 session.give_up()  # does what is left to do, mostly nothing

@@ -67,7 +67,8 @@ def target_folder(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
     """Where a stage's folder should be: ``dirpath``, or beside the trainer's logs.
 
     Args:
-        dirpath: The option; its last part gets the stage's name behind it unless the stage is ``fit``.
+        dirpath: The option; its last part gets the stage's name behind it unless the stage is ``fit``. An address of
+            another machine is where the folder is copied to.
         stage: Which call is measured.
         trainer: The trainer, in its ``setup``.
 
@@ -78,7 +79,7 @@ def target_folder(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
         break what loads every file of it.
     """
     suffix = "" if stage == "fit" else f"-{stage}"
-    if dirpath is not None:
+    if dirpath is not None and is_local_path(dirpath):
         given = expand(dirpath)
         return given.with_name(given.name + suffix)
     # Lightning has just given its own profiler the log folder; asking `trainer.log_dir` is a collective.

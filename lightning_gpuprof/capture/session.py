@@ -143,7 +143,7 @@ class Session:
             delay_now=self._run_delay.read_ns if self._run_delay is not None else None,
         )
         self._edge_ns = self.clock.measure_edge_ns()
-        key = output_folder.run_key(self._launch, trainer.world_size)
+        key = self.job = output_folder.run_key(self._launch, trainer.world_size)
         self._journal = StageJournal(
             output_folder.target_folder(self._options.dirpath, stage, trainer),
             key,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command, print_json
-from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.errors import ArgumentError, ReportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +25,19 @@ QUIET_S = 60.0
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", type=Path, help="folder of a run: the profiler's own, or one above it")
+    parser.add_argument(
+        "dir",
+        metavar="DIR",
+        type=source.path_or_address,
+        help="folder of a run: the profiler's own, or one above it; or an address (s3://bucket/runs)",
+    )
     parser.add_argument("--json", action="store_true", help="print the same, and all ranks, as JSON")
     parser.add_argument("--watch", action="store_true", help=f"look again every {EVERY_S:.0f} s until the job is over")
 
 
 def _run(options: Namespace) -> int:
+    if options.watch and isinstance(options.dir, str):
+        raise ArgumentError("--watch", options.dir, "be asked of a folder", "Run gpuprof ranks again instead.")
     folder = source.run_folder(options.dir)
     if not source.has_journal(folder):
         raise ReportError(f"{folder} holds a report but no journal ({source.JOURNALS}): copy those of the ranks there")

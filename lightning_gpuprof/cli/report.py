@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "dir", metavar="DIR", type=Path, help="folder of a run: the profiler's own or the logger's around it"
+        "dir",
+        metavar="DIR",
+        type=source.path_or_address,
+        help="folder of a run: the profiler's own or the logger's around it; or an address (s3://bucket/runs)",
     )
     parser.add_argument("--all", action="store_true", help="print all numbers instead of the first screen")
     parser.add_argument("--json", action="store_true", help="print the report as JSON and write nothing else")

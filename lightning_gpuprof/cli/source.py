@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,20 +21,51 @@ if TYPE_CHECKING:
     from lightning_gpuprof.pipeline import Run
 
 JOURNALS = "rank*.jsonl"
+_WANTED = (".jsonl", ".summary.json", ".facts.json", REPORT_FILE)
 MAX_NAMED = 3
 """Runs in an error."""
 _OF_FIT = re.compile(r".*gpuprof(-\d+)?")
 """Folders of other stages end with the stage's name."""
 
 
-def run_folder(path: Path) -> Path:
+def path_or_address(text: str) -> Path | str:
+    """What a user named: an address such as ``s3://bucket/runs`` stays text."""
+    return text if "://" in text else Path(text)
+
+
+def _copied(address: str) -> Path:
+    """A new temporary folder with the journals, summaries, facts and reports of an address; what is made goes there.
+
+    Raises:
+        ReportError: The address cannot be read, or holds none.
+    """
+    into = Path(tempfile.mkdtemp(prefix="gpuprof-"))
+    try:
+        there, root = import_module("fsspec.core").url_to_fs(address)
+        with progress(f"reading {name(address)}"):
+            found = [file for file in there.find(root) if file.endswith(_WANTED)]
+            for file in found:
+                target = into / file.removeprefix(root).lstrip("/")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                there.get_file(file, str(target))
+    except Exception as error:  # whatever a file system raises
+        raise ReportError(f"{address} cannot be read ({type(error).__name__}: {error})") from error
+    if not found:
+        raise ReportError(f"{address} holds no run: name what was given as dirpath, or a folder in it")
+    print(f"gpuprof: {name(address)} is copied to {into}", file=sys.stderr)
+    return into
+
+
+def run_folder(path: Path | str) -> Path:
     """The folder with a run's journal or report: the path, ``gpuprof`` in it or beside it, or a run below it.
 
-    Of several runs it is the newest ``fit``, or the newest of any stage; stderr says so.
+    Of several runs it is the newest ``fit``, or the newest of any stage; stderr says so. Of an address it is a copy.
 
     Raises:
         ReportError: There is no such folder, or no run in it.
     """
+    if isinstance(path, str):
+        path = _copied(path)
     if not path.exists():
         raise ReportError(f"there is no folder {path}; {_runs_here()}")
     if not path.is_dir():

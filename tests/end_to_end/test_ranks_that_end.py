@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from lightning_gpuprof.analyze.rank_summary import left_by
+from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.job_ranks import job_ranks
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
@@ -69,7 +71,12 @@ def train(how, rank):
     sys.addaudithook(note)
     if how == "hangs":
         standstill.AFTER_NS = 1_000_000_000
-    profiler = GpuProfiler(dirpath=how, reports=["json", "terminal"], windows=[], nvml=False)
+    dirpath = how
+    if how == "apart":
+        dirpath = "file://" + os.path.abspath(how)
+        os.mkdir(f"node{rank}")
+        os.chdir(f"node{rank}")
+    profiler = GpuProfiler(dirpath=dirpath, reports=["json", "terminal"], windows=[], nvml=False)
     trainer = L.Trainer(
         accelerator="cpu", devices=1, num_nodes=2, strategy="ddp", max_epochs=3 if how == "out of step" else 1,
         logger=False,
@@ -119,7 +126,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     folder = tmp_path_factory.mktemp("ranks")
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    words = [sys.executable, str(program), "hangs", "killed", "failed", "raised", "refused", "out of step"]
+    words = [sys.executable, str(program), "hangs", "killed", "failed", "raised", "refused", "out of step", "apart"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         pids = json.loads(process.stdout.readline())
         jobs = Jobs(folder, {how: [psutil.Process(pid) for pid in of] for how, of in pids.items()})
@@ -214,6 +221,23 @@ def test_ranks_out_of_step_make_no_valid_run(jobs: Jobs) -> None:
     said = "epoch 0 had 40 batches on rank 0 and 60 batches on rank 1"
     assert said in report.validity.caveats[0]
     assert said in printed
+
+
+def test_ranks_without_a_common_folder_meet_at_an_address(
+    jobs: Jobs, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in jobs.ranks["apart"]:
+        rank.wait(240)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert len([*jobs.folder.glob("node*/gpuprof/rank*.jsonl")]) == 2
+    (folder,) = (jobs.folder / "apart").iterdir()
+    assert {"rank0.jsonl", "rank1.jsonl", "rank0.summary.json", "rank1.summary.json", "report.json"} == {
+        file.name for file in folder.iterdir()
+    }
+    assert main(["ranks", f"file://{jobs.folder}/apart"]) == 0
+    assert "2 ranks on 1 host: 2 finished" in capsys.readouterr().out
+    assert main(["report", f"file://{folder}", "--rank", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["rank"] == 1
 
 
 def test_the_first_rank_reads_its_journal_once(jobs: Jobs) -> None:

@@ -22,7 +22,10 @@ from lightning_gpuprof import GpuProfError, GpuProfiler, NvmlConfig, TraceConfig
         ({"baseline": "/nowhere/at/all"}, "baseline must name an existing run folder"),
         ({"windows": (9, 3)}, "windows must have a stop not before its start"),
         ({"dirpath": 3}, "dirpath must be a path"),
-        ({"dirpath": "s3://bucket/run"}, "dirpath must be a folder on this machine: .* got .s3://bucket/run"),
+        (
+            {"dirpath": "s4://bucket/run"},
+            "dirpath must be a folder, or an address .* got .s4://bucket/run.*known: s4",
+        ),
         ({"target": "fast"}, "target must be a factor above 1 such as '1.3x', or samples per second, got 'fast'"),
         ({"price_per_gpu_hour": -2}, "price_per_gpu_hour must be a number above 0, got -2"),
         ({"thresholds": {"input-bond": {}}}, "thresholds must name rules, such as .* Did you mean 'input-bound'?"),
