@@ -25,7 +25,7 @@ from lightning_gpuprof.sinks.step_bars import OTHER, StepBar
 from lightning_gpuprof.sinks.terminal_text import command, grid, indented, labelled, sentence_text
 
 MAX_LINES = 25
-_LEFT_OUT = ("explain", "second", "others", "outside", "why conditional")
+_LEFT_OUT = ("explain", "second", "others", "outside", "why conditional", "tab")
 """In this order, where there is no room."""
 MAX_SEGMENTS = 4
 MAX_OTHERS = 2
@@ -110,7 +110,8 @@ class _Screen:
         else:
             parts += [Text(""), *_answer(screen, width)]
         explained = (screen.severity is not None or _says_its_hint(screen)) and "explain" not in left_out
-        return [*parts, *_places(report, self.folder, self.where, explained=explained)]
+        where = {name: place for name, place in self.where.items() if name != "TensorBoard" or "tab" not in left_out}
+        return [*parts, *_places(report, self.folder, where, explained=explained)]
 
 
 def _head(screen: FirstScreen, width: int) -> list[RenderableType]:

@@ -47,8 +47,17 @@ def crowded() -> Report:
     return msgspec.structs.replace(report, findings=(unknown, *report.findings), validity=validity)
 
 
+def tried() -> Report:
+    """The gain and the headline take two lines each on 80 columns."""
+    tried_rule = msgspec.structs.replace(digits().findings[0], rule="input-bound")
+    return msgspec.structs.replace(
+        digits(), findings=(tried_rule, *digits().findings[1:]), trial=sample_report.full_report().trial
+    )
+
+
 REPORTS = {
     "crowded": crowded,
+    "tried": tried,
     "digits": digits,
     "full": sample_report.full_report,
     "hostile": sample_report.hostile_report,
