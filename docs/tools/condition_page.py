@@ -35,7 +35,7 @@ def _lines(facts: Sequence[Fact]) -> list[str]:
 
 
 def renewed(page: str) -> str:
-    """A page with the lists between its two marks put in anew.
+    """A page with the lists between its two marks put in again.
 
     Args:
         page: The page as it is.

@@ -20,7 +20,7 @@ Places = npt.NDArray[np.intp]
 
 
 class NarrowColumns(Mapping[int, Ints]):
-    """Columns by number, of shape (rows,); made anew at each look, because a long run has too many to hold them.
+    """Columns by number, of shape (rows,); made again at each look, because a long run has too many to hold them.
 
     Args:
         parts: Pieces of each column; zeros between them.

@@ -124,7 +124,7 @@ def _graph_breaks(frames: Sequence[Compilation], counted: dict[str, int]) -> tup
     for index, frame in enumerate(frames):
         for reason in frame.breaks:
             if reason not in counted:
-                continue  # dynamo begins anew for reasons of its own, too
+                continue  # dynamo begins again for reasons of its own, too
             function, _ = _place(frame)
             key = (frame.function, frame.file, reason)
             line = _resumed_at(frames[index + 1 :], function, frame) or known.get(key)

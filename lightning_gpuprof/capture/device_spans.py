@@ -59,7 +59,7 @@ class DeviceEvents:
         return torch.Event(self._device, enable_timing=True)
 
     def record(self, event: torch.Event) -> None:
-        """Put it on the current stream of the current device; one that was recorded before is recorded anew.
+        """Put it on the current stream of the current device; one that was recorded before is recorded again.
 
         Raises:
             RuntimeError: The device failed, or the event was recorded on another one before.

@@ -73,7 +73,7 @@ class LiveLine:
         """Nothing to get ready."""
 
     def sample(self, t_ns: int) -> Sequence[Reading]:
-        """Write the line anew, unless that was done just before: a thread that was late looks again soon."""
+        """Write the line again, unless that was done just before: a thread that was late looks again soon."""
         if self._over:
             self.close()
         elif self._shown_ns is None or t_ns - self._shown_ns >= self._apart_s * 1e9:

@@ -42,7 +42,7 @@ _SHARED_VARIABLES = (
     "RAY_JOB_ID",
     "PMIX_NAMESPACE",
 )
-"""Variables that launchers give to all ranks of a run alike, and to each run anew."""
+"""Variables that launchers give to all ranks of a run alike, and differently to each run."""
 
 
 def run_key(launch: str, world_size: int) -> str:
@@ -218,6 +218,6 @@ def launch_key(trainer: Any, origin: Origin, environ: Mapping[str, str]) -> str:
 
 
 def _agent_folder(environ: Mapping[str, str]) -> str:
-    """Made by torchrun anew for each start of the ranks on a node; its run id is ``none`` unless somebody sets one."""
+    """Made by torchrun for each start of the ranks on a node; its run id is ``none`` unless somebody sets one."""
     file = environ.get("TORCHELASTIC_ERROR_FILE", "")
     return str(Path(file).parent.parent) if file and environ.get("GROUP_WORLD_SIZE") == "1" else ""

@@ -32,7 +32,7 @@ class SourceUnavailableError(GpuProfError):
 class Sampler(Protocol):
     """A source that is read at intervals. All three methods are called in the sampler's own thread.
 
-    ``interval_s`` is read anew before each wait, so a sampler may vary it. ``close`` is called once, also after
+    ``interval_s`` is read again before each wait, so a sampler may vary it. ``close`` is called once, also after
     ``open`` or ``sample`` has failed.
     """
 

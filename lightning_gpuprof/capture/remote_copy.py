@@ -19,7 +19,7 @@ EVERY_S = 10.0
 MOST_RATIO = 0.05
 """Of the time, for which a copy may be under way while training goes on."""
 MOST_BYTES_WHILE_RUNNING = 8 << 20
-"""Of a file: a journal that grows is sent anew each time. Larger ones are sent at the end."""
+"""Of a file: a journal that grows is sent whole each time. Larger ones are sent at the end."""
 _UNFINISHED = ".plain.json"
 """Traces that are compressed next."""
 LAST_WAIT_S = 60.0

@@ -255,7 +255,7 @@ def _ranks_started_by(trainer: Any) -> list[int]:
 def ends_at(trainer: Any) -> tuple[int, str] | None:
     """The number of optimizer steps that training cannot pass, and what sets it.
 
-    Never too low: with manual optimization, loaders without a length or that are made anew, and accumulation that
+    Never too low: with manual optimization, loaders without a length or that are made again, and accumulation that
     changes on the way, only ``max_steps`` counts.
 
     Returns:

@@ -420,7 +420,7 @@ class StepClock:
             return recent
 
         def set_standing_flags(value: int) -> None:
-            """Flags of this and all later steps, until set anew."""
+            """Flags of this and all later steps, until set again."""
             nonlocal standing_flags
             standing_flags = value
 

@@ -63,7 +63,7 @@ class RequestSignal:
     """Answers SIGUSR2 while a run goes on, if nobody else does.
 
     Processes that are forked meanwhile, such as DataLoader workers, inherit the handler and ignore the signal with it;
-    those that are spawned start anew and die of it, as they would without us.
+    those that are spawned start again and die of it, as they would without us.
 
     Args:
         on_signal: Called on the main thread between two of its bytecodes, whatever it is doing: may only set something.

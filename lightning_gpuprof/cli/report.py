@@ -64,7 +64,7 @@ def _run(options: Namespace) -> int:
 
 
 def _rewrite(report: Report, folder: Path, *, with_page: bool) -> dict[str, str]:
-    """Write the files in the folder anew; one that cannot be written to is no reason not to print."""
+    """Write the files in the folder again; one that cannot be written to is no reason not to print."""
     from lightning_gpuprof import pipeline  # analysis and rules: not for --help
 
     kinds: tuple[ReportKind, ...] = ("json", "html") if with_page else ("json",)

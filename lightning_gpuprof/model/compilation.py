@@ -78,7 +78,7 @@ class CompileFacts(msgspec.Struct, kw_only=True, frozen=True):
     cache_hits: int
     """Of inductor's and AOTAutograd's caches on disk."""
     cache_misses: int
-    """What had to be compiled anew."""
+    """What had to be compiled again."""
     cudagraph_skips: int
     """CUDA graphs that were not used."""
     cudagraph_skip_reasons: tuple[str, ...]

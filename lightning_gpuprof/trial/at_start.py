@@ -51,7 +51,7 @@ def trainer_arguments(arm: Arm) -> dict[str, Value | ast.expr]:
 
 
 def runtime_part(arm: Arm) -> Arm:
-    """An arm without all that is read at the start; the batch size stays, since the loader is made anew with it."""
+    """An arm without all that is read at the start; the batch size stays, since the loader is made again with it."""
 
     def without(change: Change) -> Change:
         arguments = change.arguments
@@ -87,7 +87,7 @@ def set_arguments(arm: Arm) -> None:
     values = {name: _evaluated(value, strategies) for name, value in changed.items()}
     connector = type(trainer._accelerator_connector)
     names = set(inspect.signature(connector).parameters)
-    if names & set(values):  # it has chosen devices and strategy already: another one chooses anew
+    if names & set(values):  # it has chosen devices and strategy already: another one chooses again
         trainer._accelerator_connector = connector(**{n: values.get(n, given[n]) for n in names if n in given})
     for name in set(values) - names:
         setattr(trainer, name, values[name])

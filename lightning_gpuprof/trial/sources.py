@@ -120,8 +120,8 @@ class LoaderSource(Source):
             length = len(self._combined)
         except (TypeError, NotImplementedError, RuntimeError):
             return False  # the last: it has not begun
-        anew = any(loader.num_workers and not loader.persistent_workers for loader in _data_loaders(self._combined))
-        return anew and 0 < length < float("inf")
+        again = any(loader.num_workers and not loader.persistent_workers for loader in _data_loaders(self._combined))
+        return again and 0 < length < float("inf")
 
     def worker_pids(self) -> list[int]:
         """See :class:`Source`."""
@@ -168,7 +168,7 @@ class LoaderSource(Source):
 class ReplaySource(Source):
     """One batch again and again: what a perfect loader would give.
 
-    Containers are made anew for each step; tensors are the same until a step has changed one in place.
+    Containers are made again for each step; tensors are the same until a step has changed one in place.
 
     Args:
         first: The batch, as a source gave it.

@@ -159,7 +159,7 @@ class Children:
         return unseen_s
 
     def _kind_of_ended(self) -> Kind:
-        """Whose CPU time was not seen: mostly that of workers, which many loaders start anew in each epoch."""
+        """Whose CPU time was not seen: mostly that of workers, which many loaders start again in each epoch."""
         ended = self._ended or {child.kind for child in self._children.values()}
         kinds: tuple[Kind, ...] = ("workers", "children", "ours")
         return next((kind for kind in kinds if kind in ended), "children")

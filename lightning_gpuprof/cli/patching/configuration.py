@@ -1,7 +1,7 @@
 """Sets one value in a LightningCLI YAML and leaves all other text as it was written.
 
 Edits are made in the text, at the places where PyYAML found the nodes, and each result is read again: if it differs in
-anything but the setting, it is not taken. Libraries that keep comments write quotes, indents and line breaks anew.
+anything but the setting, it is not taken. Libraries that keep comments rewrite quotes, indents and line breaks.
 """
 
 from __future__ import annotations

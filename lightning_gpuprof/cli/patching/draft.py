@@ -34,7 +34,7 @@ _SWITCHES = {
     "RichProgressBar": "enable_progress_bar",
     "TQDMProgressBar": "enable_progress_bar",
 }
-"""A callback that the Trainer makes anew where it is left out -> its argument that does without."""
+"""A callback that the Trainer makes again where it is left out -> its argument that does without."""
 _OBJECTS = ("strategy", "worker_init_fn", "train_time_interval", "ddp_comm_hook")
 """Arguments whose value may be an object of the user's, which is not replaced."""
 _EITHER = (
@@ -357,7 +357,7 @@ class Draft:
         self._switch_off(piece)
 
     def _switch_off(self, piece: LeftOut) -> None:
-        """Keep the Trainer from making it anew."""
+        """Keep the Trainer from making it again."""
         if piece.call in _SWITCHES:
             self._arguments(Arguments(call="Trainer", values={_SWITCHES[piece.call]: "False"}), Change(call="Trainer"))
 
@@ -540,7 +540,7 @@ def _options(call: ast.Call) -> list[str]:
 
 
 def _is_local(source: Source, at: ast.AST, name: str) -> bool:
-    """Whether a name can be bound anew where it is used: elsewhere it would hide the one of the module."""
+    """Whether a name can be bound again where it is used: elsewhere it would hide the one of the module."""
     scope = next(source.scopes(at), None)
     if scope is None:
         return True

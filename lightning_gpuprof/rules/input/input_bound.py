@@ -98,7 +98,7 @@ class InputBound(BaseRule):
         fires("the GPU idles for a fifth", "critical", "50.0", **_GPU, num_workers=0, idle_ratio=0.201, saves_ms=19.9),
         fires("what the GPU does is not known", "warning", "50.0 ms", **_GPU),
         quiet("the wait is a twentieth and may be the fetch", times_ms={**_FETCH, "data_wait": 0.85}, num_workers=0),
-        looks_alike("the GPU has work meanwhile", **_GPU, idle_ratio=0.01),
+        looks_alike("the GPU is busy at that time", **_GPU, idle_ratio=0.01),
         looks_alike("a callback holds the step", times_ms={"callbacks": 60.0}),
         not_evaluated("nine steps are steady", "9 steady steps were measured, 10 are needed", **_SLOW, steady=9),
     )

@@ -65,7 +65,7 @@ class SmallBatchLoader(BaseRule):
         quiet("a batch has two samples", **{**_ONE, "batch_size": 2}),
         quiet("the dataset makes the batches", **{**_ONE, "batch_size": None}),
         quiet("steps are long", batch_size=1),
-        quiet("the GPU works meanwhile", **_ONE, **_GPU, device_idle=0.0),
+        quiet("the GPU is busy at that time", **_ONE, **_GPU, device_idle=0.0),
         looks_alike("the sample takes the time", **{**_ALONE, "items_ms": 0.45}),
         looks_alike("the workers are behind", **{**_fetch(2.0), "verdict": "processing"}),
         looks_alike("the fetch takes 3.1 ms", **_fetch(3.1)),

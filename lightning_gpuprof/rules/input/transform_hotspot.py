@@ -55,7 +55,7 @@ class TransformHotspot(StarvingRule):
         fires("the GPU idles for a tenth", "info", "on the GPU", **_BLUR, run=_GPU, device_idle=0.1, saves_ms=2.0),
         fires("what the GPU does is not known", "warning", "on the GPU", **_BLUR, run=_GPU),
         fires("it is in a region", "critical", "`Blur`, inside `augment`", **_of(augment=0.95, Blur=0.8)),
-        quiet("the GPU has work meanwhile", **_BLUR, run=_GPU, device_idle=0.02),
+        quiet("the GPU is busy at that time", **_BLUR, run=_GPU, device_idle=0.02),
         quiet("several share the time", **_of(Blur=0.4, Crop=0.35, Flip=0.25)),
         quiet("steps do not wait", **_BLUR, items_ms=12.0),
         quiet("the wait may be what a fetch costs", **_BLUR, items_ms=24.0),

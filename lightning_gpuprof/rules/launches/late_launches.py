@@ -65,7 +65,7 @@ def fewer_launches(metrics: Metrics, step: ExplainedStep) -> Advice:
 
 
 def compile_words(metrics: Metrics, step: ExplainedStep) -> tuple[str, str]:
-    """The line that compiles the model, and why so: CUDA graphs are recorded anew for each shape.
+    """The line that compiles the model, and why so: CUDA graphs are recorded again for each shape.
 
     Args:
         metrics: The run.

@@ -11,7 +11,7 @@ batches four times as large, if the model's own time grew with them: three quart
 only.
 
 ## When it is wrong
-- On a device that works meanwhile the host's time costs nothing.
+- While a device is busy, the host's time costs nothing.
 - Larger batches may change how the model learns.
 
 ## What to do

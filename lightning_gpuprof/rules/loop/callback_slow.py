@@ -89,7 +89,7 @@ class CallbackSlow(BaseRule):
         fires("what the GPU does is not known", "info", "Slow takes", **_SLOW, run={"device.type": "cuda"}),
         quiet("it takes 0.3 ms", callbacks_ms={("Quick", "on_train_batch_end"): 0.3}),
         looks_alike("the step waits for data", times_ms={"data_wait": 60.0}),
-        looks_alike("a GPU works meanwhile", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),
+        looks_alike("a GPU is busy at that time", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),
         not_evaluated("three steps are steady", "3 steady steps", **_SLOW, steady=3),
     )
 

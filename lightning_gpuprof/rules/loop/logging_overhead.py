@@ -70,7 +70,7 @@ class LoggingOverhead(PhaseRule):
         fires("every step updates values", "warning", "Call self.log every 50 steps", times_ms={"logging": 12.0}),
         fires("the GPU idles for 15 %", "warning", "Log", times_ms={"logging": 50.0}, idle_ratio=0.15, **_GPU),
         fires("what the GPU does is not known", "info", "Log", times_ms={"logging": 50.0}, **_GPU),
-        quiet("the GPU works meanwhile", times_ms={"logging": 50.0}, idle_ratio=0.02, **_GPU),
+        quiet("the GPU is busy at that time", times_ms={"logging": 50.0}, idle_ratio=0.02, **_GPU),
         quiet(
             "it takes 0.19 ms of 1 ms", times_ms={"forward": 0.3, "backward": 0.3, "optimizer": 0.1, "logging": 0.19}
         ),

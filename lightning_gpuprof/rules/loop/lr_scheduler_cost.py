@@ -38,7 +38,7 @@ class LrSchedulerCost(PhaseRule):
             "it sets 900 rates", "warning", "900 parameter groups", **_SLOW, run={"model.optimizer_param_groups": 900}
         ),
         quiet("there is no scheduler"),
-        looks_alike("a GPU works meanwhile", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),
+        looks_alike("a GPU is busy at that time", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),
         not_evaluated("no window shows the GPU", "no trace window", **_SLOW, run={"device.type": "cuda"}),
     )
 

@@ -7,7 +7,7 @@ each validation.
 ## How it is measured
 The time of the fetches inside validation must pass 5 % of the wall time without setup and teardown, and half of
 validation. What any fetch may cost (1 ms without workers, 3 ms with them) is taken off per batch. The gain is the rest,
-spread over the training steps. What a GPU does meanwhile is not measured: there it is at most a warning.
+spread over the training steps. What a GPU does at that time is not measured: there it is at most a warning.
 
 ## When it is wrong
 - The validation loader is not measured from inside: which part of a batch is slow is not known.

@@ -2,7 +2,7 @@
 
 ## What it means
 Objects that refer to each other in cycles are freed by a collector. It starts after a number of new objects, on the
-thread that made them, and no other Python code runs meanwhile. A collection of the oldest generation visits every
+thread that made them, and no other Python code runs then. A collection of the oldest generation visits every
 object: with millions of small ones (a dataset of lists and dicts, histories) it takes a good part of a second. A
 program that makes many objects per step collects often.
 

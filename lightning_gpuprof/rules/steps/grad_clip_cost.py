@@ -40,7 +40,9 @@ class GradClipCost(PhaseRule):
         fires("it takes a twentieth and 0.5 ms", "info", "clip_grad_norm_", times_ms={"clip": 3.4}),
         quiet("it takes less", times_ms={"clip": 3.2}),
         quiet("nothing is clipped"),
-        looks_alike("a GPU works meanwhile", times_ms={"clip": 10.0}, run={"device.type": "cuda"}, idle_ratio=0.02),
+        looks_alike(
+            "a GPU is busy at that time", times_ms={"clip": 10.0}, run={"device.type": "cuda"}, idle_ratio=0.02
+        ),
         not_evaluated("no window shows it", "no trace window", times_ms={"clip": 10.0}, run={"device.type": "cuda"}),
     )
 

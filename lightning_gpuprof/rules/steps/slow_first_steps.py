@@ -11,7 +11,7 @@ steps. Reported from 60 s on, or from 5 s if that is 2 % of the run. Information
 ## When it is wrong
 - The run may be a short trial of a long one.
 - On a machine that others use the first steps may wait for a CPU. Where other programs take a quarter of this run's
-  CPUs meanwhile, the rule is not evaluated.
+  CPUs at that time, the rule is not evaluated.
 - Steps that become faster within the first fifth of the run count as warm-up.
 
 ## What to do

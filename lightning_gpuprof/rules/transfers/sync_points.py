@@ -8,7 +8,7 @@ queue is empty. The GPU then waits for the next launch.
 ## How it is measured
 A trace window shows each place that waits at least every second step. Its cost is the GPU's idle time that begins
 during the wait and ends with a kernel launched after it, but no more than the host was blocked up to then in the step.
-The time for which the host is blocked is not the cost, because the GPU is busy meanwhile. The total idle time is the
+The time for which the host is blocked is not the cost, because the GPU is busy then. The total idle time is the
 untraced step time minus the busy time; the window only splits it. The gain is the cost.
 
 Waits of a progress bar, of the gradient scaler, of copies from pageable memory and of Lightning's check of all ranks

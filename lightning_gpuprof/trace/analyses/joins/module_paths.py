@@ -15,8 +15,8 @@ class ModulePaths:
     """The modules that were called, each under those that called it.
 
     Their calls are those that torch recorded with stacks, else the ranges that our own windows have. A module that is
-    called anew in a backward pass (activation checkpointing) has nothing around it there; it counts under the path that
-    it was called on first.
+    called again in a backward pass (activation checkpointing) has nothing around it there; it counts under the path
+    that it was called on first.
 
     Args:
         linked: The trace.
