@@ -49,7 +49,7 @@ class WindowRecording:
         folder = self._folder = measured.journal.folder
         rank = self._rank = measured.trainer.global_rank
         self._world_size = measured.trainer.world_size
-        self._model = measured.trainer.lightning_module
+        self._trainer = measured.trainer
         self._tap = measured.tap
         self._fence = measured.fence
         self._post = measured.journal.post
@@ -276,7 +276,7 @@ class WindowRecording:
             new_path=lambda: self._folder / f"rank{self._rank}.{time.time_ns()}.plain.json",
             wrap_actions=lambda wrap: self._tap.wrap_actions("main", wrap),
             preparing=self._foreign.own_profiler,
-            model=self._model,
+            model=self._trainer.lightning_module,
         )
 
     def _check_ranks(self) -> None:

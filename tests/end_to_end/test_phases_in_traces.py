@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import pytest
+import torch
 from planted_runs import fit, quiet_profiler
 
 from lightning_gpuprof import TraceConfig
@@ -15,6 +16,12 @@ from lightning_gpuprof.trace.analyses.code.attribution import attribution
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 from lightning_gpuprof.trace.tables import ABSENT
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """Other tests of this process may have compiled something, and then no module is named."""
+    torch._dynamo.utils.counters.clear()
 
 
 class Busy(pl.Callback):
