@@ -5,7 +5,7 @@ drawn anew in each round and is the same on both ranks. The model notes when eac
 costs is the difference of its median step to that of the round's fit without a callback, likewise of its mean step, in
 which samplers and writers count as well. Run it with nothing else running::
 
-    python benchmarks/rank_cost.py --rounds 15
+    python benchmarks/rank_cost.py
 """
 
 import argparse
@@ -138,8 +138,8 @@ def summary(rounds: Sequence[Mapping[str, Sequence[float]]], seed: int) -> dict[
 def main() -> int:
     """Run the rounds, print a table, write JSON."""
     parser = command_line("rank_cost", __doc__, seed="of the orders")
-    parser.add_argument("--rounds", type=at_least(3), default=15, help="of one fit of each variant")
-    parser.add_argument("--steps", type=at_least(WARM_UP + 10), default=400, help="of a fit")
+    parser.add_argument("--rounds", type=at_least(3), default=7, help="of one fit of each variant")
+    parser.add_argument("--steps", type=at_least(WARM_UP + 10), default=1600, help="of a fit")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.into is not None:
