@@ -18,7 +18,7 @@ from lightning_gpuprof.model.phases import STEP_PARTS
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
 from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of, line_of
-from lightning_gpuprof.sinks.step_bars import PHASE_WORDS, StepBar, after_fix, cause_of, name_of, run_bar, step_bar
+from lightning_gpuprof.sinks.step_bars import PHASE_WORDS, StepBar, after_fix, cause_of, run_bar, step_bar
 
 ReliabilityKind = Literal["ok", "conditional", "warming up", "too little"]
 Scale = Literal["step", "run"]
@@ -155,8 +155,6 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     saved_ms: float | None
     claimed_ms: float | None
     """What the cause itself takes of ``saved_ms``, at most; None: no gain is known."""
-    claimed: str
-    """What that time is: ``logging``; empty: no gain is known."""
     speedup: float | None
     """``today`` over ``after``."""
     wall_s: float
@@ -213,7 +211,6 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         cause="" if today is None or after is None or claim is None else cause_of(today, claim),
         saved_ms=saved_ms,
         claimed_ms=None if gain is None or today is None else _claimed_ms(gain, today.ms, scale),
-        claimed="" if claim is None else name_of(claim),
         speedup=times,
         wall_s=report.wall.total_s,
         wall_after_s=wall_after_s,

@@ -29,11 +29,11 @@ _WHOLE = re.compile(r'("(?:[^"\\]|\\.)*")|(?<=\d)\.0(?=[,\]}])')
 _CODE = re.compile(
     r"(`[^`]+`|(?<![\w./`])(?:"
     r"[\w./-]*\w\.py(?::\d+)?"
-    r"|[A-Za-z_][\w.]*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+    r"|[A-Za-z_][\w.]*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)(?:\.\w+\([^()]*\))*"
     r"|(?:[A-Za-z]\w*\.)*[A-Za-z]\w*_\w*(?:=(?:[\w.]*\w|\"[^\"\s]*\"))?"
-    r"|[A-Za-z]\w+(?:\.[A-Za-z]\w+)+))"
+    r"|[A-Za-z]\w+(?:\.[A-Za-z]\w+)+|[a-z]+=(?:True|False|None)))"
 )
-"""In a sentence: ``train.py:42``, ``need()``, ``num_workers=2``, ``torch.compile``."""
+"""In a sentence: ``train.py:42``, ``need()``, ``super().step(batch)``, ``num_workers=2``, ``torch.compile``."""
 _JOINT = re.compile(r"[(/=]|\.(?=\w)|_+(?=[^\W_])")
 LONG_CODE = 24
 """Characters that have a line of a telephone to themselves."""

@@ -191,11 +191,6 @@ def cause_of(today: StepBar, claim: Claim) -> str:
     keys = {segment.key for segment in today.segments}
     if claim.resource == "uneven steps" or not keys.isdisjoint((claim.phase, claim.part)):
         return ""
-    return name_of(claim)
-
-
-def name_of(claim: Claim) -> str:
-    """What people call what a finding claims."""
     return CAUSE_WORDS.get(claim.name, _label(claim.name))
 
 

@@ -69,4 +69,4 @@ def test_where_other_programs_use_the_cpus_waiting_for_one_is_no_logging() -> No
     assert RULE.check(replace(metrics, logging_without_delay=own)) is None
     slow = replace(metrics.shares["logging"], median_ratio=0.2, lower_ratio=0.2, median_ms=28.5, total_ratio=0.2)
     finding = fired(RULE, replace(metrics, logging_without_delay=slow))
-    assert finding.summary.startswith("Logging takes 28.5 ms of each 143 ms step")
+    assert finding.summary == "Logging takes 28.5 ms of each 143 ms step (20 %), not counting its waits for a CPU."

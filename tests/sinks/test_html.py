@@ -139,6 +139,7 @@ def test_a_name_of_ten_kilobytes_is_cut(hostile: str) -> None:
         ("Move what waits in need() (train.py:42) out of forward.", ["need()", "train.py:42"]),
         ("Load them: DataLoader(..., num_workers=2). Why 2: 2 CPUs.", ["DataLoader(..., num_workers=2)"]),
         ("f(g(h(1), 2), 3) is", ["f(g(h(1), 2), 3)"]),
+        ("return super().move(batch, device). Move", ["super().move(batch, device)"]),
         ("num_workers=2 is set, collate_fn is not (e.g. in b/net.py).", ["num_workers=2", "collate_fn", "b/net.py"]),
         (
             "begin Slow.on_end with `if step % 60: return`.",
@@ -147,6 +148,7 @@ def test_a_name_of_ten_kilobytes_is_cut(hostile: str) -> None:
         ('In them attn_implementation="sdpa".', ['attn_implementation="sdpa"']),
         ("In LightningModule.on_after_batch_transfer, ...", ["LightningModule.on_after_batch_transfer"]),
         ("1.5 ms of each 3.0 ms step, at 4.0 GB/s (16 %), in 12 of 20 steps.", []),
+        ("Or use shuffle=True.", ["shuffle=True"]),
         ("<b>(x)", []),
     ],
 )

@@ -30,6 +30,7 @@ from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_ev
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule, idle_evidence
 
+_WITHOUT_DELAY = ", not counting its waits for a CPU"
 _CALLS_COST = (
     "Raising log_every_n_steps would not help: self.log itself is slow, and so are self.log_dict and on_epoch=True. "
     "Epoch averages then cover these steps only."
@@ -103,7 +104,7 @@ class LoggingOverhead(PhaseRule):
         return self.finding(
             severity=found.severity_beyond(self.fixed_ms),
             subject=str(metrics.condition("trainer.loggers") or "logging"),
-            summary=f"Logging takes {found}.",
+            summary=f"Logging takes {found}{_WITHOUT_DELAY if metrics.logging_without_delay else ''}.",
             advice=advice,
             change=change,
             evidence=(

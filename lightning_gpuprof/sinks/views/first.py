@@ -91,9 +91,7 @@ def _saved_words(screen: FirstScreen) -> str:
     if screen.wall_after_s is not None:
         run = f"<b>The whole run: {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}</b>"
     if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
-        said.append(
-            f"{duration(screen.claimed_ms)} comes from {screen.claimed} itself; the rest from other phases speeding up"
-        )
+        said.append(f"{duration(screen.claimed_ms)} saved directly; the rest from other phases speeding up")
     if screen.outside:
         said.append(screen.outside)
     more = f"<span>{' · ' if run else ''}{escape(' · '.join(said))}</span>" if said else ""
