@@ -477,7 +477,7 @@ class GpuProfiler(Callback):
             session.fence.report("measuring", f"switched off after {text}")
             session.give_up()
         if self._remote is not None:
-            self._remote.finish(0.0)
+            self._remote.stop()
         self._remove_hooks()
 
     @_harmless

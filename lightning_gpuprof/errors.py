@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -17,10 +19,39 @@ _IN_CONFIGURATION = "  in the configuration of GpuProfiler; GPUPROF_DEBUG=1 show
 """In an error of jsonargparse 4.53."""
 _MAX_WRONG = 4
 """Wrong names of two lines each: ten lines at most."""
+HIDDEN = "***"
+"""Stands for what may be secret."""
+_USER = re.compile(r"(?<=:/)(/?)(?:[^/\s:]+:\S*|[^/\s]*)@")
+"""Of an address, with a password, which may hold slashes; a path has one of the two slashes before it."""
+_QUERY_VALUE = re.compile(r"(?<=[?&])([\w.%-]+=)[^&\s'\"]+")
+
+
+def redacted(text: str, address: str = "") -> str:
+    """A text in which ``***`` stands for users, passwords and keys of addresses.
+
+    Args:
+        text: Such as ``ftp://me:secret@host/runs cannot be read``.
+        address: Its user and password are hidden wherever the text has them as words, also decoded.
+
+    Returns:
+        Such as ``ftp://***@host/runs cannot be read``.
+    """
+    text = _QUERY_VALUE.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", text))
+    given = [word for found in _USER.finditer(address) for word in found[0].strip("/@").split(":", 1)]
+    for secret in filter(None, [*given, *map(unquote, given)]):
+        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
+    return text
 
 
 class GpuProfError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base of all errors raised on purpose by this package; what is secret in an address is hidden.
+
+    Args:
+        text: What was wrong, with which value, and the way out.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(redacted(text))
 
 
 class ArgumentError(GpuProfError, ValueError):

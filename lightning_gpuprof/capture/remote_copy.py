@@ -4,7 +4,6 @@ Through fsspec, which comes with Lightning; it is imported only where an address
 """
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.errors import ArgumentError, redacted
 
 EVERY_S = 10.0
 """Between two copies; a summary is renewed every 5 s."""
@@ -53,7 +52,7 @@ class RemoteCopy:
     def __init__(
         self, folder: Path, address: str, rank: int, on_failure: Callable[[str], None], *, every_s: float = EVERY_S
     ) -> None:
-        self.name = re.sub(r"//[^/]*@", "//***@", address)
+        self.name = redacted(address)
         """The address without a user and password."""
         self._address = address
         self._folder = folder
@@ -65,16 +64,23 @@ class RemoteCopy:
         self._thread = threading.Thread(target=self._run, name="gpuprof remote copy", daemon=True)
         self._thread.start()
 
+    def stop(self) -> None:
+        """Send what is left, and nothing after it, while training goes on."""
+        self._is_over.set()
+
     def finish(self, wait_s: float = LAST_WAIT_S) -> None:
-        """Send what is left.
+        """Send what is left and wait for it.
 
         Args:
             wait_s: No longer than that; what then is not sent stays on this machine.
         """
-        self._is_over.set()
+        self.stop()
         self._thread.join(wait_s)
         if self._thread.is_alive():
-            self._on_failure(f"not all files were copied within {wait_s:.0f} s: they are in {self._folder}")
+            self._report(f"not all files were copied within {wait_s:.0f} s: they are in {self._folder}")
+
+    def _report(self, failure: str) -> None:
+        self._on_failure(redacted(failure, self._address))
 
     def _run(self) -> None:
         pause_s = self._every_s
@@ -100,7 +106,7 @@ class RemoteCopy:
                 self._sent[file.name] = state
         except Exception as error:  # whatever a file system raises
             why = f"{type(error).__name__}: {error}"
-            self._on_failure(f"{self.name} cannot be written ({why}): the run is in {self._folder}")
+            self._report(f"{self.name} cannot be written ({why}): the run is in {self._folder}")
 
     def _is_wanted(self, name: str) -> bool:
         if name.startswith(f"rank{self._rank}."):

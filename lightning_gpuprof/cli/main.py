@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from lightning_gpuprof import __version__
 from lightning_gpuprof.cli.command import CommandParser, HelpFormatter
 from lightning_gpuprof.cli.entries import ENTRIES
-from lightning_gpuprof.errors import GpuProfError
+from lightning_gpuprof.errors import GpuProfError, redacted
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -110,8 +110,8 @@ def split_program(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _words(error: Exception) -> str:
     if isinstance(error, (GpuProfError, OSError)):
-        return str(error)
-    return f"internal error: {type(error).__name__}: {error} (GPUPROF_DEBUG=1 shows where)"
+        return redacted(str(error))
+    return f"internal error: {type(error).__name__}: {redacted(str(error))} (GPUPROF_DEBUG=1 shows where)"
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_gpuprof.cli.runs_below import runs_below, start_ns
-from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.errors import ReportError, redacted
 from lightning_gpuprof.model.run_folders import REPORT_FILE, own_folders
 from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
@@ -40,19 +40,21 @@ def _copied(address: str) -> Path:
         ReportError: The address cannot be read, or holds none.
     """
     into = Path(tempfile.mkdtemp(prefix="gpuprof-"))
+    shown = name(redacted(address))
     try:
         there, root = import_module("fsspec.core").url_to_fs(address)
-        with progress(f"reading {name(address)}"):
+        with progress(f"reading {shown}"):
             found = [file for file in there.find(root) if file.endswith(_WANTED)]
             for file in found:
                 target = into / file.removeprefix(root).lstrip("/")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 there.get_file(file, str(target))
     except Exception as error:  # whatever a file system raises
-        raise ReportError(f"{address} cannot be read ({type(error).__name__}: {error})") from error
+        why = redacted(f"{type(error).__name__}: {error}", address)
+        raise ReportError(f"{shown} cannot be read ({why})") from None  # as that has the address
     if not found:
-        raise ReportError(f"{address} holds no run: name what was given as dirpath, or a folder in it")
-    print(f"gpuprof: {name(address)} is copied to {into}", file=sys.stderr)
+        raise ReportError(f"{shown} holds no run: name what was given as dirpath, or a folder in it")
+    print(f"gpuprof: {shown} is copied to {into}", file=sys.stderr)
     return into
 
 

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from lightning_gpuprof.errors import HIDDEN
+
 MAX_TEXT = 400
 """Characters of them; the rest is cut."""
-HIDDEN = "***"
-"""Stands for what may be secret."""
 _OPTION = re.compile(r"(-[A-Za-z]|--[A-Za-z][\w.-]*)(=|\Z)")
 SECRET_NAME = re.compile(r"token|secret|pass|pwd|key|cred|auth|pin\b", re.IGNORECASE)
 """Names of options, and of variables, of which not even a number is shown."""

@@ -2,7 +2,8 @@
 
 import re
 
-from lightning_gpuprof.model.command_line import HIDDEN, SECRET_NAME
+from lightning_gpuprof.errors import HIDDEN
+from lightning_gpuprof.model.command_line import SECRET_NAME
 
 _STRING_OR_COMMENT = re.compile(
     r"""(?P<quote>"{3}|'{3}|["'])(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P<end>(?P=quote)?)|\s*#.*""", re.DOTALL

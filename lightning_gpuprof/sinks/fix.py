@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from lightning_gpuprof.errors import HIDDEN
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import parts
-from lightning_gpuprof.model.command_line import HIDDEN
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.report import LineRow

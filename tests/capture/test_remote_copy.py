@@ -12,7 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lightning_gpuprof.capture import remote_copy
 from lightning_gpuprof.capture.remote_copy import RemoteCopy, check_address
-from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.errors import ArgumentError, ReportError
 
 
 class Faulty(MemoryFileSystem):
@@ -22,11 +22,13 @@ class Faulty(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     refuses = False
+    sent: ClassVar[list[str]] = []
     goes_on = threading.Event()
 
     def put_file(self, lpath: str, rpath: str, **kwargs: Any) -> None:
         if Faulty.refuses:
-            raise PermissionError("Access Denied")
+            raise PermissionError("Access Denied to ftp://me:s%20t@bucket for me with 's t'")
+        Faulty.sent.append(rpath)
         Faulty.goes_on.wait()
         super().put_file(lpath, rpath, **kwargs)
 
@@ -35,6 +37,7 @@ class Faulty(MemoryFileSystem):
 def faulty() -> Iterator[type[Faulty]]:
     fsspec.register_implementation("faulty", Faulty, clobber=True)
     Faulty.store.clear()
+    Faulty.sent.clear()
     Faulty.refuses = False
     Faulty.goes_on.set()
     yield Faulty
@@ -87,12 +90,13 @@ def wait_for(condition: Any) -> None:
 def test_what_is_refused_is_said_and_tried_again(tmp_path: Path, faulty: type[Faulty]) -> None:
     said: list[str] = []
     faulty.refuses = True
-    copy = RemoteCopy(folder_of_two_ranks(tmp_path), "faulty://me:secret@bucket", 1, said.append, every_s=0.01)
+    copy = RemoteCopy(folder_of_two_ranks(tmp_path), "faulty://me:s%20t@bucket", 1, said.append, every_s=0.01)
     wait_for(lambda: said)
     faulty.refuses = False
     copy.finish()
-    assert names("faulty://me:secret@bucket") == {"rank1.jsonl"}
-    assert "faulty://***@bucket cannot be written (PermissionError: Access Denied)" in said[0]
+    assert names("faulty://me:s%20t@bucket") == {"rank1.jsonl"}
+    denied = "PermissionError: Access Denied to ftp://***@bucket for *** with '***'"
+    assert f"faulty://***@bucket cannot be written ({denied})" in said[0]
     assert str(tmp_path) in said[0]
 
 
@@ -104,7 +108,45 @@ def test_a_run_does_not_wait_for_an_address_that_never_answers(tmp_path: Path, f
     assert said == [f"not all files were copied within 0 s: they are in {tmp_path}"]
 
 
+def test_a_profiler_that_gives_up_says_nothing_of_files_that_are_still_sent(
+    tmp_path: Path, faulty: type[Faulty]
+) -> None:
+    faulty.goes_on.clear()
+    copy = RemoteCopy(folder_of_two_ranks(tmp_path), "faulty://bucket", 1, pytest.fail)
+    copy.stop()
+    wait_for(lambda: faulty.sent)
+    faulty.goes_on.set()
+    copy.finish()
+    assert names("faulty://bucket") == {"rank1.jsonl"}
+
+
+def test_what_has_not_changed_is_sent_once(tmp_path: Path, faulty: type[Faulty]) -> None:
+    rounds = tmp_path / "rank1.summary.json"
+    copy = RemoteCopy(folder_of_two_ranks(tmp_path), "faulty://bucket", 1, pytest.fail, every_s=0.01)
+    for done in range(3):
+        rounds.write_text("-" * done)
+        wait_for(lambda: sum(file.endswith(rounds.name) for file in faulty.sent) > done)  # noqa: B023 - called at once
+    copy.finish()
+    assert sum(file.endswith("rank1.jsonl") for file in faulty.sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no ftp://me:secret@host/runs", "no ftp://***@host/runs"),
+        ("no ftp:/me:secret@host/runs", "no ftp:/***@host/runs"),
+        ("s3://key:with/slash@bucket is none", "s3://***@bucket is none"),
+        ("az://runs?sv=1&sig=a%2F 'https://token@host'", "az://runs?sv=***&sig=*** 'https://***@host'"),
+        ("s3://bucket/me@home and /home/me@home", "s3://bucket/me@home and /home/me@home"),
+    ],
+)
+def test_an_error_hides_what_is_secret_in_addresses(text: str, shown: str) -> None:
+    assert str(ReportError(text)) == shown
+
+
 def test_an_address_without_its_package_is_refused_before_training() -> None:
     check_address("memory://bucket")
     with pytest.raises(ArgumentError, match=r"dirpath must be a folder, or an address .*Protocol not known: s4"):
         check_address("s4://bucket/run")
+    with pytest.raises(ArgumentError, match=r"got 's4://\*\*\*@bucket'"):
+        check_address("s4://me:secret@bucket")

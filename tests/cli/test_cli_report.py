@@ -50,6 +50,20 @@ def test_each_rank_has_its_report_which_leaves_the_folder_alone(
     assert "no journal of rank 2: there are those of 0 and 1" in refused("report", tmp_path, "--rank", "2")
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["report", "ftp://me:secret@127.0.0.1:1/run"], "ftp://***@127.0.0.1:1/run cannot be read (ConnectionRefused"),
+        (["ranks", "memory://me:secret@bucket"], "memory://***@bucket holds no run"),
+        (["export", "ftp://me:secret@host/run"], "there is no folder ftp:/***@host/run"),
+    ],
+)
+def test_an_address_is_refused_without_its_password(words: list[str], says: str, refused: Callable[..., str]) -> None:
+    said = refused(*words)
+    assert says in said
+    assert "secret" not in said
+
+
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path: Path, refused: Callable[..., str]) -> None:
     assert "cannot write" in refused("report", save_run(tmp_path / "run"), "--html", tmp_path / "no" / "page.html")
 
