@@ -3,7 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -89,6 +89,10 @@ def _run(options: Namespace) -> int:
     annotated: Path | None = options.annotated
     if options.perfetto:
         annotated = annotated or outputs.annotated_beside(files[0])
+    only: Collection[str] | None = () if options.perfetto else outputs.printed_analyses(options.table)
+    if options.analysis or options.html is not None or options.csv is not None:
+        only = None
+    is_judged = options.html is not None or not (options.table or options.analysis or options.perfetto)
     results: dict[str, object] = {}
     ranks = outputs.Ranks()
     for number, (name, file) in enumerate(_named(files).items(), 1):
@@ -105,8 +109,8 @@ def _run(options: Namespace) -> int:
                 raise ArgumentError("--operators", error.value, error.expected, error.hint) from None
             continue
         with _progress("analysing", name, number, len(files)):
-            analysis = outputs.analysis(linked, ceilings)
-            diagnosis = outputs.diagnosis(linked, analysis)
+            analysis = outputs.analysis(linked, ceilings, only=only)
+            diagnosis = outputs.diagnosis(linked, analysis) if is_judged else None
         html = options.html if len(files) == 1 else None  # several have a page together
         with _progress("writing what is made of", name, number, len(files)):
             targets = {"html": html, "csv": options.csv, "annotated": annotated, "flame": options.flame}

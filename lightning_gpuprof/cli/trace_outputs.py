@@ -6,13 +6,12 @@ What only some options need is imported where it is used: nobody else waits for 
 import functools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from lightning_gpuprof.errors import ArgumentError, ReportError
@@ -38,6 +37,8 @@ from lightning_gpuprof.trace.reader import Trace
 
 PAGE_OF = "get one trace, or several ranks of one job"
 EACH_ALONE = "Call gpuprof trace once for each."
+_ONLY_DRAWN = frozenset({"timeline"})
+"""Analyses that neither a rule nor a sentence reads."""
 SAME_STEP_RATIO = 0.05
 """Steps on the host and on the GPU that differ by less need no word (heuristic)."""
 
@@ -47,15 +48,26 @@ def read(path: Path) -> LinkedTrace:
     return LinkedTrace(Trace.read(path, fork="torch" not in sys.modules))  # which has threads, and may have a GPU
 
 
-def analysis(linked: LinkedTrace, ceilings: MeasuredCeilings | None) -> TraceAnalysis:
-    """Everything that is computed from a trace; ceilings of another model of GPU do not count.
+def analysis(
+    linked: LinkedTrace, ceilings: MeasuredCeilings | None, *, only: Collection[str] | None = None
+) -> TraceAnalysis:
+    """What is computed from a trace; ceilings of another model of GPU do not count.
 
     Args:
         linked: The trace.
         ceilings: What was measured of a GPU; None for data sheets.
+        only: Names of the wanted analyses; None for all.
     """
     names = {one.get("name") for one in linked.trace.about.device_properties}
-    return analyse(linked, ceilings=ceilings if ceilings is not None and ceilings.device in names else None)
+    fitting = ceilings if ceilings is not None and ceilings.device in names else None
+    return analyse(linked, only=only, ceilings=fitting)
+
+
+def printed_analyses(tables: Collection[str]) -> set[str]:
+    """The analyses that are needed to print these tables, or, if none are named, findings, summary and main tables."""
+    if tables:
+        return {entry.analysis for entry in CATALOGUE if entry.name in tables or "all" in tables}
+    return {entry.analysis for entry in CATALOGUE} - _ONLY_DRAWN
 
 
 def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
@@ -110,14 +122,14 @@ def _conditions(linked: LinkedTrace) -> dict[str, Value]:
 
 
 def print_analysis(
-    path: Path, found: TraceAnalysis, diagnosed: TraceDiagnosis, tables: Sequence[str], *, alone: bool
+    path: Path, found: TraceAnalysis, diagnosed: TraceDiagnosis | None, tables: Sequence[str], *, alone: bool
 ) -> None:
     """Print findings, summary and the tables that matter most, or the tables asked for; of several files no tables.
 
     Args:
         path: The trace's file.
         found: What was computed.
-        diagnosed: Verdict and findings.
+        diagnosed: Verdict and findings; None where tables are asked for.
         tables: Names of tables; empty for those that matter most.
         alone: Whether it is the only file.
     """
@@ -227,7 +239,7 @@ def write(
     path: Path,
     linked: LinkedTrace,
     found: TraceAnalysis,
-    diagnosed: TraceDiagnosis,
+    diagnosed: TraceDiagnosis | None,
     *,
     html: Path | None,
     csv: Path | None,
@@ -240,7 +252,7 @@ def write(
         path: The trace.
         linked: The same, read.
         found: What was computed from it.
-        diagnosed: What the rules say of it.
+        diagnosed: What the rules say of it, for the page.
         html: A page.
         csv: Folder of all tables.
         annotated: The trace with what was found in it.
@@ -330,6 +342,6 @@ def _titled_tables(entry: Entry, found: TraceAnalysis) -> list[Table]:
 def _print(title: str, parts: Sequence[RenderableType]) -> None:
     print_to(
         None,
-        Group(Text(title, style="bold"), *(Padding(part, (0, 0, 0, 0)) for part in parts), Text("")),
+        Group(Text(title, style="bold"), *parts, Text("")),
         terminal_width(),
     )

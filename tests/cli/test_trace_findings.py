@@ -10,7 +10,7 @@ from lightning_gpuprof.cli import trace_outputs
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
-from lightning_gpuprof.sinks import trace_html
+from lightning_gpuprof.sinks import trace_html, trace_summary
 
 FIRST: dict[str, tuple[str | None, str]] = {
     "a100_2rank_nccl_metadata": ("launch-bound", "idle for 76 %, communication 6 %"),
@@ -110,14 +110,26 @@ def test_a_trace_of_our_own_without_a_device_has_no_finding_but_a_verdict(tmp_pa
     assert not [one for one in found.need_a_run if one.why.startswith("failed")]
 
 
-def test_facts_alone_ask_no_rule(shared: Path) -> None:
+@pytest.mark.parametrize("options", [("--json",), ("--table", "steps")], ids=" ".join)
+def test_facts_and_single_tables_ask_no_rule(shared: Path, options: tuple[str, ...]) -> None:
     """``--json`` is for programs that call it for many traces."""
     code = (
         "import sys; from lightning_gpuprof.cli.main import main;"
-        f"main(['trace', {str(shared / 'traces' / 'a100_triton_tiny.json.gz')!r}, '--json']);"
-        "assert not [name for name in sys.modules if name.startswith('lightning_gpuprof.rules')]"
+        f"main(['trace', {str(shared / 'traces' / 'a100_triton_tiny.json.gz')!r}, *{options}]);"
+        "assert not [name for name in sys.modules if name.startswith('lightning_gpuprof.rules')];"
+        "assert 'numpy.ma' not in sys.modules"
     )
     run_python("-c", code)
+
+
+@pytest.mark.parametrize("name", ["a100_2rank_nccl_metadata", "h100_nsfw_vit", "cpu_only_gloo300"])
+def test_what_is_printed_without_tables_needs_no_other_analysis(shared: Path, name: str) -> None:
+    linked = trace_outputs.read(shared / "traces" / f"{name}.json.gz")
+    whole = trace_outputs.analysis(linked, None)
+    part = trace_outputs.analysis(linked, None, only=trace_outputs.printed_analyses(()))
+    assert part.timeline is None
+    assert trace_outputs.diagnosis(linked, part) == trace_outputs.diagnosis(linked, whole)
+    assert trace_summary.sentences(part) == trace_summary.sentences(whole)
 
 
 def test_rules_that_only_lack_shapes_need_no_run(shared: Path) -> None:
