@@ -376,7 +376,7 @@ class Session:
         self._restore()
         with self.fence.around("steps"):
             self.clock.listen(None, NEVER)
-            self._steps.record_process_cpus()
+            self._steps.record_totals()
             self.clock.open_segment(None)
             last = [self._footer(status)]
         self._steps.stop_samplers()

@@ -16,6 +16,8 @@ import torch
 from lightning_gpuprof.capture import conditions
 from lightning_gpuprof.capture.call_sites import CallSiteSampler
 from lightning_gpuprof.capture.compilation import CompileSampler, Counters
+from lightning_gpuprof.capture.conditions.kept_items import KeptItems
+from lightning_gpuprof.capture.conditions.loader_facts import datasets_of
 from lightning_gpuprof.capture.device_spans import DeviceEvents, DeviceSpans
 from lightning_gpuprof.capture.device_steps import DeviceSteps
 from lightning_gpuprof.capture.fence import must_propagate
@@ -76,6 +78,7 @@ class StageSteps:
         )
         self._recorder: Recorder | None = None
         self._began: tuple[int, int] | None = None
+        self._kept: KeptItems | None = None
         self._ended = False
         self.boundary = StepBoundary(self._clock, self.windows, self._fence)
         """Of the parts that there are: none before :meth:`begin`."""
@@ -100,6 +103,8 @@ class StageSteps:
         """
         trainer, fitting = self._trainer, self.measured.is_fit
         samples_per_step = self._read_conditions(module)
+        with self._fence.around("conditions"):
+            self._kept = KeptItems([*module.modules(), *trainer.callbacks, *datasets_of(self.measured.loaders)])
         batch_before, global_step = -1, 0
         if fitting:
             batch_before, global_step = trainer.fit_loop.epoch_loop.total_batch_idx, trainer.global_step
@@ -124,7 +129,7 @@ class StageSteps:
         self.end_live_line()
         self.boundary.steps_end()
         self._clock.open_segment("teardown")
-        self.record_process_cpus()
+        self.record_totals()
         self.windows.end("finished")
         self.boundary.log_last(self._trainer.global_step)
 
@@ -148,8 +153,15 @@ class StageSteps:
             if self._recorder is not None:
                 self._recorder.stop()
 
-    def record_process_cpus(self) -> None:
-        """CPUs that this process kept busy during training, for runs too short to be sampled; noted once."""
+    def record_totals(self) -> None:
+        """CPUs that this process kept busy during training, for runs too short to be sampled, and items that it kept.
+
+        Noted once.
+        """
+        with self._fence.around("conditions"):
+            if self._kept is not None and (found := self._kept.most()):
+                self._journal.post(Conditions(values=found))
+            self._kept = None
         begin, self._began = self._began, None
         if begin is not None:
             now_ns = time.perf_counter_ns()

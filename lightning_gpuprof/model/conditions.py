@@ -298,12 +298,15 @@ HEADER: tuple[Fact, ...] = (
     Fact("ended_at", "run", "label", False, "line of the program that the exception which ended it came through"),
     Fact("host", "run", "label", False, "name of the machine"),
     Fact("rank", "run", "label", False, "whose journal it is"),
+    Fact("kept.in", "run", "label", False, "list, dictionary or set of the program that gained most items"),
+    Fact("kept.items", "run", "label", False, "how many it gained"),
+    Fact("kept.kind", "run", "label", False, "what they are: `tensors with their graphs`, `tensors` or `items`"),
     Fact("gpuprof.target", "run", "label", False, "what the run was to reach, as given"),
     Fact("gpuprof.price_per_gpu_hour", "run", "label", False, "as given"),
     Fact("gpuprof.baseline", "run", "label", False, "the run was compared with an earlier one at its end"),
     Fact("gpuprof.untraced", "run", "label", False, "no trace window was asked for: `windows=[]`"),
 )
-"""What else stands in ``run`` of ``report.json``: from the journal's header and footer."""
+"""What else stands in ``run`` of ``report.json``: known at the end, or from the journal's header and footer."""
 
 BY_NAME: dict[str, Fact] = {
     fact.name: fact

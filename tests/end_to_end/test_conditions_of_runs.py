@@ -76,6 +76,22 @@ def test_the_first_batch_is_in_the_report_and_the_hook_is_gone(tmp_path: Path, s
     assert "val_loader.batch_size" not in report.run or stage == "fit"
 
 
+def test_the_list_that_keeps_something_of_each_step_is_in_the_report_also_of_an_interrupted_run(tmp_path: Path) -> None:
+    class Keeps(pl.Callback):
+        def __init__(self) -> None:
+            self.losses: list[Any] = []
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            self.losses.append(outputs["loss"])
+            if batch_idx == 29:
+                raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit):
+        fitted(tmp_path, callbacks=(Keeps(),))
+    run = json.loads((tmp_path / "run" / "report.json").read_text())["run"]
+    assert (run["kept.in"], run["kept.items"], run["kept.kind"]) == ("Keeps.losses", 30, "tensors")
+
+
 def test_a_profiler_that_waits_for_its_first_batch_can_be_copied(tmp_path: Path) -> None:
     class Copies(pl.Callback):
         copies: ClassVar[list[GpuProfiler]] = []

@@ -44,6 +44,11 @@ def flattened(loaders: object) -> Iterator[object]:
         yield loaders
 
 
+def datasets_of(loaders: object) -> list[Any]:
+    """The datasets of all DataLoaders in whatever mappings and sequences of the user's."""
+    return [loader.dataset for loader in flattened(loaders) if isinstance(loader, DataLoader)]
+
+
 def _batch_size(loader: Any) -> Any:
     if loader.batch_size is not None:
         return loader.batch_size

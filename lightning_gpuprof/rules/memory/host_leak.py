@@ -21,6 +21,9 @@ because the growth costs no time.
 - A run that has been observed for a sixtieth of the time until then, or less, predicts nothing: information only.
 
 ## What to do
+The list, dictionary or set that gains items in every step is named, if it is an attribute of a module, a callback or
+the dataset.
+
 Keep numbers, not tensors with graphs (`loss.detach()`). Clear what is collected per epoch, and limit caches. In a
 Dataset, keep samples in arrays instead of lists of objects. `tracemalloc` shows the lines that allocate Python objects.
 """
@@ -29,11 +32,13 @@ from lightning_gpuprof.model.host import MemoryGrowth
 from lightning_gpuprof.model.numbers import decimal_size, possible
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, Severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.memory.memory_rule import kept_items
 
 _HOUR_S = 3600.0
 _PROCESS, _WORKERS = "process_private", "workers_pss"
 _OWNERS = {_PROCESS: "main process", _WORKERS: "DataLoader workers"}
 _EPOCHS = 3
+_KEPT = {"kept.in": "Net.losses", "kept.items": 400, "kept.kind": "tensors with their graphs"}
 
 
 class HostLeak(BaseRule):
@@ -56,6 +61,7 @@ class HostLeak(BaseRule):
 
     examples = (
         fires("it keeps 2.7 MB per step", "critical", "grows by 2.68 MB per step", growing={}),
+        fires("a list keeps each step's loss", "critical", "Net.losses gained", growing={}, run=_KEPT),
         fires("the workers do", "critical", "Digits", growing={"of": _WORKERS}),
         quiet("it grows by 60 MiB", growing={"mib": 60.0}),
         looks_alike("it grows once, for optimizer states", growing={"even": 0.4}),
@@ -136,7 +142,7 @@ def _advice(metrics: Metrics, row: MemoryGrowth) -> str:
             f"Limit what {dataset or 'the Dataset'} keeps per sample (caches, lists). Without persistent workers it is "
             "freed after each epoch."
         )
-    return (
+    return kept_items(metrics) or (
         f"Find the list, cache or graph that {metrics.run.get('model.class') or 'the module'} or a callback keeps in "
         "every step. Keep loss.detach() instead of loss, clear lists in on_train_epoch_end, limit caches. python -X "
         "tracemalloc names the lines."

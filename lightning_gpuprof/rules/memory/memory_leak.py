@@ -24,7 +24,7 @@ from lightning_gpuprof.model.memory import Growth
 from lightning_gpuprof.model.numbers import counted, gib, percent, possible
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, Severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, allocator
+from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, allocator, kept_items
 
 _EPOCHS = 2
 """Epochs up to which what is gathered within one looks like a leak unless their positions are compared."""
@@ -75,7 +75,8 @@ class MemoryLeak(BaseRule):
             subject=name,
             summary=f"Allocated memory of {name} grew by {gib(growth.kept_bytes_per_step)} per step, {gib(grown)} over "
             f"{counted(growth.steps, 'step')} ({percent(ratio)}).{full}",
-            advice="Keep loss.detach() instead of loss in lists and dicts, and empty them at the end of the epoch. "
+            advice=kept_items(metrics)
+            or "Keep loss.detach() instead of loss in lists and dicts, and empty them at the end of the epoch. "
             f"{_holders(metrics)}",
             evidence=(
                 self.evidence("least_bytes", grown, "growth", "bytes"),

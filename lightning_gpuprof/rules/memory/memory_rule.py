@@ -10,7 +10,17 @@ from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Sever
 from lightning_gpuprof.model.memory import DeviceMemory as DeviceMemory
 from lightning_gpuprof.model.memory import MemoryUse as MemoryUse
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, claims, has_thresholds, possible, threshold
+from lightning_gpuprof.rules.base import (
+    Cost,
+    FamilyRule,
+    Metrics,
+    Words,
+    claims,
+    counted,
+    has_thresholds,
+    possible,
+    threshold,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,6 +38,20 @@ def allocator(metrics: Metrics) -> DeviceMemory:
     if metrics.is_cpu_only:
         raise NotApplicable("the model runs on the CPU")
     raise MissingSignal("torch's caching allocator was not read")
+
+
+_LEAST_KEPT_PER_STEP = 0.5
+"""Heuristic: fewer items of one container than this are not gained "in every step"."""
+
+
+def kept_items(metrics: Metrics) -> str:
+    """Which list, dictionary or set of the program gains items in every step, and what to do; empty if none does."""
+    items, steps = metrics.number("kept.items") or 0.0, metrics.steps.count
+    if not steps or items < _LEAST_KEPT_PER_STEP * steps:
+        return ""
+    name, kind = metrics.condition("kept.in"), str(metrics.condition("kept.kind"))
+    keep = "Append loss.detach() instead of loss, and clear it" if "graphs" in kind else "Limit its size, or clear it"
+    return f"{name} gained {items:,.0f} {kind} in {counted(steps, 'step')}. {keep} in on_train_epoch_end."
 
 
 def memory_use(metrics: Metrics) -> MemoryUse:
