@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,9 @@ def second_run(logdir: Path) -> str:
     return FAST
 
 
-@pytest.fixture(scope="module")
-def server(logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def tensorboard(logdir: Path, log: Path) -> Iterator[str]:
     """A started TensorBoard; yields its address."""
-    log = tmp_path_factory.mktemp("server") / "server.log"
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0", "--host", "127.0.0.1"]
     with log.open("w") as out:
         process = subprocess.Popen([*command, "--load_fast", "false"], stdout=out, stderr=subprocess.STDOUT)
@@ -79,6 +79,13 @@ def server(logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     finally:
         process.terminate()
         process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def server(logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One for all tests."""
+    with tensorboard(logdir, tmp_path_factory.mktemp("server") / "server.log") as address:
+        yield address
 
 
 class Reader:
@@ -153,6 +160,17 @@ def test_the_tab_appears_lists_the_runs_and_draws_a_figure(reader: Reader) -> No
     tab.get_by_role("link", name="Time", exact=True).click()
     assert shown(tab, SLOW, "group-time").locator(".main-svg").count() >= 1
     assert "p.gpuprof.view=group-time" in reader.page.url
+
+
+def test_where_there_is_one_run_only_it_is_shown_at_once_and_the_list_is_one_click_away(
+    browser: Any, logdir: Path, tmp_path: Path
+) -> None:
+    with tensorboard((logdir / SLOW).parent, tmp_path / "server.log") as server:
+        page = Reader(browser, server).open()
+        page.locator("main[data-shown$='|overview'][aria-busy='false']").get_by_text("checks passed").wait_for()
+        page.get_by_role("link", name="GPU Profiler").click()
+        page.get_by_role("heading", name="Runs").wait_for()
+        page.close()
 
 
 def test_every_view_shows_its_heading_and_draws_its_figures(reader: Reader) -> None:

@@ -37,7 +37,12 @@ export async function render() {
   document.addEventListener("visibilitychange", () => { if (!document.hidden && goesOn) schedule(0); });
   document.addEventListener("click", followLink);
   await Promise.all([refreshList(), state.run ? show() : null]);
-  if (!state.run) await show();
+  if (state.run) return;
+  if (listed.rows.length === 1) { // nothing to choose from
+    state.run = listed.rows[0].name;
+    address.write(state, { replace: true });
+  }
+  await show();
 }
 
 function build() {
