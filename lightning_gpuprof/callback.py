@@ -6,13 +6,12 @@ import atexit
 import functools
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-import msgspec
 import torch
 
 import lightning_gpuprof
@@ -30,7 +29,6 @@ from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted
 from lightning_gpuprof.capture.switches import LIVE, is_switched_on
 from lightning_gpuprof.errors import (
     ArgumentError,
-    ReportError,
     UnknownArgumentError,
     answer_before_the_parser,
     note_unknown_arguments,
@@ -48,6 +46,7 @@ from lightning_gpuprof.model.config import (
     parse_windows,
 )
 from lightning_gpuprof.model.phases import STAGES, Stage
+from lightning_gpuprof.results import Results
 from lightning_gpuprof.sinks.status_line import StatusLine, progress
 
 try:
@@ -61,8 +60,6 @@ if TYPE_CHECKING:
     from lightning_gpuprof.analyze.journal import Journal
     from lightning_gpuprof.capture.remote_copy import RemoteCopy
     from lightning_gpuprof.end_of_run import Logged
-    from lightning_gpuprof.model.report import Report
-    from lightning_gpuprof.sinks.notebook import WholePage
     from lightning_gpuprof.summary_file import SummaryFile
 
 JOB_TIMEOUT_S = 15.0
@@ -129,7 +126,7 @@ def _named_arguments(init: Callable[Parameters, None]) -> Callable[Parameters, N
     return named
 
 
-class GpuProfiler(Callback):
+class GpuProfiler(Results, Callback):
     """Shows where the training time goes, what is wrong and what to change.
 
     ``Trainer(callbacks=[GpuProfiler()])`` is enough. Training is never changed or stopped by it: a part that fails is
@@ -223,10 +220,6 @@ class GpuProfiler(Callback):
             thresholds=thresholds or {},
         )
         self.enabled = enabled
-        self.report: Report | None = None
-        """The report of the last ``fit``; None before."""
-        self.folder: Path | None = None
-        """Where the last ``fit`` was recorded."""
         self._origin = Origin()
         self._session: Session | None = None
         self._warned_of_fabric = False
@@ -322,67 +315,6 @@ class GpuProfiler(Callback):
         if self.enabled and not self._warned_of_fabric:
             self._warned_of_fabric = True
             warn_of_fabric()
-
-    def op_analyse(self, names: str | Sequence[str], *, window: int = -1) -> str:
-        """What operators did in a trace window of the last run, as MindSpore's ``op_analyse`` gives it.
-
-        Args:
-            names: One or more operators, such as ``"aten::mm"``.
-            window: Which of the windows that have a trace: 0 is the first one, -1 the last one.
-
-        Returns:
-            JSON: a list with one object per operator, side, phase and shape of inputs; times in microseconds.
-
-        Raises:
-            TraceError: There is no such trace.
-            ArgumentError: No operator of the trace has one of the names; a ``ValueError``.
-        """
-        from lightning_gpuprof.trace.analyses.operators.op_analyse import op_analyse_window
-
-        return op_analyse_window(self.folder, names, window)
-
-    @overload
-    def phases(self, *, as_frame: Literal[False] = False) -> list[dict[str, str | float | None]]: ...
-
-    @overload
-    def phases(self, *, as_frame: Literal[True]) -> Any: ...
-
-    def phases(self, *, as_frame: bool = False) -> Any:
-        """The phases of a step of the last run as plain data.
-
-        Args:
-            as_frame: Give a pandas ``DataFrame``; pandas is no dependency of this package.
-
-        Returns:
-            A dict (or row) per phase: ``phase``, ``median_ms``, ``p95_ms``, ``total_s``, ``share`` of 0 to 1,
-            ``device_ms``, ``cpu_ms``; None (in a frame ``NaN``) for what was not measured.
-
-        Raises:
-            ReportError: There is no report yet.
-            ArgumentError: A frame is wanted, and pandas is not installed.
-        """
-        rows = [msgspec.structs.asdict(row) for row in self._last_report().phases]
-        if not as_frame:
-            return rows
-        try:
-            return import_module("pandas").DataFrame(rows)
-        except ImportError:
-            hint = "Install pandas, or make a frame of the list."
-            raise ArgumentError("as_frame", True, "be False where pandas is not installed", hint) from None
-
-    def page(self) -> WholePage:
-        """The whole page of the last run with its figures, for a notebook's cell; ``report`` is the small one.
-
-        Raises:
-            ReportError: There is no report yet.
-        """
-        shown: WholePage = import_module("lightning_gpuprof.sinks.notebook").WholePage(self._last_report())
-        return shown
-
-    def _last_report(self) -> Report:
-        if self.report is None:
-            raise ReportError("there is no report yet: it is made at the end of fit, on rank 0")
-        return self.report
 
     @_harmless
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:

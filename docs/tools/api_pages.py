@@ -67,6 +67,7 @@ PAGES: tuple[Page, ...] = (
         "on reports need neither torch nor a GPU. What a report holds: [Numbers](../numbers/index.md).",
         names=(
             ("lightning_gpuprof.callback", "GpuProfiler"),
+            ("lightning_gpuprof.results", "Results"),
             ("lightning_gpuprof.capture.annotated_regions", "annotate"),
             *(("lightning_gpuprof.model.config", name) for name in ("TraceConfig", "NvmlConfig", "HostConfig")),
             *(("lightning_gpuprof.pipeline", name) for name in ("load_report", "make_report", "write_reports")),

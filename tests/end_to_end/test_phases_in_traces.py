@@ -47,6 +47,8 @@ def test_every_operator_in_a_step_of_ours_has_a_phase(tmp_path: Path) -> None:
     assert (layer.path, layer.calls) == (("layer",), 3)
     assert layer.host_us > 0
     assert layer.backward_host_us > 0
+    (row,) = profiler.modules()
+    assert (row["path"], row["calls"]) == (("layer",), 3)
 
 
 def test_operators_of_the_last_window_are_analysed_from_the_callback(tmp_path: Path) -> None:
@@ -56,6 +58,7 @@ def test_operators_of_the_last_window_are_analysed_from_the_callback(tmp_path: P
     report = fit(tmp_path, profiler=profiler)
     assert profiler.folder is not None
     assert not len(Trace.read(profiler.folder / report.windows[0].file).module_range)
+    assert profiler.modules() == []
     rows = json.loads(profiler.op_analyse("aten::addmm"))
     assert rows
     assert {row["operator"] for row in rows} == {"aten::addmm"}

@@ -108,6 +108,17 @@ def test_phases_are_plain_data() -> None:
     assert set(rows[0]) == {"phase", *numbers}
 
 
+def test_a_summary_has_the_step_s_parts_and_none_for_what_was_not_measured() -> None:
+    profiler = finished()
+    median = {row.phase: row.median_ms for row in profiler.report.phases}
+    found = profiler.summary()
+    assert found["baseline_ms"] == profiler.report.steps.period_ms.median
+    assert found["data_loading_ms"] == median["data_wait"]
+    assert found["computation_ms"] == median["forward"] + median["backward"] + median["optimizer"]
+    profiler.report = sample_report.minimal_report()
+    assert {name for name, value in profiler.summary().items() if value is not None} == {"verdict"}
+
+
 def test_phases_are_a_frame_where_it_is_asked_for() -> None:
     pandas = pytest.importorskip("pandas")
     profiler = finished()
@@ -126,7 +137,7 @@ def test_a_frame_without_pandas_is_refused_with_the_way_out(monkeypatch: pytest.
 def test_before_the_first_fit_there_is_nothing_to_show() -> None:
     profiler = GpuProfiler()
     assert profiler.report is None
-    for look in (profiler.phases, profiler.page):
+    for look in (profiler.phases, profiler.modules, profiler.summary, profiler.page):
         with pytest.raises(ReportError, match="no report yet"):
             look()
     profiler.report = sample_report.full_report()
