@@ -163,6 +163,7 @@ class NotTried(msgspec.Struct, kw_only=True, frozen=True):
 
     rule: str
     advice: str
+    """The finding's title, or the arm's name."""
     why: str
     promised_speedup: float | None = None
 

@@ -96,9 +96,8 @@ def advised(findings: Sequence[Finding]) -> tuple[tuple[Arm, ...], tuple[NotTrie
         promised = finding.most_speedup
         change = finding.change
         if change is None:
-            left.append(
-                NotTried(rule=finding.rule, advice=finding.advice, why=NEEDS_A_HUMAN, promised_speedup=promised)
-            )
+            what = finding.title or finding.advice
+            left.append(NotTried(rule=finding.rule, advice=what, why=NEEDS_A_HUMAN, promised_speedup=promised))
             continue
         name = title(change)
         if same := arms.get(name):

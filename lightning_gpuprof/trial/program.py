@@ -6,8 +6,10 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -264,6 +266,14 @@ def _refusal(ended: Ended) -> Skipped | None:
     return next((event for event in ended.events if isinstance(event, Skipped) and not event.arm), None)
 
 
+def _other_python(command: Sequence[str]) -> str:
+    """Which Python ran, if it is not the one that this package is installed in; else empty."""
+    found = shutil.which(command[0])
+    if found is None or not Path(found).name.startswith("python") or Path(found).parent == Path(sys.executable).parent:
+        return ""
+    return f"\n{command[0]} is {found}; gpuprof is installed for {sys.executable}"
+
+
 def failure_reason(ended: Ended, command: Sequence[str]) -> str:
     """Why a program gave nothing that could be judged, and the way out; empty if it did.
 
@@ -278,7 +288,7 @@ def failure_reason(ended: Ended, command: Sequence[str]) -> str:
         return ""
     output = _output(ended)
     if not ended.attached and ended.code:
-        return f"{what!r} ended with exit code {ended.code} before it made a Trainer{output}"
+        return f"{what!r} ended with exit code {ended.code} before it made a Trainer{output}{_other_python(command)}"
     if not ended.attached:
         last = ended.tail.rpartition("\n")[2]
         said = f" (its last line: {last})" if last else ""

@@ -249,7 +249,16 @@ def test_a_program_that_makes_no_trainer_is_shown_with_its_last_lines(
 ) -> None:
     err = refused("try", "--arm", "num_workers=2", "--", PYTHON, "-c", "print('last words'); raise SystemExit(5)")
     assert "ended with exit code 5 before it made a Trainer; its last lines:\nlast words\n" in err
+    assert "is installed for" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_fails_in_another_python_is_told_which(tmp_path: Path, refused: Callable[..., str]) -> None:
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    err = refused("try", "--arm", "num_workers=2", "--", other, "train.py")
+    assert f"python3 is {other}; gpuprof is installed for {sys.executable}" in err
 
 
 @pytest.mark.parametrize(

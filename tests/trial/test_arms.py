@@ -1,5 +1,6 @@
 """What can be tried: names and values of ``--arm``, and the advice of findings."""
 
+import msgspec
 import pytest
 from empty_structs import empty
 
@@ -118,6 +119,11 @@ def test_advice_that_is_a_setting_is_tried_and_the_rest_is_listed() -> None:
     assert arms[0].rules == ("input-bound", "single-process-loading")
     assert [arm.promised_speedup for arm in arms] == [3.0, None]
     assert [(one.rule, one.why, one.promised_speedup) for one in left] == [("slow-line", NEEDS_A_HUMAN, 1.5)]
+
+
+def test_advice_that_is_not_tried_is_listed_by_its_finding_s_title() -> None:
+    slow = msgspec.structs.replace(finding("slow-line", change=None), title="A line waits", advice="Four sentences.")
+    assert [one.advice for one in advised([slow])[1]] == ["A line waits"]
 
 
 @pytest.mark.parametrize(
