@@ -86,13 +86,29 @@ def without_delay(sampled: SampledSteps, phase: Phase) -> Share | None:
     Returns:
         None if fewer than ten steady steps were sampled, or if the thread had a CPU nearly all the time.
     """
+    found = undelayed_ns(sampled)
+    return None if found is None else sampled.share(found[phase])
+
+
+def undelayed_ns(sampled: SampledSteps) -> dict[Phase, Ints] | None:
+    """Time of each phase in each of the steps as :func:`without_delay` has it, shape (m,).
+
+    Args:
+        sampled: The steady steps with CPU times.
+
+    Returns:
+        None if fewer than ten steady steps were sampled, or if the thread had a CPU nearly all the time.
+    """
     if sampled.delay_ns is None or (sampled.delay_ratio() or 0.0) < LEAST_DELAYED_RATIO:
         return None
-    phases = sampled.journal.phases
-    wall: dict[Phase, Ints] = {one: phases[one][sampled.indices] for one in phases if one != "data_wait"}
-    idle: dict[Phase, Ints] = {one: np.maximum(ns - sampled.cpu_ns[one], 0) for one, ns in wall.items()}
+    found: dict[Phase, Ints] = {one: ns[sampled.indices] for one, ns in sampled.journal.phases.items()}
+    idle: dict[Phase, Ints] = {
+        one: np.maximum(ns - sampled.cpu_ns[one], 0) for one, ns in found.items() if one != "data_wait"
+    }
     left = _left_of(idle, sampled.delay_ns)
-    return sampled.share((np.minimum(sampled.cpu_ns[phase], wall[phase]) + idle[phase] * left).astype(np.int64))
+    for one, ns in idle.items():
+        found[one] = (np.minimum(sampled.cpu_ns[one], found[one]) + ns * left).astype(np.int64)
+    return found
 
 
 def _left_of(idle_ns: Mapping[Phase, Ints], delay_ns: Ints) -> Floats:

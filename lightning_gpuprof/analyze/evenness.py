@@ -7,8 +7,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze import during_steps, statistics
+from lightning_gpuprof.analyze.blocked import undelayed_ns
 from lightning_gpuprof.analyze.cpu_time import SampledSteps
 from lightning_gpuprof.analyze.journal import Ints, Journal, narrow
 from lightning_gpuprof.analyze.signals import values_of
@@ -31,12 +33,13 @@ NEAR_STEPS = 3
 """A change so shortly before the start of an epoch is one at its start."""
 
 
-def evenness(journal: Journal, chosen: Selection) -> Evenness:
+def evenness(journal: Journal, chosen: Selection, sampled: SampledSteps) -> Evenness:
     """Describe the speed levels and the fifths of the steady steps.
 
     Args:
         journal: One rank's journal.
         chosen: Which steps count.
+        sampled: The steady ones with CPU times.
     """
     view = _StretchBuilder(journal)
     steady = narrow(np.flatnonzero(chosen.steady))
@@ -44,11 +47,35 @@ def evenness(journal: Journal, chosen: Selection) -> Evenness:
     speed_levels = view.stretches([steady[a:b] for a, b in itertools.pairwise(edges) if b > a])
     return Evenness(
         speed_levels=speed_levels,
+        undelayed_levels=_undelayed_levels(sampled, steady, view),
         drift=_drift(journal, steady, view),
         warmup_steps=chosen.first_steady,
         warmup_excess_s=_warmup_excess_s(journal, chosen.first_steady, steady),
         warmup_taken_cpus=view.taken_cpus(0, chosen.first_steady - 1) if chosen.first_steady else None,
     )
+
+
+def _undelayed_levels(sampled: SampledSteps, steady: Ints, view: _StretchBuilder) -> tuple[Stretch, ...]:
+    """Other programs move the step time more than a change of this one does, but not what it is without the waits."""
+    phases_ns = undelayed_ns(sampled)
+    if phases_ns is None or sampled.delay_ns is None:
+        return ()
+    period_ms = np.maximum(sampled.period_ns - sampled.delay_ns, 0) / 1e6
+    starts = change_points(period_ms)
+    edges = [0, *np.searchsorted(steady, sampled.indices[starts]), len(steady)]
+    found = []
+    for (a, b), (first, stop) in zip(
+        itertools.pairwise([0, *starts, len(period_ms)]), itertools.pairwise(edges), strict=True
+    ):
+        phases_ms = {phase: statistics.median(ns[a:b]) / 1e6 for phase, ns in phases_ns.items()}
+        found.append(
+            replace(
+                view.stretch(steady[first:stop], phases_ms),
+                period_ms=statistics.median(period_ms[a:b]),
+                interval_ms=statistics.median_interval(period_ms[a:b]),
+            )
+        )
+    return tuple(found)
 
 
 def _warmup_excess_s(journal: Journal, first_steady: int | None, steady: Ints) -> float | None:
@@ -93,13 +120,19 @@ class _StretchBuilder:
             column = self._phases[phase]  # once for all parts: a long run's is unpacked
             medians[phase] = [statistics.median(column[chosen]) / 1e6 for chosen in few]
         phases_ms = [{phase: of_parts[part] for phase, of_parts in medians.items()} for part in range(len(parts))]
-        return tuple(itertools.starmap(self._stretch, zip(parts, phases_ms, strict=True)))
+        return tuple(itertools.starmap(self.stretch, zip(parts, phases_ms, strict=True)))
 
     def taken_cpus(self, first: int, last: int) -> float | None:
         """CPUs of this run that others used from one step to another; None: no sample lies whole between them."""
         return self._machine_load(first, last)[0]
 
-    def _stretch(self, chosen: Ints, phases_ms: dict[Phase, float]) -> Stretch:
+    def stretch(self, chosen: Ints, phases_ms: dict[Phase, float]) -> Stretch:
+        """Steady steps with some indices, ascending, at least one.
+
+        Args:
+            chosen: The indices.
+            phases_ms: Median time of each phase.
+        """
         steps = self._journal.steps
         period_ms = steps.period_ns[chosen[statistics.thinned(len(chosen))]] / 1e6
         taken, busy = self._machine_load(int(chosen[0]), int(chosen[-1]))

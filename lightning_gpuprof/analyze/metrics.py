@@ -140,7 +140,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
             steady_steps=summary.steady_count,
             waited_ratio=waited_ratio,
         ),
-        evenness=evenness(journal, chosen),
+        evenness=evenness(journal, chosen, sampled),
         logging_without_delay=blocked.without_delay(sampled, "logging"),
         log_calls=hook_share(journal, chosen.steady, "self.log"),
         lr_scheduler=hook_share(journal, chosen.steady, "lr_scheduler_step"),

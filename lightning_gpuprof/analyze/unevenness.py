@@ -12,6 +12,7 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.model.report import Distribution
 from lightning_gpuprof.model.signals import device_step
 
 BUSY_RATIO = 0.8
@@ -51,12 +52,25 @@ _IMPOSSIBLE = Unmeasured(why="the times of the parts of the run are not valid nu
 def level_change(metrics: Metrics) -> LevelChange | Unmeasured | None:
     """Hold the slow speed level that costs most against the fastest that lasts; the run's ``device_step`` is read.
 
+    Where speed levels show no change, or only what the machine did, those without waits for a CPU are asked: beside
+    other programs, steps scatter by more than the program changes.
+
     Returns:
         None if the run has one level only, or no phase is longer in the slow one.
     """
     levels = metrics.evenness.speed_levels
     if not levels:
         return Unmeasured(why="the run never became steady")
+    found = _change_of(metrics, levels)
+    if isinstance(found, LevelChange) and not found.change.by_machine:
+        return found
+    own = _change_of(metrics, metrics.evenness.undelayed_levels, undelayed=True)
+    return own if isinstance(own, LevelChange) else found
+
+
+def _change_of(
+    metrics: Metrics, levels: tuple[Stretch, ...], *, undelayed: bool = False
+) -> LevelChange | Unmeasured | None:
     if not all(map(_usable, levels)):
         return _IMPOSSIBLE
     steps = sum(level.count for level in levels)
@@ -68,21 +82,36 @@ def level_change(metrics: Metrics) -> LevelChange | Unmeasured | None:
     change = None if slow is fast else _speed_change(slow, fast)
     if change is None:
         return None
+    change = replace(change, undelayed=undelayed)
     excess_ms = sum(max(0.0, level.period_ms - fast.period_ms) * level.count for level in levels) / steps
+    cost = Cost(
+        ms=excess_ms,
+        lower_ms=min(excess_ms, change.lower_ms * slow.count / steps),
+        step_ms=sum(level.period_ms * level.count for level in levels) / steps,
+        steps=steps,
+    )
     return LevelChange(
         change=change,
         levels=levels,
-        cost=Cost(
-            ms=excess_ms,
-            lower_ms=min(excess_ms, change.lower_ms * slow.count / steps),
-            step_ms=sum(level.period_ms * level.count for level in levels) / steps,
-            steps=steps,
-        ),
+        cost=_with_waits(cost, change, metrics.steps.period_ms) if undelayed else cost,
         queued=_queued_meanwhile(metrics, change, levels),
         by_design=_by_design(levels, change),
         fills_a_cache=_fills_a_cache(metrics, levels, change),
         are_outliers=_are_outliers(metrics, slow),
     )
+
+
+def _with_waits(cost: Cost, change: SpeedChange, period_ms: Distribution | None) -> Cost:
+    """Of the whole step: a thread that computes less waits less for a CPU, in proportion; one that sleeps less: no.
+
+    Args:
+        cost: Of the step without waits for a CPU.
+        change: The same, between its levels.
+        period_ms: The whole step.
+    """
+    whole_ms = cost.step_ms if period_ms is None else period_ms.mean
+    factor = whole_ms / cost.step_ms if change.computes_longer else 1.0
+    return replace(cost, ms=factor * cost.ms, lower_ms=factor * cost.lower_ms, step_ms=whole_ms)
 
 
 def growth(drift: Drift | None) -> Growth | Unmeasured | None:

@@ -68,6 +68,9 @@ class Evenness(msgspec.Struct, kw_only=True, frozen=True):
 
     speed_levels: tuple[Stretch, ...] = ()
     """One for each of ``steps.speed_levels``, in order."""
+    undelayed_levels: tuple[Stretch, ...] = ()
+    """Levels of the step time without waits of the main thread for a CPU; times of phases are without them, too,
+    of the steps in which they were read. Empty where it hardly waited."""
     drift: Drift | None = None
     """None: too few steady steps (100)."""
     warmup_steps: int | None = None
@@ -98,6 +101,8 @@ class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):
     """By how much the main thread computes longer in the phase; None: not measured."""
     of_phase: bool
     """The phase needs more CPU time, and the others not alike: that is the program, whoever else is there."""
+    undelayed: bool = False
+    """Times are without the time in which the main thread waited for a CPU."""
 
     @property
     def by_machine(self) -> bool:
@@ -120,7 +125,7 @@ class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def delayed_ms(self) -> float:
         """By how much longer the main thread waits for a CPU in a step, as far as it was measured."""
-        if self.slow.run_delay_ratio is None or self.fast.run_delay_ratio is None:
+        if self.undelayed or self.slow.run_delay_ratio is None or self.fast.run_delay_ratio is None:
             return 0.0
         return self.slow.run_delay_ratio * self.slow.period_ms - self.fast.run_delay_ratio * self.fast.period_ms
 

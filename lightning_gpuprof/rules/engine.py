@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from lightning_gpuprof.model.conditions import UNTRACED
-from lightning_gpuprof.model.evenness import SpeedChange
+from lightning_gpuprof.model.evenness import LevelChange
 from lightning_gpuprof.model.finding import (
     MIN_GAIN_RATIO,
     Checks,
@@ -22,7 +22,7 @@ from lightning_gpuprof.rules.gains import combined_gain, settled_gains
 from lightning_gpuprof.rules.order import Order, at_their_severity
 from lightning_gpuprof.rules.prediction import expected
 from lightning_gpuprof.rules.steps.phase_change import PhaseChange
-from lightning_gpuprof.rules.steps.uneven import elapsed_words
+from lightning_gpuprof.rules.steps.uneven import WITHOUT_WAITS, elapsed_words
 from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
 
@@ -158,15 +158,19 @@ def with_onset(findings: Sequence[Finding], metrics: Metrics) -> tuple[Finding, 
     first = next((finding for finding in findings if finding.explains and finding.explains.phase == change.phase), None)
     if first is None or first.rule == PhaseChange.id:
         return tuple(findings)
-    dated = msgspec.structs.replace(first, summary=f"{first.summary} {_words(change, metrics)}")
+    dated = msgspec.structs.replace(first, summary=f"{first.summary} {_words(lasting)}")
     return tuple(dated if finding is first else finding for finding in findings)
 
 
-def _words(change: SpeedChange, metrics: Metrics) -> str:
+def _words(lasting: LevelChange) -> str:
     """As "Since batch 121 (3.10 s into the run), data_wait takes 8.30 ms instead of 4.10 ms"."""
+    change = lasting.change
     before, after = sorted((change.slow, change.fast), key=lambda part: part.from_batch)
     now_ms, then_ms = after.phases_ms.get(change.phase, 0.0), before.phases_ms.get(change.phase, 0.0)
-    lasts = after is metrics.evenness.speed_levels[-1]
+    lasts = after is lasting.levels[-1]
+    counted = WITHOUT_WAITS if change.undelayed else ""
     when = f"Since batch {after.from_batch}" if lasts else f"From batch {after.from_batch} to {after.to_batch}"
     took = "takes" if lasts else "took"
-    return f"{when}{elapsed_words(after)}, {change.phase} {took} {millis(now_ms)} instead of {millis(then_ms)}."
+    return (
+        f"{when}{elapsed_words(after)}, {change.phase} {took} {millis(now_ms)} instead of {millis(then_ms)}{counted}."
+    )

@@ -58,6 +58,29 @@ def test_cpu_time_and_waiting_for_a_cpu_are_those_of_the_stretch() -> None:
     assert (first.run_delay_ratio, last.run_delay_ratio) == (0, 0.1)
 
 
+def test_other_programs_do_not_hide_that_the_run_itself_becomes_slower() -> None:
+    """Waits for a CPU of 0 to 100 ms scatter by more than the step grows, from 20 to 26 ms."""
+    waited_ms = np.random.default_rng(0).uniform(0, 100, 600)
+    own_ms = np.where(np.arange(600) < 300, 15.0, 21.0)
+    of = journal(600, forward_ms=own_ms + waited_ms)
+    batch = ints(range(0, 600, 2))
+    of.cpu = CpuColumns(batch=batch, charged={2: ints(own_ms[batch] * MS)}, run_delay_ns=ints(waited_ms[batch] * MS))
+    found = build(of)
+    assert len(found.evenness.speed_levels) == 1
+    before, after = found.evenness.undelayed_levels
+    assert after.from_batch in range(298, 304)
+    assert before.to_batch == after.from_batch - 1
+    assert after.period_ms - before.period_ms == pytest.approx(6, abs=0.5)
+    assert after.phases_ms["forward"] == pytest.approx(21, abs=1.5)
+
+
+def test_a_thread_that_has_its_cpu_needs_no_levels_without_waits() -> None:
+    of = journal(200)
+    batch = ints(range(0, 200, 2))
+    of.cpu = CpuColumns(batch=batch, charged={2: ints([2 * MS] * 100)}, run_delay_ns=ints([0] * 100))
+    assert build(of).evenness.undelayed_levels == ()
+
+
 def test_a_period_that_grows_has_its_slope() -> None:
     drift = build(journal(1000, forward_ms=noisy(1000) + 0.02 * np.arange(1000))).evenness.drift
     assert drift.slope_ms_per_step == pytest.approx(0.02, rel=0.05)

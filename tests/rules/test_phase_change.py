@@ -85,6 +85,24 @@ def test_waiting_for_a_cpu_is_no_change_of_the_program() -> None:
     assert RULE.check(of_speed_levels(stretch(), stretch({"forward": 80.0}, start=100, run_delay_ratio=0.2))) is None
 
 
+def crowded(*undelayed: Stretch) -> Metrics:
+    """A run of one speed, half of whose steps is waiting for a CPU, without which it has these levels."""
+    metrics = of_speed_levels(stretch(count=200, period_ms=100.0, run_delay_ratio=0.5))
+    return replace(metrics, evenness=msgspec.structs.replace(metrics.evenness, undelayed_levels=undelayed))
+
+
+def test_other_programs_do_not_hide_a_change_of_the_program() -> None:
+    before = stretch(run_delay_ratio=0.5, cpu_ms={"forward": 20.0})
+    after = stretch({"forward": 20.0}, start=100, run_delay_ratio=0.5, cpu_ms={"forward": 40.0})
+    finding = fired(RULE, crowded(before, after))
+    said = "From batch 100 on, steps take 70.0 ms instead of 50.0 ms (batches 0 to 99), not counting waits for a CPU."
+    assert finding.summary.startswith(said)
+    assert finding.gain is not None
+    assert finding.gain.saved_ms_per_step == pytest.approx(50 / 6, rel=0.01)
+    more_waits = msgspec.structs.replace(after, run_delay_ratio=0.6)
+    assert RULE.check(crowded(before, more_waits)) is None
+
+
 def test_waiting_for_a_cpu_in_other_phases_does_not_hide_a_sleep() -> None:
     cpu = {"forward": 20.0, "backward": 20.0, "optimizer": 5.0}
     longer: dict[Phase, float] = {"forward": 40.0, "backward": 7.0, "optimizer": 7.0}

@@ -9,6 +9,9 @@ A change-point search over the steady steps looks for sharp shifts of the median
 20 steps (`steps.speed_levels` in the report). The slow part that costs most is compared with the fastest part that has
 at least a tenth of the steps.
 
+Beside other programs, steps scatter. If the main thread waits for a CPU in 5 % of the step, step times without these
+waits are searched as well, and the finding says so.
+
 The finding names the phase with most of the difference, and whether the main thread computes or waits longer in it. The
 gain is the excess of all slower parts over the fastest one. Its lower bound comes from the near ends of the medians' 95
 % intervals.
@@ -40,6 +43,7 @@ from lightning_gpuprof.rules.steps.step_drift import StepDrift
 from lightning_gpuprof.rules.steps.uneven import (
     LIMIT_S,
     UNKNOWN,
+    WITHOUT_WAITS,
     computing_words,
     elapsed_words,
     suspect_words,
@@ -121,10 +125,11 @@ class PhaseChange(BaseRule):
 def _words(found: LevelChange) -> str:
     slow, fast, others = found.change.slow, found.change.fast, len(found.levels) - 2
     differ = f" {counted(others, 'other part')} of the run differ{'s' if others == 1 else ''} from both."
+    without = WITHOUT_WAITS if found.change.undelayed else ""
     return (
         f"{_where(slow, found.levels)}, steps take {millis(slow.period_ms)} instead of {millis(fast.period_ms)} "
-        f"(batches {fast.from_batch} to {fast.to_batch}). {percent(found.change.phase_ratio)} of the difference is in "
-        f"{found.change.phase}.{differ if others else ''}"
+        f"(batches {fast.from_batch} to {fast.to_batch}){without}. "
+        f"{percent(found.change.phase_ratio)} of the difference is in {found.change.phase}.{differ if others else ''}"
     )
 
 

@@ -22,6 +22,8 @@ def computing_words(change: SpeedChange) -> str:
     return ""
 
 
+WITHOUT_WAITS = ", not counting waits for a CPU"
+"""Said of times that are without them, as other programs hide a change in this one."""
 UNKNOWN = " Whether other processes took the CPUs was not measured."
 """Said of a change that may be the machine's for lack of a measurement."""
 
