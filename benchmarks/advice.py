@@ -1,6 +1,6 @@
 """Is advice right? What a report expects of a change and what `gpuprof try` measures of it, against what it brought.
 
-Run it from anywhere, with nothing else running; an hour::
+Run it from anywhere, with nothing else running; 90 minutes::
 
     python benchmarks/advice.py
     python benchmarks/advice.py --minutes 30             # one of each kind of change first
@@ -8,9 +8,10 @@ Run it from anywhere, with nothing else running; an hour::
     python benchmarks/advice.py --only anomaly "num_workers 0"
 
 Each setting: a run as it is and one with the change, in slices of time so that a slow moment of the machine meets both,
-and a trial of the same fit. Each truth case with advice that can be applied: a whole run as it is, and one with the
-advice. Each search of loader settings: a whole run with every setting, and ``gpuprof try --input``. Each run has a
-fresh process, because the second fit of a process finds other caches and another heap than the first.
+and a trial of the same fit. Each truth case with advice that can be applied: the same without a trial, or pairs of
+whole runs where the effect is not in the steps. Each search of loader settings: slices of runs with every setting, and
+``gpuprof try --input``. Each run has a fresh process, because the second fit of a process finds other caches and
+another heap than the first.
 """
 
 import argparse
@@ -49,6 +50,8 @@ class Row:
     name: str
     before_ms: float
     after_ms: float
+    unsure: float
+    """Standard error of the ratio of both."""
     expected: Expected | None
     tried: Measured | None = None
 
@@ -76,10 +79,15 @@ class Row:
 
 
 def row_of(told: Measured | cures.Effect) -> Row:
-    if isinstance(told, Measured):
-        return Row(name=told.name, before_ms=told.before_ms, after_ms=told.after_ms, expected=told.expected, tried=told)
-    name = f"{told.case}: {told.rule}"
-    return Row(name=name, before_ms=told.before_ms, after_ms=told.after_ms, expected=told.expected)
+    name, trial = (told.name, told) if isinstance(told, Measured) else (f"{told.case}: {told.rule}", None)
+    return Row(
+        name=name,
+        before_ms=told.before_ms,
+        after_ms=told.after_ms,
+        unsure=told.unsure,
+        expected=told.expected,
+        tried=trial,
+    )
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -103,7 +111,7 @@ def summary(rows: Sequence[Row]) -> dict[str, float | int | None]:
     expected = [off for row in rows if (off := row.expected_off) is not None]
     covered = [row.is_covered for row in rows if row.is_covered is not None]
     tried = [off for row in rows if (off := row.tried_off) is not None]
-    unsure = [row.tried.unsure for row in rows if row.tried is not None]
+    unsure = [row.unsure for row in rows]
     nothing = [row.tried.outcome == "no gain" for row in rows if row.tried is not None and row.tried.no_gain]
 
     def quantile(values: Sequence[float], q: float) -> float | None:

@@ -273,11 +273,11 @@ def tried() -> str:
     )
     left = results.get("left")
     return (
-        "`advice.py` compares what a report expects of a change, and what `gpuprof try` measures of it, with whole "
-        "runs, two without and two with it"
+        "`advice.py` compares what a report expects of a change, and what `gpuprof try` measures of it, with what "
+        "it brought"
         + (f"; {left} more cases are not measured yet" if left else "")
-        + f".\n\n{head}\n\nOne of two equal runs is {percent('unsure_median')} from their mean (median): no reference "
-        f"is better than that.\n\nThe 90 % interval of what is expected covers {percent('covered_by_90')} of these "
+        + f".\n\n{head}\n\nWhat a change brought is known to {percent('unsure_median')} (standard error, "
+        f"median).\n\nThe 90 % interval of what is expected covers {percent('covered_by_90')} of these "
         f"changes. Of {found['without_effect']} changes without effect, {percent('called_no_gain')} are called "
         f'"no gain". The {FURTHEST} changes of {len(results["changes"])} least as expected or tried (all: '
         "`benchmarks/results/advice.json`):\n\n"

@@ -39,11 +39,13 @@ def test_the_page_has_what_was_measured_once_it_was(tmp_path: Path, monkeypatch:
         advice.row_of(tried("workers", after_ms=10.5, outcome="faster", expected=EXPECTED)),
         advice.row_of(tried("nothing", after_ms=20.0, outcome="no gain")),
     ]
-    found = Found(name="slow items", chosen="num_workers=2", chosen_ms=10.2, best="num_workers=3", best_ms=10.0)
+    found = Found(
+        name="slow items", chosen="num_workers=2", chosen_ms=10.2, best="num_workers=3", best_ms=10.0, unsure=0.01
+    )
     advice.Results(changes=rows, searches=[found], left=3).write(tmp_path / "advice.json")
     page = measured.tried()
     assert "; 3 more cases are not measured yet." in page
-    assert "One of two equal runs is 0.4 % from their mean" in page
+    assert "is known to 0.4 % (standard error, median)" in page
     assert "| workers | 20.0 ms | 10.5 ms | 1.90x | 2.00x | 2.10x | faster |" in page
     assert "| slow items | `num_workers=2` | 10.20 ms | `num_workers=3` | 10.00 ms |" in page
     assert "| nothing | 20.0 ms | 20.0 ms | 1.00x | - | 2.10x | no gain |" in page

@@ -13,10 +13,12 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from truths.case import Case
 from truths.fits import Fit
-from truths.running import Job, JudgedFinding, RunOutcome, outcome_of
+from truths.running import Job, JudgedFinding, RunOutcome, each_in_slices, outcome_of, paired
 from truths.setup import Setup
 
-Measure = Literal["median step", "mean step", "run"]
+Measure = Literal["step", "run"]
+RUN_PAIRS = 3
+"""Of whole runs, where the effect is not in the steps."""
 
 
 class NoCureError(Exception):
@@ -35,7 +37,7 @@ class Cure:
 
     rules: tuple[str, ...]
     apply: Callable[[Setup, Change], None] | None = None
-    measure: Measure = "median step"
+    measure: Measure = "step"
 
 
 def as_advised(setup: Setup, change: Change) -> None:
@@ -69,12 +71,11 @@ def _out_of_the_step(setup: Setup, change: Change) -> None:
 
 
 CURES: Mapping[str, Cure] = {
-    # Workers hand over several batches at about the same time: the median step does not show it.
-    "workers": Cure(rules=("single-process-loading", "too-few-workers"), measure="mean step"),
-    "workers of bursts": Cure(rules=("too-few-workers",), measure="mean step"),
+    "workers": Cure(rules=("single-process-loading", "too-few-workers")),
+    "workers of bursts": Cure(rules=("too-few-workers",)),
     "persistent workers": Cure(rules=("worker-startup",), measure="run"),
     "callback": Cure(rules=("callback-slow",), apply=_callback_less_often),
-    "logging": Cure(rules=("logging-overhead", "step-outliers"), measure="mean step"),
+    "logging": Cure(rules=("logging-overhead", "step-outliers")),
     "validation": Cure(rules=("validation-stall",), measure="run"),
     "checkpoint": Cure(rules=("checkpoint-stall",), measure="run"),
     "step": Cure(rules=("blocked-in-step",), apply=_out_of_the_step),
@@ -93,6 +94,8 @@ class Effect:
     after_ms: float
     bound_ms: float
     """The gain that the finding promises at most."""
+    unsure: float
+    """Standard error of the ratio of both times, 0.01 for 1 %."""
     expected: Expected | None
     """What the finding expects."""
     cpu_busy_ratio: float | None
@@ -117,6 +120,8 @@ def jobs(cases: Sequence[Case], repetition: int = 0) -> list[Job]:
 def take_advice(case: Case, seed: int, folder: Path) -> Effect:
     """Run a case, do what the report says, run it again; each in a fresh process.
 
+    The time of a step is measured in slices of both, that of a run in pairs of whole runs.
+
     Raises:
         NoCureError: No finding of the expected rule, or nothing that could be applied.
     """
@@ -127,14 +132,30 @@ def take_advice(case: Case, seed: int, folder: Path) -> Effect:
     finding = advised(cure, before)
     change, apply = finding.change or Change(), cure.apply or as_advised
     longer = fit.longer(change.arguments.get("num_workers"))
-    after = outcome_of(longer, folder / "after", seed, lambda setup: apply(setup, change))
+
+    def do(setup: Setup) -> None:
+        apply(setup, change)
+
+    after = outcome_of(longer, folder / "after", seed, do)
+    if cure.measure == "run":
+        pairs = [(before, after)]
+        for pair in range(1, RUN_PAIRS):
+            again = outcome_of(fit, folder / f"before {pair}", seed)
+            pairs.append((again, outcome_of(longer, folder / f"after {pair}", seed, do)))
+        times = [(one.run_ms_per_step, other.run_ms_per_step) for one, other in pairs]
+    else:
+        step_s, has_workers = (before.period_mean_ms or 0.0) / 1e3, change.call == "DataLoader"
+        slices = each_in_slices(fit, (None, do), folder / "slices", seed, step_s=step_s, has_workers=has_workers)
+        times = list(zip(*slices, strict=True))
+    achieved = paired(*zip(*times, strict=True))
     return Effect(
         case=case.name,
         rule=finding.rule,
         advice=finding.advice,
         measure=cure.measure,
-        before_ms=_time_ms(before, cure.measure),
-        after_ms=_time_ms(after, cure.measure),
+        before_ms=achieved.before_ms,
+        after_ms=achieved.after_ms,
+        unsure=achieved.unsure,
         bound_ms=finding.most_saved_ms or 0.0,
         expected=finding.expected,
         cpu_busy_ratio=after.cpu_busy_ratio,
@@ -154,14 +175,3 @@ def advised(cure: Cure, told: RunOutcome) -> JudgedFinding:
                 raise NoCureError(f"{finding.rule} advises nothing to apply: {finding.advice}")
             return finding
     raise NoCureError(f"none of {', '.join(cure.rules)} is among the findings")
-
-
-def _time_ms(told: RunOutcome, measure: Measure) -> float:
-    value = {
-        "median step": told.period_ms,
-        "mean step": told.period_mean_ms,
-        "run": told.run_ms_per_step,
-    }[measure]
-    if value is None:
-        raise NoCureError(f"the {measure} was not measured")
-    return value

@@ -11,10 +11,11 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from checked_screen import checked
 
 from lightning_gpuprof.analyze.journal import read_journal
@@ -22,8 +23,18 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
+from truths.fits import Fit
+from truths.setup import Setup
 
 TIMEOUT_S = 180
+SLICES_S = 20.0
+"""Of all slices of two runs."""
+SLICE_S = 0.1, 1.0
+"""Of a slice, and of one with workers: what they sleep goes on while they are stopped, and is a hundredth of it."""
+SLICE_STEPS = 10
+"""In a slice at least."""
+ENDLESS = 50_000
+"""Steps that no slices use up."""
 _POLL_S = 0.02
 _WARM_UP_S = 2.5
 
@@ -258,10 +269,65 @@ def outcome_of(
     return read_outcome(in_own_process(lambda: fit(folder, seed, change)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Achieved:
+    """What a change really brought, in ms of the mean step."""
+
+    before_ms: float
+    after_ms: float
+    unsure: float
+    """Standard error of the ratio of both, 0.01 for 1 %: what is less off is not known to be off."""
+
+
+def ratio_of(before_ms: Sequence[float], after_ms: Sequence[float]) -> tuple[float, float]:
+    """Time after over time before in neighbouring pairs: the geometric mean and its standard error."""
+    ratios = np.log(np.divide(after_ms, before_ms))
+    return float(np.exp(ratios.mean())), float(ratios.std(ddof=1) / np.sqrt(len(ratios)))
+
+
+def paired(before_ms: Sequence[float], after_ms: Sequence[float]) -> Achieved:
+    """What neighbouring pairs of measurements say.
+
+    Args:
+        before_ms: Without the change.
+        after_ms: With it.
+    """
+    ratio, unsure = ratio_of(before_ms, after_ms)
+    mean_ms = float(np.mean(before_ms))
+    return Achieved(before_ms=mean_ms, after_ms=mean_ms * ratio, unsure=unsure)
+
+
+def each_in_slices(
+    fit: Fit,
+    changes: Sequence[Callable[[Setup], None] | None],
+    folder: Path,
+    seed: int,
+    *,
+    step_s: float,
+    has_workers: bool,
+    seconds: float = SLICES_S,
+) -> list[list[float]]:
+    """Mean steps in ms of a fit with each of some changes, in neighbouring slices.
+
+    Args:
+        fit: Trains; for longer than it would by itself.
+        changes: One for each of the runs; None: as it is.
+        folder: For its files; made here.
+        seed: Of the fit, and of the order.
+        step_s: About what a step takes, in s.
+        has_workers: Whether a change is about them.
+        seconds: For all slices.
+    """
+    endless = replace(fit, steps=ENDLESS)
+    runs = [lambda own, change=change: endless.run(own, seed, change) for change in changes]
+    slice_s = max(SLICE_S[has_workers], SLICE_STEPS * step_s)
+    return in_slices(runs, folder, slice_s=slice_s, seconds=seconds, seed=seed)
+
+
 def in_slices(
     runs: Sequence[Callable[[Path], Any]], folder: Path, *, slice_s: float, seconds: float, seed: int
 ) -> list[list[float]]:
-    """Run two fits in processes of their own, one of which is stopped at any time: a slow moment meets both.
+    """Run fits in processes of their own, all but one stopped at any time: a slow moment meets all of them.
 
     Two whole runs of equal fits differ by up to a fifth on a machine that others use, too; slices of a tenth of a
     second in turn differ by one or two hundredths after ten seconds.

@@ -4,7 +4,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.analyze.metrics import build
 from lightning_gpuprof.capture.host.cgroups import affinity, usable_cpus
+from lightning_gpuprof.cli.try_ import SECONDS
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.loading import Loading
@@ -29,17 +30,9 @@ from truths.faults_of_data import rare_slow_items, slow_batch, slow_items, worke
 from truths.faults_of_loops import csv_logger, many_values, trainer
 from truths.fits import Fit
 from truths.models import Kind
-from truths.running import Job, RunOutcome, in_own_process, in_slices, outcome_of
+from truths.running import SLICES_S, Job, RunOutcome, each_in_slices, in_own_process, outcome_of, paired
 from truths.setup import Fault, Setup, fault
 
-TRIAL_S = 30.0
-"""Of a trial: less than a user's, so that all changes take an hour."""
-SLICES_S = 20.0
-"""Of all slices of the two runs."""
-SLICE_S = 0.1, 1.0
-"""Of a slice, and of one with workers: what they sleep goes on while they are stopped, and is a hundredth of it."""
-ENDLESS = 50_000
-"""Steps that no slices use up."""
 LIMIT_S = 600.0
 """Of two runs and a trial, or of a run with each setting of a search and a trial."""
 
@@ -234,14 +227,16 @@ class Search:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What the search chose, beside the best of whole runs with each setting; in ms of the mean step."""
+    """What the search chose, beside the best of all settings; in ms of the mean step."""
 
     name: str
     chosen: str
     chosen_ms: float
-    """Of a whole run with it."""
+    """With it, in slices of time."""
     best: str
     best_ms: float
+    unsure: float
+    """Standard error of the ratio of both."""
 
     @property
     def off(self) -> float:
@@ -258,25 +253,29 @@ SEARCHES: tuple[Search, ...] = (
 
 
 def search(one: Search, seed: int, folder: Path) -> Found:
-    """Run the fit with every setting, then let ``gpuprof try --input`` choose; each in a fresh process."""
+    """Run the fit with every setting in slices of time, let ``gpuprof try --input`` choose; all in fresh processes."""
     cpus = max(1, int(usable_cpus(affinity=len(affinity() or (0,)))))
     settings: list[dict[str, Any]] = [{"num_workers": 0}]
     for number in range(1, cpus + 1):
         for depth in (2, 4, 8):
             settings.append({"num_workers": number, "persistent_workers": True, "prefetch_factor": depth})
-    steps: dict[tuple[int, int], float] = {}
-    for index, setting in enumerate(settings):
-        steps[_loads_with(setting)] = _mean_ms(outcome_of(one.fit, folder / str(index), seed, _with(loader(**setting))))
-    plan = Plan(arms=loader_arms(cpus), seconds=TRIAL_S, seed=seed, loader=True)
+    step_s = _mean_ms(outcome_of(one.fit, folder / "report", seed)) / 1e3
+    changes = [_with(loader(**setting)) for setting in settings]
+    seconds = SLICES_S / 2 * len(settings)
+    slices = each_in_slices(one.fit, changes, folder / "slices", seed, step_s=step_s, has_workers=True, seconds=seconds)
+    steps = dict(zip(map(_loads_with, settings), slices, strict=True))
+    plan = Plan(arms=loader_arms(cpus), seconds=SECONDS, seed=seed, loader=True)
     row = best(result(plan, tried(plan, one.fit, folder / "trial", seed)))
     chosen = _loads_with({} if row is None else row.arm.changes[0].arguments)
-    fastest = min(steps, key=steps.__getitem__)
+    fastest = min(steps, key=lambda setting: float(np.mean(np.log(steps[setting]))))
+    found = paired(steps[fastest], steps[chosen])
     return Found(
         name=one.name,
         chosen="num_workers={}, prefetch_factor={}".format(*chosen),
-        chosen_ms=steps[chosen],
+        chosen_ms=found.after_ms,
         best="num_workers={}, prefetch_factor={}".format(*fastest),
-        best_ms=steps[fastest],
+        best_ms=found.before_ms,
+        unsure=found.unsure,
     )
 
 
@@ -305,19 +304,21 @@ def jobs(settings: Sequence[Setting], repetition: int = 0) -> list[Job]:
 def measure(setting: Setting, seed: int, folder: Path) -> Measured:
     """Run a fit, run it as it is and with the change in slices of time, then try the change; all in fresh processes."""
     told = outcome_of(setting.fit, folder / "report", seed)
-    pairs = _achieved(setting, seed, folder / "slices", slice_s=10 * _mean_ms(told) / 1e3)
-    ratios = np.log([after / before for before, after in pairs])
-    before_ms = float(np.mean([before for before, _ in pairs]))
-    plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=TRIAL_S, seed=seed)
+    step_s, has_workers = _mean_ms(told) / 1e3, setting.change.call == "DataLoader"
+    changes = None, _with(setting.change)
+    achieved = paired(
+        *each_in_slices(setting.fit, changes, folder / "slices", seed, step_s=step_s, has_workers=has_workers)
+    )
+    plan = Plan(arms=(Arm(name="the change", changes=(setting.change,)),), seconds=SECONDS, seed=seed)
     trial = result(plan, tried(plan, setting.fit, folder / "trial", seed))
     row = next((one for one in trial.tried if not one.arm.ceiling), None)
     base = trial.base_step_ms
     return Measured(
         name=setting.name,
         no_gain=setting.no_gain,
-        before_ms=before_ms,
-        after_ms=before_ms * float(np.exp(ratios.mean())),
-        unsure=float(ratios.std(ddof=1) / np.sqrt(len(ratios))),
+        before_ms=achieved.before_ms,
+        after_ms=achieved.after_ms,
+        unsure=achieved.unsure,
         expected=_expected(folder / "report", told, setting.change),
         base_ms=base,
         tried_ms=None if row is None else row.step_ms,
@@ -325,20 +326,6 @@ def measure(setting: Setting, seed: int, folder: Path) -> Measured:
         upper_ms=None if row is None or base is None or not row.speedup_lower else base / row.speedup_lower,
         outcome="not tried" if row is None else row.outcome,
     )
-
-
-def _achieved(setting: Setting, seed: int, folder: Path, *, slice_s: float) -> list[tuple[float, float]]:
-    """Mean steps in ms without the change and with it, in neighbouring slices."""
-    endless, change = replace(setting.fit, steps=ENDLESS), _with(setting.change)
-    slice_s = max(SLICE_S[setting.change.call == "DataLoader"], slice_s)
-    before, after = in_slices(
-        [lambda own: endless.run(own, seed), lambda own: endless.run(own, seed, change)],
-        folder,
-        slice_s=slice_s,
-        seconds=SLICES_S,
-        seed=seed,
-    )
-    return list(zip(before, after, strict=True))
 
 
 def tried(plan: Plan, fit: Fit, folder: Path, seed: int) -> list[Event]:
