@@ -30,6 +30,8 @@ the noise of real fits, and 45 s, 97 % of changes without effect are called so, 
 _T_90 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753)
 """95 % quantiles of Student's t for 1, 2, 3, ... degrees of freedom: a 90 % interval has two sides."""
 _NORMAL_90 = 1.645
+_WIDER_90 = 1.524
+"""For more degrees of freedom, over their number: the first term beyond the normal quantile (Cornish, Fisher 1937)."""
 
 
 class Paired(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,16 +55,20 @@ class Paired(msgspec.Struct, frozen=True, kw_only=True):
             return "faster"
         if self.upper < 1.0 and self.speedup <= 1.0 / WORTH:
             return "slower"
-        if self.upper < WORTH or (self.speedup < math.sqrt(WORTH) and self.upper / self.lower <= 1 + NOTHING_RATIO):
+        is_nothing = self.speedup < math.sqrt(WORTH) and self.upper / self.lower <= 1 + NOTHING_RATIO
+        if self.upper < WORTH or is_nothing or (self.is_sure and self.speedup < WORTH):
             return "no gain"
         return "undecided"
 
     @property
+    def is_sure(self) -> bool:
+        """Whether more rounds would say nothing new: a gain beside :data:`WORTH` would never be decided."""
+        return self.upper / self.lower <= 1 + 2 * SURE_RATIO
+
+    @property
     def is_decided(self) -> bool:
         """Whether more rounds would change neither outcome nor size in a way that matters."""
-        if self.outcome == "undecided":
-            return False
-        return self.upper / self.lower - 1.0 <= 2 * SURE_RATIO or self.outcome == "no gain"
+        return self.outcome == "no gain" or (self.outcome != "undecided" and self.is_sure)
 
 
 def paired(blocks: Iterable[Block], arm: str) -> Paired | None:
@@ -86,7 +92,8 @@ def paired(blocks: Iterable[Block], arm: str) -> Paired | None:
     if n < 2:
         return Paired(speedup=math.exp(mean), lower=0.0, upper=math.inf, rounds=n, is_enough=False)
     deviation = math.sqrt(math.fsum((ratio - mean) ** 2 for ratio in ratios) / (n - 1))
-    half = (_T_90[n - 2] if n - 2 < len(_T_90) else _NORMAL_90) * deviation / math.sqrt(n)
+    quantile = _T_90[n - 2] if n - 2 < len(_T_90) else _NORMAL_90 + _WIDER_90 / (n - 1)
+    half = quantile * deviation / math.sqrt(n)
     lower, upper = math.exp(mean - half), math.exp(mean + half)
     own = {block.round: block for block in blocks if block.arm == arm}
     if all(block.process for block in own.values()):

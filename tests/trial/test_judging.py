@@ -3,6 +3,7 @@
 import math
 import random
 from collections import Counter
+from statistics import stdev
 
 import msgspec
 import pytest
@@ -95,6 +96,30 @@ def test_an_arm_is_decided_once_its_interval_is_narrow() -> None:
     wide = found(simulated(generator, speedup=2.0, noise=0.1))
     assert wide.outcome == "faster"
     assert not wide.is_decided
+
+
+def alternating(rounds: int, speedup: float, apart: float) -> list[Block]:
+    """Rounds of equal steps whose speed-ups lie so far above and below one, in turn."""
+    return [
+        Block(arm=arm, round=number, steps=10, seconds=seconds)
+        for number in range(rounds)
+        for arm, seconds in ((BASE, 1.0), ("arm", math.exp(apart * (-1) ** number) / speedup))
+    ]
+
+
+def test_a_gain_that_is_known_and_just_not_worth_it_is_none_rather_than_unclear() -> None:
+    result = found(alternating(12, 1.025, 0.015))
+    assert result.lower < 1.02 < 1.03 < result.upper, "more rounds would hardly move it"
+    assert (result.outcome, result.is_decided) == ("no gain", True)
+    assert found(alternating(12, 1.035, 0.015)).outcome == "faster"
+
+
+@pytest.mark.parametrize(("rounds", "quantile"), [(16, 1.753), (17, 1.746), (31, 1.697), (121, 1.658)])
+def test_the_interval_is_that_of_student_however_many_rounds(rounds: int, quantile: float) -> None:
+    logs = [0.1 * (-1) ** number for number in range(rounds)]
+    error = stdev(logs) / math.sqrt(rounds)
+    result = found(alternating(rounds, 1.0, 0.1))
+    assert math.log(result.upper / result.lower) / 2 / error == pytest.approx(quantile, abs=0.01)
 
 
 def test_rounds_without_the_base_or_the_arm_do_not_count() -> None:
