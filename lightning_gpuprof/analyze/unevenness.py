@@ -12,7 +12,6 @@ from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
-from lightning_gpuprof.model.report import Distribution
 from lightning_gpuprof.model.signals import device_step
 
 BUSY_RATIO = 0.8
@@ -79,39 +78,24 @@ def _change_of(
         return None
     fast = min(lasting, key=lambda level: level.period_ms)
     slow = max(levels, key=lambda level: (level.period_ms - fast.period_ms) * level.count)
-    change = None if slow is fast else _speed_change(slow, fast)
+    change = None if slow is fast else _speed_change(slow, fast, undelayed=undelayed)
     if change is None:
         return None
-    change = replace(change, undelayed=undelayed)
     excess_ms = sum(max(0.0, level.period_ms - fast.period_ms) * level.count for level in levels) / steps
-    cost = Cost(
-        ms=excess_ms,
-        lower_ms=min(excess_ms, change.lower_ms * slow.count / steps),
-        step_ms=sum(level.period_ms * level.count for level in levels) / steps,
-        steps=steps,
-    )
     return LevelChange(
         change=change,
         levels=levels,
-        cost=_with_waits(cost, change, metrics.steps.period_ms) if undelayed else cost,
+        cost=Cost(
+            ms=excess_ms,
+            lower_ms=min(excess_ms, change.lower_ms * slow.count / steps),
+            step_ms=sum(level.period_ms * level.count for level in levels) / steps,
+            steps=steps,
+        ),
         queued=_queued_meanwhile(metrics, change, levels),
         by_design=_by_design(levels, change),
         fills_a_cache=_fills_a_cache(metrics, levels, change),
         are_outliers=_are_outliers(metrics, slow),
     )
-
-
-def _with_waits(cost: Cost, change: SpeedChange, period_ms: Distribution | None) -> Cost:
-    """Of the whole step: a thread that computes less waits less for a CPU, in proportion; one that sleeps less: no.
-
-    Args:
-        cost: Of the step without waits for a CPU.
-        change: The same, between its levels.
-        period_ms: The whole step.
-    """
-    whole_ms = cost.step_ms if period_ms is None else period_ms.mean
-    factor = whole_ms / cost.step_ms if change.computes_longer else 1.0
-    return replace(cost, ms=factor * cost.ms, lower_ms=factor * cost.lower_ms, step_ms=whole_ms)
 
 
 def growth(drift: Drift | None) -> Growth | Unmeasured | None:
@@ -147,7 +131,7 @@ def growth(drift: Drift | None) -> Growth | Unmeasured | None:
     )
 
 
-def _speed_change(slow: Stretch, fast: Stretch) -> SpeedChange | None:
+def _speed_change(slow: Stretch, fast: Stretch, *, undelayed: bool = False) -> SpeedChange | None:
     """Hold two parts of a run against each other; None if no phase is longer in the slow one."""
     names: list[Phase] = sorted({*slow.phases_ms, *fast.phases_ms})
     change_ms = {name: slow.phases_ms.get(name, 0.0) - fast.phases_ms.get(name, 0.0) for name in names}
@@ -165,7 +149,10 @@ def _speed_change(slow: Stretch, fast: Stretch) -> SpeedChange | None:
         crowded=_crowded(slow, fast),
         computed_ms=slow.computed_longer_ms(fast, phase),
         of_phase=_more_cpu_time(slow, fast, phase),
+        undelayed=undelayed,
     )
+    if undelayed and change.waits_longer:  # which no clock does; others may keep threads that it waits for from CPUs
+        return replace(change, alike=False)
     return replace(change, crowded=False) if change.of_phase or change.waits_longer else change
 
 
