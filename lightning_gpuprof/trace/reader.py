@@ -44,7 +44,6 @@ from lightning_gpuprof.trace.tables import (
     OperatorSpans,
     Rows,
     Spans,
-    distinct,
     joined,
 )
 
@@ -160,7 +159,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def device_rows(self) -> dict[int, Rows]:
         """Rows of :attr:`device_work` of each device, by its number in :attr:`devices`."""
         device = self.device_work.device
-        return {int(number): np.flatnonzero(device == number) for number in distinct(device)}
+        return {int(number): np.flatnonzero(device == number) for number in np.unique(device)}
 
     @cached_property
     def device_busy(self) -> dict[int, Coverage]:
