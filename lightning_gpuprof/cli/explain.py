@@ -35,10 +35,10 @@ def _run(options: Namespace) -> int:
             _print_all(families(rules))
         return 0
     from lightning_gpuprof.rules import pages
-    from lightning_gpuprof.rules.discovery import about
+    from lightning_gpuprof.rules.discovery import about, built_in
 
     rule = options.rule
-    if rule not in (known := _rules()) and len(near := about(rule, known)) == 1:
+    if built_in(rule) is None and rule not in (known := _rules()) and len(near := about(rule, known)) == 1:
         (rule,) = near
     page = pages.explain(rule)
     if options.json:

@@ -1,10 +1,8 @@
 """Finds the rules in a package and its entry points."""
 
-import difflib
 import functools
 import importlib
 from collections.abc import Iterable, Iterator
-from importlib import metadata
 from types import ModuleType
 from typing import Protocol, cast
 
@@ -70,6 +68,8 @@ def discover(*, package: ModuleType = own_rules, entry_points: Iterable[EntryPoi
             continue
         for rule_class in classes:
             add(where, rule_class)
+    from importlib import metadata  # the page of a rule, which looks for no other, takes a third less without it
+
     for point in metadata.entry_points(group=ENTRY_POINTS) if entry_points is None else entry_points:
         try:
             loaded = point.load()
@@ -89,13 +89,18 @@ def find(rule_id: str) -> Rule | None:
     Args:
         rule_id: A built-in rule's module has the same name.
     """
+    return built_in(rule_id) or next((rule for rule in discover().rules if rule.id == rule_id), None)
+
+
+def built_in(rule_id: str) -> Rule | None:
+    """The rule of this id of our own, None if there is none; it alone is imported."""
     module = rule_id.replace("-", "_")
     for where, _ in modules_of(own_rules):
         if where.rpartition(".")[2] == module:
             for rule_class in _rule_classes(importlib.import_module(where)):
                 if (rule := cast(Rule, rule_class())).id == rule_id:
                     return rule
-    return next((rule for rule in discover().rules if rule.id == rule_id), None)
+    return None
 
 
 @functools.cache
@@ -146,6 +151,8 @@ def no_such_rule(argument: str, rule_id: object, expected: str, known: Iterable[
         expected: What the argument must do, as a phrase that the closest rules can follow.
         known: Ids of all rules.
     """
+    import difflib  # for mistakes only
+
     given, ids = str(rule_id), sorted(known)
     misspelled = difflib.get_close_matches(given, ids, n=MAX_NAMED, cutoff=MIN_ALIKE)
     near = misspelled or about(given, ids)[:MAX_NAMED]
