@@ -79,8 +79,8 @@ def _change_of(
     fast = min(lasting, key=lambda level: level.period_ms)
     slow = max(levels, key=lambda level: (level.period_ms - fast.period_ms) * level.count)
     change = None if slow is fast else _speed_change(slow, fast, undelayed=undelayed)
-    if change is None:
-        return None
+    if change is None or (undelayed and change.phase == "data_wait" and not change.computes_longer):
+        return None  # a fetch may wait for processes that others keep from their CPUs
     excess_ms = sum(max(0.0, level.period_ms - fast.period_ms) * level.count for level in levels) / steps
     return LevelChange(
         change=change,

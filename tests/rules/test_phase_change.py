@@ -101,6 +101,8 @@ def test_other_programs_do_not_hide_a_change_of_the_program() -> None:
     assert finding.gain.saved_ms_per_step == pytest.approx(10)
     slept = stretch({"forward": 20.0, "backward": 10.0}, start=100, run_delay_ratio=0.5, cpu_ms={"forward": 20.0})
     assert "waits longer there" in fired(RULE, crowded(before, slept)).summary
+    fetched = stretch({"data_wait": 20.0}, start=100, run_delay_ratio=0.5, cpu_ms={"forward": 20.0, "data_wait": 0.0})
+    assert RULE.check(crowded(msgspec.structs.replace(before, cpu_ms=fetched.cpu_ms), fetched)) is None
     more_waits = msgspec.structs.replace(after, run_delay_ratio=0.6)
     assert RULE.check(crowded(before, more_waits)) is None
 
