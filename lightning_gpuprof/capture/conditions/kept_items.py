@@ -12,6 +12,8 @@ from lightning_gpuprof.model.journal import Value
 
 _KINDS = (list, deque, dict, defaultdict, set)
 """Exactly these: a subclass would run code of the user's."""
+_OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
+"""A model may have thousands of them."""
 _MAX_INNER = 100
 """Values of a dictionary that are looked at: one may be a cache with an entry per sample."""
 
@@ -37,7 +39,9 @@ class KeptItems:
 
     def _containers(self) -> Iterator[tuple[tuple[int, str], str, Any]]:
         for number, owner in enumerate(self._owners):
-            for attribute, value in list(getattr(owner, "__dict__", {}).items()):
+            attributes = getattr(owner, "__dict__", {})
+            for attribute in attributes.keys() - _OF_EVERY_MODULE:
+                value = attributes.get(attribute)
                 if type(value) not in _KINDS:
                     continue
                 name = f"{type(owner).__qualname__.rpartition('<locals>.')[2]}.{attribute}"
