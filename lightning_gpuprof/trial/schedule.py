@@ -26,6 +26,9 @@ LAST_SHARE = 0.3
 FINER_SHARE = 0.5
 """Of the time of a search, kept for how far the best number of workers prefetches. Heuristic: as much as for the number
 itself, because the same few seconds decide less where one batch of many is slow."""
+CEILING_SHARE = 1 / 3
+"""Of the time, after which ceilings are not measured again. Heuristic: with steps of 0.7 s a round with both takes half
+of 45 s, and a change needs three."""
 CEILINGS = (Arm(name=INPUT, ceiling="input"), Arm(name=AROUND, ceiling="around the model"))
 
 
@@ -109,7 +112,7 @@ class Schedule:
     def _settle(self, elapsed_s: float) -> None:
         """Between two rounds: what is decided leaves; what comes last begins."""
         results = {name: paired(self.blocks, name) for name in self._open}
-        self._open = [name for name, found in results.items() if found is None or not self._is_over(name, found)]
+        self._open = [name for name, one in results.items() if one is None or not self._is_over(name, one, elapsed_s)]
         if self.plan.loader:
             self._drop_slow_loaders()
         if self._open and elapsed_s < self.plan.seconds * (1 - self._kept_ratio):
@@ -124,9 +127,11 @@ class Schedule:
             self.together = all_of_them.name
             self._open = [self._add(all_of_them)]
 
-    def _is_over(self, name: str, found: Paired) -> bool:
+    def _is_over(self, name: str, found: Paired, elapsed_s: float) -> bool:
         """Whether an arm is decided. With a ceiling nothing is: the time is better spent on changes."""
-        return found.is_enough if self.arms[name].ceiling else found.is_decided
+        if not self.arms[name].ceiling:
+            return found.is_decided
+        return found.is_enough or (bool(self.plan.arms) and elapsed_s >= CEILING_SHARE * self.plan.seconds)
 
     def _drop_slow_loaders(self) -> None:
         """In a search only the best counts: what is surely slower than another one leaves."""

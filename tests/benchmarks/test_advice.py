@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import advice
 import msgspec
 import pytest
-from truths.running import Job, JobResult, in_turn
+from truths.running import Job, JobResult, complete, in_turn
 from truths.settings import Found, Measured
 
 import measured
@@ -86,6 +86,12 @@ def test_what_is_cut_leaves_results_that_a_later_call_goes_on_with(
     assert (kept.done, kept.failed, kept.left) == (["a 0", "a 1"], {"a 0": "ValueError: planted"}, 1)
     advice.main(["--json", str(target), "--resume"])
     assert ran == ["a 0", "a 1", "cut", "a 2"]
+
+
+def test_rounds_without_a_step_of_each_run_are_left_out_unless_they_are_most() -> None:
+    assert complete([[None, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, None]]) == [[2.0, 3.0], [6.0, 7.0]]
+    with pytest.raises(RuntimeError, match="2 of 3 rounds of slices hold no whole step"):
+        complete([[None, 2.0, 3.0], [5.0, None, 7.0]])
 
 
 def test_results_of_another_profiler_are_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

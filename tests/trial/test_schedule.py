@@ -121,6 +121,18 @@ def test_the_time_is_kept() -> None:
     assert 20 <= elapsed_s <= 20 + 2 * schedule.block_s(0.05)
 
 
+def test_where_steps_are_long_a_change_has_its_rounds_and_ceilings_one() -> None:
+    """Steps of the digits on two CPUs that others use as well; around a block as many steps are left out."""
+    schedule, step_s, elapsed_s = Schedule(plan=Plan(arms=(loader(num_workers=2),), seconds=SECONDS)), 0.7, 0.0
+    while (arm := schedule.next(elapsed_s)) is not None:
+        steps = math.ceil(schedule.block_s(step_s) / step_s)
+        schedule.ended(Block(arm=arm.name, round=schedule.round, steps=steps, seconds=steps * step_s))
+        elapsed_s += 2 * steps * step_s
+    rounds = {arm: len([block for block in schedule.blocks if block.arm == arm]) for arm in schedule.arms}
+    assert (rounds[INPUT], rounds[AROUND]) == (1, 1)
+    assert rounds["num_workers=2"] >= LEAST_ROUNDS
+
+
 def test_nothing_runs_after_the_time() -> None:
     assert Schedule(plan=Plan(arms=(), seconds=5)).next(5.0) is None
 

@@ -343,7 +343,7 @@ def in_slices(
         For each run the mean step of its slices in ms, in pairs of neighbours.
 
     Raises:
-        RuntimeError: A run ended before that, or a slice was too short for a step.
+        RuntimeError: A run ended before that, or half of the slices were too short for a step.
     """
     folders = [folder / str(number) for number in range(len(runs))]
     context = multiprocessing.get_context("fork")
@@ -377,15 +377,29 @@ def in_slices(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid or 0, signal.SIGKILL)
             process.join()
-    found: list[list[float]] = [[] for _ in runs]
+    found: list[list[float | None]] = [[] for _ in runs]
     steps = [read_journal(next(own.rglob("rank0.jsonl"))).steps for own in folders]
     for number, begin_ns, end_ns in slices:
         starts, periods = steps[number].start_ns, steps[number].period_ns
         whole = (starts > begin_ns) & (starts + periods < end_ns)
-        if not whole.any():
-            raise RuntimeError(f"a slice of {slice_s:g} s holds no whole step")
-        found[number].append(float(periods[whole].mean()) / 1e6)
-    return found
+        found[number].append(float(periods[whole].mean()) / 1e6 if whole.any() else None)
+    return complete(found)
+
+
+def complete(found: Sequence[Sequence[float | None]]) -> list[list[float]]:
+    """Rounds in which each run has a step; on a busy machine the first come late, and the last are not in the journal.
+
+    Args:
+        found: For each run the mean step of its slices, None where a slice holds no whole step.
+
+    Raises:
+        RuntimeError: These are fewer than half.
+    """
+    rounds = list(zip(*found, strict=True))
+    kept = [one for one in rounds if None not in one]
+    if 2 * len(kept) < len(rounds):
+        raise RuntimeError(f"{len(rounds) - len(kept)} of {len(rounds)} rounds of slices hold no whole step of a run")
+    return [[step for step in own if step is not None] for own in zip(*kept, strict=True)]
 
 
 def _alone_in_group(do: Callable[[Path], Any], folder: Path) -> None:
