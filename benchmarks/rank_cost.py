@@ -2,8 +2,9 @@
 
 Two processes train the same small model with DDP again and again, each time with another variant, in an order that is
 drawn anew in each round and is the same on both ranks. The model notes when each of its steps begins. What a variant
-costs is the difference of its median step to that of the round's fit without a callback, likewise of its mean step, in
-which samplers and writers count as well. Run it with nothing else running::
+costs is the difference of its median step to that of the same round's fit with an empty callback, likewise to that of
+the fit without any, and likewise of its mean step, in which samplers, writers and a window count as well. The JSON has
+every round. Run it with nothing else running::
 
     python benchmarks/rank_cost.py
 """
@@ -40,10 +41,13 @@ WARM_UP = 50
 WIDTH = 256
 
 
-NONE = "nothing"
+NONE, EMPTY = "nothing", "empty callback"
+BASES = {"beyond_empty": EMPTY, "beyond_nothing": NONE}
+STATISTICS = ("median", "mean")
+"""Of the steps of a fit."""
 VARIANTS = {
     NONE: list,
-    "empty callback": lambda: [EmptyCallback()],
+    EMPTY: lambda: [EmptyCallback()],
     "GpuProfiler()": lambda: [GpuProfiler(reports=[])],
     "GpuProfiler(trace=False)": lambda: [GpuProfiler(reports=[], trace=False)],
 }
@@ -124,38 +128,42 @@ def run(options: argparse.Namespace) -> list[list[dict[str, list[float]]]]:
 
 
 def summary(rounds: Sequence[Mapping[str, Sequence[float]]], seed: int) -> dict[str, dict[str, Any]]:
-    """What each variant's step takes, and takes longer than that of the same round's fit without a callback, in us."""
+    """What each variant's step takes, and takes longer than in the same round's other fits, in us."""
     rng = np.random.default_rng(seed)
     found: dict[str, dict[str, Any]] = {}
     for variant in VARIANTS:
         found[variant] = {"median_step": asdict(bootstrap([one[variant][0] for one in rounds], rng))}
-        for which, name in enumerate(("median", "mean")):
-            longer = [one[variant][which] - one[NONE][which] for one in rounds]
-            found[variant][f"longer_{name}"] = asdict(bootstrap(longer, rng))
+        for key, base in BASES.items():
+            for which, name in enumerate(STATISTICS):
+                longer = [one[variant][which] - one[base][which] for one in rounds]
+                found[variant][f"{key}_{name}"] = asdict(bootstrap(longer, rng))
     return found
 
 
 def main() -> int:
     """Run the rounds, print a table, write JSON."""
     parser = command_line("rank_cost", __doc__, seed="of the orders")
-    parser.add_argument("--rounds", type=at_least(3), default=7, help="of one fit of each variant")
-    parser.add_argument("--steps", type=at_least(WARM_UP + 10), default=1600, help="of a fit")
+    parser.add_argument("--rounds", type=at_least(3), default=24, help="of one fit of each variant")
+    parser.add_argument("--steps", type=at_least(WARM_UP + 10), default=1000, help="of a fit")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.into is not None:
         rank(options)
         return 0
-    ranks = [summary(rounds, options.seed) for rounds in run(options)]
-    table = Table("rank", "callback", "step us", "median: us more", "mean: us more", title="What a step of DDP costs")
+    rounds = run(options)
+    ranks = [summary(of_rank, options.seed) for of_rank in rounds]
+    columns = [f"{name}: us beyond {base}" for base in BASES.values() for name in STATISTICS]
+    table = Table("rank", "callback", "step us", *columns, title="What a step of DDP costs")
     for number, found in enumerate(ranks):
         for variant, one in found.items():
             shown = [
-                f"{one[name]['median']:+.1f} ({one[name]['low']:+.1f} to {one[name]['high']:+.1f})"
-                for name in ("longer_median", "longer_mean")
+                "{median:+.1f} ({low:+.1f} to {high:+.1f})".format(**one[f"{key}_{name}"])
+                for key in BASES
+                for name in STATISTICS
             ]
             table.add_row(str(number), variant, f"{one['median_step']['median']:,.0f}", *shown)
     wide_console().print(table)
-    write_json(options.json, "rank cost", rounds=options.rounds, steps=options.steps, ranks=ranks)
+    write_json(options.json, "rank cost", steps=options.steps, ranks=ranks, rounds=rounds)
     return 0
 
 

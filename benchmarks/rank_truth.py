@@ -7,7 +7,8 @@ Run it from anywhere::
 
 Jobs of 2 to 1,024 ranks are computed: each rank draws its own time of each phase, a step lasts as long as the slowest
 one, and the others wait for gradients meanwhile. ``--real`` adds fits of 2 and 4 processes with gloo, which a busy
-machine can make late by itself. What counts is the first thing that ``gpuprof ranks`` says. With more ranks the slowest
+machine can make late by itself. What counts is the first thing that ``gpuprof ranks`` says, and its gain beside what
+the same job saves a step when it is computed again without the late ranks. With more ranks the slowest
 healthy one takes longer, and a late rank costs less of the step; what is planted costs more than the rule's tenth.
 """
 
@@ -59,6 +60,7 @@ USUAL_MS: dict[Phase, float] = {
 EXCHANGE_MS = 6.0
 """What the reduction of gradients takes once all ranks are there."""
 NOISE = 0.02
+MOST_COST_ERROR = 0.03
 ON_A_HOST = 8
 STEPS = 320
 GONE = 2**22 + 1
@@ -101,6 +103,15 @@ class Verdict:
     phase_right: bool | None
     """None: the case has none."""
     said: str
+    promised_ms: float | None = None
+    """The gain; None where none is given."""
+    saved_ms: float | None = None
+    """A step of the job computed again without what is planted; None where it is not."""
+
+    @property
+    def cost_error(self) -> float | None:
+        """How far the gain is from that, as a share of it."""
+        return self.promised_ms / self.saved_ms - 1 if self.promised_ms and self.saved_ms else None
 
 
 def late(
@@ -222,18 +233,21 @@ def cases() -> list[Case]:
     ]  # fmt: skip
 
 
-def write_job(folder: Path, case: Case, seed: int) -> None:
-    """The journals of a job, and summaries for all ranks but the first."""
+def write_job(folder: Path, case: Case, seed: int) -> float | None:
+    """The journals of a job, and summaries for all ranks but the first; how much longer its mean step is, in ms.
+
+    Beside the same job without what is planted. None where that ends it.
+    """
     draw = np.random.default_rng(seed)
     if case.ends:
         for rank, how in case.ends.items():
             write_rank(folder, rank, case.ranks, **how)  # type: ignore[arg-type]
-        return
+        return None
     shape = (case.ranks, STEPS)
     own = {phase: usual_ms * draw.lognormal(0, case.noise, shape) for phase, usual_ms in USUAL_MS.items()}
+    without_ms = _period_ms(own)
     case.plant(own, draw)
-    of_all = np.sum(list(own.values()), axis=0)
-    period_ms = of_all.max(axis=0) + EXCHANGE_MS
+    period_ms = _period_ms(own)
     own_ns = np.stack([(ms * 1e6).astype(np.int64) for ms in own.values()])
     period_ns = (period_ms * 1e6).astype(np.int64) + len(USUAL_MS)
     for rank in range(case.ranks):
@@ -241,6 +255,13 @@ def write_job(folder: Path, case: Case, seed: int) -> None:
             path = _write_journal(folder, case, rank, own_ns[:, rank], period_ns)
             if rank:
                 SummaryFile().complete(path)
+    return float(period_ms.mean() - without_ms.mean())
+
+
+def _period_ms(own: dict[Phase, Times]) -> Times:
+    """A step lasts until the slowest rank is there, and the exchange after that."""
+    period_ms: Times = np.sum(list(own.values()), axis=0).max(axis=0) + EXCHANGE_MS
+    return period_ms
 
 
 def _write_journal(
@@ -297,8 +318,8 @@ def _refuse(step: ClosedStep, error: ValueError) -> None:
     raise AssertionError(f"{step}: {error}")
 
 
-def judge(case: Case, job: JobRanks) -> Verdict:
-    """Hold what was said against what was planted."""
+def judge(case: Case, job: JobRanks, saved_ms: float | None = None) -> Verdict:
+    """Hold what was said against what was planted, and what a step saves without it."""
     rules = {one.rule for one in job.findings}
     said = job.findings[0].summary if job.findings else job.answer
     phase_right: bool | None = None
@@ -323,6 +344,8 @@ def judge(case: Case, job: JobRanks) -> Verdict:
         cause_right=cause_right,
         phase_right=phase_right,
         said=said,
+        promised_ms=next((one.gain.saved_ms_per_step for one in job.findings if one.gain is not None), None),
+        saved_ms=saved_ms if case.late and not case.ends else None,
     )
 
 
@@ -394,10 +417,15 @@ def summary(verdicts: Sequence[Verdict]) -> dict[str, dict[str, int]]:
     sick = [one for one in verdicts if not one.is_healthy]
     healthy = [one for one in verdicts if one.is_healthy]
     phases = [one.phase_right for one in verdicts if one.phase_right is not None]
+    errors = [one.cost_error for one in verdicts if one.cost_error is not None]
     return {
         "rank": {"right": sum(one.rank_right for one in sick), "of": len(sick)},
         "cause": {"right": sum(one.cause_right for one in sick), "of": len(sick)},
         "phase": {"right": sum(phases), "of": len(phases)},
+        f"cost within {MOST_COST_ERROR:.0%}": {
+            "right": sum(abs(error) <= MOST_COST_ERROR for error in errors),
+            "of": len(errors),
+        },
         "healthy and silent": {"right": sum(one.cause_right for one in healthy), "of": len(healthy)},
     }
 
@@ -433,8 +461,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verdicts = []
     for case in (case for case in cases() if options.only in case.name):
         with tempfile.TemporaryDirectory(prefix="gpuprof-benchmark-") as folder:
-            write_job(Path(folder) / "job", case, options.seed)
-            verdicts.append(judge(case, job_ranks(Path(folder) / "job")))
+            saved_ms = write_job(Path(folder) / "job", case, options.seed)
+            verdicts.append(judge(case, job_ranks(Path(folder) / "job"), saved_ms))
     if options.real:
         with tempfile.TemporaryDirectory(prefix="gpuprof-benchmark-") as folder:
             verdicts += real(Path(folder))

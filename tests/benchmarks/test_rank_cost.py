@@ -13,10 +13,13 @@ def test_both_ranks_fit_with_every_variant_and_their_steps_are_held_against_thos
     target = tmp_path / "rank_cost.json"
     words = [sys.executable, str(PROGRAM), "--rounds", "3", "--steps", "60", "--json", str(target)]
     printed = subprocess.run(words, check=True, capture_output=True, text=True, timeout=240).stdout
-    ranks = msgspec.json.decode(target.read_bytes())["ranks"]
+    written = msgspec.json.decode(target.read_bytes())
+    ranks = written["ranks"]
     assert len(ranks) == 2
     for found in ranks:
         assert {"nothing", "empty callback", "GpuProfiler()"} <= set(found)
-        assert found["nothing"]["longer_median"]["median"] == 0
+        assert found["nothing"]["beyond_nothing_median"]["median"] == 0
+        assert found["empty callback"]["beyond_empty_mean"]["median"] == 0
         assert all(one["median_step"]["median"] > 0 for one in found.values())
+    assert [len(rounds) for rounds in written["rounds"]] == [3, 3]
     assert "What a step of DDP costs" in printed
