@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from lightning_gpuprof.analyze import cpu_time, rank_waits, steady
+from lightning_gpuprof.analyze import cpu_time, devices, rank_waits, steady
 from lightning_gpuprof.analyze.journal import Ints, Journal, read_journal
 from lightning_gpuprof.analyze.rank_notices import notable, window_lines
 from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.rank_summary import (
     MAX_DEVICE_STEPS,
@@ -102,6 +103,7 @@ def summarise(journal: Journal) -> RankSummary:
         **_standing(journal),
         sites=_sites(journal),
         memory=_memory(journal),
+        sm_clock_mhz=_sm_clock_mhz(journal),
         notices=[f"{notice.part}: {notice.message}" for notice in notable(journal)][:MAX_SENTENCES],
         windows=window_lines(journal)[-MAX_SENTENCES:],
         cpu_set=_text(journal, "host.cpu_set"),
@@ -152,6 +154,11 @@ def _memory(journal: Journal) -> dict[str, float]:
             if value is not None:
                 found[said.format(sample.subject)] = value
     return found
+
+
+def _sm_clock_mhz(journal: Journal) -> float | None:
+    busy = [one.busy for one in devices.devices(journal) if one.busy is not None]
+    return busy[0].sm_clock_median_mhz if len(busy) == 1 and busy[0].samples >= MIN_SAMPLES else None
 
 
 def _validation_s(journal: Journal) -> float:

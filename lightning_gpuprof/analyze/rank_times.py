@@ -1,5 +1,6 @@
 """What each rank does on its own in the steps that are steady on all of them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
@@ -98,7 +99,16 @@ def rank_times(
             late, judged = by_device, device
     if late is not None:
         of_ranks = [ranks[rank] for rank in columns]
-        late = msgspec.structs.replace(late, run_delay_ms=_run_delay_ms(late, of_ranks, judged))
+        delays_ms = [
+            None if one.run_delay_ratio is None else one.run_delay_ratio * float(period_ms)
+            for one, period_ms in zip(of_ranks, judged.periods_ms, strict=True)
+        ]
+        late = msgspec.structs.replace(
+            late,
+            run_delay_ms=_beside_the_others(late, of_ranks, delays_ms),
+            sm_clock_mhz=_beside_the_others(late, of_ranks, [one.sm_clock_mhz for one in of_ranks]),
+            site=_site(late, of_ranks),
+        )
     if imbalance is None or late is None:
         return Unmeasured(why="the step time was not measured")
     slowest = np.bincount(host.own_ns.argmax(axis=0), minlength=len(columns)) / len(common)
@@ -311,13 +321,22 @@ def _late_in_validation(ranks: Sequence[RankSummary]) -> LateInValidation | None
     return LateInValidation(rank=rank, host=host, total_s=total_s, excess_s=total_s - next_s)
 
 
-def _run_delay_ms(late: LateRanks, ranks: Sequence[RankSummary], steps: _Beside) -> tuple[float, float] | None:
-    """How long late ranks and the others wait for a CPU in a step: medians."""
+def _beside_the_others(
+    late: LateRanks, ranks: Sequence[RankSummary], values: Sequence[float | None]
+) -> tuple[float, float] | None:
+    """Median of late ranks and of the others; None where none of either is known."""
     known: tuple[list[float], list[float]] = ([], [])
-    for one, period_ms in zip(ranks, steps.periods_ms, strict=True):
-        if one.run_delay_ratio is not None:
-            known[one.rank not in late.ranks].append(one.run_delay_ratio * float(period_ms))
+    for one, value in zip(ranks, values, strict=True):
+        if value is not None:
+            known[one.rank not in late.ranks].append(value)
     return (float(np.median(known[0])), float(np.median(known[1]))) if all(known) else None
+
+
+def _site(late: LateRanks, ranks: Sequence[RankSummary]) -> str:
+    if not late.excess_by_phase_ms:
+        return ""
+    seen = Counter(one.sites[late.phase] for one in ranks if one.rank in late.ranks and late.phase in one.sites)
+    return seen.most_common(1)[0][0] if seen else ""
 
 
 def _late_ranks(numbers: Ints, steps: _Beside) -> LateRanks | None:

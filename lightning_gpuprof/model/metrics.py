@@ -24,13 +24,16 @@ from lightning_gpuprof.model.memory import MemoryHolders
 from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured, require_possible
 from lightning_gpuprof.model.numbers import counted, listed, numbered, possible
 from lightning_gpuprof.model.outliers import Outliers, Stalls
-from lightning_gpuprof.model.phases import Part, Phase
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part, Phase
 from lightning_gpuprof.model.report import Measured
 from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, Waiting
 
 _MOST_HOSTS = 4
 """That a name of ranks lists."""
+
+_SLOW_CLOCK_RATIO = 0.95
+"""Of the clock of the others: GPUs below it are slow. Heuristic."""
 
 OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
 """Parts of the wall time outside the steps that a run can do less of."""
@@ -168,11 +171,23 @@ class LateRanks(msgspec.Struct, frozen=True, kw_only=True):
     """Of each step what it would be shorter without them, as a share of the step time."""
     run_delay_ms: tuple[float, float] | None = None
     """How long their main thread, and that of the others, is ready to run but has no CPU; None: not measured."""
+    sm_clock_mhz: tuple[float, float] | None = None
+    """Median SM clock of their busy GPUs, and of those of the others; None: not measured."""
+    site: str = ""
+    """``file:line function`` of the user's code in which they were seen most in :attr:`phase`; empty if not known."""
 
     @property
     def is_starved(self) -> bool:
         """Whether they are late because they wait for a CPU."""
         return self.run_delay_ms is not None and self.run_delay_ms[0] - self.run_delay_ms[1] >= 0.5 * self.excess_ms
+
+    @property
+    def has_slow_gpu(self) -> bool:
+        """Whether they are late in what a GPU computes, and theirs runs at a lower clock."""
+        if self.sm_clock_mhz is None or self.phase not in COMPUTE_PHASES:
+            return False
+        own, others = self.sm_clock_mhz
+        return own < _SLOW_CLOCK_RATIO * others
 
     @property
     def phase(self) -> Phase:

@@ -142,6 +142,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``file:line function`` of the user's code in which it was seen most, by phase."""
     memory: dict[str, float] = {}
     """What was read last in bytes: ``rss`` of its process, ``available`` on its host, ``gpu0 used``."""
+    sm_clock_mhz: float | None = None
+    """Median SM clock of its GPU while that was busy; None: not measured, or more than one GPU."""
     notices: list[str] = []
     """What it could not measure, and why."""
     windows: list[str] = []

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.analyze.journal import CpuColumns, DeviceColumns, Journal
 from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
-from lightning_gpuprof.model.journal import Segment, Slot
+from lightning_gpuprof.model.journal import Sample, Segment, Slot
 from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.missing import Unmeasured
 
@@ -248,6 +248,31 @@ def test_the_clock_of_a_device_tells_what_a_rank_is_late_in(part: str, phase: st
     found = side_by_side([on_device(one, **({part: 32.0} if one == 2 else {})) for one in range(4)])
     assert (found.late.ranks, found.late.phase) == ((2,), phase)
     assert found.late.lost.median_ms == pytest.approx(12.0 if part == "forward" else 31.0)
+
+
+@pytest.mark.parametrize(
+    ("part", "mhz", "samples", "is_slow"),
+    [
+        ("forward", 1200.0, 30, True),
+        ("forward", 1700.0, 30, False),
+        ("fetch", 1200.0, 30, False),
+        ("forward", 1200.0, 10, None),
+    ],
+)
+def test_a_late_rank_whose_gpu_has_a_lower_clock_is_told_from_one_that_has_more_to_do(
+    part: str, mhz: float, samples: int, is_slow: bool | None
+) -> None:
+    def at(one: Journal, mhz: float) -> Journal:
+        read = {"sm_clock_mhz": mhz, "utilization_ratio": 0.9}
+        times_ns = one.steps.start_ns[:samples].tolist()
+        return replace(
+            one, samples=[Sample(source="nvml", subject="gpu0", t_ns=t_ns, values=read) for t_ns in times_ns]
+        )
+
+    ranks = [at(on_device(one, **({part: 32.0} if one == 2 else {})), mhz if one == 2 else 1755.0) for one in range(4)]
+    late = side_by_side(ranks).late
+    assert late.sm_clock_mhz == (None if is_slow is None else (mhz, 1755.0))
+    assert late.has_slow_gpu == bool(is_slow)
 
 
 def test_ranks_whose_devices_do_the_same_are_not_late() -> None:

@@ -50,8 +50,8 @@ class Net(L.LightningModule):
         how, turn = self.how, self.global_rank == batch_idx % 2
         if how == "both" or (turn if how == "in turn" else self.global_rank == 1 and how in IN_FORWARD):
             time.sleep(0.1)
-        if how == "now and then" and self.global_rank == 1 and batch_idx % 10 == 9:
-            time.sleep(1.0)
+        if how == "now and then" and self.global_rank == 1 and batch_idx % 6 == 5:
+            time.sleep(0.8)
         out = self.layers(x)
         if how == "in turn" and turn or how in IN_BACKWARD and self.global_rank == IN_BACKWARD[how]:
             out = SlowBackward.apply(out, 0.1)
@@ -88,7 +88,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     hows = sys.argv[2:]
     # Two jobs beside each other: most of the time they sleep.
-    ranks = [pid for part in (hows[:4], hows[4:]) for pid in forked_ranks(lambda rank: train(part))]
+    ranks = [pid for part in (hows[:5], hows[5:]) for pid in forked_ranks(lambda rank: train(part))]
     sys.exit(any([os.waitpid(pid, 0)[1] for pid in ranks]))
 """
 
@@ -105,6 +105,11 @@ HOWS = [
     "validation",
     "now and then",
 ]
+SLEEPS = {
+    "forward": f"{PROGRAM[: PROGRAM.index('time.sleep(0.1)')].count(chr(10)) + 1} training_step",
+    "backward": f"{PROGRAM[: PROGRAM.index('time.sleep(ctx')].count(chr(10)) + 1} backward",
+}
+"""Line and function of each."""
 LATE_ONE = ["forward", "backward", "own backward", "sharded", "tensor-parallel"]
 ABOUT_RANKS = {"straggler-rank", "load-imbalance", "find-unused-params", "wrong-backend", "bucket-view-off"}
 
@@ -151,6 +156,7 @@ def test_the_late_rank_is_named_with_its_phase_and_what_it_costs(reports: dict[s
     finding = next(one for one in report.findings if one.rule == "straggler-rank")
     assert finding.subject == f"rank {late}"
     assert f"in {phase}." in finding.summary
+    assert f"program.py:{SLEEPS[phase]}" in finding.advice
     # The time of a rank that sees its own wait is counted there.
     same_time = [one for one in report.findings if one.rule in {"straggler-rank", "blocked-in-step"}]
     assert max(one.gain.saved_ms_per_step for one in same_time if one.gain is not None) > PLANTED_MS / 2
@@ -183,9 +189,10 @@ def test_a_rank_that_is_late_now_and_then_is_named_and_no_other_finding_has_its_
 ) -> None:
     report = reports["now and then"]
     finding = next(one for one in report.findings if one.rule == "straggler-rank")
-    assert re.search(r"takes ([5-9]\d\d ms|1\.\d\d s) longer", finding.summary)  # 1 s, less what the other rank waits
+    # Seven of 0.8 s: with four, a warm-up that took one of them, on a busy machine, left too few for a lower bound.
+    assert re.search(r"takes ([4-9]\d\d ms|1\.\d\d s) longer", finding.summary)
     assert "in forward" in finding.summary
-    assert finding.gain.saved_ms_per_step > 45  # four of 1 s in 45 steps
+    assert finding.gain.saved_ms_per_step > 45
     outliers = [one for one in report.findings if one.rule == "step-outliers"]
     assert all(one.gain is None for one in outliers)
 

@@ -26,6 +26,8 @@ def with_ranks(
     imbalance_ms: float = 0.0,
     alone: bool = False,
     run_delay_ms: tuple[float, float] | None = None,
+    sm_clock_mhz: tuple[float, float] | None = None,
+    site: str = "",
     rare_ms: float = 0.0,
     alone_ratio: float = 0.95,
     validation_s: float = 0.0,
@@ -53,6 +55,8 @@ def with_ranks(
             slowest_ratio=slowest,
             lost=share(excess_ms, 50.0, lower=lower),
             run_delay_ms=run_delay_ms,
+            sm_clock_mhz=sm_clock_mhz,
+            site=site,
         ),
         rare=RareRanks(
             ranks=(1,),

@@ -14,7 +14,7 @@ table of the ranks.
   and the wait for gradients begins. The share of other waits in collectives (FSDP, tensor-parallel layers, broadcasts
   of buffers) is sampled by looking at where the main thread is.
 - On a device, only the wait for batches counts, because the host may wait for the device in any other phase.
-- The devices' own clocks are used as well, in steps in which they were read: a device idles in the phase in which its
+- The devices' own timers are used as well, in steps in which they were read: a device idles in the phase in which its
   host was late, and waits for other ranks where they meet. Under `DDPStrategy`, ranks meet in the backward. Under other
   strategies they may meet anywhere in the model, so only the wait for batches, the move to the device, callbacks and
   logging count. The larger of the two costs counts.
@@ -22,6 +22,11 @@ table of the ranks.
 **Late ranks** are those above the last large gap in the order of their times, at most half of all, so that all ranks of
 a slow host are one finding. If no such set costs 5 % of the step, most ranks may be late: those above the largest gap
 are then named, without a gain.
+
+**The cause** of late ranks is named where the others differ in it: their main threads wait for a CPU longer, by half of
+what they are late, or they are late in what a GPU computes, and its median SM clock while busy is 5 % below that of the
+others' (both heuristic). Else the advice has the line of their code that most looks at the main thread found in the
+phase.
 
 **The gain** is what each step would be shorter without them: the longest time of any rank minus the longest of the
 others. Its lower bound must pass a tenth of the step, and a late rank must be the slowest in at least 60 % of the
@@ -53,7 +58,7 @@ Look at what the named phase does on the named ranks and hosts.
 from typing import NamedTuple
 
 from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes
-from lightning_gpuprof.model.numbers import capital, counted, millis, numbered, percent, seconds
+from lightning_gpuprof.model.numbers import capital, counted, mhz, millis, numbered, percent, seconds
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
@@ -100,6 +105,13 @@ class StragglerRank(RankRule):
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "late": 3},
         ),
+        fires(
+            "a line of its forward is known",
+            "critical",
+            "Find what takes longer in forward on rank 3: mostly at train.py:12 augment",
+            saves_ms=12.0,
+            ranks={"excess_ms": 12.0, "late": 3, "site": "train.py:12 augment"},
+        ),
         fires("15 steps are steady on all ranks", "warning", "15 steps", ranks={"excess_ms": 12.0, "steps": 15}),
         fires(
             "the two ranks of node1 take 12 ms longer",
@@ -120,6 +132,13 @@ class StragglerRank(RankRule):
             "It waits for a CPU ... See what else runs on the CPUs of rank 1",
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "run_delay_ms": (11.0, 0.3)},
+        ),
+        fires(
+            "the GPU of rank 1 has a lower clock",
+            "critical",
+            "Its GPU runs at 1,200 MHz, those of the others at 1,755 MHz ... See what lowers the clock on rank 1",
+            saves_ms=12.0,
+            ranks={"excess_ms": 12.0, "sm_clock_mhz": (1200.0, 1755.0)},
         ),
         fires(
             "rank 1 takes 500 ms longer in every 50th step",
@@ -182,7 +201,7 @@ class StragglerRank(RankRule):
             summary=(
                 f"{capital(name)} {'takes' if one else 'take'} {millis(late.excess_ms)} longer than "
                 f"{others} in each {millis(lost.step_ms)} step, most of it {_spent(late.phase)}. "
-                f"{whose.capitalize()} is the slowest in {in_steps}, and {wait}{_without_a_cpu(late)}"
+                f"{whose.capitalize()} is the slowest in {in_steps}, and {wait}{_cause(late)}"
             ),
             advice=_advice(times),
             evidence=(
@@ -257,13 +276,17 @@ class StragglerRank(RankRule):
         return _Late(cost.saved_ms, found)
 
 
-def _without_a_cpu(late: LateRanks) -> str:
-    """What is said of ranks that wait for a CPU longer than the others."""
-    if late.run_delay_ms is None or not late.is_starved:
-        return ""
-    own_ms, others_ms = late.run_delay_ms
-    wait = "It waits" if len(late.ranks) == 1 else "They wait"
-    return f" {wait} for a CPU {millis(own_ms)} in each step, the others {millis(others_ms)}."
+def _cause(late: LateRanks) -> str:
+    """What is said of ranks that wait for a CPU longer than the others, or whose GPU has a lower clock."""
+    one = len(late.ranks) == 1
+    if late.run_delay_ms is not None and late.is_starved:
+        own_ms, others_ms = late.run_delay_ms
+        wait = "It waits" if one else "They wait"
+        return f" {wait} for a CPU {millis(own_ms)} in each step, the others {millis(others_ms)}."
+    if late.sm_clock_mhz is not None and late.has_slow_gpu:
+        own, others = late.sm_clock_mhz
+        return f" {'Its GPU runs' if one else 'Their GPUs run'} at {mhz(own)}, those of the others at {mhz(others)}."
+    return ""
 
 
 def _spent(phase: Phase) -> str:
@@ -288,7 +311,12 @@ def _advice(times: RankTimes) -> str:
             f"See what else runs on the CPUs of {numbered('rank', late.ranks)}: other programs, other workers, or "
             "a cgroup with too few CPUs. Give each rank as many as it has threads and workers."
         )
-    look = _LOOK.get(late.phase, _ON_IT_ONLY)
+    if late.has_slow_gpu:
+        return (
+            f"See what lowers the clock on {numbered('rank', late.ranks)}: heat, a power limit, or clocks that were "
+            f"set (`nvidia-smi -q -d PERFORMANCE` there). Its report: `gpuprof report RUN --rank {late.ranks[0]}`."
+        )
+    look = f"mostly at {late.site}" if late.site else _LOOK.get(late.phase, _ON_IT_ONLY)
     return (
         f"Find what takes longer in {_place(late.phase)} on {numbered('rank', late.ranks)}: {look}. "
         f"Its report: `gpuprof report RUN --rank {late.ranks[0]}`."
