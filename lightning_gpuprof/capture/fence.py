@@ -30,10 +30,12 @@ def debugging() -> bool:
 
 
 def warn_of_fabric() -> None:
-    """Say that loops which are the user's own are not measured."""
+    """Say that loops which are the user's own are not measured, and what to write into them instead."""
     warn(
-        "gpuprof: nothing is measured: GpuProfiler needs Lightning's Trainer, and this is Fabric. Record some "
-        "steps with torch.profiler and read them with: gpuprof trace FILE"
+        "gpuprof: nothing is measured: GpuProfiler needs Lightning's Trainer, and this is Fabric. Trace three steps "
+        "instead: put your loop below `with torch.profiler.profile(schedule=torch.profiler.schedule(wait=10, warmup=2, "
+        "active=3, repeat=1), on_trace_ready=lambda p: p.export_chrome_trace('trace.json')) as p:`, call p.step() "
+        "after each batch, and run: gpuprof trace trace.json"
     )
 
 

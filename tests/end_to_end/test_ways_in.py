@@ -17,6 +17,8 @@ from python_process import run_python
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.capture.fence import warn_of_fabric
+from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.pipeline import load_report
 
 SCRIPT = """
@@ -238,6 +240,20 @@ def test_fabric_is_told_once_that_nothing_is_measured(tmp_path: Path) -> None:
         two_models_of_fabric(GpuProfiler(dirpath=str(tmp_path / "profile")))
     assert len([one for one in told if "gpuprof" in str(one.message)]) == 1
     assert not (tmp_path / "profile").exists()
+
+
+def test_what_fabric_is_told_to_do_instead_makes_a_trace_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(RuntimeWarning) as told:
+        warn_of_fabric()
+    _, opening, after = str(told[0].message).split("`")
+    assert "call p.step() after each batch" in after
+    step = "torch.ones(8, 8).matmul(torch.ones(8, 8))"
+    exec(f"{opening}\n for _ in range(20):\n  {step}\n  p.step()\n", {"torch": torch})
+    assert main(after.rpartition("gpuprof ")[2].split()) == 0
+    assert "3 steps" in capsys.readouterr().out
 
 
 def test_a_script_of_fabric_is_told_that_the_environment_variable_does_nothing(
