@@ -189,7 +189,7 @@ def test_a_rank_that_is_late_now_and_then_is_named_and_no_other_finding_has_its_
 ) -> None:
     report = reports["now and then"]
     finding = next(one for one in report.findings if one.rule == "straggler-rank")
-    # Seven of 0.8 s: with four, a warm-up that took one of them, on a busy machine, left too few for a lower bound.
+    # Of seven a warm-up, long on a busy machine, leaves enough for a lower bound.
     assert re.search(r"takes ([4-9]\d\d ms|1\.\d\d s) longer", finding.summary)
     assert "in forward" in finding.summary
     assert finding.gain.saved_ms_per_step > 45

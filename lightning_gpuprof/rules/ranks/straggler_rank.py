@@ -35,9 +35,10 @@ trace window shows it: a wait for a batch is free while the device still has wor
 report, the time is that of the phase in which it is late, and is not counted again by findings about that phase.
 
 **A rank that is late in few steps** does not show in a median. It is named if it takes longer than any other for 5 %
-of the steps' time in all, and for 80 % of the time in which any rank is late alone by as much. The same holds for
-all ranks of a host that are late together. Summaries of a long run hold 512 steps and the 96 longest in which all ranks
-wait. The gain, on a CPU only, is that time per mean step.
+of the steps' time in all, and for 80 % of the time in which any rank is late alone by as much, and if the run loses
+more by it than by a rank that is late in each step. The same holds for all ranks of a host that are late together.
+Summaries of a long run hold 512 steps and the 96 longest in which all ranks wait. The gain, on a CPU only, is that time
+per mean step.
 
 **In validation**, the batches of each rank are compared, from fetch to `on_validation_batch_end`, without the sampled
 share of waits in collectives, over all validation runs together. The rank that takes longest is named if it takes 5 %
@@ -95,6 +96,7 @@ class StragglerRank(RankRule):
 
     least_rare_ratio: float = threshold(0.05, source="heuristic: 5 % of the steps' time, as for checkpoints")
     least_alone_ratio: float = threshold(0.80, source="heuristic: others are hardly ever late")
+    most_rare_ratio: float = threshold(0.50, source="in more steps than that a median sees it")
     least_validation_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time, as for checkpoints")
 
     examples = (
@@ -148,6 +150,13 @@ class StragglerRank(RankRule):
             ranks={"excess_ms": 0.0, "rare_ms": 500.0},
         ),
         fires(
+            "rank 2 takes 6 ms longer in each step, rank 1 takes 500 ms longer in every 50th step",
+            "warning",
+            "Rank 1 (host node0) takes 500 ms longer than any other in 2.0 % of 100 steps, most of it in callbacks",
+            saves_ms=10.0,
+            ranks={"excess_ms": 6.0, "late": 2, "rare_ms": 500.0},
+        ),
+        fires(
             "rank 2 takes 6 s longer in validation",
             "critical",
             "Rank 2 (host node1) takes 12.0 s for its validation batches, 6.00 s longer than any other rank",
@@ -176,8 +185,10 @@ class StragglerRank(RankRule):
 
     def judge(self, metrics: Metrics, times: RankTimes) -> Finding | None:
         """The ranks that are late, where they cost the run most: in every step, in a few, or in validation."""
-        in_steps = self._late_in_each_step(metrics, times) or self._late_now_and_then(metrics, times)
-        found = [one for one in (in_steps, self._late_in_validation(metrics, times)) if one is not None]
+        in_each = self._late_in_each_step(metrics, times)
+        is_rare = times.rare is not None and times.rare.steps_ratio < self.most_rare_ratio
+        now_and_then = self._late_now_and_then(metrics, times) if in_each is None or is_rare else None
+        found = [one for one in (in_each, now_and_then, self._late_in_validation(metrics, times)) if one is not None]
         return max(found, key=lambda one: one.lost_ms).finding if found else None
 
     def _late_in_each_step(self, metrics: Metrics, times: RankTimes) -> _Late | None:
