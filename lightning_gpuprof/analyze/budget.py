@@ -100,7 +100,7 @@ def _ordinary_ms(phases: Mapping[Phase, Ints], steady: Ints) -> dict[Phase, floa
     for phase in PHASES:  # one after another: all at once are 200 MB of a million steps
         steps += phases[phase][steady] / 1e6
     first, median, third = statistics.quantiles(steps, (0.25, 0.5, 0.75))
-    middle = (steps >= first) & (steps <= third)
+    middle = ((steps >= first) & (steps <= third)) | (len(steps) == 2)  # both quartiles lie between two
     mean = float(steps[middle].mean())
     chosen = steady[middle]
     means = ((phase, float((phases[phase][chosen] / 1e6).mean())) for phase in PHASES)

@@ -422,6 +422,12 @@ def test_phases_of_ordinary_steps_are_summed_one_at_a_time() -> None:
     assert [row.ordinary_ms for row in rows] == pytest.approx(means, rel=1e-3)
 
 
+def test_two_steady_steps_are_both_ordinary() -> None:
+    phases = {phase: ints([1 * MS, 3 * MS]) for phase in PHASES}
+    rows = budget.phase_rows(phases, np.ones(2, bool), {}, {})
+    assert [row.ordinary_ms for row in rows] == pytest.approx([2.0] * len(PHASES))
+
+
 def test_a_run_without_a_step_has_no_cost_per_step() -> None:
     m = build(journal(n=3))
     none = msgspec.structs.replace(m, steps=msgspec.structs.replace(m.steps, count=0))
