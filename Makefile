@@ -107,6 +107,7 @@ bench: $(READY) ## What the profiler costs and how right it is, on the CPU; abou
 	$(BIN)/python benchmarks/long_run.py
 	$(BIN)/python benchmarks/rank_merge.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/rank_cost.py
+	$(BIN)/python benchmarks/rank_hang.py
 	$(BIN)/python benchmarks/slowdowns.py
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/samplers.py
 	$(BIN)/python benchmarks/advice.py
