@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from lightning_gpuprof.model.host_time import PythonTime
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, or_unmeasured
@@ -52,9 +54,11 @@ def python_time(metrics: Metrics) -> PythonTime:
     collector = metrics.host.gc
     paused_ms = (collector.pause_ms_per_step or 0.0) if collector is not None else 0.0
     lost_ms = waited_ms + delayed_ms + paused_ms
-    place = _place(blocked[max(phases, key=lambda one: shares[one])])
+    phase = max(phases, key=lambda one: shares[one])
+    place = _place(blocked[phase])
     if not windows:
-        return _without_a_window(metrics, phases, cpu_ms, waited_ms, paused_ms, place)
+        found = _without_a_window(metrics, phases, cpu_ms, waited_ms, paused_ms)
+        return msgspec.structs.replace(found, phase=phase, place=place)
     operators_ms = max(_operators_ms(window) for window in windows)
     traced_ms = min(_traced_ms(window, phases) for window in windows)
     if not all(map(possible, (cpu_ms, lost_ms, operators_ms, traced_ms))):
@@ -69,12 +73,14 @@ def python_time(metrics: Metrics) -> PythonTime:
         operators_ms=operators_ms,
         python_ms=lower_ms if any(map(_has_stacks, windows)) else python_ms,
         lower_ms=lower_ms,
+        phase=phase,
         place=place,
+        calls=max(_calls(window) for window in windows),
     )
 
 
 def _without_a_window(
-    metrics: Metrics, phases: Sequence[Phase], cpu_ms: float, waited_ms: float, paused_ms: float, place: str
+    metrics: Metrics, phases: Sequence[Phase], cpu_ms: float, waited_ms: float, paused_ms: float
 ) -> PythonTime:
     lock = metrics.interpreter_lock
     found = [lock.by_phase.get(phase, (0, 0)) for phase in phases] if lock is not None else []
@@ -96,7 +102,6 @@ def _without_a_window(
         operators_ms=None,
         python_ms=held_ms(ratio),
         lower_ms=held_ms(lower_share(ratio, asked)),
-        place=place,
     )
 
 
@@ -116,6 +121,11 @@ def _tells(window: WindowFacts) -> bool:
 def _operators_ms(window: WindowFacts) -> float:
     operators = window.analysis.operators if window.analysis is not None else None
     return operators.host_self_us / 1e3 / len(window.steps_us) if operators is not None else 0.0
+
+
+def _calls(window: WindowFacts) -> float:
+    operators = window.analysis.operators if window.analysis is not None else None
+    return operators.calls / len(window.steps_us) if operators is not None else 0.0
 
 
 def _ranks(window: WindowFacts) -> int:

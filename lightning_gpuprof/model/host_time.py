@@ -1,5 +1,6 @@
 """What the time of the host costs a step: the limit that a device sets, waiting for a CPU, Python, the update."""
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -58,13 +59,22 @@ class PythonTime(msgspec.Struct, frozen=True, kw_only=True):
     windows with Python's stacks, which tracing does make longer, the lower bound."""
     lower_ms: float
     """The same as if operators took as long in untraced steps as in traced ones."""
-    place: str
-    """Where the main thread was most often seen in the longer of the two; empty if it was not looked at."""
+    phase: Phase = "forward"
+    """The longer of the two."""
+    place: str = ""
+    """Where the main thread was most often seen in it; empty if it was not looked at."""
+    calls: float | None = None
+    """Of operators per traced step; None: no window shows them."""
 
     @property
     def python_ratio(self) -> float:
         """Share of :attr:`own_ms` that is certainly not torch's."""
         return self.lower_ms / self.own_ms if self.own_ms > 0 else 0.0
+
+    @property
+    def per_call_us(self) -> float:
+        """Python for each operator, in microseconds; without a window there are hardly any where Python is seen."""
+        return 1e3 * self.lower_ms / self.calls if self.calls else math.inf
 
 
 class FusedUpdate(msgspec.Struct, frozen=True, kw_only=True):

@@ -259,6 +259,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def often(number: int) -> str:
+    """A count of events: ``once``, ``twice``, ``12 times``."""
+    return {1: "once", 2: "twice"}.get(number, f"{number:,} times")
+
+
 def round_number(value: int, *, down: bool = False) -> int:
     """The next number that people set: 46 -> 50, 420 -> 500; numbers up to ten stay.
 

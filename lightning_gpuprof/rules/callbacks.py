@@ -3,7 +3,7 @@
 import math
 
 from lightning_gpuprof.model.numbers import round_number
-from lightning_gpuprof.rules.base import Change, Metrics, Value
+from lightning_gpuprof.rules.base import Change, Metrics, Value, counted
 
 LOG_EVERY = 50
 """Lightning's default of ``log_every_n_steps``."""
@@ -95,6 +95,8 @@ def logging_change(metrics: Metrics, rarer: int) -> Change | None:
 def checkpoint_change(metrics: Metrics, rarer: int, *, otherwise: int) -> Change:
     """A ModelCheckpoint that saves about this many times less often, by its cadence, and once in the run at least.
 
+    The last one is near the end of the run.
+
     Args:
         metrics: The run.
         rarer: How many times.
@@ -103,7 +105,7 @@ def checkpoint_change(metrics: Metrics, rarer: int, *, otherwise: int) -> Change
     for name, most in _lengths(metrics).items():
         now = metrics.positive(f"trainer.checkpoint_{name}")
         if now:
-            then = min(round_number(now * rarer), round_number(max(1, most), down=True))
+            then = _to_the_end(min(round_number(now * rarer), round_number(max(1, most), down=True)), most)
             arguments: dict[str, Value] = {name: then if then > now else 2 * now}
             return Change(call="ModelCheckpoint", arguments=arguments, before={name: now})
     interval_s = metrics.number("trainer.checkpoint_train_time_interval_s")
@@ -111,8 +113,31 @@ def checkpoint_change(metrics: Metrics, rarer: int, *, otherwise: int) -> Change
         then_s = math.ceil(min(interval_s * rarer, max(2 * interval_s, metrics.wall.total_s)))
         delta = f"minutes={math.ceil(then_s / 60)}" if then_s >= 120 else f"seconds={then_s}"
         return Change(add=(f"ModelCheckpoint(..., train_time_interval=timedelta({delta}))",))
-    most = round_number(max(1, metrics.steps.optimizer_steps), down=True)
-    return Change(call="ModelCheckpoint", arguments={"every_n_train_steps": min(round_number(otherwise), most)})
+    most = metrics.steps.optimizer_steps
+    then = _to_the_end(min(round_number(otherwise), round_number(max(1, most), down=True)), most)
+    return Change(call="ModelCheckpoint", arguments={"every_n_train_steps": then})
+
+
+def _to_the_end(every: int, most: int) -> int:
+    """A cadence that leaves at most a tenth of the run without a checkpoint at its end, as often as the one given."""
+    return every if not 0 < every <= most or most % every <= most // 10 else most // (most // every)
+
+
+def lost_by_a_crash(metrics: Metrics, change: Change, count: int) -> str:
+    """What a crash costs with rarer checkpoints: ``can lose up to 150 steps instead of 20``.
+
+    Args:
+        metrics: The run.
+        change: As :func:`checkpoint_change` has it.
+        count: How many checkpoints the run has now.
+    """
+    for name, unit in (("every_n_train_steps", "step"), ("every_n_epochs", "epoch")):
+        then = change.arguments.get(name)
+        if isinstance(then, int):
+            now = change.before.get(name)
+            known = f"{now:,}" if isinstance(now, int) else f"about {max(1, metrics.steps.optimizer_steps // count):,}"
+            return f"can lose up to {counted(then, unit)} instead of {known}"
+    return "loses more work"
 
 
 def checkpoints_after(metrics: Metrics, change: Change, count: int, rarer: int) -> int:

@@ -83,8 +83,10 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
     if change is None:
         at, code = ("", "") if own is None else (named(own), plain.sentence(own.code))
         return Fix(advice=advice, where=at, code=code)
-    why = " ".join(one for one in SENTENCE_END.split(advice) if one.startswith(("Why ", "That leaves ")))
-    effect = " ".join(dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS))
+    sentences = SENTENCE_END.split(advice)
+    why = " ".join(one for one in sentences if one.startswith(("Why ", "That leaves ")))
+    said = [one for one in sentences if one.startswith("Trade-off: ")]
+    effect = " ".join(said or dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS))
     configured = yaml_change(change, run)
     if configured is not None:
         return Fix(

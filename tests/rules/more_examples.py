@@ -528,7 +528,7 @@ MORE: dict[str, tuple[Example, ...]] = {
     "validation-stall": decides(  # beside 20.05 s of steps and gaps
         "a fifth of the run",
         "warning",
-        "5.20 s of the 25.2 s after setup (21 %)",
+        "5.20 s in total, 21 % of",
         {"validation": (4, 4.9), "checkpoint": (0, 0.0)},
         {"validation": (4, 5.2), "checkpoint": (0, 0.0)},
         saves_ms=9.75,

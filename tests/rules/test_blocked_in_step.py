@@ -89,10 +89,17 @@ def test_a_full_machine_weakens_it_only_where_waiting_for_a_cpu_was_not_measured
     assert sure.confidence > 0.5
 
 
+def test_of_a_sleep_it_is_said_first_that_it_sleeps() -> None:
+    code = "time.sleep(self.ms / 1e3)"
+    line = LineRow(place=SITE, phase="forward", total_s=1.0, share=0.5, looks=9, code=code)
+    finding = fired(RULE, replace(build(**_SLEEPING), lines=(line,)))
+    assert finding.summary.startswith("The main thread sleeps in forward for 10.0 ms of each 21.0 ms step")
+    assert finding.advice.startswith("Remove the sleep in training_step() (train.py:41). If it waits for something")
+
+
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [
-        ("time.sleep(self.ms / 1e3)", "wait from a background thread"),
         ("weights = torch.load(path)", "Read before training"),
         ("frame.to_csv(path)", "Write from a background thread"),
         ("answer = requests.get(url)", "Send and receive from"),

@@ -29,9 +29,9 @@ RANGES: Mapping[Phase, str] = {
 
 
 def window(
-    folder: Path, *, python_us: float, op_us: float = 100.0, ranks: int = 1, with_stacks: bool = False
+    folder: Path, *, python_us: float, op_us: float = 100.0, ops: int = 10, ranks: int = 1, with_stacks: bool = False
 ) -> WindowFacts:
-    """Steps of 10 operators in forward and in backward; in forward Python is before each."""
+    """Steps of so many operators in forward and in backward; in forward Python is before each."""
     events: list[dict[str, object]] = []
     now = 0.0
 
@@ -41,9 +41,9 @@ def window(
 
     for step in range(STEPS):
         begin = now
-        for phase, between_us in (("forward", python_us / 10), ("backward", 0.0)):
+        for phase, between_us in (("forward", python_us / ops), ("backward", 0.0)):
             first = now
-            for _ in range(10):
+            for _ in range(ops):
                 now += between_us
                 add("cpu_op", "aten::mul", now, now + op_us)
                 now += op_us
@@ -94,11 +94,20 @@ def on_cpu(
     )
 
 
+@pytest.mark.parametrize(("ops", "is_own"), [(10, True), (49, True), (51, False), (500, False)])
+def test_the_model_is_compiled_only_where_operators_are_many(tmp_path: Path, ops: int, is_own: bool) -> None:
+    """10 ms of Python a step between twice as many operators, half of them in forward."""
+    finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0, op_us=1.0 / ops, ops=ops)))
+    own = "Vectorise the Python code in training_step() (train.py:41): "
+    assert finding.advice.startswith(own if is_own else "Compile the model: model = torch.compile(model).")
+    assert (finding.change is None) is is_own
+
+
 def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
     finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0)))
     assert (finding.severity, finding.subject) == ("critical", PLACE)
     assert finding.explains == claims.PYTHON
-    assert "samples in training_step() (train.py:41) with" in finding.advice
+    assert finding.title == "Python code slows down the forward pass"
     assert "Python takes 10.0 ms of each 13.0 ms step" in finding.summary
     assert finding.gain.saved_ms_per_step == pytest.approx(10.0)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(10.0)

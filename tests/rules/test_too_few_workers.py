@@ -72,7 +72,7 @@ def test_a_single_stall_is_no_burst() -> None:
     [
         (59.0, 2.0, 0.95, "of CPU time and you have 2 CPUs"),
         (59.0, 2.0, None, "was not measured"),
-        (294.0, 2.0, 0.02, "more than 16 would use a lot of memory"),
+        (294.0, 2.0, 0.02, "31 workers would remove the wait completely, but each is a process with its own memory"),
         (59.0, 16.0, 0.95, "one worker is spare"),
     ],
 )

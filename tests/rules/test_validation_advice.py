@@ -115,7 +115,7 @@ def test_lightning_takes_the_advised_settings_and_validates_less(
 def test_of_a_single_run_without_a_length_no_number_is_made_up() -> None:
     facts: dict[str, Value] = {"trainer.num_val_batches": float("inf"), "val_loader.count": 1}
     finding = fired(ValidationStall(), build(times_ms=TINY, validation=(1, 3.0), epochs=1, run=facts))
-    assert finding.advice == "Validate on 1/2 of the batches: limit_val_batches in the Trainer, an int."
+    assert finding.advice == "Validate on 1/2 of the batches: set limit_val_batches in the Trainer to an int."
     assert finding.change is None
 
 

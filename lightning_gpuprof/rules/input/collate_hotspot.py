@@ -22,7 +22,7 @@ pad with `torch.nn.utils.rnn.pad_sequence`; sort by length, so that there is les
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
 from lightning_gpuprof.rules.base import Finding, Metrics, decimal_size, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, pace_words
+from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, without_words
 
 _DEFAULT_COLLATE = "default_collate"
 
@@ -71,7 +71,7 @@ class CollateHotspot(StarvingRule):
             subject=name,
             summary=f"{name}{'' if name == 'collate_fn' else ' (collate_fn)'} takes {percent(ratio)} of the time to "
             "load a batch.",
-            advice=f"{_fix(metrics, name, collate_ms)} Without it, {pace_words(found, without=ratio)}.",
+            advice=f"{_fix(metrics, name, collate_ms)} {without_words(found, name, ratio)}",
             evidence=(
                 self.evidence("least_part_ratio", ratio, "collate_fn, share of loading a batch"),
                 self.fact("collate_fn, mean of a batch", collate_ms, "ms"),
@@ -88,16 +88,16 @@ def _fix(metrics: Metrics, name: str, collate_ms: float) -> str:
     moved = metrics.number("batch.bytes") or None
     if moved is not None and collate_ms > 0 and moved / collate_ms >= _COPY_BYTES_PER_MS:
         return (
-            "Make samples smaller (uint8 instead of float32, normalised on the device), or crop before collating: "
-            f"{name} mostly copies {decimal_size(moved)}, at {decimal_size(1e3 * moved / collate_ms)}/s."
+            "Make samples smaller: return uint8 and normalise in on_after_batch_transfer, or crop in the dataset. "
+            f"{name} spends its time on copying {decimal_size(moved)}, at {decimal_size(1e3 * moved / collate_ms)}/s."
         )
     if name == _DEFAULT_COLLATE:
         amount = "" if moved is None else f" to collate {decimal_size(moved)}"
         return (
-            "Return one tensor of a fixed shape per field from the dataset, so that collating is one torch.stack each. "
-            f"default_collate walks through lists and dictionaries: it takes {millis(collate_ms)}{amount}."
+            "Return one tensor of a fixed shape per field from the dataset, not lists or dictionaries of numbers: each "
+            f"field is then collated by one torch.stack. Now default_collate takes {millis(collate_ms)}{amount}."
         )
     return (
-        f"Leave one torch.stack or torch.nn.utils.rnn.pad_sequence per field in {name}, and do the rest of its work "
+        f"Reduce {name} to one torch.stack or torch.nn.utils.rnn.pad_sequence per field, and do the rest of its work "
         "once before the run."
     )

@@ -163,7 +163,7 @@ def _advice(metrics: Metrics, state: Loading | None, change: Change | None, *, w
     if state is None:
         return f"Prefetch batches in a background thread or process, or make them cheaper: {CHEAPER}."
     if change is not None:
-        return f"Load batches in worker processes: {change.added[0]}. {why_workers(state, change)}"
+        return f"Load batches in worker processes: {change.added[0]}. {why_workers(metrics, state, change)}"
     if state.num_workers and (state.made_in_time or state.certain_ratio < MIN_WAIT_RATIO):
         return _cheaper_receipt(metrics, state, wait_ms)
     if state.num_workers == 0 and wait_ms < SINGLE_GUARD_MS:
@@ -207,7 +207,8 @@ def _whole_batches(state: Loading) -> str:
             "use a dataset that takes a list of indices: DataLoader(dataset, batch_size=None, "
             "sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False))"
         )
-    return f"Fetch whole batches at once: {how}. Workers would cost as much as they save."
+    no_workers = "Adding DataLoader workers would not help: their overhead is as large as the saving."
+    return f"Fetch whole batches at once: {how}. {no_workers}"
 
 
 def _cpu_share(state: Loading) -> str:

@@ -2,7 +2,17 @@
 
 from lightning_gpuprof.model.finding import at_most_warning
 from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
-from lightning_gpuprof.rules.base import Change, Evidence, Metrics, Severity, Value, cpus, millis, severity
+from lightning_gpuprof.rules.base import (
+    Change,
+    Evidence,
+    Metrics,
+    Severity,
+    Value,
+    cpus,
+    decimal_size,
+    millis,
+    severity,
+)
 
 CHEAPER = (
     "decode and resize once before the run, keep decoded samples in memory, or augment whole batches in "
@@ -63,16 +73,17 @@ def more_workers(metrics: Metrics, state: Loading, workers: int) -> Change:
     )
 
 
-def why_workers(state: Loading, change: Change) -> str:
+def why_workers(metrics: Metrics, state: Loading, change: Change) -> str:
     """Why this number of workers, and what else to know about it.
 
     Args:
+        metrics: The run.
         state: How the training loop is fed.
         change: The change that :func:`more_workers` gives.
     """
     workers = change.arguments["num_workers"]
     most = "" if state.made or not state.num_workers else "up to "
-    words = f"Why {workers}: {_reason(state, workers, f'{most}{millis(state.batch_ms)}')}"
+    words = f"Why {workers}: {_reason(metrics, state, workers, f'{most}{millis(state.batch_ms)}')}"
     others = state.others_cpus or 0.0
     if others >= _NAMED_CPUS:
         less = ": while they do, workers gain less" if state.lacks_cpus else ""
@@ -87,15 +98,20 @@ def why_workers(state: Loading, change: Change) -> str:
     return words
 
 
-def _reason(state: Loading, workers: Value, batch: str) -> str:
-    if workers == state.recommended_workers:
-        spare = "; workers mostly wait here, so they may outnumber the CPUs" if state.cpu_bound is False else ""
-        return f"a batch takes {batch} to load, a step {millis(state.compute_ms)}, and one worker is spare{spare}."
+def _reason(metrics: Metrics, state: Loading, workers: Value, batch: str) -> str:
+    enough = state.recommended_workers
+    if workers == enough:
+        many = ". Workers that mostly wait may outnumber the CPUs" if enough > state.usable_cpus else ""
+        rest = f"the rest of the step {millis(state.compute_ms)}"
+        return f"loading a batch takes {batch}, {rest}, and one worker is spare{many}."
     if state.cpu_bound is False:
-        more = f"more than {MAX_WORKERS} would use a lot of memory"
-        return f"{state.recommended_workers} would keep up with the step, but {more}."
+        held = metrics.host.held_by_worker_bytes
+        needs = "each is a process with its own memory"
+        if held is not None:
+            needs = f"more than {MAX_WORKERS} would need over {decimal_size(held * MAX_WORKERS)} of memory"
+        return f"{enough} workers would remove the wait completely, but {needs}."
     if state.cpu_bound is None:
-        return "one per usable CPU, because the CPU time of loading was not measured."
+        return "one worker per usable CPU, because the CPU time of loading a batch was not measured."
     costs = f"took {batch} while other programs ran," if state.is_crowded else f"costs {batch} of CPU time"
     return f"a batch {costs} and you have {cpus(state.usable_cpus)}. To go faster still, make the batch cheaper."
 

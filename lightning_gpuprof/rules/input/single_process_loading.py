@@ -93,7 +93,7 @@ class SingleProcessLoading(BaseRule):
             subject=state.dataset or "DataLoader",
             summary="Loading the batch in the main process takes "
             f"{of_each_step(state.wait.median_ms, state.period_ms)}.",
-            advice=f"Load batches in worker processes: {change.added[0]}. {why_workers(state, change)}",
+            advice=f"Load batches in worker processes: {change.added[0]}. {why_workers(metrics, state, change)}",
             evidence=(
                 Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the main thread"),
                 self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),

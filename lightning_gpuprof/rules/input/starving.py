@@ -80,17 +80,21 @@ def makers(state: Loading) -> str:
     return counted(state.num_workers, "worker") if state.num_workers else "the main process"
 
 
-def pace_words(found: Starving, *, without: float = 0.0) -> str:
-    """How often batches come without a part of their loading, beside the time of a step without the wait.
+def without_words(found: Starving, name: str, part: float) -> str:
+    """How often batches would come without a part of their loading, beside the time of a step without the wait.
 
     Args:
         found: How the steps wait.
-        without: The part that is left out, 0 to 1.
+        name: Of the part.
+        part: 0 to 1.
     """
     state = found.state
-    left_ms = found.make_ms * (1 - without)
-    step = f"the rest of the step takes {millis(state.compute_ms)}"
+    left_ms = found.make_ms * (1 - part) / max(1, state.num_workers)
+    rest = f"the {millis(state.compute_ms)} that the rest of the step needs"
     if not state.num_workers:
-        return f"the main process loads a batch in {millis(left_ms)}; {step}"
-    deliver = "delivers" if state.num_workers == 1 else "deliver"
-    return f"{makers(state)} {deliver} a batch every {millis(left_ms / state.num_workers)}; {step}"
+        return f"Without {name}, loading a batch would take {millis(left_ms)}, beside {rest}."
+    who = "the worker" if state.num_workers == 1 else f"the {state.num_workers} workers"
+    pace = "faster than" if left_ms < state.compute_ms else "slower than"
+    if millis(left_ms) == millis(state.compute_ms):
+        pace = "as fast as"
+    return f"Without {name}, {who} would deliver a batch every {millis(left_ms)}, {pace} {rest}."

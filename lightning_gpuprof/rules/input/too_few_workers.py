@@ -56,7 +56,7 @@ class TooFewWorkers(BaseRule):
         fires(
             "one worker waits for its items",
             "critical",
-            "num_workers=12). Why 12 ... workers mostly wait",
+            "num_workers=12). Why 12 ... Workers that mostly wait",
             lacks="persistent_workers",
             saves_ms=149.5,
             **_BEHIND,
@@ -110,7 +110,7 @@ class TooFewWorkers(BaseRule):
             summary=f"{counted(state.num_workers, 'worker')} cannot keep up: {each} {millis(state.period_ms)} step "
             f"waits {millis(state.wait.median_ms)} for its batch. "
             f"No batch was ready in {percent(waited)} of the steps{'' if bursts is None else ': they come in bursts'}.",
-            advice=f"Use more workers: {change.added[0]}. {why_workers(state, change)}",
+            advice=f"Use more workers: {change.added[0]}. {why_workers(metrics, state, change)}",
             evidence=(
                 self.evidence("least_waited_ratio", waited, had_to_wait)
                 if bursts is None

@@ -26,7 +26,7 @@ from lightning_gpuprof.model.input_pipeline import InputPart
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, Starving
 from lightning_gpuprof.rules.base import Finding, Metrics, NotApplicable, listed, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
-from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, pace_words
+from lightning_gpuprof.rules.input.starving import StarvingRule, cost_of_part, without_words
 
 _GPU = {"device.type": "cuda"}
 
@@ -83,7 +83,7 @@ class TransformHotspot(StarvingRule):
             cost,
             subject=part.name,
             summary=f"`{part.name}`{inside} takes {percent(ratio)} of the time to load a batch.",
-            advice=f"{_fix(metrics, found, part.name)} Without it, {pace_words(found, without=ratio)}.",
+            advice=f"{_fix(metrics, found, part.name)} {without_words(found, f'`{part.name}`', ratio)}",
             evidence=(
                 self.evidence("least_part_ratio", ratio, f"{part.name}, share of loading a batch"),
                 self.fact(f"{part.name}, mean of a call", part.mean_ms, "ms"),
@@ -117,11 +117,11 @@ def _innermost(parts: Sequence[InputPart], *, least: float) -> tuple[InputPart, 
 
 def _fix(metrics: Metrics, found: Starving, name: str) -> str:
     if found.state.cpu_bound is False:
-        return f"Keep what `{name}` reads in memory or on a local disk, or use more workers: it mostly waits."
+        return f"`{name}` mostly waits: keep what it reads in memory or on a local disk, or use more workers."
     size = metrics.batch_size
     batch = "the whole batch" if size is None else f"the whole batch of {size}"
     where = ", on the GPU" if found.state.on_gpu else ""
     return (
-        f"Apply `{name}` once before the run; if it is random, apply it to {batch} in "
+        f"Apply `{name}` once before the run and store the result. If it is random, apply it to {batch} instead, in "
         f"LightningModule.on_after_batch_transfer{where}."
     )

@@ -20,12 +20,16 @@ it for up to 5 ms. The share of requests that wait 1 ms or more is the share of 
 and at least ten requests. Other programs do not distort it, because a thread that loses its CPU while in Python keeps
 the GIL. Loops that contain operators need a window, and so do runs with other busy Python threads.
 
+**The fix** depends on the Python per operator. From 100 us on, and on a CPU without a window, your own code is slow;
+below it, the operators are too many.
+
 ## When it is wrong
 - Stacks in a window slow down each Python call, so the share is too large.
 - Native code that is not torch's, such as a tokenizer, counts as Python.
 
 ## What to do
-Compile the model, which removes the Python overhead. Otherwise replace loops by operators on whole tensors.
+Your own code: replace loops with operators on whole tensors, or move the work out of the step (into the Dataset, or
+into `__init__` if the result never changes). Many operators: compile the model.
 """
 
 from msgspec.structs import replace
@@ -58,6 +62,9 @@ class PythonOverhead(LaunchRule):
     least_ratio: float = threshold(IDLE_RATIO, source="as launch-bound")
     least_cpu_ms: float = threshold(1.0, source="heuristic: below it, hooks and calls of modules may be most of it")
     least_python_ratio: float = threshold(0.6, source="heuristic: eager models of a library have 0.15 to 0.55")
+    own_code_us: float = threshold(
+        100.0, source="heuristic: Python per operator; nested modules and hooks need 5 to 50"
+    )
 
     examples = (
         fires("it takes 40 us", "critical", "mostly in forward() (net.py:20)", step=_python(40), run=_EAGER),
@@ -82,7 +89,7 @@ class PythonOverhead(LaunchRule):
         idle = late.part(ratio)
         if ratio < self.least_python_ratio or not idle.is_worth(self.least_ratio):
             return None
-        place = step.place_of_gaps
+        place, python_us = step.place_of_gaps, 1e3 * idle.lower_ms / step.kernels_per_step
         return self.of_step(
             step,
             replace(late, lower_ms=idle.lower_ms),
@@ -90,9 +97,10 @@ class PythonOverhead(LaunchRule):
             summary=f"The GPU waits {idle} while the host runs Python between "
             f"operators{f', mostly in {in_words(place)}' if place else ''}. That is {percent(ratio)} of "
             "the time for which it waits for launches.",
-            advice=_advice(metrics, place),
+            advice=_own_code(place) if python_us >= self.own_code_us else _compile(metrics, place),
             evidence=(
                 self.evidence("least_ratio", idle.ratio, "waiting for Python, share of the step"),
+                self.evidence("own_code_us", python_us, "Python per kernel", "us"),
                 *launch_evidence(step),
             ),
         )
@@ -105,34 +113,49 @@ class PythonOverhead(LaunchRule):
         cost = metrics.cost(found.python_ms, found.lower_ms)
         if found.lower_ms < self.least_cpu_ms or not cost.is_worth():
             return None
-        where = f", mostly in {in_words(found.place)}" if found.place else ""
         known = "Without a trace window, this is estimated from how often another thread waited 1 ms for the GIL."
         if found.operators_ms is not None:
             known = f"Torch's operators take {millis(found.operators_ms)} of a traced step."
-        advice, change = _advice(metrics, found.place)
+        is_own = found.per_call_us >= self.own_code_us
+        where = f"the {found.phase} pass"
+        if is_own:
+            summary = f"Python code{_in(found.place)} slows down {where}: Python takes {cost}. {known}"
+        else:
+            seen = f", mostly{_in(found.place)}" if found.place else ""
+            summary = f"Python between operators takes {cost} in forward and backward{seen}. {known}"
         return self.finding(
             severity=severity(ratio, metrics.steps.steady_count),
             subject=found.place or "Python",
-            summary=f"Python takes {millis(found.python_ms)} of each {millis(found.period_ms)} step in forward and "
-            f"backward{where}. {known}",
-            advice=f"{advice} What needs no parameter of the model can move into the Dataset, to DataLoader workers.",
+            title=f"Python code slows down {where}" if is_own else "",
+            summary=summary,
+            advice=_own_code(found.place) if is_own else _compile(metrics, found.place),
             evidence=(
                 self.evidence("least_ratio", ratio, "Python, share of the step without waiting for a CPU, at least"),
                 self.evidence(
                     "least_python_ratio", found.python_ratio, "Python, share of forward and backward, at least"
                 ),
                 self.fact("operators per traced step", found.operators_ms, "ms"),
+                self.evidence("own_code_us", found.per_call_us, "Python per operator", "us") if found.calls else None,
             ),
             cost=cost,
             confidence=0.8 if found.operators_ms is not None else 0.7,
             explains=claims.PYTHON,
-            change=change,
         )
 
 
-def _advice(metrics: Metrics, place: str) -> Advice:
-    where = f" in {in_words(place)}" if place else ""
-    loops = f"loops over layers, time steps or samples{where} with operators on whole tensors"
+def _in(place: str) -> str:
+    return f" in {in_words(place)}" if place else ""
+
+
+def _own_code(place: str) -> Advice:
+    return (
+        f"Vectorise the Python code{_in(place)}: replace loops with operators on whole tensors. Or move it out of the "
+        "step: into the Dataset, where DataLoader workers run it, or into __init__ if its result never changes."
+    ), None
+
+
+def _compile(metrics: Metrics, place: str) -> Advice:
+    loops = f"loops over layers, time steps or samples{_in(place)} with operators on whole tensors"
     if compiled(metrics):
         return f"Replace {loops}, or move them into the compiled part.", None
     line, how = compile_line(metrics)

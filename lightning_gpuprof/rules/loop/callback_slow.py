@@ -31,7 +31,18 @@ is at most half of the run's steps. For Lightning's own callbacks, set the print
 import math
 
 from lightning_gpuprof.model.metrics import CallbackCost
-from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, claims, listed, percent, threshold
+from lightning_gpuprof.rules.base import (
+    Advice,
+    BaseRule,
+    Change,
+    Finding,
+    Metrics,
+    claims,
+    listed,
+    millis,
+    percent,
+    threshold,
+)
 from lightning_gpuprof.rules.callbacks import most_every, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
@@ -120,7 +131,7 @@ class CallbackSlow(BaseRule):
             title=f"{who} slows down {'some steps' if rare else 'every step'}",
             subject=f"{owner}.{hook}" if hook else owner,
             summary=f"{what} {cost}{where}.{few}{also}",
-            advice=own_setting(metrics, owner, every) or _rarer(metrics, slowest, every, rare=rare),
+            advice=_setting(metrics, slowest, every) or _rarer(metrics, slowest, every, rare=rare),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, f"{owner}, share of the step"),
                 self.fact(f"{owner} per step", cost.ms, "ms"),
@@ -136,6 +147,19 @@ class CallbackSlow(BaseRule):
 def _is_module(metrics: Metrics, owner: str) -> bool:
     """Whether it is the LightningModule, whose hooks get no ``trainer``; its condition also names what it is within."""
     return owner == str(metrics.condition("model.class")).rpartition(".")[2]
+
+
+def _setting(metrics: Metrics, slowest: CallbackCost, every: int) -> Advice | None:
+    """The argument of one of Lightning's own, and why this number where it is one of steps."""
+    found = own_setting(metrics, slowest.owner, every)
+    if found is None or every not in found[1].arguments.values():
+        return found
+    return f"{found[0]} {_why(metrics, slowest, every)}", found[1]
+
+
+def _why(metrics: Metrics, slowest: CallbackCost, every: int) -> str:
+    left_ms = slowest.ratio * metrics.step_ms / every
+    return f"Why {every}: running it every {every} batches costs {millis(left_ms)} per step on average."
 
 
 def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, *, rare: bool) -> Advice:
@@ -155,7 +179,7 @@ def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, *, rare: bool) -
         )
     line = f"if {count} % {every}: return"
     text = (
-        f"Run it every {every} batches: begin {where} with `{line}`. Why {every}: it then takes "
-        f"{percent(slowest.ratio / every)} of the step. Or move it to on_{loop}_epoch_end, or to a background thread."
+        f"Run it every {every} batches: begin {where} with `{line}`. {_why(metrics, slowest, every)} Trade-off: it "
+        f"skips {every - 1} of {every} batches. Or move its work to on_{loop}_epoch_end or to a background thread."
     )
     return text, Change(add=(f"{line}  # at the start of {where}",))

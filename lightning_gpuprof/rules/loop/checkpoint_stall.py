@@ -6,11 +6,11 @@ A checkpoint is collected, serialised and written while no step runs. No single 
 ## How it is measured
 The time of all checkpoints, with the hooks `on_save_checkpoint`, over the wall time without setup and teardown. Two
 checkpoints are needed, as the first may pay for folders and caches, or one that takes half of the run and a second. The
-proposed cadence brings the share to 1 %, rounded up, and leaves at least one checkpoint in the run. The gain is the
-time of the checkpoints that it leaves out, spread over all steps.
+proposed cadence brings the share to 1 %, rounded up, and leaves at least one checkpoint, near the end of the run. The
+gain is the time of the checkpoints that it leaves out, spread over all steps.
 
 ## When it is wrong
-- Rarer checkpoints lose more work when a run dies: weigh it against the share.
+- Rarer checkpoints lose more work when a run crashes: weigh it against the share.
 - With an asynchronous checkpoint plugin only what remains on the main thread is counted, which is right.
 - One slow checkpoint that takes less than half of the run: not evaluated.
 
@@ -21,9 +21,10 @@ Save less often, save only weights, or write in the background (`AsyncCheckpoint
 import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
+from lightning_gpuprof.model.numbers import capital, often
 from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO
-from lightning_gpuprof.rules.base import Evidence, Finding, MissingSignal, claims, counted, percent, threshold
-from lightning_gpuprof.rules.callbacks import checkpoint_change, checkpoints_after
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, MissingSignal, claims, counted, percent, threshold
+from lightning_gpuprof.rules.callbacks import checkpoint_change, checkpoints_after, lost_by_a_crash
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 
@@ -48,20 +49,30 @@ class CheckpointStall(StallRule):
 
     examples = (
         fires("20 take 6 s", "critical", "once in the run, not 20 times", saves_ms=14.25, checkpoint=(20, 6.0)),
-        fires("no plugin is set", "critical", "every_n_train_steps=400). ... AsyncCheckpointIO", checkpoint=(20, 6.0)),
+        fires(
+            "no plugin is set",
+            "critical",
+            "every_n_train_steps=400). Why 400: ... AsyncCheckpointIO",
+            checkpoint=(20, 6.0),
+        ),
         fires("every epoch saves", "critical", "every_n_epochs=20", epochs=20, checkpoint=(20, 6.0), run=_EPOCHS),
         fires("every 20 steps save", "critical", "every_n_train_steps=400", checkpoint=(20, 6.0), run=_STEPS),
         fires("they take less of it", "info", "Save twice in the run, not 20 times", checkpoint=(20, 1.3)),
-        fires("a cadence is rounded", "info", "every_n_train_steps=150)", checkpoint=(20, 1.3), run=_STEPS),
+        fires("the last steps are saved", "info", "up to 200 steps instead of 20", checkpoint=(20, 1.3), run=_STEPS),
         fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
         fires("weights, in the background", "critical", "Save once", lacks=" Or ", checkpoint=(20, 6.0), run=_CHEAP),
         fires(
             "one takes most of it",
             "warning",
-            "1 checkpoint took 3.00 s of the 3.41 s after setup (88 %) ... Save less: ",
+            "1 checkpoint was written: 3.00 s, 88 % of ... Save only the weights",
             **_ONE,
         ),
-        fires("4 checkpoints take 1.2 s of 22 s", "info", "4 checkpoints took 1.20 s", checkpoint=(4, 1.2)),
+        fires(
+            "4 checkpoints take 1.2 s of 22 s",
+            "info",
+            "4 checkpoints were written, about 300 ms each: 1.20 s in",
+            checkpoint=(4, 1.2),
+        ),
         quiet("they take 1 s of it", checkpoint=(4, 1.0)),
         quiet("there are none", checkpoint=(0, 0.0)),
         looks_alike("validation takes 9 s", validation=(4, 9.0)),
@@ -89,16 +100,16 @@ class CheckpointStall(StallRule):
         saved = stall.cost.part(max(0.0, 1 - left / checkpoint.count))
         if not saved.is_worth():
             return None
-        often = f"{ {1: 'once', 2: 'twice'}.get(left, f'{left:,} times') } in the run, not {checkpoint.count:,} times"
-        ways = [] if rarer is None else [f"{often}: {rarer.added[0]}"]
+        ways = [] if rarer is None else [self._rarer(metrics, stall, rarer, left)]
         ways += _cheaper(metrics)
         if single:
-            ways.append("none in a trial run: Trainer(..., enable_checkpointing=False)")
+            ways.append("save none in a trial run: Trainer(..., enable_checkpointing=False)")
+        was = "was" if checkpoint.count == 1 else "were"
         return self.finding(
             severity=stall.cost.severity,
             subject=checkpoint.subject or "ModelCheckpoint",
-            summary=f"{counted(checkpoint.count, 'checkpoint')} {stall.words(each=not single)}",
-            advice=f"Save {'. Or '.join(ways)}.",
+            summary=stall.words(f"{counted(checkpoint.count, 'checkpoint')} {was} written", each=not single),
+            advice=f"{capital('. Or '.join(ways))}.",
             change=rarer,
             evidence=(
                 self.evidence("least_ratio", ratio, "checkpoints, share of the wall time"),
@@ -111,12 +122,22 @@ class CheckpointStall(StallRule):
             explains=claims.CHECKPOINT,
         )
 
+    @staticmethod
+    def _rarer(metrics: Metrics, stall: Stall, change: Change, left: int) -> str:
+        count = stall.part.count
+        rarer = f"save {often(left)} in the run, not {often(count)}"
+        left_s = stall.part.total_s * left / count
+        share = percent(left_s / (stall.total_s - stall.part.total_s + left_s))
+        number = next(iter(change.arguments.values()), None)
+        why = "" if number is None else f" Why {number:,}: checkpoints then take {share} of the run."
+        return f"{rarer}: {change.added[0]}.{why} Trade-off: a crash {lost_by_a_crash(metrics, change, count)}"
+
 
 def _cheaper(metrics: Metrics) -> list[str]:
     """What makes a checkpoint cheaper and is not on already."""
     ways = []
     if metrics.condition("trainer.checkpoint_save_weights_only") is not True:
-        ways.append("less: ModelCheckpoint(..., save_weights_only=True)")
+        ways.append("save only the weights, without the optimizer: ModelCheckpoint(..., save_weights_only=True)")
     if "Async" not in str(metrics.condition("trainer.checkpoint_io") or ""):
-        ways.append("in the background: Trainer(..., plugins=[AsyncCheckpointIO()]) from lightning.pytorch.plugins.io")
+        ways.append("write in the background: Trainer(..., plugins=[lightning.pytorch.plugins.io.AsyncCheckpointIO()])")
     return ways

@@ -27,12 +27,17 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it then happens only once in the run: that has to be said."""
         return self.part.count < 2 * self.rarer
 
-    def words(self, *, each: bool = True) -> str:
-        """Its time as the end of a sentence: ``took 3.00 s of the 9.00 s after setup (33 %), median 0.15 s.``."""
-        median_s = self.part.median_s if each else None
-        per_one = "" if median_s is None else f", median {seconds(median_s)}"
-        whole = f"the {seconds(self.total_s)} after setup"
-        return f"took {seconds(self.part.total_s)} of {whole} ({percent(self.ratio)}){per_one}."
+    def words(self, happened: str, *, each: bool = True) -> str:
+        """``Validation ran 5 times, about 467 ms each: 2.40 s in total, 54 % of the training time (setup excluded)``.
+
+        Args:
+            happened: The begin: what happened how often.
+            each: Whether the typical time of one is said where there are several.
+        """
+        median_s = self.part.median_s if each and self.part.count > 1 else None
+        one = "" if median_s is None else f", about {seconds(median_s)} each"
+        total = f"{seconds(self.part.total_s)}{' in total' if self.part.count > 1 else ''}"
+        return f"{happened}{one}: {total}, {percent(self.ratio)} of the training time (setup excluded)."
 
 
 class StallRule(FamilyRule[Stall]):

@@ -21,8 +21,8 @@ Validate less often, on fewer or larger batches (they need no gradients), or wit
 import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
-from lightning_gpuprof.model.numbers import capital, round_number
-from lightning_gpuprof.rules.base import Advice, Change, Finding, Value, claims, counted, threshold
+from lightning_gpuprof.model.numbers import capital, often, round_number
+from lightning_gpuprof.rules.base import Advice, Change, Finding, Value, claims, counted, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 
@@ -50,9 +50,14 @@ class ValidationStall(StallRule):
         fires("they count batches", "critical", "interval=4000, check_val_every_n_epoch=None", **_every(1000)),
         fires("they are every hour", "critical", "Validate once in the run, 4 times less often", **_every("1:00")),
         fires("there are 20", "warning", "Validate every 10 epochs instead", epochs=20, validation=(20, 13.0)),
-        fires("they take 13 s of 33 s", "warning", "4 validation runs took 13.0 s", validation=(4, 13.0)),
+        fires(
+            "they take 13 s of 33 s",
+            "warning",
+            "Validation ran 4 times, about 3.25 s each: 13.0 s in total, 39 % of",
+            validation=(4, 13.0),
+        ),
         fires("a single run takes as long", "critical", "limit_val_batches", epochs=1, validation=(1, 14.0)),
-        fires("no step is steady", "info", "validation runs took", steps=15, steady=0, validation=(4, 0.4)),
+        fires("no step is steady", "info", "Validation ran", steps=15, steady=0, validation=(4, 0.4)),
         quiet("it takes less than a fifth", validation=(4, 4.9)),
         quiet("there is none", validation=(0, 0.0)),
         looks_alike("checkpoints take as long", checkpoint=(4, 14.0)),
@@ -72,7 +77,7 @@ class ValidationStall(StallRule):
         return self.finding(
             severity="warning" if capped else stall.cost.severity,
             subject=validation.subject or "validation loop",
-            summary=f"{counted(validation.count, 'validation run')} {stall.words()}",
+            summary=stall.words(f"Validation ran {often(validation.count)}"),
             advice=_less(metrics, stall),
             evidence=(
                 self.evidence("least_ratio", stall.ratio, "validation, share of the wall time"),
@@ -93,7 +98,9 @@ def _less(metrics: Metrics, stall: Stall) -> Advice:
         text, change = _rarer(metrics, stall.rarer, metrics.validation.count / max(1, len(metrics.epoch_starts)))
         if stall.remains_once:
             text = text.replace("Validate ", "Validate once in the run, ", 1)
-        return text + (f" Or {words}" if words else ""), change
+        then = stall.ratio / (stall.ratio + stall.rarer * (1 - stall.ratio))
+        why = f" Why {stall.rarer} times: validation then takes {percent(then)}."
+        return text + why + (f" Or {words}" if words else ""), change
     if not words:
         return "Make validation itself cheaper: a smaller validation set, or workers in its DataLoader.", None
     return capital(words), fewer
@@ -110,7 +117,7 @@ def _rarer(metrics: Metrics, rarer: int, per_epoch: float) -> Advice:
     if interval is None:
         interval = 1 / max(1.0, per_epoch)
     if not isinstance(interval, (int, float)):  # a time
-        return f"Validate {rarer} times less often: Trainer(val_check_interval=...).", None
+        return f"Validate {rarer} times less often: Trainer(..., val_check_interval=...).", None
     if isinstance(interval, float) and interval * rarer < 1:
         change = _trainer({"val_check_interval": interval}, val_check_interval=float(f"{interval * rarer:.3g}"))
         return f"Validate {rarer} times less often: {change.added[0]}.", change
@@ -136,7 +143,7 @@ def _fewer_batches(metrics: Metrics, rarer: int) -> Advice:
     """As an int: a share would be one of the whole loader. Empty: there are too few of them."""
     batches, several = metrics.number("trainer.num_val_batches"), metrics.positive("val_loader.count") or 1
     if batches is None:
-        return f"validate on 1/{rarer} of the batches: limit_val_batches in the Trainer, an int.", None
+        return f"validate on 1/{rarer} of the batches: set limit_val_batches in the Trainer to an int.", None
     then = round_number(max(1, int(batches) // (rarer * several)), down=True)
     if then * several >= batches:
         return "", None

@@ -73,15 +73,17 @@ class BlockedInStep(BaseRule):
             self._require_told_apart(found)
             return None
         site = worst.sites[0][0] if worst.sites else ""
+        code = _code_at(site, metrics)
+        where = f", mostly in {in_words(site)}" if site else ""
+        does = "sleeps" if re.search(_SLEEPS, code) else "is blocked"
         also = [str(b.phase) for b in found.phases if b is not worst and found.certain_ratio(b) >= self.least_ratio]
         others = f" Also in {listed(also)}." if also else ""
         crowded = " The CPUs are fully used: part of it may be waiting for a CPU." if found.crowded else ""
         return self.finding(
             severity="info" if found.crowded else None,
             subject=site or worst.phase,
-            summary=f"The main thread is blocked in {worst.phase} for {cost}"
-            f"{f', mostly in {in_words(site)}' if site else ''}.{others}{crowded}",
-            advice=_advice(worst.phase, site, _code_at(site, metrics)),
+            summary=f"The main thread {does} in {worst.phase} for {cost}{where}.{others}{crowded}",
+            advice=_advice(worst.phase, site, code),
             evidence=(
                 self.evidence("least_ratio", worst.blocked.median_ratio, f"blocked in {worst.phase}, of the step"),
                 self.fact(f"{worst.phase} wall time", worst.wall_ms, "ms"),
@@ -109,13 +111,13 @@ class BlockedInStep(BaseRule):
 
 
 _REMEDIES = (
-    (r"\bsleep\(", "If it waits for something, wait from a background thread."),
     (r"\b(open|load|loads|read\w*)\(", "Read before training or in the Dataset."),
     (r"\b(dump|dumps|save\w*|write\w*|to_csv|flush|fsync)\(", "Write from a background thread."),
     (r"\b(get|post|put|request|urlopen|recv\w*|send\w*)\(", "Send and receive from a background thread."),
     (r"\b(acquire|wait|join|result|communicate|check_output|run)\(", "Collect its result a few steps later instead."),
 )
 """What a line visibly calls, and what to do instead."""
+_SLEEPS = r"\bsleep\("
 _ANY = "Read files before training or in the Dataset; write them from a background thread."
 
 
@@ -128,5 +130,7 @@ def _advice(phase: Phase, site: str, code: str) -> str:
     """What to do about the blocking call, by what the line visibly does."""
     if not site:
         return f"Find the blocking call in {phase} ({PHASE_TERMS[phase]}; no line of your code was seen there). {_ANY}"
+    if re.search(_SLEEPS, code):
+        return f"Remove the sleep in {in_words(site)}. If it waits for something, wait for that in a background thread."
     remedy = next((words for called, words in _REMEDIES if re.search(called, code)), _ANY)
     return f"Move the blocking call in {in_words(site)} out of {phase}. {remedy}"

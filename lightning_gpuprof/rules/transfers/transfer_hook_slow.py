@@ -76,7 +76,7 @@ class TransferHookSlow(BaseRule):
         name = f"{slowest.owner}.{slowest.hook}"
         others = [f"{one.hook} {percent(max(one.share.median_ratio, of_step))}" for of_step, one in rest]
         seen = f", mostly in {in_words(slowest.site)}" if slowest.site else ""
-        also = f" Others: {listed(others)}." if others else ""
+        also = f" Other hooks: {listed(others)}." if others else ""
         return self.finding(
             severity=cost.severity,
             subject=name,
@@ -97,12 +97,12 @@ def _advice(slowest: HookShare, *, on_cpu: bool) -> str:
     beside = "into the Dataset or collate_fn, where DataLoader workers do it during the step"
     if slowest.hook == _MOVES:
         return (
-            f"Let {_MOVES} only move the batch: return super().{_MOVES}(batch, device, dataloader_idx). Move "
-            f"everything else {beside}."
+            f"{_MOVES} should do nothing but move the batch: return super().{_MOVES}(batch, device, dataloader_idx). "
+            f"Move everything else {beside}."
         )
     if slowest.hook == _AFTER and not on_cpu:
         return (
-            f"Use only operators on the whole batch on the GPU in {slowest.hook}: no loop over samples, no "
-            f".item(), .cpu() or numpy. Move what needs the CPU {beside}."
+            f"In {slowest.hook}, use only operators on the whole batch on the GPU: no loop over samples, no .item(), "
+            f".cpu() or numpy. Move what needs the CPU {beside}."
         )
     return f"Move the work of {slowest.hook} {beside}."
