@@ -7,6 +7,9 @@ import msgspec
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.phases import Phase
 
+_LINEAR_RATIO = 0.1
+"""Of the whole growth, how far each fifth may lie from the line through the first and the last. Heuristic."""
+
 _COMPUTING_RATIO = 0.7
 """Of a change, from which the main thread is said to compute, or to wait, longer. Heuristic."""
 
@@ -191,8 +194,25 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     mean_ms: float
 
     @property
+    def start_ms(self) -> float:
+        """The step that the run began with.
+
+        Where the fifths lie on a line that the trend within speed levels confirms (Theil-Sen), that line at the first
+        batch, at most without the phase that grew; else the first fifth, as no one knows how it began.
+        """
+        fifths = self.drift.fifths
+        middles = [(fifth.from_batch + fifth.to_batch) / 2 for fifth in fifths]
+        slope = self.whole_ms / max(1.0, middles[-1] - middles[0])
+        line_ms = [self.first_ms + slope * (middle - middles[0]) for middle in middles]
+        off_ms = [abs(fifth.period_ms - on_line) for fifth, on_line in zip(fifths, line_ms, strict=True)]
+        off_ms.append(abs(self.drift.slope_ms_per_step * 0.8 * self.steps - self.whole_ms))
+        if self.change is None or max(off_ms) > _LINEAR_RATIO * self.whole_ms:
+            return self.first_ms
+        return self.first_ms - min(slope * middles[0], fifths[0].phases_ms.get(self.change.phase, 0.0))
+
+    @property
     def cost(self) -> Cost:
-        """The excess of the mean step over one of the first fifth, as far as the change is certain."""
-        excess_ms = self.mean_ms - self.first_ms
-        lower_ms = 0.0 if self.change is None else excess_ms * self.change.lower_ms / self.whole_ms
-        return Cost(ms=excess_ms, lower_ms=lower_ms, step_ms=self.mean_ms, steps=self.steps)
+        """The excess of the mean step over the first; certain is that over the first fifth, as far as the change is."""
+        certain_ms = self.mean_ms - self.first_ms
+        lower_ms = 0.0 if self.change is None else certain_ms * self.change.lower_ms / self.whole_ms
+        return Cost(ms=self.mean_ms - self.start_ms, lower_ms=lower_ms, step_ms=self.mean_ms, steps=self.steps)

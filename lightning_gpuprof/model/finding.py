@@ -150,7 +150,7 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     summary: str
     """What is wrong, with the numbers of this run."""
     advice: str
-    """The action first, with this run's values."""
+    """The action first, with this run's values; where it :attr:`leaves` something, it ends with that."""
     evidence: tuple[Evidence, ...]
     """What it was judged by."""
     gain: Gain | None = None
@@ -165,6 +165,8 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     """The advice as data, where it is a setting or a line of code."""
     expected: Expected | None = None
     """What the change is expected to bring by itself; None: not predicted."""
+    leaves: str = ""
+    """What of the fault stays after the change, as the end of "That leaves"; empty: nothing that is known."""
 
     @property
     def most_saved_ms(self) -> float:

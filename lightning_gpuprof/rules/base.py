@@ -231,6 +231,7 @@ class BaseRule:
         explains: Claim | None = None,
         change: Change | None = None,
         title: str = "",
+        leaves: str = "",
     ) -> Finding:
         """What this rule found; the arguments are those of :class:`~lightning_gpuprof.model.finding.Finding`.
 
@@ -246,6 +247,7 @@ class BaseRule:
             explains: The time that it accounts for; default: :attr:`explains`.
             change: The advice as data.
             title: The fault in one short line; default: :attr:`title`.
+            leaves: What of the fault stays, as the end of "That leaves", without a full stop; it ends the advice.
         """
         if not isinstance(advice, str):
             advice, change = advice
@@ -258,7 +260,8 @@ class BaseRule:
             severity=severity or "info",
             subject=subject,
             summary=summary,
-            advice=advice,
+            advice=f"{advice} That leaves {leaves}." if leaves else advice,
+            leaves=leaves,
             evidence=tuple(one for one in evidence if one is not None),
             gain=gain,
             confidence=self.certainty if confidence is None else confidence,

@@ -49,6 +49,14 @@ def nothing(folder: Path, seed: int) -> Path:
     return folder
 
 
+def test_no_finding_promises_more_than_its_fault_costs_or_far_less_without_saying_what_it_leaves() -> None:
+    cases = json.loads((truth.RESULTS / "truth_removed.json").read_text(encoding="utf-8"))["cases"]
+    promised = [(one["case"], one["ratio"], run) for one in cases if one["ratio"] is not None for run in one["runs"]]
+    assert len(promised) >= 60
+    assert [case for case, ratio, _ in promised if ratio > 1.1] == []
+    assert [case for case, ratio, run in promised if ratio < 0.8 and not run.get("leaves")] == []
+
+
 def test_there_are_enough_cases_of_every_kind() -> None:
     fits = [case for case in CASES if isinstance(case.source, Fit)]
     assert len({case.name for case in CASES}) == len(CASES)

@@ -133,6 +133,13 @@ def test_evidence_has_limit_and_source_of_its_threshold() -> None:
         rule.evidence("least_rato", 0.1, "share")
 
 
+def test_what_a_change_leaves_ends_the_advice() -> None:
+    words = {"subject": "loader", "summary": "It waits.", "advice": "Set it.", "evidence": ()}
+    found = Example().finding(**words, leaves="the first epoch")
+    assert (found.advice, found.leaves) == ("Set it. That leaves the first epoch.", "the first epoch")
+    assert Example().finding(**words).advice == "Set it."
+
+
 @pytest.mark.parametrize("slots", [False, True])
 def test_a_rule_may_be_decorated_by_hand_as_well(slots: bool) -> None:
     @dataclass(frozen=True, kw_only=True, slots=slots)

@@ -97,7 +97,8 @@ def test_of_workers_less_is_expected_where_others_use_cpus_and_nothing_is_said_w
     why = [first(metrics, "single-process-loading").advice.partition("Why 2: ")[2] for metrics in (alone, many)]
     assert why[0].startswith("a batch costs 82.0 ms of CPU time")
     assert why[1].startswith("a batch took 82.0 ms while other programs ran, and you have")
-    assert why[1].endswith("Other processes use 1.9 CPUs: while they do, workers gain less.")
+    assert "Other processes use 1.9 CPUs: while they do, workers gain less." in why[1]
+    assert why[1].endswith("That leaves a wait of at least 36.0 ms in each step.")
 
 
 def test_beside_others_no_step_with_workers_is_expected_to_take_longer_than_now() -> None:

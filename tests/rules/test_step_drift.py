@@ -1,6 +1,6 @@
 import pytest
 from findings_builder import fired
-from metrics_builder import build, replace
+from metrics_builder import HEALTHY_MS, build, replace
 from uneven_builder import of_fifths, of_speed_levels, stretch
 
 from lightning_gpuprof.model.evenness import Evenness
@@ -18,8 +18,24 @@ def test_a_list_that_grows_is_found_with_its_phase_and_slope() -> None:
     assert finding.severity == "critical"
     assert (finding.subject, finding.explains) == ("forward", claims.FORWARD)
     assert "over 380 steps, 130 ms per 1,000 steps. 100 % of it is in forward" in finding.summary
-    assert finding.gain.saved_ms_per_step == pytest.approx(20)
+    # the line of the fifths, 10 ms every 76 steps, at batch 0, half a fifth before the middle of the first
+    assert finding.gain.saved_ms_per_step == pytest.approx(20 + 10 * 37.5 / 76)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(20 * (0.99 * 90 - 1.01 * 50) / 40)
+
+
+@pytest.mark.parametrize(
+    ("levels", "slope"),
+    [((0.0, 16.0, 26.0, 34.0, 40.0), None), (GROWING, 0.11)],
+    ids=["it slows down", "a part of it comes in jumps"],
+)
+def test_growth_off_a_line_is_counted_from_the_first_fifth_on(levels: tuple[float, ...], slope: float | None) -> None:
+    finding = fired(RULE, of_fifths("forward", levels, slope=slope))
+    assert finding.gain.saved_ms_per_step == pytest.approx(sum(levels) / 5)
+
+
+def test_a_step_began_with_what_the_other_phases_take_at_least() -> None:
+    growing = of_fifths("logging", (0.0, 40.0, 80.0, 120.0, 160.0))  # its line is at -19.5 ms in the first batch
+    assert fired(RULE, growing).gain.saved_ms_per_step == pytest.approx(80 + HEALTHY_MS["logging"])
 
 
 def test_what_drifts_is_not_told_as_a_change_again() -> None:

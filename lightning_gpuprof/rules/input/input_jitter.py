@@ -39,6 +39,7 @@ from lightning_gpuprof.model.worker_time import WorkerTime
 from lightning_gpuprof.rules.base import Advice, BaseRule, Finding, Metrics, claims, setting, step_idle_ratio, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
+from lightning_gpuprof.rules.steps.uneven import UNTIL_FULL
 
 _QUEUED_RATIO = 0.30
 """Share of loading batches in which workers have no CPU, from which that may be why samples are slow. Heuristic."""
@@ -118,13 +119,14 @@ class InputJitter(BaseRule):
         crowded = state.is_crowded
         if crowded and max_ms < self.least_crowded_ms:
             return None
+        advice = _advice(metrics, state, slowest_ms=state.slowest_batch_ms)
         return self.finding(
             severity="info" if crowded else wait_severity(idle_ratio, lower_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
             summary=f"The slowest sample took {millis(max_ms)}, the mean {millis(mean_ms)}. Waiting for such samples "
             f"takes {percent(excess_ratio)} of the mean step. On average, {counted(state.num_workers, 'worker')} would "
             "be fast enough.",
-            advice=_advice(metrics, state, slowest_ms=state.slowest_batch_ms),
+            advice=advice,
             evidence=(
                 self.evidence("least_ratio", excess_ratio, "wait beyond the median step's, share of all steps"),
                 self.evidence("least_factor", max_ms, "slowest sample", "ms", limit=self.least_factor * mean_ms),
@@ -133,6 +135,7 @@ class InputJitter(BaseRule):
                 self.fact("num_workers", state.num_workers),
             ),
             cost=cost,
+            leaves="" if advice[1] is None else UNTIL_FULL,
             confidence=0.5 if crowded else 0.8,
             explains=claims.OUTLIERS,
         )

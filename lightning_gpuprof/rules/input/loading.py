@@ -1,7 +1,7 @@
 """What the input rules share: the severity of a wait, and the advice on workers as data and as the sentence why."""
 
 from lightning_gpuprof.model.finding import at_most_warning
-from lightning_gpuprof.model.loading import MAX_WORKERS, Loading
+from lightning_gpuprof.model.loading import MAX_WORKERS, Loading, WorkerPlan
 from lightning_gpuprof.rules.base import (
     Change,
     Evidence,
@@ -19,6 +19,9 @@ CHEAPER = (
     "LightningModule.on_after_batch_transfer"
 )
 """How a batch gets cheaper."""
+
+_LEFT_RATIO = 0.1
+"""Of the wait, what a plan leaves of it that is worth a word. Heuristic."""
 
 _NAMED_CPUS = 0.25
 """Use of the CPUs by others from which it is worth a word. Heuristic."""
@@ -96,6 +99,18 @@ def why_workers(metrics: Metrics, state: Loading, change: Change) -> str:
             "info = torch.utils.data.get_worker_info(), read only every info.num_workers-th record from info.id on."
         )
     return words
+
+
+def loading_left(state: Loading, plan: WorkerPlan) -> str:
+    """What of the wait more workers leave at best; empty if that is little.
+
+    Args:
+        state: How the training loop is fed.
+        plan: The number of workers.
+    """
+    left_ms = plan.period_ms - state.compute_ms
+    few = left_ms < _LEFT_RATIO * state.wait.median_ms
+    return "" if few else f"a wait of at least {millis(left_ms)} in each step"
 
 
 def _reason(metrics: Metrics, state: Loading, workers: Value, batch: str) -> str:

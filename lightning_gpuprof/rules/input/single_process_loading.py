@@ -33,7 +33,13 @@ from lightning_gpuprof.model.loading import MIN_WAIT_RATIO
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, measured, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
+from lightning_gpuprof.rules.input.loading import (
+    loading_left,
+    making_evidence,
+    more_workers,
+    wait_severity,
+    why_workers,
+)
 
 _SHORT = {"forward": 4.0, "backward": 5.0, "optimizer": 1.0, "zero_grad": 0.2, "loop": 1.0}
 _SLOW = {
@@ -104,6 +110,7 @@ class SingleProcessLoading(BaseRule):
             ),
             cost=metrics.cost(plan.recoverable_ms, plan.lower_ms, step_ms=state.period_ms),
             confidence=0.9 if state.cpu_ms is not None else 0.7,
+            leaves=loading_left(state, plan),
             explains=claims.WAIT_FOR_BATCHES,
             change=change,
         )

@@ -106,6 +106,7 @@ class WorkerStartup(BaseRule):
                 Evidence(name="epoch starts after the first", value=count, limit=self.least_epochs),
             ),
             cost=cost,
+            leaves="the first epoch, which waits for its workers to start",
             confidence=0.9,
             explains=claims.EPOCH_START,
         )

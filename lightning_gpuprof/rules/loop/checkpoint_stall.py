@@ -23,7 +23,17 @@ import math
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import capital, often
 from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO
-from lightning_gpuprof.rules.base import Change, Evidence, Finding, MissingSignal, claims, counted, percent, threshold
+from lightning_gpuprof.rules.base import (
+    Change,
+    Evidence,
+    Finding,
+    MissingSignal,
+    claims,
+    counted,
+    percent,
+    seconds,
+    threshold,
+)
 from lightning_gpuprof.rules.callbacks import checkpoint_change, checkpoints_after, lost_by_a_crash
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
@@ -118,6 +128,9 @@ class CheckpointStall(StallRule):
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),
             ),
             cost=saved.uncertain if single else saved,
+            leaves=f"{counted(left, 'checkpoint')} of about {seconds(checkpoint.total_s / checkpoint.count)}"
+            if left
+            else "",
             confidence=0.9,
             explains=claims.CHECKPOINT,
         )

@@ -95,13 +95,15 @@ class LoggingOverhead(PhaseRule):
             then = most_every(metrics, now * rarer)
             part = written * (1.0 - now / then)
             why = f"logging every {then} steps costs {millis(ratio * (1.0 - part) * found.step_ms)} per step on average"
-            advice = f"Log less often: {change.added[0]}. Why {then}: {why}."
+            leaves, advice = "", f"Log less often: {change.added[0]}. Why {then}: {why}."
         else:
             then = most_every(metrics, now if now > 1 else LOG_EVERY)
             part = (calls_ms / found.ms if calls_ms else 1.0) * (1.0 - 1.0 / then)
             change = Change(add=(f"if (batch_idx + 1) % {then} == 0:", "    self.log(...)"))
             lost = f"Trade-off: epoch averages then use one step in {then}."
             advice = f"Call self.log every {then} steps: {' '.join(map(str.strip, change.add))}. {lost} {_CALLS_COST}"
+            left = f"{millis(found.ms * (1.0 - part))} of logging per step"
+            leaves = f"{left}, and whatever computes the values in each step"
         return self.finding(
             severity=found.severity_beyond(self.fixed_ms),
             subject=str(metrics.condition("trainer.loggers") or "logging"),
@@ -116,6 +118,7 @@ class LoggingOverhead(PhaseRule):
                 self.fact("log_every_n_steps", every),
             ),
             gain=found.part(part).gain,
+            leaves=leaves,
             confidence=0.9 if metrics.is_cpu_only else 0.7,
             explains=claims.LOGGING,
         )

@@ -95,6 +95,7 @@ class GcPauses(BaseRule):
                 self.fact("pauses of 20 ms and more", pauses.long_count),
             ),
             cost=cost,
+            leaves="collections of what each step makes",
             confidence=0.5 if hidden else 0.85,
             explains=claims.OUTLIERS if _make_outliers(metrics, pauses) else claims.GARBAGE_COLLECTOR,
         )
@@ -128,9 +129,11 @@ def _name(generation: GenerationPauses) -> str:
 
 
 def _make_outliers(metrics: Metrics, pauses: GcUse) -> bool:
-    """Whether at least half of the longest outlying steps hold a long pause."""
+    """Whether at least half of the longest outlying steps hold a long pause, and they about half of the pauses."""
     outliers = metrics.outliers
     if outliers is None or not outliers.batches:
         return False
+    if 2e-3 * outliers.excess_ms < sum(generation.total_s for generation in pauses.generations):
+        return False  # ordinary steps pause as well
     paused = {pause.batch for pause in pauses.longest}
     return 2 * len(paused.intersection(outliers.batches)) >= len(outliers.batches)

@@ -83,6 +83,7 @@ class InterpreterLockHeld(BaseRule):
                 *(self.fact("call site", f"{place}: {looks} samples") for place, looks in sites),
             ),
             cost=cost,
+            leaves="" if lost_ms < thread.cpus * step_ms else "waits beyond that thread's own CPU time",
             confidence=0.5 if found.waiting.crowded else 0.8,
             explains=claims.INTERPRETER,
         )

@@ -81,7 +81,7 @@ class OptimizerSlow(BaseRule):
             severity=level,
             subject=kind,
             summary=f"{kind} takes {of_each_step(update.ms, step_ms)} to update {tensors:,} parameter "
-            f"tensors one by one. A fused update would take about {millis(fused.ms)}.",
+            "tensors one by one.",
             advice=_advice(metrics, kind, tensors, foreach),
             evidence=(
                 self.evidence("least_ratio", update.ms / step_ms, "optimizer, share of the step"),
@@ -90,6 +90,7 @@ class OptimizerSlow(BaseRule):
                 self.fact("fused update (estimate)", fused.ms, "ms"),
             ),
             cost=cost,
+            leaves=f"the {'fused' if can_fuse(metrics) else 'joint'} update, about {millis(fused.ms)} of each step",
             confidence=0.85 if kind in FUSED else 0.6,
             explains=claims.OPTIMIZER,
         )

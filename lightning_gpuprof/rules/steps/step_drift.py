@@ -13,7 +13,9 @@ Jumps are no drift: they are `phase-change`, or intended. So medians of up to 10
 between sharp changes by 5 % or more. There, the Mann-Kendall test must find a trend (p below 0.001), and the Theil-Sen
 slope must explain half of the growth and 10 % of the step.
 
-The gain is the excess over the first fifth.
+The gain is the excess over the first step. That is the line through the fifths at the start of the run if they all lie
+on it, and the slope within speed levels agrees, both within a tenth of the growth. If not, it is the first fifth. The
+lower bound always is the excess over the first fifth.
 
 ## When it is wrong
 - Work that grows by design (longer sequences, higher resolution) and a machine that gets warm make all phases grow
@@ -64,7 +66,7 @@ class StepDrift(BaseRule):
         if growth is None or change is None or change.by_machine:
             return None
         cost, steps, unknown = growth.cost, growth.steps, change.crowded is None
-        if cost.ms * steps < self.least_cost_s * 1e3 or not cost.certain.is_worth():
+        if (growth.mean_ms - growth.first_ms) * steps < self.least_cost_s * 1e3 or not cost.certain.is_worth():
             return None
         return self.finding(
             subject=change.phase,

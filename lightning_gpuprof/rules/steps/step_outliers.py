@@ -44,11 +44,22 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
-from lightning_gpuprof.rules.base import Advice, BaseRule, Cost, Metrics, claims, measured, millis, percent, threshold
+from lightning_gpuprof.rules.base import (
+    Advice,
+    BaseRule,
+    Change,
+    Cost,
+    Metrics,
+    claims,
+    measured,
+    millis,
+    percent,
+    threshold,
+)
 from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
-from lightning_gpuprof.rules.steps.uneven import LIMIT_S, costly_callback, queue_against, site_in
+from lightning_gpuprof.rules.steps.uneven import LIMIT_S, UNTIL_FULL, costly_callback, queue_against, site_in
 
 _RARER = 10
 """How many times less often one of Lightning's own callbacks that stalls the training is to work. Heuristic."""
@@ -140,6 +151,7 @@ class StepOutliers(BaseRule):
             confidence=0.5 if weak else 0.85,
             explains=claims.OUTLIERS,
             change=change,
+            leaves="" if change is None else _left(change),
         )
 
     def _may_be_accidents(self, stalls: Stalls, holders: list[tuple[Phase, float]]) -> bool:
@@ -153,6 +165,14 @@ class StepOutliers(BaseRule):
         if stalls.outliers.excess_ms >= self.least_cost_s * 1e3:
             return False
         return stalls.may_be_pauses((phase for phase, _ in holders), self.most_chance)
+
+
+def _left(change: Change) -> str:
+    """Of the stalls, what a change leaves that makes them rarer or hides them; empty for others."""
+    if "prefetch_factor" in change.arguments:
+        return UNTIL_FULL
+    then = change.arguments.get("log_every_n_steps")
+    return f"a stall every {then} steps" if then else ""
 
 
 def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float) -> Advice:

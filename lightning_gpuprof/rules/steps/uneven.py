@@ -24,6 +24,10 @@ def computing_words(change: SpeedChange) -> str:
 
 WITHOUT_WAITS = ", not counting waits for a CPU"
 """Said of times that are without them, as other programs hide a change in this one."""
+
+UNTIL_FULL = "slow samples that come before the queue is full"
+"""What a longer queue leaves."""
+
 UNKNOWN = " Whether other processes took the CPUs was not measured."
 """Said of a change that may be the machine's for lack of a measurement."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from truths.case import Case
 from truths.fits import Fit
-from truths.running import Job, RunOutcome, outcome_of
+from truths.running import Job, JudgedFinding, RunOutcome, outcome_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,8 @@ class Removal:
     with_ms: float
     without_ms: float
     promised_ms: float | None
+    leaves: str = ""
+    """What the finding says that its change leaves of the fault."""
 
     @property
     def cost_ms(self) -> float:
@@ -47,21 +49,24 @@ def remove(case: Case, seed: int, folder: Path) -> Removal:
     assert isinstance(fit, Fit)
     told = outcome_of(fit, folder / "with", seed)
     without = outcome_of(replace(fit, faults=fit.faults[1:]), folder / "without", seed)
-    rule, promised_ms = _promised(case, told)
+    found = _promised(case, told)
     return Removal(
         case=case.name,
-        rule=rule,
+        rule="" if found is None else found.rule,
         with_ms=told.run_ms_per_step,
         without_ms=without.run_ms_per_step,
-        promised_ms=promised_ms,
+        promised_ms=None if found is None else _promised_ms(found),
+        leaves="" if found is None else found.leaves,
     )
 
 
-def _promised(case: Case, told: RunOutcome) -> tuple[str, float | None]:
-    """As expected or else at most, by the first finding that names the fault and has a gain."""
+def _promised(case: Case, told: RunOutcome) -> JudgedFinding | None:
+    """The first finding that names the fault and has a gain."""
     names = case.expected[0] if case.expected else ()
-    for finding in told.findings:
-        if finding.rule in names and finding.saved_ms is not None:
-            likely = finding.expected
-            return finding.rule, finding.saved_ms if likely is None else likely.whole_ms - likely.step_ms
-    return "", None
+    return next((one for one in told.findings if one.rule in names and one.saved_ms is not None), None)
+
+
+def _promised_ms(finding: JudgedFinding) -> float | None:
+    """As expected, or else at most."""
+    likely = finding.expected
+    return finding.saved_ms if likely is None else likely.whole_ms - likely.step_ms

@@ -57,6 +57,8 @@ class JudgedFinding:
     """The advice as data."""
     expected: Expected | None = None
     """What it is expected to bring."""
+    leaves: str = ""
+    """What its change leaves of the fault."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +120,7 @@ def read_outcome(path: Path) -> RunOutcome:
                 advice=f.advice,
                 change=f.change,
                 expected=f.expected,
+                leaves=f.leaves,
                 saved_ms=None if f.gain is None else f.gain.saved_ms_per_step,
                 most_saved_ms=None if f.gain is None else f.most_saved_ms,
             )
