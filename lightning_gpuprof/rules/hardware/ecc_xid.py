@@ -34,7 +34,7 @@ _WORDS: dict[
     "ecc_corrected_count": ("corrected ECC errors", "info"),
 }
 _ADVICE: dict[Severity, str] = {
-    "critical": "Stop using {place}: its memory returned wrong data. Restart from a checkpoint before these errors, "
+    "critical": "Stop using {place}: its memory returned wrong data. Resume from a checkpoint older than the errors, "
     "and have the GPU drained, reset and tested.",
     "warning": "Have {place} drained and reset (root): nvidia-smi -i {place} --gpu-reset. Look for Xid messages of the "
     "driver: dmesg | grep -i xid.",

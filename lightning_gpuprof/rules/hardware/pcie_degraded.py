@@ -22,7 +22,7 @@ from lightning_gpuprof.rules.base import Metrics, MissingSignal, claims, measure
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
-_MOST, _LITTLE = "maximum of GPU and slot", "This run copies so little that it hardly matters."
+_MOST, _LITTLE = "maximum of GPU and slot", "For this run it hardly matters, because it copies little."
 _SLOW = {"values": {"pcie_generation": 3.0, "pcie_width": 8.0}}
 
 
@@ -65,7 +65,7 @@ class PcieDegraded(GpuRule):
             subject=device.title,
             summary=f"The PCIe link of {device.title} reached generation {link}, {percent(speed)} of the bandwidth of "
             f"{best} that GPU and slot support. {words} {millis(copies_ms)} of each {millis(cost.step_ms)} step.",
-            advice=f"Have {device.place} reseated, its riser checked, and the lanes of its slot in the BIOS. {effect}",
+            advice=f"Have {device.place} reseated, and its riser and the slot's lanes in the BIOS checked. {effect}",
             evidence=(
                 Evidence(name="PCIe generation", value=link.generation, limit=best.generation, source=_MOST),
                 Evidence(name="PCIe lanes", value=link.lanes, limit=best.lanes, source=_MOST),

@@ -24,7 +24,7 @@ from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, th
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, slow_words
 
-_BUILT_SO = """Nothing to repair: the board runs at the limit it is built for. Lower precision, fewer bytes moved and \
+_BUILT_SO = """No repair is needed: the board runs at its default power limit. Lower precision, fewer bytes moved and \
 less padding need less energy and run faster."""
 _FIND = """Find the kernels that draw the power on {at}, as tensor cores were active only {active} of the time. \
 A trace window shows them: GpuProfiler(windows=[...])."""
@@ -47,8 +47,8 @@ class PowerThrottle(ClockRule):
     examples = (
         fires("the limit is 400 W of 700 W", "warning", "raise the limit from 400 W", gpu=_capped(power_limit_w=400.0)),
         fires("tensor cores do little", "warning", "active only 5.0 %", gpu=_capped(tensor_active_ratio=0.05)),
-        fires("they work at the default limit", "info", "Nothing to repair", gpu=_capped()),
-        fires("their work is unknown", "info", "Nothing to repair", gpu=_capped(tensor_active_ratio=None)),
+        fires("they work at the default limit", "info", "No repair is needed", gpu=_capped()),
+        fires("their work is unknown", "info", "No repair is needed", gpu=_capped(tensor_active_ratio=None)),
         quiet("the clock is free", gpu={}),
         looks_alike("heat holds it down", gpu=_capped("sw_thermal", power_limit_w=400.0)),
         NO_REASONS,

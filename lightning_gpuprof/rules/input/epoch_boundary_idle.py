@@ -89,7 +89,7 @@ class EpochBoundaryIdle(BaseRule):
             severity=severity(lower_ratio, metrics.steps.steady_count),
             subject=_name(gaps.rows[0][0]) if gaps.rows else "epoch end",
             summary=f"{counted(gaps.count, 'gap')} between epochs took {seconds(gaps.whole_s)} of "
-            f"the {seconds(gaps.run_s)} after setup: {percent(ratio)}.{f' Where it went: {where}.' if where else ''}",
+            f"the {seconds(gaps.run_s)} after setup: {percent(ratio)}.{f' Most of it: {where}.' if where else ''}",
             advice=_advice(metrics, gaps),
             evidence=(
                 self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),

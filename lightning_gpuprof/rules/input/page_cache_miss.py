@@ -103,7 +103,7 @@ def _advice(name: str, epoch_bytes: float, free: float | None) -> str:
     why = "" if free is None else f" Only {decimal_size(free)} of memory can cache files."
     if free is not None and epoch_bytes <= free:
         why = (
-            f" It would fit into the {decimal_size(free)} of memory that can cache files: look for what evicts it "
+            f" It would fit into the {decimal_size(free)} of memory that can cache files, so find what evicts it "
             "(O_DIRECT, posix_fadvise, files rewritten, other processes)."
         )
     return (

@@ -47,7 +47,7 @@ class ConvBiasBeforeBn(BaseRule):
             subject=str(metrics.condition("model.class") or "the model"),
             summary=f"{counted(count, 'convolution')}{whole} right before a BatchNorm have a bias, which it subtracts "
             "again.",
-            advice="Leave the bias out: nn.Conv2d(..., bias=False). It has no effect there.",
+            advice="Drop the bias, which has no effect there: nn.Conv2d(..., bias=False).",
             evidence=(self.evidence("least_count", count, "convolutions with a bias before a BatchNorm"),),
             confidence=0.9,
             change=Change(call="nn.Conv2d", arguments={"bias": False}, before={"bias": True}),

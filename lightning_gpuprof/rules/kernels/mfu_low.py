@@ -69,7 +69,7 @@ class MfuLow(KernelRule):
             subject=(roofline.device or "device") if roofline is not None else "device",
             summary=f"MFU is {percent(mfu)}. The GPU is busy {percent(busy)} of the step, and {percent(multiplies)} of "
             f"that are matrix products, which reach {percent(reaches)} of its peak.",
-            advice=f"Start with the smallest factor: {min(factors, key=lambda factor: factor[0])[1]}.",
+            advice=f"Improve the smallest factor first: {min(factors, key=lambda factor: factor[0])[1]}.",
             evidence=(
                 self.evidence("most_mfu_ratio", mfu, "MFU"),
                 self.fact("GPU busy, share of the step", busy, "ratio"),

@@ -53,7 +53,7 @@ class CompileAbsent(LaunchRule):
         return self.finding(
             subject="torch.compile",
             summary=f"The model is not compiled, and the GPU waits {late} for the next launch.",
-            advice=f"Compile the model before trainer.fit: {line}.{why} It can fuse "
+            advice=f"Compile the model before trainer.fit: {line}.{why} torch.compile can fuse "
             f"{step.kernels_per_step:,.0f} launches per step. Check the gain with `gpuprof compare`.",
             evidence=(
                 self.evidence("least_ratio", late.ratio, "waiting for launches, share of the step"),

@@ -105,7 +105,7 @@ def _advice(metrics: Metrics, *, workers: int) -> Advice:
         wanted = max(1, min(trained or 2, int(usable)))
         arguments: dict[str, Value] = {"num_workers": wanted, "persistent_workers": True}
         change = Change(call="DataLoader", arguments=arguments, before=before, inside="val_dataloader")
-        like = ", as the training loader has" if trained == wanted else ""
+        like = ", and the training loader has as many workers" if trained == wanted else ""
         return f"Load validation batches in workers: {change.added[0]}. Why {wanted}: {cpus(usable)}{like}.", change
     if metrics.condition("val_loader.persistent_workers") is False:
         arguments = {**before, "persistent_workers": True}
@@ -116,5 +116,5 @@ def _advice(metrics: Metrics, *, workers: int) -> Advice:
         ), change
     return (
         "Make a validation batch cheaper (decode and resize once before the run, keep samples in memory), or use more "
-        f"than {workers} workers: those of training are idle then."
+        f"than {workers} workers: the training workers are idle during validation."
     ), None

@@ -116,4 +116,4 @@ def _holders(metrics: Metrics) -> str:
         if history.at_peak:
             largest = history.at_peak[0]
             return f"At the peak of a window {in_words(largest.place)} held most ({gib(largest.held_bytes)})."
-    return "This names the lines that hold most: GpuProfiler(trace=TraceConfig(memory_snapshot=True))"
+    return "To see which lines allocate most of it: GpuProfiler(trace=TraceConfig(memory_snapshot=True))"

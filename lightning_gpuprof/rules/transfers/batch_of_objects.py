@@ -53,7 +53,7 @@ class BatchOfObjects(PhaseRule):
         objects = metrics.condition("batch.objects")
         return self.finding(
             subject="batch",
-            summary=f"Visiting each object of the batch takes {found}, although on a CPU there is nothing to move.",
+            summary=f"Lightning visits each object of the batch: that takes {found}, and on a CPU nothing is moved.",
             advice=(
                 "Return a few tensors from collate_fn instead of lists and tuples of numbers: Lightning visits each "
                 "object of a batch to move it."

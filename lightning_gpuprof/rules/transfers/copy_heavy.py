@@ -70,7 +70,7 @@ class CopyHeavy(StepRule):
             return None
         of_all = [(_tensor(row), (row.device_self_us or 0.0) / 1e3 / step.steps / all_ms) for row in rows[:2]]
         shapes = [f"{tensor} ({percent(ratio)})" for tensor, ratio in of_all if ratio]
-        look = f" Look for what copies {_tensor(rows[0])}." if rows else ""
+        look = f" Find the code that copies {_tensor(rows[0])}." if rows else ""
         return self.of_step(
             step,
             saved,

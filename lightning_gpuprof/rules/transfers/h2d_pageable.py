@@ -59,7 +59,7 @@ class H2dPageable(StepRule):
     examples = (
         fires("40 MB take 10 ms", "critical", "40 MB at 4 GB/s", saves_ms=10, **_SLOW),
         fires("the loader does not pin", "critical", "DataLoader(..., pin_memory=True)", **_SLOW),
-        fires("it does", "critical", "although pin_memory is True", **{**_SLOW, "pin_memory": True}),
+        fires("it does", "critical", "although pin_memory=True", **{**_SLOW, "pin_memory": True}),
         fires("the host is late after it", "warning", "idles", saves_ms=2.83, **_copied(1000, 12 * _MB, after_us=2000)),
         fires("2 MB take 0.64 ms", "info", "2 MB", **_copied(640, 2 * _MB)),
         quiet("2 MB take 0.48 ms", **_copied(480, 2 * _MB)),
@@ -89,7 +89,7 @@ class H2dPageable(StepRule):
         pins = metrics.loader.pin_memory if metrics.loader is not None else None
         change = None if pins else setting("DataLoader", pin_memory=(pins, True))
         advice = (
-            "Pin what is copied: it is pageable although pin_memory is True. A batch of a class of its own needs "
+            "Pin the tensors that are copied: they are pageable although pin_memory=True. A custom batch class needs "
             "pin_memory() and to(device, non_blocking=...); tensors made later need tensor.pin_memory()."
         )
         if change is not None:
