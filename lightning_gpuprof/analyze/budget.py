@@ -62,8 +62,8 @@ def phase_rows(
         cpu_ms: Median main-thread CPU time; empty if it was not measured.
         device_ms: Median device span; empty if it was not measured.
     """
-    few = np.flatnonzero(steady)
-    few = few[statistics.thinned(len(few))]
+    all_steady = np.flatnonzero(steady)
+    few = all_steady[statistics.thinned(len(all_steady))]
     totals = {phase: int(phases[phase].sum()) for phase in PHASES}
     whole = sum(totals.values())
     ordinary_ms = _ordinary_ms(phases, few)
@@ -77,6 +77,7 @@ def phase_rows(
                 median_ms=median,
                 p95_ms=p95,
                 p05_ms=p05,
+                mean_ms=float(phases[phase][all_steady].mean()) / 1e6 if len(all_steady) else None,
                 total_s=totals[phase] / 1e9,
                 share=totals[phase] / whole if whole else 0.0,
                 ordinary_ms=ordinary_ms.get(phase),

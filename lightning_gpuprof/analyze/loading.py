@@ -134,6 +134,7 @@ def _loading(metrics: Metrics) -> Loading:
         waited_ratio=metrics.fetch_waited_ratio,
         fetch_cost_ms=_fetch_cost_ms(metrics, made, wait.median_ms, workers=workers),
         guard_ms=SINGLE_GUARD_MS if workers == 0 else RECEIVE_GUARD_MS,
+        order_ms=metrics.share_of("data_wait").median_ms - wait.median_ms,
     )
 
 
@@ -315,6 +316,7 @@ def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
         if cpu_ms is None or per_batch
         else replace(cpu_ms, least_ms=cpu_ms.least_ms * longer, most_ms=cpu_ms.most_ms * longer),
         queued_ms=state.queued_ms * longer,
+        order_ms=state.order_ms * longer,
         idle_ratio=step_idle_ratio(metrics),
     )
 

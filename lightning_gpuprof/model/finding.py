@@ -6,6 +6,7 @@ import msgspec
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.phases import Phase
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
@@ -163,6 +164,9 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     """The fault in one short line without numbers."""
     change: Change | None = None
     """The advice as data, where it is a setting or a line of code."""
+    phase: Phase | None = None
+    """Where the time lies that is gained, if it is in one phase and ``explains`` does not say so: what slow steps are
+    slow in."""
     expected: Expected | None = None
     """What the change is expected to bring by itself; None: not predicted."""
     leaves: str = ""

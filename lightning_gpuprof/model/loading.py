@@ -195,6 +195,8 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     workers that are behind. None: not measured where batches are made."""
     guard_ms: float
     """What a fetch may cost although nothing is wrong."""
+    order_ms: float = 0.0
+    """What the sampler takes of the step's wait for data, which :attr:`wait` is without."""
     pace: Pace | None = None
     """What is left if workers make batches all the time. None: no workers, or it was not measured in them."""
     bursts: Loading | None = None
@@ -205,6 +207,11 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     def compute_ms(self) -> float:
         """Median time that the step needs without the wait."""
         return max(_MIN_COMPUTE_MS, self.period_ms - self.wait.median_ms)
+
+    @property
+    def waited_ms(self) -> float:
+        """All of the step's wait for data."""
+        return self.wait.median_ms + self.order_ms
 
     def queue_for(self, slow_ms: float) -> int:
         """Batches that each worker must have ready, ``prefetch_factor``, for the steps to go on during a slow one.

@@ -179,6 +179,8 @@ class PhaseRow(msgspec.Struct, kw_only=True, frozen=True):
     """Median main-thread CPU time over the steady steps in which it was sampled."""
     p05_ms: float | None = None
     """Over the same steps as the median."""
+    mean_ms: float | None = None
+    """Over the same steps: the phases sum to the mean step."""
     ordinary_ms: float | None = None
     """Of an ordinary step: the mean over the middle half of these steps by length, scaled so that all phases sum to
     the median step time."""

@@ -134,6 +134,7 @@ class Words(TypedDict):
     evidence: tuple[Evidence | None, ...]
     confidence: NotRequired[float]
     explains: NotRequired[Claim | None]
+    phase: NotRequired[Phase | None]
     change: NotRequired[Change | None]
 
 
@@ -229,6 +230,7 @@ class BaseRule:
         gain: Gain | None = None,
         confidence: float | None = None,
         explains: Claim | None = None,
+        phase: Phase | None = None,
         change: Change | None = None,
         title: str = "",
         leaves: str = "",
@@ -245,6 +247,7 @@ class BaseRule:
             gain: What a fix saves at most; default: the cost, if that is worthwhile.
             confidence: 0 to 1; default: :attr:`certainty`.
             explains: The time that it accounts for; default: :attr:`explains`.
+            phase: Where that time lies, if it is in one phase and the claim does not say so.
             change: The advice as data.
             title: The fault in one short line; default: :attr:`title`.
             leaves: What of the fault stays, as the end of "That leaves", without a full stop; it ends the advice.
@@ -266,6 +269,7 @@ class BaseRule:
             gain=gain,
             confidence=self.certainty if confidence is None else confidence,
             explains=explains or self.explains,
+            phase=phase,
         )
 
 

@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.claim import Claim, Resource
-from lightning_gpuprof.model.finding import Expected, Finding, Gain, NotEvaluated, Severity, speedup
+from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.finding import Expected, Finding, Gain, NotEvaluated, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import STEP_PARTS
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
@@ -36,13 +36,14 @@ MANY_RATIO = 0.25
 """Checks that could not be run, of those that apply: above it a report without findings may not know what it missed.
 Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is above."""
 
+NEW_RUN = "<folder of the new run>"
+"""In a command, where the reader has to name one."""
 _NOTABLE_CPUS = 0.3
 """CPUs of this run that other programs use, from which they are the likely reason of noise. As in caveats."""
-_BESIDE_THE_STEP: frozenset[Resource] = frozenset({"uneven steps", "outside steps"})
-_SAME_FOR_ALL = ("/", "lightning_logs")
-"""Folders that have this name in each project."""
 MIN_PART_RATIO = 0.01
 """Parts of the run below it are not named."""
+_PLACE = re.compile(r" \(([^() ]+:\d+)\)")
+"""``take() (train.py:36)``"""
 _VERSION = re.compile(r"(version_|.*[-_]v?)(\d+)")
 
 
@@ -51,7 +52,7 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: ReliabilityKind
     words: str
-    """``reliable (200 steady steps, ±0.8 %)``, without a mark before it."""
+    """``reliable (200 of 225 steps, step time ±0.8 %)``, without a mark before it."""
     details: tuple[str, ...] = ()
     """Sentences."""
 
@@ -142,9 +143,10 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity | None
     """Of the first finding; None where there is nothing to change."""
     scale: Scale
-    """``step``: the bars are the median step; ``run``: the run's time per step, as the fix is outside of it."""
+    """``step``: the bars are a step; ``run``: the run's time per step, as the fix is outside of it."""
     bar_name: str
-    """What the bars are: ``median step``, or ``mean run time per step``, and of which rank where there are several."""
+    """What the bars are: ``median step``, ``mean step`` or ``run time divided by the number of steps``, and of which
+    rank where there are several."""
     today: StepBar | None
     """None: no step was steady."""
     after: StepBar | None
@@ -154,20 +156,29 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     """What it is that the fix saves, where no segment has its name: it is a part of several. Else empty."""
     saved_ms: float | None
     claimed_ms: float | None
-    """What the cause itself takes of ``saved_ms``, at most; None: no gain is known."""
+    """What the fix itself ends of ``saved_ms``, at most; None: no gain is known."""
     speedup: float | None
-    """``today`` over ``after``."""
+    """Of the step or of the run: that of the two times shown."""
     wall_s: float
     wall_after_s: float | None
     fix: Fix | None
     proof: str
     """A command; empty where there is nothing to prove."""
     outside: str
-    """What of the run is not in its steps: ``outside the steps: setup 2.00 s of 2.23 s``; empty if next to nothing."""
+    """What of the run is not in its steps: ``Not part of any step: 2.00 s of setup``; empty if next to nothing, or if
+    the bar has it."""
     tried: str
     """What ``gpuprof try`` measured of the fix; empty where nobody tried."""
     opportunities: tuple[Opportunity, ...]
     checks: CheckList
+
+    @property
+    def whole_run(self) -> str:
+        """``4.78 s -> 3.44 s at best``; empty where no gain is known."""
+        if self.wall_after_s is None:
+            return ""
+        sure = " at best" if self.likely.sure == "up to" else ""
+        return f"{numbers.seconds(self.wall_s)} -> {self.likely.before}{numbers.seconds(self.wall_after_s)}{sure}"
 
 
 def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
@@ -181,42 +192,45 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     if first is not None and first.gain is None and first.severity == "info":
         first = None
     gained = None if first is None else _finding_with_gain(report, first)
-    gain, claim = (None, None) if gained is None else (gained.gain, gained.explains)
+    about = gained or first
+    claim = None if about is None else about.explains
     scale = _scale(claim)
     today = run_bar(report, claim) if scale == "run" else step_bar(report, claim)
-    likely = None if gained is None or today is None else gained.expected
-    saved_ms = None if gained is None or today is None else _saved_ms(gained, today.ms, scale)
-    after = None if saved_ms is None or today is None else after_fix(today, claim, saved_ms, report.phases)
-    times = None if today is None or saved_ms is None else speedup(saved_ms, today.ms)
-    mean_ms = None if gained is None or saved_ms is None else likely_saved_ms(gained)
-    wall_after_s = None if mean_ms is None else _wall_after_s(report, mean_ms, scale)
-    words = _at_best(report, gained) if likely is None or today is None else _likely(likely, today.ms, scale)
-    could, most = "", times if times is not None else _speedup(gained)
-    if most is not None:
-        whole = _run_of_steps(report.wall.total_s, wall_after_s, most) if scale == "step" else ""
-        what = "steps" if scale == "step" else "the whole run"
-        could = f": {what} could be {words.sure} {faster(most)}{words.when}{whole}"
+    saved_ms = claimed_ms = after = wall_after_s = None
+    times, words = _speedup(gained), _at_best(report, gained)
+    if today is not None and gained is not None and gained.gain is not None:
+        saved_ms, claimed_ms = _saved_ms(gained, today.ms, claim), _claimed_ms(gained.gain, today.ms, claim)
+        after = after_fix(today, gained, claimed_ms=claimed_ms, saved_ms=saved_ms, phases=report.phases)
+        wall_after_s = _wall_after_s(report, likely_saved_ms(gained) or 0.0, scale)
+        times = _times(today.ms, after.ms) if scale == "step" else _times(report.wall.total_s, wall_after_s)
+        words = words if gained.expected is None else _likely(gained.expected, today.ms, claim)
+    fix = None if first is None else _without_said(fix_of(first, report.run, line_of(first, report.lines)), first)
+    could = ""
+    if times is not None:
+        whole = _run_of_steps(report.wall.total_s, wall_after_s, times) if scale == "step" else ""
+        what = "Steps" if scale == "step" else "The whole run"
+        could = f" {what} could be {words.sure} {faster(times)}{words.when}{whole}."
     return FirstScreen(
         meta=(*_run_name(folder), *_meta(report)),
         reliability=reliability(report),
         ended=_ended(report, first),
         headline=_headline(report, first, could),
-        sentence=_sentence(report, first),
+        sentence=_without_place(_sentence(report, first), fix.where if fix is not None else ""),
         severity=None if first is None else first.severity,
         scale=scale,
-        bar_name=f"{'median step' if scale == 'step' else 'mean run time per step'}{_of_rank(report.run)}",
+        bar_name=f"{_bar_name(claim)}{_of_rank(report.run)}",
         today=today,
         after=after,
         likely=words,
-        cause="" if today is None or after is None or claim is None else cause_of(today, claim),
+        cause="" if today is None or after is None or gained is None else cause_of(today, gained),
         saved_ms=saved_ms,
-        claimed_ms=None if gain is None or today is None else _claimed_ms(gain, today.ms, scale),
+        claimed_ms=claimed_ms,
         speedup=times,
         wall_s=report.wall.total_s,
         wall_after_s=wall_after_s,
-        fix=None if first is None else fix_of(first, report.run, line_of(first, report.lines)),
+        fix=fix,
         proof="" if first is None else proof(folder),
-        outside=_outside_steps(report),
+        outside=_outside_steps(report) if scale == "step" else "",
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
         opportunities=_opportunities(report.findings, gained, saved_ms, times, scale),
         checks=_checks(report),
@@ -254,14 +268,16 @@ def reliability(report: Report) -> Reliability:
         few = "still warming up" if kind == "warming up" else "too short to judge"
         words = f"{few} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
         return Reliability(kind=kind, words=words, details=caveats)
-    known = f"{numbers.count(steps.steady_count)} steady steps"
+    known = f"{numbers.count(steps.steady_count)} of {numbers.counted(steps.count, 'step')}"
     around = steps.half_interval_ratio
     if around is not None:
         known += f", step time ±{round(100 * around, 1):g} %"
     if not report.validity.ok:
         return Reliability(kind="conditional", words=f"incomplete recording ({known})", details=caveats)
     if report.validity.conditional:
-        return Reliability(kind="conditional", words=f"other programs used the CPUs ({known})", details=caveats)
+        return Reliability(
+            kind="conditional", words=f"less reliable: other programs used the CPUs ({known})", details=caveats
+        )
     if around is not None and around > NOISY_RATIO:
         others = report.host.others_cpus or 0.0
         why = f": other programs used {others:.2g} CPUs" if others >= _NOTABLE_CPUS else ""
@@ -285,11 +301,11 @@ def _not_made(report: Report) -> str:
 def _outside_steps(report: Report) -> str:
     total, inside = report.wall.total_s, STEP_PARTS[wording.stage(report)]
     parts = [
-        f"{PHASE_WORDS.get(part, part)} {numbers.seconds(seconds)}"
+        f"{numbers.seconds(seconds)} {'' if part == 'epoch_gap' else 'of '}{PHASE_WORDS.get(part, part)}"
         for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
         if part != inside and seconds >= MIN_PART_RATIO * total > 0
     ]
-    return f"outside the steps: {', '.join(parts[:4])} of {numbers.seconds(total)}" if parts else ""
+    return f"Not part of any step: {', '.join(parts[:4])}" if parts else ""
 
 
 def title_of(finding: Finding) -> str:
@@ -309,11 +325,11 @@ def proof(folder: Path | None) -> str:
         folder: Of the run, with or without ``gpuprof`` at its end; None: not known.
     """
     if folder is None:
-        return "gpuprof compare BEFORE AFTER"
+        return f"gpuprof compare <folder of this run> {NEW_RUN}"
     run = _run_folder(folder)
     counted = _VERSION.fullmatch(run.name)
-    after = run.parent / f"{counted[1]}{int(counted[2]) + 1}" if counted is not None else Path("AFTER")
-    return f"gpuprof compare {plain.visible(str(run))} {plain.visible(str(after))}"
+    after = NEW_RUN if counted is None else plain.visible(str(run.parent / f"{counted[1]}{int(counted[2]) + 1}"))
+    return f"gpuprof compare {plain.visible(str(run))} {after}"
 
 
 def _run_folder(folder: Path) -> Path:
@@ -321,11 +337,12 @@ def _run_folder(folder: Path) -> Path:
 
 
 def _run_name(folder: Path | None) -> tuple[str, ...]:
-    """The last two names of a run's folder that tell runs apart: ``digits/version_0``."""
+    """The run's folder as the commands have it, of a deep one the end: ``…/digits/lightning_logs/version_0``."""
     if folder is None:
         return ()
-    names = [part for part in _run_folder(folder.absolute()).parts if part not in _SAME_FOR_ALL]
-    return (plain.name("/".join(names[-2:]), 60),)
+    parts = _run_folder(folder).parts
+    last = parts[-3:] if parts[-2:-1] == ("lightning_logs",) else parts[-2:]
+    return (plain.name(f"…/{'/'.join(last)}" if len(parts) > len(last) else str(_run_folder(folder)), 60),)
 
 
 def _meta(report: Report) -> tuple[str, ...]:
@@ -384,7 +401,13 @@ def likely_faster(finding: Finding, times: float | None = None) -> str:
 
 
 def _scale(claim: Claim | None) -> Scale:
-    return "run" if claim is not None and claim.resource in _BESIDE_THE_STEP else "step"
+    return "run" if claim is not None and claim.resource == "outside steps" else "step"
+
+
+def _bar_name(claim: Claim | None) -> str:
+    if _scale(claim) == "run":
+        return "run time divided by the number of steps"
+    return "mean step" if claim is not None and claim.resource == "uneven steps" else "median step"
 
 
 def _of_what(finding: Finding, scale: Scale) -> str:
@@ -399,24 +422,24 @@ def _speedup(finding: Finding | None) -> float | None:
     return finding.expected.speedup
 
 
-def _saved_ms(finding: Finding, today_ms: float, scale: Scale) -> float:
+def _saved_ms(finding: Finding, today_ms: float, claim: Claim | None) -> float:
     """What is saved of a bar, as expected or else at most; 0 without a gain."""
     if (expected := finding.expected) is not None:
-        return min(today_ms, _of_bar(expected.whole_ms - expected.step_ms, expected.whole_ms, today_ms, scale))
-    return 0.0 if finding.gain is None else _claimed_ms(finding.gain, today_ms, scale)
+        return min(today_ms, _of_bar(expected.whole_ms - expected.step_ms, expected.whole_ms, today_ms, claim))
+    return 0.0 if finding.gain is None else _claimed_ms(finding.gain, today_ms, claim)
 
 
-def _claimed_ms(gain: Gain, today_ms: float, scale: Scale) -> float:
+def _claimed_ms(gain: Gain, today_ms: float, claim: Claim | None) -> float:
     whole_ms = gain.whole_ms if gain.speedup_max > 1 else today_ms
-    return min(today_ms, _of_bar(gain.saved_ms_per_step, whole_ms, today_ms, scale))
+    return min(today_ms, _of_bar(gain.saved_ms_per_step, whole_ms, today_ms, claim))
 
 
-def _of_bar(ms: float, whole_ms: float, today_ms: float, scale: Scale) -> float:
+def _of_bar(ms: float, whole_ms: float, today_ms: float, claim: Claim | None) -> float:
     """Time of a step on the scale of the bar: of the mean step the same share of the median one.
 
-    What is beside ordinary steps is as long in the time of the run.
+    What is outside of the steps is as long in the time of the run.
     """
-    return ms * today_ms / whole_ms if scale == "step" and whole_ms > 0 else ms
+    return ms * today_ms / whole_ms if _scale(claim) == "step" and whole_ms > 0 else ms
 
 
 def _at_best(report: Report, finding: Finding | None) -> Likely:
@@ -426,16 +449,16 @@ def _at_best(report: Report, finding: Finding | None) -> Likely:
     return Likely(when=" on free CPUs" if needs_cpus and report.validity.conditional else "")
 
 
-def _likely(expected: Expected, today_ms: float, scale: Scale) -> Likely:
+def _likely(expected: Expected, today_ms: float, claim: Claim | None) -> Likely:
     ends_ms = expected.lower_ms, expected.upper_ms
-    saved = (_of_bar(expected.whole_ms - end, expected.whole_ms, today_ms, scale) for end in ends_ms)
+    saved = (_of_bar(expected.whole_ms - end, expected.whole_ms, today_ms, claim) for end in ends_ms)
     ends = (numbers.significant(max(0.0, today_ms - ms)) for ms in saved)
     return Likely(label="after the fix (estimate)", before="about ", behind=f" ({' to '.join(ends)})", sure="about")
 
 
 def _headline(report: Report, first: Finding | None, could: str) -> str:
     if first is not None:
-        return f"{title_of(first)}{could}."
+        return f"{title_of(first)}.{could}"
     if _too_short(report):
         few = numbers.counted(report.steps.count, "step")
         if _is_unfinished(report):
@@ -463,9 +486,15 @@ def _run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None
     """What faster steps are for the whole run, where that is far less."""
     if times is None or wall_after_s is None or not 0 < wall_after_s <= wall_s:
         return ""
-    of_run = wall_s / wall_after_s
+    of_run = _times(wall_s, wall_after_s)
     far_less = 1 - 1 / of_run < MISLEADING_RATIO * (1 - 1 / times) or times > MISLEADING_FACTOR * of_run
     return f", the whole run {faster(of_run)}" if far_less else ""
+
+
+def _times(before: float, after: float) -> float:
+    """How many times faster, of the times as they are shown, with three digits."""
+    before, after = (float(f"{time:.3g}") for time in (before, after))
+    return before / max(after, 0.01 * before) if before > 0 else 1.0
 
 
 def _is_unfinished(report: Report) -> bool:
@@ -491,6 +520,18 @@ def _sentence(report: Report, first: Finding | None) -> str:
         few = f"{report.steps.steady_count} of {MIN_STEADY_STEPS} steady steps"
         return f"{few}: the first ones of a run are slower.{killed}"
     return plain.sentence(report.verdict.summary)
+
+
+def _without_said(fix: Fix, first: Finding) -> Fix:
+    """A fix whose advice does not name again the place that is its title or in the summary."""
+    places = {fix.where, *_PLACE.findall(first.summary)} - {""}
+    return msgspec.structs.replace(fix, advice=_without_place(fix.advice, *places))
+
+
+def _without_place(text: str, *places: str) -> str:
+    for place in places:
+        text = text.replace(f" ({place})", "") if place else text
+    return text
 
 
 def _short(summary: str) -> str:

@@ -1,18 +1,16 @@
 """A step, or the run's time per step, as a bar of segments: today, and after a fix."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.phases import PHASES, STEP_PARTS, WORKING_PHASES, Part
+from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.phases import PHASES, WORKING_PHASES, Part
 from lightning_gpuprof.model.report import PhaseRow, Report
-from lightning_gpuprof.sinks import wording
 
 OTHER = "other"
-SLOW_STEPS = "slow_steps"
 GIL = "waiting for the GIL"
 """Name of the claim of a thread that holds it."""
 
@@ -24,11 +22,13 @@ PHASE_WORDS: Mapping[str, str] = {
     "sync": "waiting for ranks",
     "epoch_gap": "between epochs",
     "sanity": "sanity check",
-    SLOW_STEPS: "extra time in slow steps",
+    "setup": "setup",
+    "teardown": "teardown",
 }
 """What people call a phase or a part of the wall time, where its own name does not say it."""
 
 CAUSE_WORDS: Mapping[str, str] = {
+    "outliers": "extra time in slow steps",
     "no CPU to run on": "waiting for a CPU",
     "late launches": "GPU waits for launches",
     "host at other work": "GPU waits for the host",
@@ -46,16 +46,14 @@ MISSING_RATIO = 0.05
 """Of the median step: where the medians of the phases miss more of it, times vary."""
 _MIN_SHOWN_RATIO = 0.02
 """Phases with less of the step are one segment."""
-_SLOW_RATIO = 0.8
-"""Of the time beyond the median step: a phase with more of it is what slow steps are slow in. As in step-outliers."""
-_OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity")
+_OUTSIDE: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap", "sanity", "setup", "teardown")
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a bar."""
 
     key: str
-    """A phase, a part of the wall time, :data:`SLOW_STEPS` or :data:`OTHER`: its colour."""
+    """A phase, a part of the wall time or :data:`OTHER`: its colour."""
     label: str
     ms: float
     """Not below 0."""
@@ -71,7 +69,7 @@ class StepBar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def step_bar(report: Report, claim: Claim | None) -> StepBar | None:
-    """The median step by its phases; None if no step was steady.
+    """The median step by its phases, or the mean one if it is about slow steps; None if no step was steady.
 
     Args:
         report: The report.
@@ -81,6 +79,8 @@ def step_bar(report: Report, claim: Claim | None) -> StepBar | None:
     if period is None or not period.median > 0:
         return None
     always = None if claim is None else claim.phase
+    if claim is not None and claim.resource == "uneven steps":
+        return _bar(period.mean, {row.phase: row.mean_ms or 0.0 for row in report.phases}, always)
     return _bar(period.median, _step_times(report, period.median, always), always)
 
 
@@ -104,57 +104,38 @@ def _step_times(report: Report, period_ms: float, always: str | None) -> dict[st
 
 
 def run_bar(report: Report, claim: Claim | None) -> StepBar | None:
-    """The time of the run over its steps: the ordinary step, what slow steps take beyond it, and what is outside.
-
-    None if no step was counted.
+    """The time of the run over its steps: the phases of all steps, and what is between them; None without steps.
 
     Args:
         report: The report.
         claim: As for :func:`step_bar`.
     """
-    period, count, parts = report.steps.period_ms, report.steps.count, report.wall.parts
-    whole_ms = (report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)) * 1e3
-    if not count or whole_ms <= 0:
+    count, parts = report.steps.count, report.wall.parts
+    if not count or report.wall.total_s <= 0:
         return None
-    times: dict[str, float] = {}
-    if period is not None and period.median > 0:
-        bar = step_bar(report, None)
-        times |= {} if bar is None else {s.key: s.ms for s in bar.segments if s.key != OTHER}
-        steps_ms = parts.get(STEP_PARTS[wording.stage(report)], 0.0) * 1e3 / count
-        times[SLOW_STEPS] = max(0.0, steps_ms - period.median)
-    for part in _OUTSIDE:
-        times[part] = times.get(part, 0.0) + max(0.0, parts.get(part, 0.0)) * 1e3 / count
-    always = _touched(claim)[0] if claim is not None and _touched(claim) else None
-    bar = _bar(whole_ms / count, times, always, _OUTSIDE)
-    phase = _slow_in(report)
-    if phase is None:
-        return bar
-    label = f"{_label(phase)} in slow steps"
-    return replace(bar, segments=tuple(replace(s, label=label) if s.key == SLOW_STEPS else s for s in bar.segments))
-
-
-def _slow_in(report: Report) -> str | None:
-    """The phase that has most of what all steps take beyond the median one; None: no single one."""
-    beyond = {
-        row.phase: max(0.0, row.total_s * 1e3 / report.steps.count - row.median_ms)
-        for row in report.phases
-        if row.median_ms is not None and row.phase not in _OUTSIDE
-    }
-    most = max(beyond, key=beyond.__getitem__, default=None)
-    return most if most is not None and beyond[most] > _SLOW_RATIO * sum(beyond.values()) else None
+    times_s: dict[str, float] = {row.phase: row.total_s for row in report.phases if row.phase not in _OUTSIDE}
+    times_s |= {part: max(0.0, parts.get(part, 0.0)) for part in _OUTSIDE}
+    always = None if claim is None else claim.part or claim.phase
+    times_ms = {key: seconds * 1e3 / count for key, seconds in times_s.items()}
+    return _bar(report.wall.total_s * 1e3 / count, times_ms, always, _OUTSIDE)
 
 
 def _bar(
     whole_ms: float, times: Mapping[str, float], always: str | None, outside: Collection[str] = frozenset()
 ) -> StepBar:
-    """Segments that sum to the whole: small ones and what no time explains are one, medians that exceed it shrink."""
-    total_ms = sum(times.values())
-    factor = min(1.0, whole_ms / total_ms) if total_ms > 0 else 1.0
+    """Segments that sum to the whole: small ones and what no time explains are one.
+
+    Medians that exceed it shrink, but for the one whose median a finding says.
+    """
+    own_ms = min(whole_ms, times.get(always or "", 0.0))
+    others_ms = sum(ms for key, ms in times.items() if key != always)
+    factor = min(1.0, (whole_ms - own_ms) / others_ms) if others_ms > 0 else 1.0
+    times = {key: own_ms if key == always else ms * factor for key, ms in times.items()}
     order: dict[str, int] = {phase: n for n, phase in enumerate(PHASES)}
     shown = [
-        Segment(key=key, label=_segment_label(key, outside), ms=ms * factor, is_outside=key in outside)
+        Segment(key=key, label=_segment_label(key, outside), ms=ms, is_outside=key in outside)
         for key, ms in sorted(times.items(), key=lambda item: order.get(item[0], len(order)))
-        if ms > 0 and (key == always or ms * factor >= _MIN_SHOWN_RATIO * whole_ms)
+        if ms > 0 and (key == always or ms >= _MIN_SHOWN_RATIO * whole_ms)
     ]
     rest_ms = whole_ms - sum(segment.ms for segment in shown)
     if rest_ms > 1e-9 * whole_ms:
@@ -163,33 +144,38 @@ def _bar(
 
 
 def _segment_label(key: str, outside: Collection[str]) -> str:
-    return f"{_label(key)} outside steps" if key in outside and key not in PHASE_WORDS else _label(key)
+    return f"{_label(key)} (between steps)" if key in outside and key not in PHASE_WORDS else _label(key)
 
 
 def _label(key: str) -> str:
     return PHASE_WORDS.get(key, key.replace("_", " "))
 
 
-def _touched(claim: Claim) -> tuple[str, ...]:
-    """The segments that a fix makes shorter, the first ones most of all."""
-    if claim.phase is not None:
-        return tuple(dict.fromkeys((claim.phase, claim.part or claim.phase)))
-    if claim.part is not None:
-        return (claim.part,)
+def _taken_from(today: StepBar, finding: Finding, phases: Sequence[PhaseRow]) -> Mapping[str, float]:
+    """The segments that hold what a finding explains, and at most how much of it, in ms."""
+    claim, left = finding.explains, {segment.key: segment.ms for segment in today.segments}
+    if claim is None or claim.resource == "CPUs":
+        return left
+    named = [key for key in (claim.phase, claim.part, finding.phase) if key in left]
+    if named:
+        return {key: left[key] for key in named}
     if claim.resource == "uneven steps":
-        return (SLOW_STEPS,)
-    return () if claim.resource == "CPUs" else WORKING_PHASES  # in which of them a GPU waits is not known
+        beyond: dict[str, float] = {row.phase: (row.mean_ms or 0.0) - (row.median_ms or 0.0) for row in phases}
+        return {key: min(ms, beyond[key]) for key, ms in left.items() if beyond.get(key, 0.0) > 0}
+    if claim.name == GIL and (beyond_cpu := _beyond_cpu_ms(left, phases)):
+        return beyond_cpu
+    return {key: ms for key, ms in left.items() if key in (claim.within or WORKING_PHASES)}
 
 
-def cause_of(today: StepBar, claim: Claim) -> str:
-    """The name of what a finding claims; empty if a segment of the bar has it.
+def cause_of(today: StepBar, finding: Finding) -> str:
+    """The name of what a finding explains; empty if a segment of the bar has it, or if it does not say.
 
     Args:
         today: The bar.
-        claim: What the finding explains.
+        finding: The one whose gain the bar is about.
     """
-    keys = {segment.key for segment in today.segments}
-    if claim.resource == "uneven steps" or not keys.isdisjoint((claim.phase, claim.part)):
+    claim, keys = finding.explains, {segment.key for segment in today.segments}
+    if claim is None or not keys.isdisjoint((claim.phase, claim.part, finding.phase)):
         return ""
     return CAUSE_WORDS.get(claim.name, _label(claim.name))
 
@@ -200,29 +186,30 @@ def _beyond_cpu_ms(times: Mapping[str, float], phases: Sequence[PhaseRow]) -> di
     return {phase: max(0.0, times[phase] - ms) for phase, ms in cpu_ms.items() if phase in times}
 
 
-def after_fix(today: StepBar, claim: Claim | None, saved_ms: float, phases: Sequence[PhaseRow] = ()) -> StepBar:
-    """The bar without what is saved: in the segments that the claim names, what is more in slow steps, then in all.
+def after_fix(
+    today: StepBar, finding: Finding, *, claimed_ms: float, saved_ms: float, phases: Sequence[PhaseRow] = ()
+) -> StepBar:
+    """The bar without what is saved: what the fix ends, where that is; what is saved beyond it, in all that is left.
 
     Args:
         today: The bar.
-        claim: What the finding explains; None: it does not say.
-        saved_ms: Not more than the bar.
+        finding: The one whose fix it is.
+        claimed_ms: What the fix ends at most.
+        saved_ms: Not more than the bar; beyond ``claimed_ms``, other parts get faster.
         phases: Of the report: a thread waits for the GIL in each phase beyond its CPU time.
     """
     left = {segment.key: segment.ms for segment in today.segments}
-    rest_ms = saved_ms
-    touched = () if claim is None else _touched(claim)
-    first = dict.fromkeys(touched, math.inf)
-    if claim is not None and claim.name == GIL:
-        first = _beyond_cpu_ms(left, phases) or first
-    for most in (first, {SLOW_STEPS: math.inf}, dict.fromkeys(left, math.inf)):
-        have = {key: min(ms, left[key]) for key, ms in most.items() if key in left}
-        have_ms = sum(have.values())
-        take_ms = min(rest_ms, have_ms)
-        if take_ms > 0:
-            left |= {key: max(0.0, left[key] - take_ms * ms / have_ms) for key, ms in have.items()}
-        rest_ms -= take_ms
-        if rest_ms <= 0:
-            break
+    own = _taken_from(today, finding, phases)
+    left = _without(left, own, min(saved_ms, claimed_ms))
+    others = {key: ms for key, ms in left.items() if key not in own or claimed_ms >= saved_ms}
+    left = _without(left, others, sum(left.values()) - (today.ms - saved_ms))
+    left = _without(left, left, sum(left.values()) - (today.ms - saved_ms))
     segments = tuple(replace(segment, ms=left[segment.key]) for segment in today.segments)
     return StepBar(ms=max(0.0, today.ms - saved_ms), segments=segments)
+
+
+def _without(left: Mapping[str, float], of: Mapping[str, float], less_ms: float) -> dict[str, float]:
+    """Times from which so much is taken, in proportion to some of them; no more than those have."""
+    have_ms = sum(of.values())
+    part = min(1.0, max(0.0, less_ms) / have_ms) if have_ms > 0 else 0.0
+    return {key: max(0.0, ms - part * of.get(key, 0.0)) for key, ms in left.items()}

@@ -267,11 +267,11 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
             code = [(fix.where, "dim"), (fix.code, "")]
         lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code]
     if screen.today is not None and screen.after is not None:
-        what = "per step" if screen.scale == "step" else "per step of the whole run"
+        what = "per step" if screen.scale == "step" else "of run time per step"
         today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
         gain = f"{today} -> {screen.likely.before}{after} ms {what}{screen.likely.behind}"
-        if screen.wall_after_s is not None:
-            gain += f", the whole run {numbers.seconds(screen.wall_s)} -> {numbers.seconds(screen.wall_after_s)}"
+        if screen.whole_run:
+            gain += f", the whole run {screen.whole_run}"
         lines.append(labelled("gain:", gain, "bold"))
     if screen.tried:
         lines.append(labelled("tried:", screen.tried))

@@ -14,7 +14,7 @@ from lightning_gpuprof.cli.main import main
 def test_the_summary_is_printed_and_the_page_is_made(tmp_path: Path, printed: Callable[..., str]) -> None:
     folder = save_run(tmp_path / "run")
     shown = printed("report", folder)
-    assert "steps could be up to" in shown
+    assert "Steps could be up to" in shown
     assert "report.html" in shown
     assert "<!DOCTYPE html>" in (folder / "report.html").read_text()
 
@@ -75,5 +75,5 @@ def test_a_folder_that_cannot_be_written_to_is_reported_all_the_same(
     (folder / "report.html").mkdir()
     assert main(["report", str(folder)]) == 0
     captured = capsys.readouterr()
-    assert "steps could be up to" in captured.out
+    assert "Steps could be up to" in captured.out
     assert "gpuprof: warning: cannot write" in captured.err

@@ -26,7 +26,7 @@ def saved(folder: Path, *, changed_s: int) -> Path:
 
 def test_the_only_run_below_is_taken(tmp_path: Path, printed: Callable[..., str]) -> None:
     run = save_run(tmp_path / "logs" / "digits" / "version_0" / "gpuprof")
-    assert "steps could be up to" in printed("report", tmp_path / "logs")
+    assert "Steps could be up to" in printed("report", tmp_path / "logs")
     assert (run / "report.html").is_file()
     assert main(["export", str(tmp_path / "logs")]) == 0
     assert main(["compare", str(tmp_path / "logs"), str(run)]) == 0

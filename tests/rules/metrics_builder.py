@@ -251,7 +251,7 @@ def build(
             samples_per_s=32e3 / period_ms if steady else None,
         ),
         phases=tuple(
-            PhaseRow(phase=phase, median_ms=ms, p95_ms=ms, total_s=steps * ms / 1e3, share=ms / period_ms)
+            PhaseRow(phase=phase, median_ms=ms, p95_ms=ms, mean_ms=ms, total_s=steps * ms / 1e3, share=ms / period_ms)
             for phase, ms in times.items()
         ),
         shares=shares if steady else {},

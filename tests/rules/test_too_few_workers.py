@@ -35,7 +35,7 @@ def test_a_batch_takes_as_long_as_its_measured_parts_even_if_the_median_step_wai
 def test_bursts_that_few_steps_wait_for_get_the_number_as_well() -> None:
     finding = fired(RULE, starved(items_ms=59.0, workers=4, burst=0.4, usable_cpus=16.0, worker_cpus=3.8))
     assert finding.explains == claims.OUTLIERS
-    assert "the mean 16.7 ms step waits 6.67 ms" in finding.summary
+    assert "on average, a step takes 16.7 ms and waits 6.67 ms" in finding.summary
     assert "come in bursts" in finding.summary
     # ceil(60 / 9.98) + 1
     assert "num_workers=8)" in finding.advice

@@ -113,13 +113,15 @@ class InputBound(BaseRule):
             return None
         state = metrics.loading if isinstance(metrics.loading, Loading) else None  # else it is not torch's
         certain = max(0.0, wait.lower_ratio - SINGLE_GUARD_MS / step_ms) if state is None else state.certain_ratio
-        if certain < self.least_ratio and wait.lower_ratio < self.least_uncertain_ratio:
+        noise = math.inf if metrics.validity.conditional else metrics.steps.half_interval_ratio or 0.0
+        if certain < self.least_ratio and wait.lower_ratio < self.least_uncertain_ratio + noise:
             return None
         bursts = None if state is None else state.bursts
         if bursts is not None:
             if certain < self.least_ratio:
                 return None  # that wait is part of the bursts, which rules of the workers report
             wait, step_ms, state, certain = bursts.wait, bursts.period_ms, bursts, bursts.certain_ratio
+        waited_ms = metrics.share_of("data_wait").median_ms if state is None else state.waited_ms
         seen = metrics.fetch.is_seen
         if certain < self.least_ratio and metrics.windows and not seen:
             unseen = "no window shows the device during a fetch: trace several steps, TraceConfig(active=3)"
@@ -136,7 +138,7 @@ class InputBound(BaseRule):
         return self.finding(
             severity="info" if lacks_cpu else level,
             subject="DataLoader" if metrics.loader is None else metrics.loader.dataset or metrics.loader.kind,
-            summary=f"Waiting for the next batch takes {of_each_step(wait.median_ms, step_ms)}.",
+            summary=f"Waiting for the next batch takes {of_each_step(waited_ms, step_ms)}.",
             advice=_for_a_cpu(delay_ratio) if lacks_cpu else _advice(metrics, state, change, wait_ms=wait.median_ms),
             evidence=(
                 self.evidence("least_ratio", wait.median_ratio, "waiting for data, share of the step"),
@@ -148,6 +150,7 @@ class InputBound(BaseRule):
             cost=cost,
             confidence=0.5 if certain < MIN_WAIT_RATIO else 0.95 if seen else 0.6,
             explains=claims.WAIT_FOR_BATCHES if bursts is None else claims.OUTLIERS,
+            phase="data_wait",
             change=change,
         )
 

@@ -138,6 +138,7 @@ class InputJitter(BaseRule):
             leaves="" if advice[1] is None else UNTIL_FULL,
             confidence=0.5 if crowded else 0.8,
             explains=claims.OUTLIERS,
+            phase="data_wait",
         )
 
 

@@ -48,7 +48,7 @@ class LoaderCpuBound(StarvingRule):
     examples = (
         fires("two compute", "critical", "96 % ... Blur 39 %, Crop 34 %. ... 38.4 ms ... take 3.8 CPUs", **_COMPUTING),
         fires("others use CPUs", "info", "wait for a CPU 61 % ... 1.3 CPUs of 2", **_QUEUED, others_cpus=1.3),
-        fires("batches come in bursts", "critical", "come in bursts", **_BUSY, burst=0.4),
+        fires("batches come in bursts", "critical", "arrive in bursts", **_BUSY, burst=0.4),
         quiet("more workers fit on the CPUs", **{**_BUSY, "usable_cpus": 8.0}),
         quiet("the wait may be what a fetch costs", **_BUSY, items_ms=26.0),
         quiet("workers wait for work", **_HOST, each_worker={"cpu": 0.6, "delay": 0.02}),

@@ -40,6 +40,19 @@ def wait_severity(idle_ratio: float | None, certain: float, steps: int) -> Sever
     return at_most_warning(severity(certain, steps))
 
 
+def wait_words(state: Loading, *, in_bursts: bool) -> str:
+    """``each 123 ms step waits 119 ms for its batch``.
+
+    Args:
+        state: How the training loop is fed.
+        in_bursts: Whether that is the mean step, as few steps wait, but for long.
+    """
+    step, waited = millis(state.period_ms), millis(state.waited_ms)
+    if in_bursts:
+        return f"on average, a step takes {step} and waits {waited} of that for data"
+    return f"each {step} step waits {waited} for its batch"
+
+
 def loader_change(metrics: Metrics, workers: int, **more: Value) -> Change:
     """Arguments of the DataLoader for this many workers, without those that are set already.
 

@@ -97,8 +97,7 @@ class SingleProcessLoading(BaseRule):
         return self.finding(
             severity=wait_severity(state.idle_ratio, state.fixable_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
-            summary="Loading the batch in the main process takes "
-            f"{of_each_step(state.wait.median_ms, state.period_ms)}.",
+            summary=f"Loading the batch in the main process takes {of_each_step(state.waited_ms, state.period_ms)}.",
             advice=f"Load batches in worker processes: {change.added[0]}. {why_workers(metrics, state, change)}",
             evidence=(
                 Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the main thread"),

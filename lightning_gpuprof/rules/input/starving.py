@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lightning_gpuprof.model.finding import Evidence, Finding, Severity
 from lightning_gpuprof.model.loading import Loading, Starving
+from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, claims, counted, measured, millis
-from lightning_gpuprof.rules.input.loading import wait_severity
+from lightning_gpuprof.rules.input.loading import wait_severity, wait_words
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,6 +45,7 @@ class StarvingRule(FamilyRule[Starving], ABC):
         """
         state = found.state
         words["explains"] = claims.OUTLIERS if found.bursts else claims.WAIT_FOR_BATCHES
+        words["phase"] = "data_wait"
         words["summary"] += f" {_wait_words(found)}"
         return self.finding(
             severity=level or wait_severity(state.idle_ratio, state.certain_ratio, metrics.steps.steady_count),
@@ -71,8 +73,8 @@ def cost_of_part(metrics: Metrics, found: Starving, part: float, most_ms: float 
 
 
 def _wait_words(found: Starving) -> str:
-    step = "Batches come in bursts; the mean" if found.bursts else "Each"
-    return f"{step} {millis(found.state.period_ms)} step waits {millis(found.state.wait.median_ms)} for its batch."
+    said = wait_words(found.state, in_bursts=found.bursts)
+    return f"Batches arrive in bursts: {said}." if found.bursts else f"{capital(said)}."
 
 
 def makers(state: Loading) -> str:

@@ -26,11 +26,11 @@ Set the printed number. If it is above the number of CPUs, ignore DataLoader's w
 """
 
 from lightning_gpuprof.model.loading import EMPTY_QUEUE_RATIO, MIN_WAIT_RATIO
-from lightning_gpuprof.model.numbers import counted, millis, percent
+from lightning_gpuprof.model.numbers import counted, percent
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, why_workers
+from lightning_gpuprof.rules.input.loading import making_evidence, more_workers, wait_severity, wait_words, why_workers
 
 _BEHIND = {
     "times_ms": {"data_wait": 150.0, "forward": 4.0, "backward": 5.0},
@@ -72,7 +72,7 @@ class TooFewWorkers(BaseRule):
             "its CPU time is not known", "critical", "Why 2 ... was not measured", **{**_BEHIND, "worker_cpus": None}
         ),
         fires("30 % of the steps waited", "critical", "ready in 30 % of the steps", **{**_BEHIND, **_OFTEN}),
-        fires("four deliver at a time", "critical", "the mean 35.7 ms step waits 25.7 ms", saves_ms=25.2, **_BURSTS),
+        fires("four deliver at a time", "critical", "a step takes 35.7 ms and waits 25.7 ms", saves_ms=25.2, **_BURSTS),
         quiet("fewer steps waited", **{**_BEHIND, "fetch_waited_ratio": 0.299}),
         quiet("there are no workers", **{**_BEHIND, "num_workers": 0}),
         looks_alike("workers use all CPUs", **{**_BEHIND, "num_workers": 2, "worker_cpus": 1.9}),
@@ -103,12 +103,11 @@ class TooFewWorkers(BaseRule):
         steps = "the step" if bursts is None else "all steps"
         had_to_wait = "steps that had to wait"
         change = more_workers(metrics, state, plan.num_workers)
-        each = "each" if bursts is None else "the mean"
         return self.finding(
             severity=wait_severity(state.idle_ratio, state.certain_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
-            summary=f"{counted(state.num_workers, 'worker')} cannot keep up: {each} {millis(state.period_ms)} step "
-            f"waits {millis(state.wait.median_ms)} for its batch. "
+            summary=f"{counted(state.num_workers, 'worker')} cannot keep up: "
+            f"{wait_words(state, in_bursts=bursts is not None)}. "
             f"No batch was ready in {percent(waited)} of the steps{'' if bursts is None else ': they come in bursts'}.",
             advice=f"Use more workers: {change.added[0]}. {why_workers(metrics, state, change)}",
             evidence=(
@@ -124,5 +123,6 @@ class TooFewWorkers(BaseRule):
             cost=metrics.cost(plan.recoverable_ms, plan.lower_ms, step_ms=state.period_ms),
             confidence=0.9 if metrics.cpu.worker_cpus is not None else 0.6,
             explains=claims.WAIT_FOR_BATCHES if bursts is None else claims.OUTLIERS,
+            phase="data_wait",
             change=change,
         )

@@ -51,7 +51,7 @@ class TransformHotspot(StarvingRule):
         fires("it takes 28 ms", "critical", "`Blur` takes 70 % ... batch of 32 ... every 5.96 ms", **_BLUR),
         fires("it waits for files", "critical", "mostly waits", **{**_BLUR, "worker_cpus": 0.02}),
         fires("there are no workers", "critical", "`Blur` takes", **_BLUR, workers=0, saves_ms=28.1),
-        fires("batches come in bursts", "critical", "come in bursts", **_BLUR, burst=0.4),
+        fires("batches come in bursts", "critical", "arrive in bursts", **_BLUR, burst=0.4),
         fires("the GPU idles for a tenth", "info", "on the GPU", **_BLUR, run=_GPU, device_idle=0.1, saves_ms=2.0),
         fires("what the GPU does is not known", "warning", "on the GPU", **_BLUR, run=_GPU),
         fires("it is in a region", "critical", "`Blur`, inside `augment`", **_of(augment=0.95, Blur=0.8)),

@@ -150,6 +150,7 @@ class StepOutliers(BaseRule):
             cost=cost.uncertain if doubtful or alike else cost,
             confidence=0.5 if weak else 0.85,
             explains=claims.OUTLIERS,
+            phase=phase if len(holders) == 1 else None,
             change=change,
             leaves="" if change is None else _left(change),
         )

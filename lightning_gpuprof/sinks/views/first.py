@@ -8,7 +8,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.first_screen import CheckList, FirstScreen, Opportunity, first_screen
+from lightning_gpuprof.sinks.first_screen import NEW_RUN, CheckList, FirstScreen, Opportunity, first_screen
 from lightning_gpuprof.sinks.fix import Fix
 from lightning_gpuprof.sinks.html_page import bdi, colour, legend, prose
 from lightning_gpuprof.sinks.step_bars import StepBar
@@ -88,10 +88,10 @@ def _bars(screen: FirstScreen) -> str:
 def _saved_words(screen: FirstScreen) -> str:
     """What the run gains, why that may be more than the cause, and what of the run no step holds."""
     run, said = "", []
-    if screen.wall_after_s is not None:
-        run = f"<b>The whole run: {numbers.seconds(screen.wall_s)} → {numbers.seconds(screen.wall_after_s)}</b>"
+    if screen.whole_run:
+        run = f"<b>The whole run: {screen.whole_run.replace('->', '→')}</b>"
     if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
-        said.append(f"{duration(screen.claimed_ms)} saved directly; the rest from other phases speeding up")
+        said.append(f"{duration(screen.claimed_ms)} saved directly; the rest as other phases speed up")
     if screen.outside:
         said.append(screen.outside)
     more = f"<span>{' · ' if run else ''}{escape(' · '.join(said))}</span>" if said else ""
@@ -166,7 +166,11 @@ def _fix(fix: Fix, proof: str, tried: str) -> str:
     else:
         shown = (_code(escape(fix.code), "") if fix.code else "") + f"<p>{prose(fix.advice)}</p>\n"
     measured = f"<p><code>gpuprof try</code> on this run: <b>{escape(tried)}</b></p>\n" if tried else ""
-    prove = f"<h2>Re-run with the fix, then verify</h2>\n{_code(escape(proof), proof, 'command')}" if proof else ""
+    prove = (
+        f"<h2>Re-run with the fix, then verify</h2>\n{_code(escape(proof), proof.removesuffix(NEW_RUN), 'command')}"
+        if proof
+        else ""
+    )
     title = "Change this" if diff else "What to do"
     return f'<div class="card">\n<h2>{title}{where}</h2>\n{shown}{measured}{prove}</div>\n'
 
@@ -223,8 +227,8 @@ def _checks(checks: CheckList) -> str:
     lists += [(f"could not be run:  {why}", rules) for why, rules in _by_reason(checks.not_made)]
     lists += [(f"do not apply: {why}", rules) for why, rules in _by_reason(checks.not_applicable)]
     items = "".join(f"<dt>{bdi(word)}</dt><dd>{bdi(rules)}</dd>\n" for word, rules in lists)
-    mark = "~" if checks.misses_many else "✓"
-    said = f"<summary>{mark} {escape(checks.words)}</summary>"
+    mark = "" if checks.not_made else "✓ "
+    said = f"<summary>{mark}{escape(checks.words)}</summary>"
     return f'<details class="checks">\n{said}\n<dl>\n{items}</dl>\n</details>\n'
 
 
