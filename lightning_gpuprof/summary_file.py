@@ -10,8 +10,8 @@ from lightning_gpuprof.analyze.journal import Journal, read_journal
 from lightning_gpuprof.analyze.rank_summary import MOST_BYTES_WHILE_RUNNING, summarise, summary_path
 from lightning_gpuprof.sinks.files import write_whole
 
-MOST_CPU_RATIO = 0.01
-"""Of the time, for which summaries may use a CPU while a rank is young; then it is 10 ms in 5 s. Heuristic."""
+MOST_CPU_RATIO = 0.002
+"""Of the time, for which summaries may use a CPU: 10 ms in 5 s once the ends of a journal are read. Heuristic."""
 
 
 class SummaryFile:
