@@ -103,6 +103,15 @@ def test_the_model_is_compiled_only_where_operators_are_many(tmp_path: Path, ops
     assert (finding.change is None) is is_own
 
 
+def test_a_function_that_forward_calls_is_mended_itself(tmp_path: Path) -> None:
+    """Beside 380 operators, a traced step of ``burn()`` had 22 us of Python for each."""
+    metrics = on_cpu(window(tmp_path, python_us=10_000.0, op_us=0.002, ops=500))
+    forward = msgspec.structs.replace((metrics.blocked or ())[0], sites=(("costs.py:49 burn", 30),))
+    finding = fired(RULE, replace(metrics, blocked=(forward, *(metrics.blocked or ())[1:])))
+    assert finding.advice.startswith("Vectorise the Python code in burn() (costs.py:49): ")
+    assert finding.summary.startswith("Python code in burn() (costs.py:49) slows down the forward pass: ")
+
+
 def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
     finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0)))
     assert (finding.severity, finding.subject) == ("critical", PLACE)

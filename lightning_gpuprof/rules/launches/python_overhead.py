@@ -21,7 +21,7 @@ and at least ten requests. Other programs do not distort it, because a thread th
 the GIL. Loops that contain operators need a window, and so do runs with other busy Python threads.
 
 **The fix** depends on the Python per operator. From 100 us on, and on a CPU without a window, your own code is slow;
-below it, the operators are too many.
+below it, the operators are too many, unless Python is seen in a function that `forward` or `training_step` calls.
 
 ## When it is wrong
 - Stacks in a window slow down each Python call, so the share is too large.
@@ -34,7 +34,7 @@ into `__init__` if the result never changes). Many operators: compile the model.
 
 from msgspec.structs import replace
 
-from lightning_gpuprof.model.code_place import in_words
+from lightning_gpuprof.model.code_place import in_words, parts
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.signals import delayed_ratio
@@ -45,6 +45,8 @@ from lightning_gpuprof.rules.launches.step_rule import compiled
 from lightning_gpuprof.rules.torch_advice import compile_line
 
 _LINE = "model = torch.compile(model)"
+_OF_THE_MODEL = ("forward", "training_step")
+"""Functions that call operators; one that they call, and in which Python is most often seen, computes by itself."""
 _EAGER = {"compile.state": "none"}
 
 
@@ -116,7 +118,8 @@ class PythonOverhead(LaunchRule):
         known = "Without a trace window, this is estimated from how often another thread waited 1 ms for the GIL."
         if found.operators_ms is not None:
             known = f"Torch's operators take {millis(found.operators_ms)} of a traced step."
-        is_own = found.per_call_us >= self.own_code_us
+        at = parts(found.place)
+        is_own = found.per_call_us >= self.own_code_us or (at is not None and at.function not in _OF_THE_MODEL)
         where = f"the {found.phase} pass"
         if is_own:
             summary = f"Python code{_in(found.place)} slows down {where}: Python takes {cost}. {known}"
