@@ -117,7 +117,9 @@ def test_a_callback_of_few_steps_is_seen_where_other_programs_have_the_cpus(
     )
     assert (RULE.check(crowded) is not None) is fires
     if fires:
-        assert fired(RULE, crowded).gain.saved_ms_per_step == pytest.approx(certain_of_run * metrics.step_ms)
+        kept = 1 / 8  # that work 8 times less often
+        gain = fired(RULE, crowded).gain
+        assert gain.saved_ms_per_step == pytest.approx((1 - kept) * certain_of_run * metrics.step_ms)
 
 
 def on_device(idle: float | None) -> Metrics:

@@ -35,6 +35,7 @@ from lightning_gpuprof.rules.base import (
     Advice,
     BaseRule,
     Change,
+    Cost,
     Finding,
     Metrics,
     claims,
@@ -82,7 +83,7 @@ class CallbackSlow(BaseRule):
     wanted_ratio: float = threshold(0.01, source="heuristic: what a callback may cost")
 
     examples = (
-        fires("one sleeps 20 of 37 ms", "critical", "20.0 ms ... begin Slow.on_train_batch", saves_ms=20.0, **_SLOW),
+        fires("one sleeps 20 of 37 ms", "critical", "20.0 ms ... begin Slow.on_train_batch", saves_ms=19.7, **_SLOW),
         fires("it has a batch index", "critical", "Run it every 60 batches ... `if batch_idx % 60:", **_SLOW),
         fires("it has none", "critical", "global_step % 60", **_costs(20.0, "EMA{}", "on_before_zero_grad")),
         fires(
@@ -126,12 +127,15 @@ class CallbackSlow(BaseRule):
         rare = slowest.median_ms < _FEW_RATIO * certain_ms
         few = " Most of it is in a few steps." if rare else ""
         every = most_every(metrics, math.ceil(slowest.ratio / self.wanted_ratio))
+        left = cost.part(1.0 / every)
+        own_advice = _setting(metrics, slowest.owner, every, left)
+        leaves_out = own_advice is not None and every not in own_advice[1].arguments.values()
         return self.finding(
             severity=cost.severity_beyond(self.fixed_ms),
             title=f"{who} slows down {'some steps' if rare else 'every step'}",
             subject=f"{owner}.{hook}" if hook else owner,
             summary=f"{what} {cost}{where}.{few}{also}",
-            advice=_setting(metrics, slowest, every) or _rarer(metrics, slowest, every, rare=rare),
+            advice=own_advice or _rarer(metrics, slowest, every, left, rare=rare),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, f"{owner}, share of the step"),
                 self.fact(f"{owner} per step", cost.ms, "ms"),
@@ -139,6 +143,7 @@ class CallbackSlow(BaseRule):
                 idle_evidence(metrics, "callbacks"),
             ),
             cost=cost,
+            gain=None if leaves_out else cost.part(1.0 - 1.0 / every).gain,
             confidence=(0.95 if hook else 0.7) * (1.0 if on_cpu else 0.85),
             explains=claims.WAITS_OF_THE_PROGRESS_BAR if waits else claims.CALLBACKS,
         )
@@ -149,20 +154,19 @@ def _is_module(metrics: Metrics, owner: str) -> bool:
     return owner == str(metrics.condition("model.class")).rpartition(".")[2]
 
 
-def _setting(metrics: Metrics, slowest: CallbackCost, every: int) -> Advice | None:
+def _setting(metrics: Metrics, owner: str, every: int, left: Cost) -> tuple[str, Change] | None:
     """The argument of one of Lightning's own, and why this number where it is one of steps."""
-    found = own_setting(metrics, slowest.owner, every)
+    found = own_setting(metrics, owner, every)
     if found is None or every not in found[1].arguments.values():
         return found
-    return f"{found[0]} {_why(metrics, slowest, every)}", found[1]
+    return f"{found[0]} {_why(every, left)}", found[1]
 
 
-def _why(metrics: Metrics, slowest: CallbackCost, every: int) -> str:
-    left_ms = slowest.ratio * metrics.step_ms / every
-    return f"Why {every}: running it every {every} batches costs {millis(left_ms)} per step on average."
+def _why(every: int, left: Cost) -> str:
+    return f"Why {every}: running it every {every} batches costs {millis(left.ms)} per step on average."
 
 
-def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, *, rare: bool) -> Advice:
+def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, left: Cost, *, rare: bool) -> Advice:
     """How the user's own code works every so many batches, or so many times less often than now."""
     loop = _LOOPS.get(str(metrics.condition("stage")), "train")
     if slowest.hook:
@@ -179,7 +183,7 @@ def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, *, rare: bool) -
         )
     line = f"if {count} % {every}: return"
     text = (
-        f"Run it every {every} batches: begin {where} with `{line}`. {_why(metrics, slowest, every)} Trade-off: it "
+        f"Run it every {every} batches: begin {where} with `{line}`. {_why(every, left)} Trade-off: it "
         f"skips {every - 1} of {every} batches. Or move its work to on_{loop}_epoch_end or to a background thread."
     )
     return text, Change(add=(f"{line}  # at the start of {where}",))

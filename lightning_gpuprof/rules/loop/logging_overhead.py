@@ -25,12 +25,13 @@ with 20 values they took 3.9 and 4.2 ms per step where `self.log` took 4.0.
 
 import math
 
+from msgspec.structs import replace
+
 from lightning_gpuprof.rules.base import Change, Cost, Finding, Metrics, Share, claims, millis, threshold
 from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule, idle_evidence
 
-_WITHOUT_DELAY = ", not counting its waits for a CPU"
 _CALLS_COST = (
     "Raising log_every_n_steps would not help, because the calls themselves are slow; self.log_dict and on_epoch=True "
     "cost as much."
@@ -80,8 +81,9 @@ class LoggingOverhead(PhaseRule):
     )
 
     def part(self, metrics: Metrics) -> Share | None:
-        """The phase; where other programs use the CPUs, without the time that it waits for one."""
-        return metrics.logging_without_delay or metrics.share_of("logging")
+        """The phase; where other programs use the CPUs, certain is only what it takes without waits for one."""
+        whole, own = metrics.share_of("logging"), metrics.logging_without_delay
+        return whole if own is None else replace(whole, lower_ratio=min(whole.lower_ratio, own.lower_ratio))
 
     def judge(self, metrics: Metrics, found: Cost) -> Finding:
         every, ratio = metrics.positive("trainer.log_every_n_steps"), found.lower_ms / found.step_ms
@@ -107,7 +109,7 @@ class LoggingOverhead(PhaseRule):
         return self.finding(
             severity=found.severity_beyond(self.fixed_ms),
             subject=str(metrics.condition("trainer.loggers") or "logging"),
-            summary=f"Logging takes {found}{_WITHOUT_DELAY if metrics.logging_without_delay else ''}.",
+            summary=f"Logging takes {found}.",
             advice=advice,
             change=change,
             evidence=(
