@@ -251,9 +251,10 @@ def _host_compute(metrics: Metrics, *, blocked_ratio: float, foreign_ratio: floa
     total_ms = sum(s.median_ms for s in shares.values())
     largest = sorted(shares.items(), key=lambda item: -item[1].median_ms)
     named: list[str] = [phase for phase, s in largest if s.median_ms >= 0.05 * total_ms > 0]
+    few = "mostly " if named and len(named) < sum(s.median_ms > 0 for s in shares.values()) else ""
     waits = foreign_ratio >= HOST_RATIO
     words = f"{percent(min(1.0, total_ms / metrics.step_ms))} of the step is the model's own work"
-    words += f"{' and waiting for a CPU' if waits else ''}{f' ({listed(named)})' if named else ''}"
+    words += f"{' and waiting for a CPU' if waits else ''}{f' ({few}{listed(named)})' if named else ''}"
     if waits:
         words += f"; in {percent(foreign_ratio)} of the step other programs had the CPU"
     return Cause(

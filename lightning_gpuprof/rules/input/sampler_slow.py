@@ -21,7 +21,16 @@ Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.arg
 
 import math
 
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, claims, millis, percent, threshold
+from lightning_gpuprof.rules.base import (
+    BaseRule,
+    Finding,
+    Metrics,
+    MissingSignal,
+    claims,
+    of_each_step,
+    percent,
+    threshold,
+)
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
@@ -60,7 +69,7 @@ class SamplerSlow(BaseRule):
         return self.finding(
             severity=wait_severity(idle_ratio, cost.lower_ratio, cost.steps),
             subject=slowest.order_of or "sampler",
-            summary=f"The {name} takes {millis(slowest.order_ms)} of each {millis(step_ms)} step: "
+            summary=f"The {name} takes {of_each_step(slowest.order_ms, step_ms)}, "
             f"{percent(order_ms / wait.median_ms)} of the wait for data.",
             advice=f"Compute the order once per epoch in the {name}, vectorised with torch.randperm or torch.argsort, "
             "and just iterate over it; or use shuffle=True. More workers would not help: the sampler runs in the main "

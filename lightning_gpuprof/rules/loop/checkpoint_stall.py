@@ -142,7 +142,7 @@ class CheckpointStall(StallRule):
         left_s = stall.part.total_s * left / count
         share = percent(left_s / (stall.total_s - stall.part.total_s + left_s))
         number = next(iter(change.arguments.values()), None)
-        why = "" if number is None else f" Why {number:,}: checkpoints then take {share} of the run."
+        why = "" if number is None else f" Why {number:,}: checkpoints then take {share} of the training time."
         return f"{rarer}: {change.added[0]}.{why} Trade-off: a crash {lost_by_a_crash(metrics, change, count)}"
 
 

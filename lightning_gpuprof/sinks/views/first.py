@@ -91,7 +91,7 @@ def _saved_words(screen: FirstScreen) -> str:
     if screen.whole_run:
         run = f"<b>The whole run: {screen.whole_run.replace('->', '→')}</b>"
     if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
-        said.append(f"{duration(screen.claimed_ms)} saved directly; the rest as other phases speed up")
+        said.append(f"{duration(screen.claimed_ms)} saved directly; other phases run faster without that wait")
     if screen.outside:
         said.append(screen.outside)
     more = f"<span>{' · ' if run else ''}{escape(' · '.join(said))}</span>" if said else ""
