@@ -59,7 +59,7 @@ class _ModuleRanges:
         is_compiling = torch.compiler.is_compiling
 
         def before(module: object, arguments: object) -> None:
-            if is_compiling():  # what follows would be compiled
+            if is_compiling():  # torch.compile knows no fence; to it this is a constant
                 return
             with suppress_exceptions():  # a range less in the trace
                 name = names.get(id(module))

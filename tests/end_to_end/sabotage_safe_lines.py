@@ -70,6 +70,7 @@ _SAFE_PREFIXES = (
     "self._pop(",
     "self._on_end(",
     "self._edge(",
+    "if is_compiling():",
 )
 """Calls of what raises nothing: each line of those is sabotaged itself."""
 
@@ -154,6 +155,7 @@ _NEED_NOT_WARN = (
 _NEED_NOT_WARN_IN = (
     "_NamedRange",
     "_FetchRange",
+    "_ModuleRanges",
     "TorchTracer.stop",
     "write_trace",
     "BackgroundStop.begin",
