@@ -49,7 +49,7 @@ def problems_of(one: Trained, as_ever: Trained) -> list[str]:
         if set(one["phases"]) != set(as_ever["phases"]) or one["input"] != as_ever["input"]:
             problems.append("phases or input are lost without a word")
         if one["windows"] != as_ever["windows"] and not one["told"]:
-            problems.append("windows are lost without a word")
+            problems.append("windows are lost without a word")  # one that is there says what it lacks
     return problems
 
 
