@@ -1,16 +1,15 @@
-"""Builds the Metrics of a run on a device from the kernels and collectives of a window, or a recorded trace."""
+"""Builds the Metrics of a run on a device from the kernels and collectives of a window."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from empty_structs import empty
-from metrics_builder import HEALTHY_MS, build, replace
+from metrics_builder import build, replace
+from trace_metrics import window_of
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
@@ -21,9 +20,6 @@ from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communi
 from lightning_gpuprof.model.trace.operators import Operators, OperatorShapes
 from lightning_gpuprof.model.trace.roofline import Roofline, RooflineRow
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.trace.analysis import analyse, first_rows
-from lightning_gpuprof.trace.facts import window_facts
-from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
 STEPS = 5
@@ -253,40 +249,6 @@ def distributed(
     )  # fmt: skip
     analysis = TraceAnalysis(communication=communication(collectives), gpus=(device,))
     return replace(metrics, windows=(msgspec.structs.replace(metrics.windows[0], analysis=analysis),))
-
-
-def window_of(trace: Trace) -> WindowFacts:
-    """The facts of a window as a run's report has them."""
-    facts = window_facts(trace, start_step=100, stop_step=104)
-    return msgspec.structs.replace(facts, analysis=first_rows(analyse(LinkedTrace(trace))))
-
-
-@cache
-def recorded_window(path: Path) -> WindowFacts:
-    """The same of a recorded trace; read once."""
-    return window_of(Trace.read(path))
-
-
-def recorded(path: Path, *, run: Mapping[str, Value] | None = None) -> Metrics:
-    """A run of 400 steps that are all as those of a recorded trace, with what the trace tells of their phases."""
-    window = recorded_window(path)
-    assert window.analysis is not None
-    mean = window.analysis.step_trace.mean if window.analysis.step_trace else None
-    times: dict[Phase, float] = dict.fromkeys(HEALTHY_MS, 0.0)
-    if mean is not None:
-        times |= {phase: us / 1e3 for phase, us in mean.phases_us.items() if phase in times}
-        times["forward"] += mean.other_us / 1e3
-    if window.devices:
-        # without the begin and end of tracing a step would take as long as the device is at it
-        steps = max(1, len(window.steps_us))
-        device_ms = max(device.window_us for device in window.devices) / 1e3 / steps
-        whole_ms = sum(times.values())
-        times["forward"] += max(0.0, device_ms - whole_ms)
-        times["forward"] -= max(0.0, min(times["forward"], whole_ms - device_ms))
-    kind = "cuda" if window.kernels else "cpu"
-    world = window.analysis.world_size or 1
-    metrics = build(times_ms=times, run={"device.type": kind, "trainer.world_size": world, **(run or {})})
-    return replace(metrics, windows=(window,))
 
 
 def on_gpu(

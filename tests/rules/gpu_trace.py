@@ -4,12 +4,10 @@ import io
 from collections.abc import Callable
 
 import msgspec
+from trace_metrics import window_of
 from truths import gpu_trace
 
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.trace.analysis import analyse, first_rows
-from lightning_gpuprof.trace.facts import window_facts
-from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
 
@@ -19,10 +17,7 @@ class GpuTrace(gpu_trace.GpuTrace):
     def window(self, **changes: object) -> WindowFacts:
         """The facts of what was recorded."""
         trace = Trace.read(io.BytesIO(msgspec.json.encode(self.document())))
-        facts = window_facts(trace, start_step=100, stop_step=105)
-        analysis = first_rows(analyse(LinkedTrace(trace)))
-        assert not analysis.problems
-        return msgspec.structs.replace(facts, analysis=analysis, reason="planned", **changes)
+        return msgspec.structs.replace(window_of(trace), **changes)
 
 
 def recorded_steps(step: Callable[[GpuTrace], None], steps: int = 5) -> WindowFacts:

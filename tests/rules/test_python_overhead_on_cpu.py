@@ -1,7 +1,6 @@
-import json
+import io
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.launches.python_overhead import PythonOverhead
+from lightning_gpuprof.trace.reader import Trace
 
 RULE = PythonOverhead()
 PLACE = "train.py:41 training_step"
@@ -29,7 +29,7 @@ RANGES: Mapping[Phase, str] = {
 
 
 def window(
-    folder: Path, *, python_us: float, op_us: float = 100.0, ops: int = 10, ranks: int = 1, with_stacks: bool = False
+    *, python_us: float, op_us: float = 100.0, ops: int = 10, ranks: int = 1, with_stacks: bool = False
 ) -> WindowFacts:
     """Steps of so many operators in forward and in backward; in forward Python is before each."""
     events: list[dict[str, object]] = []
@@ -51,10 +51,8 @@ def window(
             if with_stacks:
                 add("python_function", "train.py(41): training_step", first, now)
         add("user_annotation", f"ProfilerStep#{step}", begin, now)
-    path = folder / "rank0.pt.trace.json"
     document = {"traceEvents": events, "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": ranks}}
-    path.write_text(json.dumps(document))
-    return window_of(path)
+    return window_of(Trace.read(io.BytesIO(msgspec.json.encode(document))))
 
 
 def on_cpu(
@@ -95,25 +93,25 @@ def on_cpu(
 
 
 @pytest.mark.parametrize(("ops", "is_own"), [(10, True), (49, True), (51, False), (500, False)])
-def test_the_model_is_compiled_only_where_operators_are_many(tmp_path: Path, ops: int, is_own: bool) -> None:
+def test_the_model_is_compiled_only_where_operators_are_many(ops: int, is_own: bool) -> None:
     """10 ms of Python a step between twice as many operators, half of them in forward."""
-    finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0, op_us=1.0 / ops, ops=ops)))
+    finding = fired(RULE, on_cpu(window(python_us=10_000.0, op_us=1.0 / ops, ops=ops)))
     own = "Vectorise the Python code in training_step() (train.py:41): "
     assert finding.advice.startswith(own if is_own else "Compile the model: model = torch.compile(model).")
     assert (finding.change is None) is is_own
 
 
-def test_a_function_that_forward_calls_is_mended_itself(tmp_path: Path) -> None:
+def test_a_function_that_forward_calls_is_mended_itself() -> None:
     """Beside 380 operators, a traced step of ``burn()`` had 22 us of Python for each."""
-    metrics = on_cpu(window(tmp_path, python_us=10_000.0, op_us=0.002, ops=500))
+    metrics = on_cpu(window(python_us=10_000.0, op_us=0.002, ops=500))
     forward = msgspec.structs.replace((metrics.blocked or ())[0], sites=(("costs.py:49 burn", 30),))
     finding = fired(RULE, replace(metrics, blocked=(forward, *(metrics.blocked or ())[1:])))
     assert finding.advice.startswith("Vectorise the Python code in burn() (costs.py:49): ")
     assert finding.summary.startswith("Python code in burn() (costs.py:49) slows down the forward pass: ")
 
 
-def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
-    finding = fired(RULE, on_cpu(window(tmp_path, python_us=10_000.0)))
+def test_python_in_forward_is_named_with_its_line() -> None:
+    finding = fired(RULE, on_cpu(window(python_us=10_000.0)))
     assert (finding.severity, finding.subject) == ("critical", PLACE)
     assert finding.explains == claims.PYTHON
     assert finding.title == "Python code slows down the forward pass"
@@ -140,9 +138,9 @@ def test_python_in_forward_is_named_with_its_line(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_python_for_certain_is_in_neither_bound_or_not_in_the_lower(
-    tmp_path: Path, traced: dict[str, Any], lost: dict[str, float], saved_ms: float, lower_ms: float
+    traced: dict[str, Any], lost: dict[str, float], saved_ms: float, lower_ms: float
 ) -> None:
-    gain = fired(RULE, on_cpu(window(tmp_path, **{"python_us": 10_000.0, **traced}), **lost)).gain
+    gain = fired(RULE, on_cpu(window(**{"python_us": 10_000.0, **traced}), **lost)).gain
     assert (gain.saved_ms_per_step, gain.saved_lower_ms_per_step) == pytest.approx((saved_ms, lower_ms))
 
 
@@ -156,10 +154,8 @@ def test_what_is_not_python_for_certain_is_in_neither_bound_or_not_in_the_lower(
         pytest.param({"python_us": 100.0}, {"forward_ms": 50.0}, id="time that no traced step took"),
     ],
 )
-def test_it_is_quiet_where_something_else_takes_the_time(
-    tmp_path: Path, traced: dict[str, float], lost: dict[str, float]
-) -> None:
-    assert RULE.check(on_cpu(window(tmp_path, **traced), **lost)) is None
+def test_it_is_quiet_where_something_else_takes_the_time(traced: dict[str, float], lost: dict[str, float]) -> None:
+    assert RULE.check(on_cpu(window(**traced), **lost)) is None
 
 
 @pytest.mark.parametrize(
@@ -172,28 +168,28 @@ def test_it_is_quiet_where_something_else_takes_the_time(
     ],
 )
 def test_its_shares_of_the_model_and_of_the_step_decide(
-    tmp_path: Path, python_us: float, forward_ms: float, rest_ms: float, fires: bool
+    python_us: float, forward_ms: float, rest_ms: float, fires: bool
 ) -> None:
-    metrics = on_cpu(window(tmp_path, python_us=python_us), forward_ms=forward_ms, rest_ms=rest_ms)
+    metrics = on_cpu(window(python_us=python_us), forward_ms=forward_ms, rest_ms=rest_ms)
     assert (RULE.check(metrics) is not None) is fires
 
 
 @pytest.mark.parametrize(("python_us", "fires"), [(1050.0, True), (950.0, False)])
-def test_in_small_models_hooks_may_be_most_of_it(tmp_path: Path, python_us: float, fires: bool) -> None:
-    metrics = on_cpu(window(tmp_path, python_us=python_us, op_us=1.0), forward_ms=python_us / 1e3 + 0.01)
+def test_in_small_models_hooks_may_be_most_of_it(python_us: float, fires: bool) -> None:
+    metrics = on_cpu(window(python_us=python_us, op_us=1.0), forward_ms=python_us / 1e3 + 0.01)
     metrics = replace(metrics, shares={**metrics.shares, "backward": share(0.01, metrics.period_ms)})
     assert (RULE.check(metrics) is not None) is fires
 
 
-def test_under_load_the_share_is_of_what_the_thread_had(tmp_path: Path) -> None:
+def test_under_load_the_share_is_of_what_the_thread_had() -> None:
     """A thread that waits half of the time for a CPU still spends most of the rest in Python."""
-    told = window(tmp_path, python_us=10_000.0)
+    told = window(python_us=10_000.0)
     assert fired(RULE, on_cpu(told, forward_ms=22.0, delay_ms=3.0)).gain.saved_ms_per_step <= 10.0
 
 
-def test_where_others_have_the_cpu_most_of_the_time_what_the_thread_computes_decides(tmp_path: Path) -> None:
+def test_where_others_have_the_cpu_most_of_the_time_what_the_thread_computes_decides() -> None:
     """The median of the delay, over all phases, can be above that of forward: their difference says nothing."""
-    metrics = on_cpu(window(tmp_path, python_us=10_000.0))
+    metrics = on_cpu(window(python_us=10_000.0))
     finding = fired(RULE, replace(metrics, cpu=replace(metrics.cpu, run_delay_ratio=0.9)))
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(10.0)
 
@@ -256,8 +252,8 @@ def test_without_a_window_few_looks_or_another_thread_tell_nothing(metrics: Metr
         RULE.check(metrics)
 
 
-def test_without_cpu_times_or_with_few_or_impossible_ones_it_is_not_evaluated(tmp_path: Path) -> None:
-    told = window(tmp_path, python_us=10_000.0)
+def test_without_cpu_times_or_with_few_or_impossible_ones_it_is_not_evaluated() -> None:
+    told = window(python_us=10_000.0)
     for metrics in (replace(on_cpu(told), blocked=None), on_cpu(told, samples=19)):
         with pytest.raises(MissingSignal, match="CPU times of 20 steps are needed"):
             RULE.check(metrics)

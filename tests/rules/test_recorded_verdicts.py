@@ -1,22 +1,13 @@
 """Recorded traces of many GPUs: the verdict agrees with the facts that a slow, independent program found in them."""
 
-import json
-from pathlib import Path
-
-import msgspec
 import pytest
-from traced_runs import traced_run
+from recorded_traces import TRUTH
+from trace_metrics import recorded_run
 from trusted import assert_can_be_trusted
 
-from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.device_causes import COMMUNICATION_RATIO
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.host_causes import HOST_RATIO
-from lightning_gpuprof.trace.analysis import analyse, first_rows
-from lightning_gpuprof.trace.facts import window_facts
-from lightning_gpuprof.trace.reader import Trace
-
-ANALYSES = ("idle", "communication", "step_trace", "kernels", "roofline", "api_tables", "sync_points")
 
 VERDICTS: dict[str, tuple[str, str]] = {
     "a100_event_sync_multistream_tiny": ("host-bound", "idle for 98 %, nearly all before launches"),
@@ -54,22 +45,13 @@ LARGE: dict[str, tuple[str, str]] = {
 }
 
 
-def measured(folder: Path, name: str) -> WindowFacts:
-    file = folder / "traces" / f"{name}.json.gz"
-    if not file.is_file():
-        pytest.skip(f"the recorded trace {file.name} is not here")
-    trace = Trace.read(file, processes=1)
-    facts = window_facts(trace, start_step=0, stop_step=0)
-    return msgspec.structs.replace(facts, analysis=first_rows(analyse(trace, only=ANALYSES)))
-
-
-def agrees(shared: Path, name: str, kind: str) -> None:
-    metrics = traced_run(measured(shared, name))
+def agrees(name: str, kind: str) -> None:
+    metrics = recorded_run(f"{name}.json.gz")
     said = diagnose(metrics)
     assert_can_be_trusted(said.findings, said.combined, said.verdict, dict(metrics.run))
     verdict = said.verdict
     assert verdict.kind == kind, verdict.summary
-    truth = json.loads((shared / "traces" / "FACTS.json").read_text())[f"{name}.json.gz"]
+    truth = TRUTH[f"{name}.json.gz"]
     devices = list(truth.get("devices", {}).values())
     idle = max((d["idle_pct"] / 100 for d in devices), default=None)
     exposed = max((d["comm_exposed_us"] / d["window_us"] for d in devices), default=0.0)
@@ -87,11 +69,11 @@ def agrees(shared: Path, name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_the_verdict_agrees_with_the_facts(shared: Path, name: str) -> None:
-    agrees(shared, name, VERDICTS[name][0])
+def test_the_verdict_agrees_with_the_facts(name: str) -> None:
+    agrees(name, VERDICTS[name][0])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-def test_the_verdict_of_a_large_trace_agrees_with_the_facts(shared: Path, name: str) -> None:
-    agrees(shared, name, LARGE[name][0])
+def test_the_verdict_of_a_large_trace_agrees_with_the_facts(name: str) -> None:
+    agrees(name, LARGE[name][0])

@@ -1,34 +1,25 @@
 """The rules on kernels and communication, on windows that others recorded on GPUs."""
 
 from functools import cache
-from pathlib import Path
 
 import pytest
-from device_builder import recorded
+from recorded_traces import recorded_trace
 from rules_in import rules_in
+from trace_metrics import recorded_run
 
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.rules.engine import Diagnosis, diagnose
+from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.ranks.collective_times import collective_run
 from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
-from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.reader import Trace
 
 RULES = list(rules_in("kernels", "ranks").values())
 
 
 @cache
-def said_of(path: Path) -> Diagnosis:
-    return diagnose(recorded(path), RULES)
-
-
-def loud(path: Path) -> dict[str, Finding]:
-    return {one.rule: one for one in said_of(path).findings if one.severity != "info"}
-
-
-def trace(shared: Path, name: str) -> Path:
-    return shared / "traces" / f"{name}.json.gz"
+def loud(name: str) -> dict[str, Finding]:
+    said = diagnose(recorded_run(f"{name}.json.gz"), RULES)
+    return {one.rule: one for one in said.findings if one.severity != "info"}
 
 
 @pytest.mark.parametrize(
@@ -46,14 +37,14 @@ def trace(shared: Path, name: str) -> Path:
         "cpu_only_gloo300",
     ],
 )
-def test_traces_whose_kernels_are_not_at_fault_are_silent(shared: Path, name: str) -> None:
+def test_traces_whose_kernels_are_not_at_fault_are_silent(name: str) -> None:
     """Most of them wait for the host; one is compiled and in half precision; two have no GPU or one without tensor
     cores."""
-    assert loud(trace(shared, name)) == {}
+    assert loud(name) == {}
 
 
-def test_attention_in_pieces_is_found_in_a_transformer_on_video(shared: Path) -> None:
-    found = loud(trace(shared, "h100_timesformer"))
+def test_attention_in_pieces_is_found_in_a_transformer_on_video() -> None:
+    found = loud("h100_timesformer")
     assert found.keys() == {"attention-unfused"}
     finding = found["attention-unfused"]
     assert finding.subject == "attention with scores of 8x12x3137x3137"
@@ -61,45 +52,45 @@ def test_attention_in_pieces_is_found_in_a_transformer_on_video(shared: Path) ->
     assert finding.gain.saved_ms_per_step == pytest.approx(84.2, rel=0.01)
 
 
-def test_attention_in_pieces_is_found_in_a_detector(shared: Path) -> None:
-    found = loud(trace(shared, "h100_owlv2"))
+def test_attention_in_pieces_is_found_in_a_detector() -> None:
+    found = loud("h100_owlv2")
     assert found.keys() == {"attention-unfused"}
     assert found["attention-unfused"].subject == "attention with scores of 16x5185x5185"
 
 
 @pytest.mark.parametrize("name", ["v100_resnet50_dl0_2021", "v100_ns_resolution"])
-def test_trainings_in_fp32_on_volta(shared: Path, name: str) -> None:
-    found = loud(trace(shared, name))
+def test_trainings_in_fp32_on_volta(name: str) -> None:
+    found = loud(name)
     assert found.keys() == {"tc-unused"}
     assert 'Trainer(precision="16-mixed")' in found["tc-unused"].advice
 
 
-def test_communication_that_nothing_covers(shared: Path) -> None:
-    found = loud(trace(shared, "a100_8rank_rank3_callstack"))
+def test_communication_that_nothing_covers() -> None:
+    found = loud("a100_8rank_rank3_callstack")
     assert found.keys() == {"exposed-comm"}
     finding = found["exposed-comm"]
     assert finding.gain.saved_ms_per_step == pytest.approx(87.921 / 6, rel=1e-3)  # FACTS.json, 6 steps
 
 
-def test_a_reduction_for_each_parameter(shared: Path) -> None:
-    found = loud(trace(shared, "v100_2rank_rank1_comm_heavy"))
+def test_a_reduction_for_each_parameter() -> None:
+    found = loud("v100_2rank_rank1_comm_heavy")
     assert found.keys() == {"exposed-comm"}
     finding = found["exposed-comm"]
     assert "404 all-reduces" in finding.advice
     assert finding.gain.saved_ms_per_step == pytest.approx(357.343 / 5, rel=1e-3)  # FACTS.json, 5 steps
 
 
-def test_a_host_that_is_late_silences_the_rules_on_kernels(shared: Path) -> None:
-    assert loud(trace(shared, "a100_2rank_nccl_metadata")) == {}
+def test_a_host_that_is_late_silences_the_rules_on_kernels() -> None:
+    assert loud("a100_2rank_nccl_metadata") == {}
 
 
-def test_one_rank_never_calls_less_transfer_than_all_ranks_show(shared: Path) -> None:
+def test_one_rank_never_calls_less_transfer_than_all_ranks_show() -> None:
     numbers = [0, 2, 4, 5, 6, 7]  # 1 and 3 hold much work that was launched before the window
-    paths = [trace(shared, f"v100_dlrm_8rank_{number}") for number in range(8)]
-    truth = compare_ranks([LinkedTrace(Trace.read(path)) for path in paths])
+    names = [f"v100_dlrm_8rank_{number}.json.gz" for number in range(8)]
+    truth = compare_ranks([recorded_trace(name) for name in names])
     of_job: dict[str, Value] = {"trainer.num_nodes": 1}
     for number in numbers:
-        run = collective_run(recorded(paths[number], run=of_job))
+        run = collective_run(recorded_run(names[number], run=of_job))
         rank = truth.ranks[number]
         assert run.windows[0].transfer_ratio >= rank.transfer_us / (rank.transfer_us + rank.waiting_us)
         assert run.windows[0].transfer_ratio < 0.5

@@ -1,14 +1,13 @@
 """All rules about the host's side of trace windows: on recorded traces, on a healthy step, and with parts missing."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
 from metrics_builder import replace
+from recorded_traces import NAMES
 from rules_in import rules_in
-from trace_metrics import metrics_of, recorded, window_of
+from trace_metrics import metrics_of, recorded_window
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.rules.engine import Diagnosis, diagnose
@@ -39,22 +38,18 @@ def judged(metrics_windows: object) -> Diagnosis:
     return diagnose(metrics_windows, RULES)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", recorded() or [Path("none")], ids=lambda path: path.name)
-def test_recorded_traces_show_what_is_known_of_them(path: Path) -> None:
-    if not path.is_file():
-        pytest.skip("no recorded traces beside the repository (../shared/traces)")
-    diagnosis = judged(metrics_of(window_of(path), run={"compile.state": "none"}))
+@pytest.mark.parametrize("name", NAMES)
+def test_recorded_traces_show_what_is_known_of_them(name: str) -> None:
+    diagnosis = judged(metrics_of(recorded_window(name), run={"compile.state": "none"}))
     assert not [n for n in diagnosis.not_evaluated if "failed" in n.why]
     loud = {finding.rule for finding in diagnosis.findings if finding.severity != "info"}
-    assert loud == KNOWN.get(path.name.removesuffix(".json.gz"), set())
+    assert loud == KNOWN.get(name.removesuffix(".json.gz"), set())
 
 
-@pytest.mark.parametrize("path", recorded() or [Path("none")], ids=lambda path: path.name)
-def test_a_device_that_is_busy_in_untraced_steps_has_nothing_to_wait_for(path: Path) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_device_that_is_busy_in_untraced_steps_has_nothing_to_wait_for(name: str) -> None:
     """The same traces as if tracing alone had made the host slow."""
-    if not path.is_file():
-        pytest.skip("no recorded traces beside the repository (../shared/traces)")
-    window = window_of(path)
+    window = recorded_window(name)
     if not window.devices:
         pytest.skip("no device")
     busy_ms = max(device.busy_us for device in window.devices) / 1e3 / len(window.steps_us)
