@@ -37,5 +37,5 @@ ENTRIES = (
     Entry(name="merge", summary="join the folders of hosts without a shared file system"),
     Entry(name="trigger", summary="trace the next steps of a running job"),
     Entry(name="try", summary="measure what each piece of advice actually gains", takes_program=True),
-    Entry(name="completion", summary="TAB completion for bash or zsh"),
+    Entry(name="completion", summary="TAB completion for bash, zsh, fish and other shells"),
 )
