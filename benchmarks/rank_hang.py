@@ -29,8 +29,7 @@ from rich.table import Table
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_gpuprof import GpuProfiler
-from lightning_gpuprof.capture.standstill import AFTER_NS
+from lightning_gpuprof import GpuProfiler, HostConfig
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.job_ranks import job_ranks
 
@@ -225,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_json(
         options.json,
         "rank_hang",
-        threshold_s=AFTER_NS / 1e9,
+        threshold_s=HostConfig.hang_s,
         hangs=[{"place": one.place, "rank": one.rank, "named_s": one.named_s, "said": one.answer} for one in hanging],
         ordinary={"fits": len(healthy), "hours": hours},
         wrong=alarms,

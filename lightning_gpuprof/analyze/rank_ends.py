@@ -16,7 +16,7 @@ _STOPS = ("KeyboardInterrupt", "SIGTERMException")
 _WELL_BEFORE_NS = 10 * 10**9
 """A rank writes every 5 s: what ends so long before another rank failed had ended by then. Heuristic."""
 _MOST_NAMED = 4
-_WAITING = ("backward", "sync")
+WAITING_PHASES = ("backward", "sync")
 """Phases in which ranks of DDP wait for each other."""
 
 
@@ -75,7 +75,7 @@ def waits(one: RankSummary) -> bool:
     Args:
         one: A rank.
     """
-    return one.stands_in in _WAITING or bool(one.stands_collective)
+    return one.stands_in in WAITING_PHASES or bool(one.stands_collective)
 
 
 def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]) -> RankEnds:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lightning_gpuprof.analyze import cpu_time, devices, rank_waits, steady
 from lightning_gpuprof.analyze.journal import Ints, Journal, read_journal
+from lightning_gpuprof.analyze.rank_ends import WAITING_PHASES
 from lightning_gpuprof.analyze.rank_notices import notable, window_lines
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.device import MIN_SAMPLES
@@ -130,10 +131,12 @@ def _standing(journal: Journal) -> dict[str, Any]:
     if found is None or not 0 <= found.slot < len(journal.slots):
         return {}
     until_ns = max(found.t_ns, journal.samples[-1].t_ns if journal.samples else 0)
+    phase = journal.slots[found.slot].step_phase
+    in_collective = found.collective or phase in WAITING_PHASES
     return {
-        "stands_in": journal.slots[found.slot].step_phase,
+        "stands_in": phase,
         "stands_at": found.place,
-        "stands_collective": found.collective,
+        "stands_collective": (found.pending or found.collective) if in_collective else "",
         "stands_s": (until_ns - found.since_ns) / 1e9,
     }
 

@@ -37,6 +37,7 @@ from lightning_gpuprof.capture.standstill import STACKS_NAME, Watchdog
 from lightning_gpuprof.capture.step_boundary import StepBoundary
 from lightning_gpuprof.capture.step_clock import ClosedStep
 from lightning_gpuprof.capture.window_recording import WindowRecording
+from lightning_gpuprof.model.config import HostConfig
 from lightning_gpuprof.model.journal import Conditions, Notice, Record, Sample
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class StageSteps:
             self._journal.folder / STACKS_NAME.format(rank=self._trainer.global_rank),
             self._journal.post,
             thread_id=threading.get_ident(),
+            after_s=(self.measured.options.host or HostConfig()).hang_s,
         )
         self._recorder: Recorder | None = None
         self._began: tuple[int, int] | None = None

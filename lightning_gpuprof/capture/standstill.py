@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import json
 import statistics
 import sys
 import threading
@@ -15,17 +16,18 @@ from types import FrameType
 
 from lightning_gpuprof.capture.call_sites import UserCode
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.model.config import HostConfig
 from lightning_gpuprof.model.journal import Standstill
 
-AFTER_NS = 15_000_000_000
-"""Nothing is said of shorter ones: workers that start and large checkpoints take seconds."""
 AFTER_STEPS = 20
-"""Nor of those shorter than so many median steps."""
+"""Nothing is said of shorter ones than so many median steps."""
 AGAIN_NS = 5_000_000_000
 """Between two records of one that lasts: a reader sees by the last one that it is over."""
 
 _COLLECTIVES = ("torch", "distributed", "distributed_c10d.py")
 """File of the functions that wait for other ranks."""
+_FLIGHT_RECORDERS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+"""In ``torch._C._distributed_c10d``: of this process alone; the first is that of torch 2.9 and later, also of gloo."""
 
 STACKS_NAME = "rank{rank}.stacks.txt"
 
@@ -45,6 +47,8 @@ class Watchdog:
     _: KW_ONLY
     thread_id: int
     """``threading.get_ident()`` of the main thread."""
+    after_s: float = HostConfig.hang_s
+    """Nothing is said of shorter ones, either."""
     now: Callable[[], int] = time.perf_counter_ns
     """The clock's time in ns."""
 
@@ -60,13 +64,19 @@ class Watchdog:
         if since_ns != self._since_ns:
             usual_ns = statistics.median(self._periods) if self._periods else 0
             self._since_ns = since_ns
-            self._due_ns = self._stacks_due_ns = since_ns + max(AFTER_NS, round(AFTER_STEPS * usual_ns))
+            self._due_ns = self._stacks_due_ns = since_ns + max(
+                round(self.after_s * 1e9), round(AFTER_STEPS * usual_ns)
+            )
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + AGAIN_NS
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
         place, collective = _place(sys._current_frames().get(self.thread_id))
-        self.post(Standstill(t_ns=now_ns, since_ns=since_ns, slot=slot, place=place, collective=collective))
+        self.post(
+            Standstill(
+                t_ns=now_ns, since_ns=since_ns, slot=slot, place=place, collective=collective, pending=_pending()
+            )
+        )
         if now_ns < self._stacks_due_ns:
             return
         self._stacks_due_ns = 2 * now_ns - since_ns
@@ -79,6 +89,17 @@ class Watchdog:
             traceback.print_stack(sys._current_frames().get(self.thread_id), file=file)
             file.flush()
             faulthandler.dump_traceback(file)
+
+
+def _pending() -> str:
+    """The first collective of this process that has not ended, by torch's flight recorder; empty if not known."""
+    with contextlib.suppress(Exception):  # another torch, whose recorder says it otherwise
+        c10d = sys.modules["torch._C._distributed_c10d"]
+        dump = next(getattr(c10d, name) for name in _FLIGHT_RECORDERS if hasattr(c10d, name))
+        first = next(one for one in json.loads(dump(onlyActive=True))["entries"] if not one["retired"])
+        number = first["p2p_seq_id" if first["is_p2p"] else "collective_seq_id"]
+        return f"{first['profiling_name'].split(':')[-1]} #{number}"
+    return ""
 
 
 def _place(frame: FrameType | None) -> tuple[str, str]:

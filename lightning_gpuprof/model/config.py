@@ -47,9 +47,9 @@ def check_int(argument: str, value: object, minimum: int) -> None:
         raise ArgumentError(argument, value, f"be an integer of at least {minimum}")
 
 
-def _check_interval(argument: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.05 <= value <= 3600:
-        raise ArgumentError(argument, value, "be a number of seconds from 0.05 to 3600")
+def _check_seconds(argument: str, value: object, minimum: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value <= 3600:
+        raise ArgumentError(argument, value, f"be a number of seconds from {minimum:g} to 3600")
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,7 @@ class TraceConfig:
         if self.every_n_steps is not None:
             check_int("trace.every_n_steps", self.every_n_steps, self.active + self.warmup + 1)
         check_int("trace.max_steps", self.max_steps, 1)
-        if isinstance(self.max_s, bool) or not isinstance(self.max_s, (int, float)) or not 0.1 <= self.max_s <= 3600:
-            raise ArgumentError("trace.max_s", self.max_s, "be a number of seconds from 0.1 to 3600")
+        _check_seconds("trace.max_s", self.max_s, 0.1)
         if self.active > self.max_steps:
             raise ArgumentError(
                 "trace.active", self.active, f"be at most trace.max_steps ({self.max_steps})", "Lower it or raise that."
@@ -136,7 +135,7 @@ class NvmlConfig:
     gpm: bool = True
 
     def __post_init__(self) -> None:
-        _check_interval("nvml.interval_s", self.interval_s)
+        _check_seconds("nvml.interval_s", self.interval_s, 0.05)
         check_flag("nvml.gpm", self.gpm)
 
 
@@ -146,12 +145,17 @@ class HostConfig:
 
     Args:
         interval_s: Seconds between two samples.
+        hang_s: After so many seconds without progress, and at least 20 step times, a rank is recorded as hanging: its
+            line, its pending collective, the stacks of all threads. The default is long enough for workers that start
+            and for large checkpoints. ``host=false`` leaves it on.
     """
 
     interval_s: float = 1.0
+    hang_s: float = 15.0
 
     def __post_init__(self) -> None:
-        _check_interval("host.interval_s", self.interval_s)
+        _check_seconds("host.interval_s", self.interval_s, 0.05)
+        _check_seconds("host.hang_s", self.hang_s, 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,6 +229,8 @@ class Standstill(msgspec.Struct, tag="standstill", tag_field="k", kw_only=True):
     """``file:line function`` of the innermost frame of the user's code, or of a library; empty if not known."""
     collective: str = ""
     """Function of torch.distributed in which it is, such as ``all_reduce``."""
+    pending: str = ""
+    """The first collective of the process that had not ended, such as ``all_reduce #4``; empty if not known."""
 
 
 class WindowRecord(msgspec.Struct, tag="window", tag_field="k", kw_only=True, omit_defaults=True):

@@ -136,7 +136,7 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     stands_at: str = ""
     """``file:line function`` there; empty if not known."""
     stands_collective: str = ""
-    """Function of torch.distributed there."""
+    """Function of torch.distributed there, with the collective's number in its group where torch knows it."""
     stands_s: float = 0.0
     sites: dict[Phase, str] = {}
     """``file:line function`` of the user's code in which it was seen most, by phase."""

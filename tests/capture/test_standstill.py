@@ -8,8 +8,9 @@ import pytest
 from torch.distributed import distributed_c10d
 
 from lightning_gpuprof.capture import standstill
-from lightning_gpuprof.capture.standstill import AFTER_NS, Watchdog
+from lightning_gpuprof.capture.standstill import Watchdog
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
+from lightning_gpuprof.model.config import HostConfig
 from lightning_gpuprof.model.journal import Standstill
 
 S = 10**9
@@ -50,7 +51,7 @@ def step(seconds: float) -> ClosedStep:
 def test_it_is_recorded_every_5_s_while_it_lasts_and_its_stacks_when_it_has_doubled(
     watched: Watched, tmp_path: Path
 ) -> None:
-    least_s = AFTER_NS / S
+    least_s = HostConfig.hang_s
     assert watched.looked_at(least_s - 1) == []
     assert watched.looked_at(least_s + 1) == [16]
     assert watched.looked_at(least_s + 5) == [16]
