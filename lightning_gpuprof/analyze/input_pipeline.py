@@ -245,6 +245,7 @@ def _padding(last: Mapping[str, Sample], loader: int) -> Padding | None:
         looks=looks,
         width=width,
         fixed=_count(sample, "width_min_count") == width,
+        mean_width=cells / rows if (rows := _count(sample, "rows_count")) else None,
         real_ratio=min(1.0, real / cells),
         to_longest_ratio=min(1.0, max(real, to_longest) / cells),
     )

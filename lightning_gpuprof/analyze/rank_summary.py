@@ -13,6 +13,7 @@ from lightning_gpuprof.analyze.journal import Ints, Journal, read_journal
 from lightning_gpuprof.analyze.rank_ends import WAITING_PHASES
 from lightning_gpuprof.analyze.rank_notices import notable, window_lines
 from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.model.clock_events import NO_LIMIT
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.rank_summary import (
@@ -23,6 +24,7 @@ from lightning_gpuprof.model.rank_summary import (
     MAX_SENTENCES,
     MAX_SITE_CHARACTERS,
     SUMMARY_VERSION,
+    RankGpu,
     RankSummary,
     StepTable,
     drawn,
@@ -104,7 +106,10 @@ def summarise(journal: Journal) -> RankSummary:
         **_standing(journal),
         sites=_sites(journal),
         memory=_memory(journal),
-        sm_clock_mhz=_sm_clock_mhz(journal),
+        gpu=_gpu(journal),
+        batch_samples=_number(journal, "loader.batch_size"),
+        batch_length=_batch_length(journal),
+        tensor_parallel=int(_number(journal, "trainer.tensor_parallel") or 1),
         notices=[f"{notice.part}: {notice.message}" for notice in notable(journal)][:MAX_SENTENCES],
         windows=window_lines(journal)[-MAX_SENTENCES:],
         cpu_set=_text(journal, "host.cpu_set"),
@@ -159,9 +164,31 @@ def _memory(journal: Journal) -> dict[str, float]:
     return found
 
 
-def _sm_clock_mhz(journal: Journal) -> float | None:
-    busy = [one.busy for one in devices.devices(journal) if one.busy is not None]
-    return busy[0].sm_clock_median_mhz if len(busy) == 1 and busy[0].samples >= MIN_SAMPLES else None
+def _gpu(journal: Journal) -> RankGpu | None:
+    found = devices.devices(journal)
+    if len(found) != 1:
+        return None
+    gpu = found[0]
+    is_measured = gpu.busy is not None and gpu.busy.samples >= MIN_SAMPLES
+    return RankGpu(
+        subject=gpu.subject,
+        name=gpu.name,
+        uuid=gpu.uuid,
+        sm_clock_mhz=gpu.busy.sm_clock_median_mhz if gpu.busy is not None and is_measured else None,
+        throttled={
+            one.reason: round(one.busy_ratio, 3)
+            for one in (gpu.throttle or ())
+            if is_measured
+            if one.busy_ratio and one.reason not in NO_LIMIT
+        },
+    )
+
+
+def _batch_length(journal: Journal) -> float | None:
+    """Of the loader of which most batches were inspected; sums grow, so its last sample has them all."""
+    read = [one.values for one in journal.samples if one.source == "input" and one.values.get("rows_count")]
+    most = max(read, key=lambda values: values.get("looks_count") or 0.0, default=None)
+    return None if most is None else round((most["cells_count"] or 0.0) / (most["rows_count"] or 1.0), 1)
 
 
 def _validation_s(journal: Journal) -> float:
@@ -186,6 +213,11 @@ def _own_phases(journal: Journal, separated: Collection[Phase]) -> tuple[Phase, 
 def _text(journal: Journal, condition: str) -> str:
     found = journal.conditions.get(condition)
     return found if isinstance(found, str) else ""
+
+
+def _number(journal: Journal, condition: str) -> float | None:
+    found = journal.conditions.get(condition)
+    return None if isinstance(found, (str, bool)) or found is None else float(found)
 
 
 def _device_steps(journal: Journal, steady_steps: steady.Mask) -> StepTable | None:

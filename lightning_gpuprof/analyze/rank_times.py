@@ -41,6 +41,9 @@ _GAP_RATIO = 0.5
 _LATE_RATIO = 0.1
 """Of the median step: ranks that take so much longer than the others are late. Heuristic."""
 
+_THROTTLED_RATIO = 0.25
+"""Of a GPU's busy samples: so much more often than those of the others its clocks are held down. Heuristic."""
+
 _HOST_RATIO = 1.5
 """A host is late rather than one of its ranks where it loses so much more. Heuristic."""
 
@@ -106,10 +109,17 @@ def rank_times(
         late = msgspec.structs.replace(
             late,
             run_delay_ms=_beside_the_others(late, of_ranks, delays_ms),
-            sm_clock_mhz=_beside_the_others(late, of_ranks, [one.sm_clock_mhz for one in of_ranks]),
+            sm_clock_mhz=_beside_the_others(
+                late, of_ranks, [one.gpu.sm_clock_mhz if one.gpu else None for one in of_ranks]
+            ),
+            throttled=_throttled(late, of_ranks),
+            batch_samples=_beside_the_others(late, of_ranks, [one.batch_samples for one in of_ranks]),
+            batch_length=_beside_the_others(late, of_ranks, [one.batch_length for one in of_ranks]),
             site=_site(late, of_ranks),
         )
-    if imbalance is None or late is None:
+    above_median_ns = np.maximum(judged.own_ns.max(axis=0) - np.median(judged.own_ns, axis=0), 0)
+    above_median = statistics.share(above_median_ns, judged.period_ns)
+    if imbalance is None or late is None or above_median is None:
         return Unmeasured(why="the step time was not measured")
     slowest = np.bincount(host.own_ns.argmax(axis=0), minlength=len(columns)) / len(common)
     return RankTimes(
@@ -117,6 +127,7 @@ def rank_times(
         steps=judged.own_ns.shape[1],
         phases=judged.own_phases,
         imbalance=imbalance,
+        above_median=above_median,
         late=late,
         rare=_rare_ranks([ranks[rank] for rank in columns], host),
         in_validation=_late_in_validation([ranks[rank] for rank in columns]),
@@ -125,6 +136,8 @@ def rank_times(
             RankShare(
                 rank=rank,
                 host=ranks[rank].host,
+                gpu=gpu.name if (gpu := ranks[rank].gpu) is not None else "",
+                shard=rank // ranks[rank].tensor_parallel if ranks[rank].tensor_parallel > 1 else None,
                 excess_ms=float(judged.excess_ms[at]),
                 slowest_ratio=float(slowest[at]),
                 period_ms=float(host.periods_ms[at]),
@@ -330,6 +343,18 @@ def _beside_the_others(
         if value is not None:
             known[one.rank not in late.ranks].append(value)
     return (float(np.median(known[0])), float(np.median(known[1]))) if all(known) else None
+
+
+def _throttled(late: LateRanks, ranks: Sequence[RankSummary]) -> tuple[str, float, float] | None:
+    """The reason that holds down the clocks of the late ranks' GPUs most, beyond those of the others."""
+    found = [
+        (reason, *both)
+        for reason in {reason for one in ranks if one.gpu is not None for reason in one.gpu.throttled}
+        for ratios in [[one.gpu.throttled.get(reason, 0.0) if one.gpu else None for one in ranks]]
+        for both in [_beside_the_others(late, ranks, ratios)]
+        if both is not None and both[0] >= _THROTTLED_RATIO + both[1]
+    ]
+    return max(found, key=lambda one: one[1] - one[2], default=None)
 
 
 def _site(late: LateRanks, ranks: Sequence[RankSummary]) -> str:

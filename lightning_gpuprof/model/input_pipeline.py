@@ -90,6 +90,8 @@ class Padding(msgspec.Struct, kw_only=True, frozen=True):
     """Length of the longest row, with its padding."""
     fixed: bool = False
     """Whether all batches have that length."""
+    mean_width: float | None = None
+    """Mean length of a row with its padding."""
     real_ratio: float = 1.0
     """Share of all rows that is not padding."""
     to_longest_ratio: float = 1.0

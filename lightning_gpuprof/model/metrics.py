@@ -35,6 +35,9 @@ _MOST_HOSTS = 4
 _SLOW_CLOCK_RATIO = 0.95
 """Of the clock of the others: GPUs below it are slow. Heuristic."""
 
+_LARGER_RATIO = 1.1
+"""Of the batches of the others: from here on they are larger. Heuristic."""
+
 OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
 """Parts of the wall time outside the steps that a run can do less of."""
 
@@ -147,6 +150,10 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     host: str
+    gpu: str = ""
+    """Model of its GPU; empty if it has none or several."""
+    shard: int | None = None
+    """Which part of the data it trains on, where several ranks share one copy of the model."""
     excess_ms: float
     """Median of its own time minus the median of the other ranks'; below 0 for quick ranks."""
     slowest_ratio: float
@@ -173,6 +180,13 @@ class LateRanks(msgspec.Struct, frozen=True, kw_only=True):
     """How long their main thread, and that of the others, is ready to run but has no CPU; None: not measured."""
     sm_clock_mhz: tuple[float, float] | None = None
     """Median SM clock of their busy GPUs, and of those of the others; None: not measured."""
+    throttled: tuple[str, float, float] | None = None
+    """Why clocks are held down on their GPUs rather than on others: the reason, its share of their busy samples, and
+    of those of the others; None: not measured, or for no reason so."""
+    batch_samples: tuple[float, float] | None = None
+    """Samples of their steps, and of those of the others; None: not known."""
+    batch_length: tuple[float, float] | None = None
+    """Mean length of their rows of tokens, and of those of the others; None: no such rows."""
     site: str = ""
     """``file:line function`` of the user's code in which they were seen most in :attr:`phase`; empty if not known."""
 
@@ -188,6 +202,19 @@ class LateRanks(msgspec.Struct, frozen=True, kw_only=True):
             return False
         own, others = self.sm_clock_mhz
         return own < _SLOW_CLOCK_RATIO * others
+
+    @property
+    def larger_batches(self) -> tuple[str, float, float] | None:
+        """What their batches have more of, how many, and how many those of the others have.
+
+        None: nothing, or they are late in what takes no longer for that.
+        """
+        if self.phase not in {*COMPUTE_PHASES, "data_wait", "h2d"}:
+            return None
+        for what, both in (("samples", self.batch_samples), ("tokens in a row", self.batch_length)):
+            if both is not None and both[0] >= _LARGER_RATIO * both[1]:
+                return what, *both
+        return None
 
     @property
     def phase(self) -> Phase:
@@ -243,6 +270,8 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     """What counts as a rank's own time."""
     imbalance: Share
     """What each step would be shorter if every rank's work were always its usual share, of the step time."""
+    above_median: Share
+    """What each step would be shorter if no rank took longer on its own than the median rank, of the step time."""
     late: LateRanks
     rare: RareRanks | None
     """None: no rank is ever late alone."""
@@ -265,8 +294,9 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     def named(self, *ranks: int) -> str:
         """Ranks as people know them, with what only they share.
 
-        ``rank 1 (host node0)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 3 and 11 (local rank 3 of each host)``;
-        no host where all ranks are on one.
+        ``rank 1 (host node0)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 2 and 5 (all with a Tesla T4)``,
+        ``ranks 2 and 3 (all of data shard 1)``, ``ranks 3 and 11 (local rank 3 of each host)``; no host where all ranks
+        are on one.
 
         Args:
             ranks: At least one.
@@ -276,13 +306,16 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
         for one in self.ranks:
             by_host.setdefault(one.host, []).append(one.rank)
         hosts = [host for host, of in by_host.items() if not chosen.isdisjoint(of)]
-        if len(by_host) == 1:
-            return name
         if len(chosen) == 1:
-            return f"{name} (host {hosts[0]})"
-        if chosen.issuperset(rank for host in hosts for rank in by_host[host]):
+            return f"{name} (host {hosts[0]})" if len(by_host) > 1 else name
+        if len(by_host) > 1 and chosen.issuperset(rank for host in hosts for rank in by_host[host]):
             where = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {listed(hosts)}"
             return f"{name} (all of {where if len(hosts) <= _MOST_HOSTS else counted(len(hosts), 'host')})"
+        for text, of_rank in (("with a {}", lambda one: one.gpu), ("of data shard {}", lambda one: one.shard)):
+            first, *others = {of_rank(one) for one in self.ranks if one.rank in chosen}
+            with_it = {one.rank for one in self.ranks if of_rank(one) == first}
+            if first not in ("", None) and not others and chosen == with_it:
+                return f"{name} (all {text.format(first)})"
         places = {of.index(rank) for of in by_host.values() for rank in of if rank in chosen}
         of_each = len(places) == 1 and len(chosen) == len(by_host)
         return f"{name} (local rank {places.pop()} of each host)" if of_each else name

@@ -12,7 +12,7 @@ from lightning_gpuprof.model.journal import RankNumber, WorldSize
 from lightning_gpuprof.model.packing import Ints, pack, unpack
 from lightning_gpuprof.model.phases import Phase, Stage
 
-SUMMARY_VERSION = 5
+SUMMARY_VERSION = 6
 """Raised when a reader of the version before would read a summary wrongly."""
 
 MAX_STEPS = 512
@@ -73,6 +73,20 @@ class StepTable(msgspec.Struct, kw_only=True):
             scale = 256 ** np.arange(len(group.planes), dtype=np.int64)
             table[group.columns] = np.tensordot(scale, group.planes, axes=1) + group.base[:, None]
         return np.cumsum(table[0]), table[1] * 1000, dict(zip(self.phases, table[_LEADING:] * 1000, strict=True))
+
+
+class RankGpu(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The GPU of a rank that has one."""
+
+    subject: str
+    """``gpu1``, by its number in NVML."""
+    name: str
+    """Its model."""
+    uuid: str
+    sm_clock_mhz: float | None = None
+    """Median while it was busy; None: not measured."""
+    throttled: dict[str, float] = {}
+    """Why its clocks were held down -> share of the busy samples."""
 
 
 class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -142,8 +156,14 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """``file:line function`` of the user's code in which it was seen most, by phase."""
     memory: dict[str, float] = {}
     """What was read last in bytes: ``rss`` of its process, ``available`` on its host, ``gpu0 used``."""
-    sm_clock_mhz: float | None = None
-    """Median SM clock of its GPU while that was busy; None: not measured, or more than one GPU."""
+    gpu: RankGpu | None = None
+    """None: no samples, or of more than one."""
+    batch_samples: float | None = None
+    """Samples of a step; None: not known."""
+    batch_length: float | None = None
+    """Mean length of a row of tokens, with padding, in the few batches inspected; None: no such rows."""
+    tensor_parallel: int = 1
+    """Ranks that share one copy of the model."""
     notices: list[str] = []
     """What it could not measure, and why."""
     windows: list[str] = []

@@ -1,6 +1,7 @@
 """Known delays in the journals of ranks are found: who is late, and who took turns."""
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.analyze.journal import CpuColumns, DeviceColumns, Journal
 from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
+from lightning_gpuprof.model.clock_events import MASK, REASONS
 from lightning_gpuprof.model.journal import Sample, Segment, Slot
 from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.missing import Unmeasured
@@ -350,3 +352,64 @@ def test_a_thousand_ranks_are_compared() -> None:
     assert isinstance(found, RankTimes)
     assert len(found.ranks) == 1024
     assert found.late.ranks == (700,)
+
+
+def sampled(one: Journal, *, model: str = "Tesla T4", mask: float = 0.0, tokens: int = 512) -> Journal:
+    """With a GPU that is busy, and batches of rows of so many tokens."""
+    read = {"sm_clock_mhz": 1200.0 if mask else 1755.0, "utilization_ratio": 0.9, MASK: mask}
+    of_gpu = [
+        Sample(source="nvml", subject="gpu1", t_ns=t_ns, values=read) for t_ns in one.steps.start_ns[:30].tolist()
+    ]
+    rows = {"looks_count": 9.0, "rows_count": 288.0, "cells_count": 288.0 * tokens}
+    batches = Sample(source="input", subject="loader0.padding:input_ids", t_ns=of_gpu[-1].t_ns, values=rows)
+    return replace(
+        one,
+        samples=[*of_gpu, batches],
+        conditions={**one.conditions, "gpu1.name": model, "gpu1.uuid": f"GPU-{one.header.rank}"},
+    )
+
+
+def test_what_holds_down_the_clocks_of_a_late_gpu_is_known() -> None:
+    ranks = [
+        sampled(on_device(one, forward=32.0), mask=REASONS["sw_thermal"]) if one == 2 else sampled(on_device(one))
+        for one in range(4)
+    ]
+    assert side_by_side(ranks).late.throttled == ("sw_thermal", 1.0, 0.0)
+    assert side_by_side([sampled(one, mask=REASONS["sw_thermal"]) for one in ranks]).late.throttled is None
+    assert summarise(ranks[2]).gpu.uuid == "GPU-2"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "part", "more"), [(2048, "forward", True), (540, "forward", False), (2048, "callback", False)]
+)
+def test_a_late_rank_with_longer_rows_is_known_by_them(tokens: int, part: str, more: bool) -> None:
+    late = sampled(on_device(2, **{part: 32.0}), tokens=tokens)
+    found = side_by_side([sampled(on_device(0)), sampled(on_device(1)), late, sampled(on_device(3))]).late
+    assert found.batch_length == (tokens, 512.0)
+    assert found.larger_batches == (("tokens in a row", 2048.0, 512.0) if more else None)
+
+
+@pytest.mark.parametrize(
+    ("late", "changed", "name"),
+    [
+        ((1, 6), {"gpu1.name": "Tesla T4"}, "ranks 1 and 6 (all with a Tesla T4)"),
+        ((1, 4), {"gpu1.name": "A100"}, "ranks 1 and 4"),
+        ((2, 3), {"trainer.tensor_parallel": 2}, "ranks 2 and 3 (all of data shard 1)"),
+    ],
+)
+def test_late_ranks_are_named_by_what_they_alone_share(
+    late: tuple[int, ...], changed: dict[str, Any], name: str
+) -> None:
+    def one(number: int) -> Journal:
+        made = sampled(on_device(number, of=8, forward=32.0 if number in late else 20.0), model="A100")
+        is_changed = number in late or "trainer.tensor_parallel" in changed
+        return replace(made, conditions={**made.conditions, **(changed if is_changed else {})})
+
+    assert side_by_side([one(number) for number in range(8)]).late_name == name
+
+
+def test_the_pace_of_the_median_rank_is_known_beside_that_without_the_late_one() -> None:
+    found = side_by_side([rank(one, np.full(N, 5.0 + {2: 8.0, 1: 1.0}.get(one, 0.0)), of=5) for one in range(5)])
+    assert found.late.ranks == (2,)
+    assert found.late.lost.median_ms == pytest.approx(7.0)
+    assert found.above_median.median_ms == pytest.approx(8.0)

@@ -27,6 +27,8 @@ def with_ranks(
     alone: bool = False,
     run_delay_ms: tuple[float, float] | None = None,
     sm_clock_mhz: tuple[float, float] | None = None,
+    throttled: tuple[str, float, float] | None = None,
+    batch_length: tuple[float, float] | None = None,
     site: str = "",
     rare_ms: float = 0.0,
     alone_ratio: float = 0.95,
@@ -48,6 +50,7 @@ def with_ranks(
         steps=steps,
         phases=("data_wait", "forward"),
         imbalance=share(imbalance_ms, 50.0, lower=lower),
+        above_median=share(excess_ms, 50.0, lower=lower),
         late=LateRanks(
             ranks=late,
             excess_ms=excess_ms,
@@ -56,6 +59,8 @@ def with_ranks(
             lost=share(excess_ms, 50.0, lower=lower),
             run_delay_ms=run_delay_ms,
             sm_clock_mhz=sm_clock_mhz,
+            throttled=throttled,
+            batch_length=batch_length,
             site=site,
         ),
         rare=RareRanks(

@@ -129,6 +129,7 @@ FACTS: dict[str, Reader] = {
     "trainer.gradient_as_bucket_view": lambda s: _ddp(s, "gradient_as_bucket_view", False),
     "trainer.comm_hook": _hook,
     "trainer.sharding": _sharding,
+    "trainer.tensor_parallel": lambda subject: getattr(subject.trainer.strategy, "_tensor_parallel_size", None),
     "trainer.sync_batchnorm": lambda s: s.trainer._accelerator_connector._layer_sync is not None,
     "trainer.accumulate_grad_batches": lambda s: s.trainer.accumulate_grad_batches,
     "trainer.gradient_clip_val": lambda s: s.trainer.gradient_clip_val,

@@ -55,6 +55,7 @@ class PaddingSums:
 
     name: str = ""
     looks: int = 0
+    rows: int = 0
     cells: int = 0
     real: int = 0
     to_longest: int = 0
@@ -68,6 +69,7 @@ class PaddingSums:
         self.name = found.name
         least, most = self.widths if self.cells else (found.width, found.width)
         self.widths = min(least, found.width), max(most, found.width)
+        self.rows += found.rows
         self.cells += found.rows * found.width
         self.real += found.real
         self.to_longest += found.rows * found.longest
@@ -76,6 +78,7 @@ class PaddingSums:
         """As a sample has them."""
         return {
             "looks_count": float(self.looks),
+            "rows_count": float(self.rows),
             "cells_count": float(self.cells),
             "real_count": float(self.real),
             "to_longest_count": float(self.to_longest),

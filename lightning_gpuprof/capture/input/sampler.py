@@ -14,8 +14,8 @@ subject                values
                        who gives the indices of each batch, in the main process, since the start:
                        ``calls_count``, ``sum_s``, ``max_s``, and ``median_s`` of the newest thousand
 ``loader0.padding:input_ids``
-                       rows of tokens in the few batches inspected: ``looks_count``; over these, with padding
-                       ``cells_count``, without ``real_count``, if each batch ended with its longest row
+                       the few batches inspected: ``looks_count``; their rows of tokens ``rows_count``; over these, with
+                       padding ``cells_count``, without ``real_count``, if each batch ended with its longest row
                        ``to_longest_count``; ``width_min_count`` and ``width_max_count`` of a row
 ``loader0.transform:Crop``, ``loader0.region:decode``
                        since the start, over all workers: ``calls_count``, ``sum_s``, ``max_s``

@@ -58,6 +58,7 @@ Look at what the named phase does on the named ranks and hosts.
 
 from typing import NamedTuple
 
+from lightning_gpuprof.model.clock_events import WORDS
 from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes
 from lightning_gpuprof.model.numbers import capital, counted, mhz, millis, numbered, percent, seconds
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
@@ -143,6 +144,20 @@ class StragglerRank(RankRule):
             ranks={"excess_ms": 12.0, "sm_clock_mhz": (1200.0, 1755.0)},
         ),
         fires(
+            "the GPU of rank 1 is too hot",
+            "critical",
+            "Its GPU runs at 1,200 MHz, those of the others at 1,755 MHz: too hot (driver) in 80 % of its busy samples",
+            saves_ms=12.0,
+            ranks={"excess_ms": 12.0, "sm_clock_mhz": (1200.0, 1755.0), "throttled": ("sw_thermal", 0.8, 0.0)},
+        ),
+        fires(
+            "the batches of rank 1 have longer rows",
+            "critical",
+            "Its batches have 2,048 tokens in a row, those of the others 512 ... Sort samples into batches",
+            saves_ms=12.0,
+            ranks={"excess_ms": 12.0, "batch_length": (2048.0, 512.0)},
+        ),
+        fires(
             "rank 1 takes 500 ms longer in every 50th step",
             "warning",
             "Rank 1 (host node0) takes 500 ms longer than any other in 2.0 % of 100 steps, most of it in callbacks",
@@ -219,6 +234,7 @@ class StragglerRank(RankRule):
                 self.evidence("least_ratio", late.lost.median_ratio, f"lost to {name}, share of the step"),
                 self.evidence("least_slowest_ratio", late.slowest_ratio, f"steps in which {whose} is the slowest"),
                 self.fact("step time", lost.step_ms, "ms"),
+                self.fact("at the median rank's pace", lost.step_ms * (1 - times.above_median.median_ratio), "ms"),
                 idle,
             ),
             cost=None if times.most_are_late else lost,
@@ -296,7 +312,15 @@ def _cause(late: LateRanks) -> str:
         return f" {wait} for a CPU {millis(own_ms)} in each step, the others {millis(others_ms)}."
     if late.sm_clock_mhz is not None and late.has_slow_gpu:
         own, others = late.sm_clock_mhz
-        return f" {'Its GPU runs' if one else 'Their GPUs run'} at {mhz(own)}, those of the others at {mhz(others)}."
+        why = ""
+        if late.throttled is not None:
+            reason, ratio, _ = late.throttled
+            why = f": {WORDS[reason]} in {percent(ratio)} of {'its' if one else 'their'} busy samples"
+        gpus = "Its GPU runs" if one else "Their GPUs run"
+        return f" {gpus} at {mhz(own)}, those of the others at {mhz(others)}{why}."
+    if late.larger_batches is not None:
+        what, more, usual = late.larger_batches
+        return f" {'Its' if one else 'Their'} batches have {more:,.0f} {what}, those of the others {usual:,.0f}."
     return ""
 
 
@@ -326,6 +350,13 @@ def _advice(times: RankTimes) -> str:
         return (
             f"See what lowers the clock on {numbered('rank', late.ranks)}: heat, a power limit, or clocks that were "
             f"set (`nvidia-smi -q -d PERFORMANCE` there). Its report: `gpuprof report RUN --rank {late.ranks[0]}`."
+        )
+    if late.larger_batches is not None:
+        if late.larger_batches[0] == "samples":
+            return "Give all ranks the same batch size."
+        return (
+            "Sort samples into batches of similar length before they are dealt out to ranks, so that all ranks have "
+            "rows of the same length in each step."
         )
     look = f"mostly at {late.site}" if late.site else _LOOK.get(late.phase, _ON_IT_ONLY)
     return (
