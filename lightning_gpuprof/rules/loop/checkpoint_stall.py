@@ -83,6 +83,13 @@ class CheckpointStall(StallRule):
             "4 checkpoints were written, about 300 ms each: 1.20 s in",
             checkpoint=(4, 1.2),
         ),
+        fires(
+            "seven ranks wait",
+            "critical",
+            "Rank 0 writes, and 7 ranks wait for it",
+            checkpoint=(20, 6.0),
+            run={"trainer.world_size": 8, "trainer.strategy": "DDPStrategy"},
+        ),
         quiet("they take 1 s of it", checkpoint=(4, 1.0)),
         quiet("there are none", checkpoint=(0, 0.0)),
         looks_alike("validation takes 9 s", validation=(4, 9.0)),
@@ -118,7 +125,8 @@ class CheckpointStall(StallRule):
         return self.finding(
             severity=stall.cost.severity,
             subject=checkpoint.subject or "ModelCheckpoint",
-            summary=stall.words(f"{counted(checkpoint.count, 'checkpoint')} {was} written", each=not single),
+            summary=stall.words(f"{counted(checkpoint.count, 'checkpoint')} {was} written", each=not single)
+            + _who_waits(metrics),
             advice=f"{capital('. Or '.join(ways))}.",
             change=rarer,
             evidence=(
@@ -144,6 +152,14 @@ class CheckpointStall(StallRule):
         number = next(iter(change.arguments.values()), None)
         why = "" if number is None else f" Why {number:,}: checkpoints then take {share} of the training time."
         return f"{rarer}: {change.added[0]}.{why} Trade-off: a crash {lost_by_a_crash(metrics, change, count)}"
+
+
+def _who_waits(metrics: Metrics) -> str:
+    """Under DDP one rank writes, and all meet at a barrier afterwards."""
+    others = int(metrics.number("trainer.world_size") or 1) - 1
+    if others < 1 or metrics.run.get("trainer.strategy") != "DDPStrategy":
+        return ""
+    return f" Rank 0 writes, and {counted(others, 'rank')} {'waits' if others == 1 else 'wait'} for it."
 
 
 def _cheaper(metrics: Metrics) -> list[str]:
