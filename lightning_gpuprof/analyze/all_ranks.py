@@ -19,7 +19,7 @@ from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.journal import Notice, Sample
-from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.metrics import Metrics, RankTimes
 from lightning_gpuprof.model.rank_summary import RankSummary
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -94,11 +94,12 @@ def build(
     own = summarise(journal)
     ends = rank_ends(own, others.summaries, others.unread)
     notices_of_others, windows_of_others = rank_notices.of_others(journal, others.summaries)
+    times = rank_times(_as_others(own, found, others), others.summaries, others.unread)
     caveats = (*ends.sentences, *alone.validity.caveats, *notices_of_others)
     return replace(
         alone,
         validity=replace(alone.validity, ok=alone.validity.ok and ends.in_step, caveats=caveats),
-        ranks=rank_times(_as_others(own, found, others), others.summaries, others.unread),
+        ranks=replace(times, folder=str(found.parent)) if isinstance(times, RankTimes) else times,
         rank_ends=ends.sentences,
         rank_windows=windows_of_others,
     )

@@ -4,6 +4,7 @@ Built by ``analyze``; rules only compare and put into words.
 """
 
 import math
+import shlex
 from collections.abc import Mapping
 
 import msgspec
@@ -280,6 +281,8 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[RankShare, ...]
     left_out: tuple[str, ...] = ()
     """Which ranks are not among them, and why."""
+    folder: str = "RUN"
+    """Where their journals are."""
 
     @property
     def late_name(self) -> str:
@@ -290,6 +293,11 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     def most_are_late(self) -> bool:
         """Whether a few ranks are quicker rather than some late."""
         return 2 * len(self.late.ranks) > len(self.ranks)
+
+    @property
+    def report_of_late(self) -> str:
+        """The command for the report of the first late rank."""
+        return f"gpuprof report {shlex.quote(self.folder)} --rank {self.late.ranks[0]}"
 
     def named(self, *ranks: int) -> str:
         """Ranks as people know them, with what only they share.

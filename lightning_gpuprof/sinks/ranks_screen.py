@@ -112,8 +112,7 @@ def _sentences(job: JobRanks) -> list[RenderableType]:
     for finding in job.findings if well else ():
         if finding.summary != job.answer:
             found.append(labelled("late:", _short(finding.summary)))
-        advice = finding.advice.replace("gpuprof report RUN", f"gpuprof report {plain.visible(job.folder)}")
-        found.append(labelled("do:", _short(advice)))
+        found.append(labelled("do:", _short(finding.advice)))
         if finding.gain is not None:
             saved, speedup = finding.gain.saved_ms_per_step, finding.gain.speedup_max
             found.append(labelled("gain:", f"at most {numbers.millis(saved)} per step, {numbers.factor(speedup)}"))

@@ -349,7 +349,7 @@ def _advice(times: RankTimes) -> str:
     if late.has_slow_gpu:
         return (
             f"See what lowers the clock on {numbered('rank', late.ranks)}: heat, a power limit, or clocks that were "
-            f"set (`nvidia-smi -q -d PERFORMANCE` there). Its report: `gpuprof report RUN --rank {late.ranks[0]}`."
+            f"set (`nvidia-smi -q -d PERFORMANCE` there). Its report: `{times.report_of_late}`."
         )
     if late.larger_batches is not None:
         if late.larger_batches[0] == "samples":
@@ -361,5 +361,5 @@ def _advice(times: RankTimes) -> str:
     look = f"mostly at {late.site}" if late.site else _LOOK.get(late.phase, _ON_IT_ONLY)
     return (
         f"Find what takes longer in {_place(late.phase)} on {numbered('rank', late.ranks)}: {look}. "
-        f"Its report: `gpuprof report RUN --rank {late.ranks[0]}`."
+        f"Its report: `{times.report_of_late}`."
     )
