@@ -319,10 +319,12 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
         if len(by_host) > 1 and chosen.issuperset(rank for host in hosts for rank in by_host[host]):
             where = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {listed(hosts)}"
             return f"{name} (all of {where if len(hosts) <= _MOST_HOSTS else counted(len(hosts), 'host')})"
-        for text, of_rank in (("with a {}", lambda one: one.gpu), ("of data shard {}", lambda one: one.shard)):
-            first, *others = {of_rank(one) for one in self.ranks if one.rank in chosen}
-            with_it = {one.rank for one in self.ranks if of_rank(one) == first}
-            if first not in ("", None) and not others and chosen == with_it:
+        for text, values in (
+            ("with a {}", {one.rank: one.gpu or None for one in self.ranks}),
+            ("of data shard {}", {one.rank: one.shard for one in self.ranks}),
+        ):
+            first, *others = {values[rank] for rank in chosen}
+            if first is not None and not others and chosen == {rank for rank, one in values.items() if one == first}:
                 return f"{name} (all {text.format(first)})"
         places = {of.index(rank) for of in by_host.values() for rank in of if rank in chosen}
         of_each = len(places) == 1 and len(chosen) == len(by_host)
