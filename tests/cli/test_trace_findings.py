@@ -1,63 +1,107 @@
-"""What ``gpuprof trace`` says first of recorded traces: expected from their ground truth before it was run."""
+"""What ``gpuprof trace`` finds in recorded traces: expected from the facts that a slow, independent program found."""
 
+from functools import cache
 from pathlib import Path
 
 import msgspec
 import pytest
 from python_process import run_python
+from recorded_traces import TRUTH, recorded_analysis, recorded_trace
+from trusted import assert_can_be_trusted
 
 from lightning_gpuprof.cli import trace_outputs
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
+from lightning_gpuprof.rules.device_causes import COMMUNICATION_RATIO
+from lightning_gpuprof.rules.host_causes import HOST_RATIO
 from lightning_gpuprof.sinks import trace_html, trace_summary
 
-FIRST: dict[str, tuple[str | None, str]] = {
-    "a100_2rank_nccl_metadata": ("launch-bound", "idle for 76 %, communication 6 %"),
-    "a100_8rank_rank3_callstack": ("exposed-comm", "19 % of the step communicates while nothing computes"),
-    "a100_alexnet_cuda_sync": (None, "a first pass: 99 % idle, most of it in cudaMalloc, which a run tells"),
-    "a100_event_sync_multistream_tiny": (None, "6 kernels in 20 ms: the host does other work, no launch is late"),
-    "a100_event_sync_tiny": (None, "a window of 0.26 ms: nothing costs 0.2 ms"),
-    "a100_triton_tiny": (None, "one kernel of one block, never idle"),
-    "cpu_only_gloo300": (None, "no device"),
-    "gp100_gpu_user_annotation": ("launch-bound", "a toy: idle for 96 %"),
-    "h100_bert_small": ("launch-bound", "a tiny model: idle for 92 % before launches"),
-    "h100_nsfw_vit": ("launch-bound", "one image: idle for 84 % before launches"),
-    "h100_owlv2": ("input-bound", "fetches of 619 ms: the device waits for them 46 % of the time"),
-    "h100_timesformer": ("attention-unfused", "idle for 1 %, attention in pieces"),
-    "mi210_gpu_only": (None, "busy for 89 %, no operators"),
-    "mi250_minitoy_rocm62": (None, "a toy: idle for 98 %, of which late launches are 14 %"),
-    "mi300_8rank_rank0_resnet_ckpt": ("exposed-comm", "64 % of the step communicates while nothing computes"),
-    "mi300_torch_compile_triton": (None, "compiled, never idle"),
-    "old_async_gpu_tiny": (None, "4 kernels in 1.6 ms, between them the host does other work"),
-    "rtx2080ti_resnet": ("input-bound", "fetches of 8.2 s: the device waits for them 46 % of the time"),
-    "v100_2rank_rank1_comm_heavy": ("launch-bound", "idle for 42 %, communication 21 %"),
-    "v100_dlrm_8rank_0": ("exposed-comm", "communication 43 %, idle for 49 %, of which late launches are 36"),
-    "v100_dlrm_8rank_1": ("exposed-comm", "communication 59 %, idle for 34 %"),
-    "v100_dlrm_8rank_2": ("launch-bound", "idle for 62 %"),
-    "v100_dlrm_8rank_3": ("exposed-comm", "communication 50 %, idle for 43 %"),
-    "v100_dlrm_8rank_4": ("launch-bound", "idle for 54 %, communication 39 %"),
-    "v100_dlrm_8rank_5": ("launch-bound", "idle for 56 %, communication 38 %"),
-    "v100_dlrm_8rank_6": ("launch-bound", "idle for 62 %"),
-    "v100_dlrm_8rank_7": ("launch-bound", "idle for 76 %"),
-    "v100_ns_resolution": ("tc-unused", "idle for 2 %, products in fp32 on a V100"),
-    "v100_resnet50_dl0_2021": ("input-bound", "no workers: fetches of 416 ms"),
-    "v100_resnet50_dl0_preschema": ("launch-bound", "launches 27 %, fetches 22 %: no workers"),
+KNOWN: dict[str, tuple[str, str, str]] = {
+    "a100_2rank_nccl_metadata": ("host-bound", "launch-bound gpu-gaps", "idle for 76 %, communication 6 %"),
+    "a100_8rank_rank3_callstack": ("compute-bound", "exposed-comm", "idle for 16 %, communication 19 %"),
+    "a100_alexnet_cuda_sync": ("host-bound", "", "idle for 99 %, two thirds in cudaMalloc"),
+    "a100_event_sync_multistream_tiny": ("host-bound", "", "idle for 98 %, nearly all before launches"),
+    "a100_event_sync_tiny": ("mixed", "", "a window of 0.26 ms: no cause costs 0.2 ms"),
+    "a100_triton_tiny": ("latency-bound", "", "one kernel of one block"),
+    "cpu_only_gloo300": ("compute-bound", "", "no device: the host works"),
+    "gp100_gpu_user_annotation": ("host-bound", "launch-bound", "idle for 96 %"),
+    "h100_bert_small": ("host-bound", "launch-bound", "a tiny model, idle for 92 % before launches"),
+    "h100_nsfw_vit": ("host-bound", "launch-bound", "idle for 84 % before launches"),
+    "h100_owlv2": (
+        "input-bound",
+        "input-bound attention-unfused",
+        "fetches of 619 ms: it waits for them 46 % of the time",
+    ),
+    "h100_timesformer": ("compute-bound", "attention-unfused", "idle for 1 %"),
+    "mi210_gpu_only": ("compute-bound", "", "busy for 89 %, no communication"),
+    "mi250_minitoy_rocm62": ("host-bound", "", "idle for 98 %"),
+    "mi300_8rank_rank0_resnet_ckpt": ("comm-bound", "exposed-comm", "communication 64 %"),
+    "mi300_torch_compile_triton": ("compute-bound", "", "never idle, no communication"),
+    "old_async_gpu_tiny": ("host-bound", "", "idle for 98 %"),
+    "rtx2080ti_resnet": ("input-bound", "input-bound", "fetches of 8.2 s: it waits for them 46 % of the time"),
+    "v100_2rank_rank1_comm_heavy": ("host-bound", "launch-bound exposed-comm", "idle for 42 %, communication 21 %"),
+    "v100_dlrm_8rank_0": ("mixed", "exposed-comm launch-bound", "communication 43 %, idle 49 %"),
+    "v100_dlrm_8rank_1": ("comm-bound", "exposed-comm", "communication 59 %, idle 34 %"),
+    "v100_dlrm_8rank_2": ("host-bound", "launch-bound exposed-comm", "communication 28 %, idle 62 %"),
+    "v100_dlrm_8rank_3": ("comm-bound", "exposed-comm", "communication 50 %, idle 43 % of which 5 in the fetch"),
+    "v100_dlrm_8rank_4": ("mixed", "launch-bound exposed-comm", "communication 40 %, idle 54 %"),
+    "v100_dlrm_8rank_5": ("host-bound", "launch-bound exposed-comm", "communication 38 %, idle 56 %"),
+    "v100_dlrm_8rank_6": ("host-bound", "launch-bound exposed-comm", "communication 29 %, idle 62 %"),
+    "v100_dlrm_8rank_7": ("host-bound", "launch-bound exposed-comm", "communication 14 %, idle 76 %"),
+    "v100_ns_resolution": ("compute-bound", "tc-unused", "idle for 2 %"),
+    "v100_resnet50_dl0_2021": ("input-bound", "input-bound tc-unused", "no workers: it waits for fetches 28 %"),
+    "v100_resnet50_dl0_preschema": ("mixed", "launch-bound input-bound", "fetches 22 %, launches 27 % of the window"),
 }
-"""First finding above information, None if there is none, and what the facts of the trace are."""
+"""Verdict and all findings above information, in their order, and what the facts of the trace are."""
 
 
-def diagnosed(path: Path) -> TraceDiagnosis:
-    linked = trace_outputs.read(path)
-    return trace_outputs.diagnosis(linked, trace_outputs.analysis(linked, None))
+@cache
+def diagnosed(name: str) -> TraceDiagnosis:
+    file = f"{name}.json.gz"
+    return trace_outputs.diagnosis(recorded_trace(file), recorded_analysis(file))
 
 
-@pytest.mark.parametrize("name", FIRST)
-def test_the_first_finding_of_a_recorded_trace(shared: Path, name: str) -> None:
-    found = diagnosed(shared / "traces" / f"{name}.json.gz")
-    loud = [finding.rule for finding in found.findings if finding.severity != "info"]
-    assert next(iter(loud), None) == FIRST[name][0], [finding.summary for finding in found.findings]
+@pytest.mark.parametrize("name", KNOWN)
+def test_verdict_and_findings_of_a_recorded_trace_agree_with_its_facts(name: str) -> None:
+    found = diagnosed(name)
+    kind, rules, _ = KNOWN[name]
+    assert found.verdict.kind == kind, found.verdict.summary
+    assert [one.rule for one in found.findings if one.severity != "info"] == rules.split()
     assert not [one for one in found.need_a_run if one.why.startswith("failed")]
+    assert_can_be_trusted(found.findings, None, found.verdict, {})
+    truth = TRUTH[f"{name}.json.gz"]
+    devices = list(truth.get("devices", {}).values())
+    idle = max((one["idle_pct"] / 100 for one in devices), default=0.0)
+    exposed = max((one["comm_exposed_us"] / one["window_us"] for one in devices), default=0.0)
+    if kind == "comm-bound":
+        assert exposed >= COMMUNICATION_RATIO
+    if kind == "host-bound":
+        assert idle >= max(HOST_RATIO, exposed)
+    if kind == "input-bound":
+        assert truth["dataloader_us"] > 0
+        assert idle >= 0.2
+    if kind in ("compute-bound", "latency-bound"):
+        assert idle + exposed < 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "words", "saved_ms"),
+    [
+        ("h100_timesformer", "attention-unfused", "scores of 8x12x3137x3137", 84.2),  # softmax 68.7 ms, scaling 15.5
+        ("h100_owlv2", "attention-unfused", "scores of 16x5185x5185", None),
+        ("a100_8rank_rank3_callstack", "exposed-comm", "", 87.921 / 6),  # exposed in 6 steps
+        ("v100_2rank_rank1_comm_heavy", "exposed-comm", "404 all-reduces", 357.343 / 5),
+        ("v100_resnet50_dl0_2021", "tc-unused", 'Trainer(precision="16-mixed")', None),
+        ("v100_ns_resolution", "tc-unused", 'Trainer(precision="16-mixed")', None),
+    ],
+)
+def test_what_is_found_in_a_recorded_trace_gains_what_its_facts_say(
+    name: str, rule: str, words: str, saved_ms: float | None
+) -> None:
+    (found,) = (one for one in diagnosed(name).findings if one.rule == rule)
+    assert words in f"{found.subject} {found.advice}"
+    assert saved_ms is None or found.gain.saved_ms_per_step == pytest.approx(saved_ms, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +113,8 @@ def test_the_first_finding_of_a_recorded_trace(shared: Path, name: str) -> None:
         ("cpu_only_gloo300", ""),
     ],
 )
-def test_where_the_step_of_findings_is_not_that_of_the_table_it_is_said(shared: Path, name: str, words: str) -> None:
-    said = " ".join(diagnosed(shared / "traces" / f"{name}.json.gz").caveats)
+def test_where_the_step_of_findings_is_not_that_of_the_table_it_is_said(name: str, words: str) -> None:
+    said = " ".join(diagnosed(name).caveats)
     assert words in said
     assert bool(words) == bool(said)
 
@@ -105,7 +149,8 @@ def test_a_trace_of_our_own_without_a_device_has_no_finding_but_a_verdict(tmp_pa
     """Whatever a trace lacks is told as missing, and no rule fails on it."""
     trace = tmp_path / "empty.json"
     trace.write_text('{"traceEvents": []}')
-    found = diagnosed(trace)
+    linked = trace_outputs.read(trace)
+    found = trace_outputs.diagnosis(linked, trace_outputs.analysis(linked, None))
     assert (found.verdict.kind, found.findings) == ("not-enough-data", ())
     assert not [one for one in found.need_a_run if one.why.startswith("failed")]
 
@@ -131,10 +176,10 @@ def test_what_is_printed_without_tables_needs_no_other_analysis(shared: Path, na
     assert trace_summary.sentences(part) == trace_summary.sentences(whole)
 
 
-def test_rules_that_only_lack_shapes_need_no_run(shared: Path) -> None:
+def test_rules_that_only_lack_shapes_need_no_run() -> None:
     whys = ("there is no run", "the GPU was not sampled", "the window was recorded without shapes")
     rules = tuple(NotEvaluated(rule=f"rule-{number}", why=why) for number, why in enumerate(whys))
-    found = diagnosed(shared / "traces" / "h100_bert_small.json.gz")
+    found = diagnosed("h100_bert_small")
     page = trace_html.findings_section(msgspec.structs.replace(found, need_a_run=rules))
     assert "2 rules need a run" in page
     assert "1 rule needs the shapes of inputs" in page

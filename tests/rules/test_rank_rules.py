@@ -4,14 +4,20 @@ from example_runs import example_run
 from findings_builder import fired
 from metrics_builder import replace
 from ranks_builder import job, on_device
+from recorded_traces import recorded_trace
+from trace_metrics import recorded_window
 
+from lightning_gpuprof.analyze.trace_metrics import trace_metrics
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import measured
 from lightning_gpuprof.rules.engine import diagnose
+from lightning_gpuprof.rules.ranks.collective_times import collective_run
 from lightning_gpuprof.rules.ranks.ddp_bucket_size import DdpBucketSize
 from lightning_gpuprof.rules.ranks.exposed_comm import ExposedComm
 from lightning_gpuprof.rules.ranks.load_imbalance import LoadImbalance
 from lightning_gpuprof.rules.ranks.straggler_rank import StragglerRank
+from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
 
 
 def test_a_wait_that_the_device_s_work_covers_costs_nothing() -> None:
@@ -65,3 +71,16 @@ def test_it_carries_the_gain_before_the_general_rule_and_promises_none() -> None
     specific, general = diagnose(metrics, (ExposedComm(), DdpBucketSize())).findings
     assert (specific.rule, general.rule, general.gain) == ("ddp-bucket-size", "exposed-comm", None)
     assert specific.gain.saved_lower_ms_per_step == 0
+
+
+def test_one_rank_never_calls_less_transfer_than_all_ranks_show() -> None:
+    """Of a recorded job."""
+    numbers = [0, 2, 4, 5, 6, 7]  # 1 and 3 hold much work that was launched before the window
+    names = [f"v100_dlrm_8rank_{number}.json.gz" for number in range(8)]
+    truth = compare_ranks([recorded_trace(name) for name in names])
+    of_job: dict[str, Value] = {"trainer.num_nodes": 1, "trainer.world_size": 8}
+    for number in numbers:
+        run = collective_run(trace_metrics(recorded_window(names[number]), of_job))
+        rank = truth.ranks[number]
+        assert run.windows[0].transfer_ratio >= rank.transfer_us / (rank.transfer_us + rank.waiting_us)
+        assert run.windows[0].transfer_ratio < 0.5

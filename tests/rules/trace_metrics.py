@@ -11,7 +11,6 @@ from recorded_traces import recorded_analysis, recorded_trace
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.phases import Phase
-from lightning_gpuprof.model.report import Wall
 from lightning_gpuprof.model.share import Share
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.window import WindowFacts
@@ -78,38 +77,3 @@ def metrics_of(
         loader=None if healthy.loader is None else replace(healthy.loader, pin_memory=pin_memory),
         windows=tuple(windows),
     )
-
-
-def recorded_run(name: str, run: Mapping[str, Value] | None = None) -> Metrics:
-    """400 steps like those of a recorded trace and nothing else, on a GPU if it saw one.
-
-    The period is the device's window over its steps, else the mean duration of the steps. What no phase tells of is
-    forward.
-    """
-    window = recorded_window(name)
-    steps = max(1, len(window.steps_us))
-    if window.devices:
-        period_ms = max(device.window_us for device in window.devices) / 1e3 / steps
-    else:
-        period_ms = sum(window.steps_us) / 1e3 / steps
-    phases_ms = _phases_ms(window, steps)
-    told_ms = sum(phases_ms.values())
-    phases_ms = {phase: ms * min(1.0, period_ms / told_ms) for phase, ms in phases_ms.items()}
-    phases_ms["forward"] = phases_ms.get("forward", 0.0) + max(0.0, period_ms - told_ms)
-    facts = {"device.type": "cuda" if window.devices else "cpu", "trainer.world_size": window.analysis.world_size or 1}
-    metrics = metrics_of(
-        msgspec.structs.replace(window, inflation_ratio=1.0),
-        period_ms=period_ms,
-        phases_ms=phases_ms,
-        run={**facts, **(run or {})},
-    )
-    train_s = metrics.steps.count * period_ms / 1e3
-    parts = {**dict.fromkeys(metrics.wall.parts, 0.0), "train": train_s}
-    return replace(metrics, wall=Wall(total_s=train_s, parts=parts), blocked=None)
-
-
-def _phases_ms(window: WindowFacts, steps: int) -> dict[Phase, float]:
-    step_trace = window.analysis.step_trace
-    if step_trace is not None and step_trace.mean is not None:
-        return {phase: us / 1e3 for phase, us in step_trace.mean.phases_us.items()}
-    return {"data_wait": window.dataloader_us / 1e3 / steps} if window.dataloader_us else {}
