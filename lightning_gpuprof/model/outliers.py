@@ -43,7 +43,7 @@ class Outliers(msgspec.Struct, frozen=True, kw_only=True):
         """
         found = sorted(batch for batch in self.batches if every is None or (batch - self.batches[0]) % every == 0)
         shown = ", ".join(str(batch) for batch in found[:8])
-        return f"{shown}, ..." if len(found) > 8 else shown
+        return f"{shown} and more" if len(found) > 8 else shown
 
 
 class Stalls(msgspec.Struct, frozen=True, kw_only=True):

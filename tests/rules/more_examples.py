@@ -105,7 +105,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "all is set low",
             "warning",
-            "1,200 MHz of 1,980 MHz (61 %)",
+            "1,200 MHz, 61 % of its maximum of 1,980 MHz",
             **_clock(1200.0, ("app_clocks", 1.0, 1200.0)),
             saves_ms=18.7,
         ),
@@ -119,7 +119,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "four fifths of the highest clock",
             "warning",
-            "1,583 MHz of 1,980 MHz (80 %)",
+            "1,583 MHz, 80 % of its maximum of 1,980 MHz",
             _clock(1585.0, ("app_clocks", 1.0, 1585.0)),
             _clock(1583.0, ("app_clocks", 1.0, 1583.0)),
             saves_ms=9.52,
@@ -127,7 +127,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "seven tenths without a reason",
             "warning",
-            "1,385 MHz of 1,980 MHz (70 %)",
+            "1,385 MHz, 70 % of its maximum of 1,980 MHz",
             _clock(1387.0),
             _clock(1385.0),
             saves_ms=14.27,
@@ -240,14 +240,12 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "a generation",
             "info",
-            "generation 4 x16, 50 % of the bandwidth of 5 x16",
+            "generation 4 x16. That is 50 % of the bandwidth of 5 x16",
             _link(generation=5.0, width=16.0),
             _link(generation=4.0, width=16.0),
             saves_ms=0,
         ),
-        fires(
-            "half of the lanes", "info", "generation 5 x8, 50 % of the bandwidth", **_link(generation=5.0, width=8.0)
-        ),
+        fires("half of the lanes", "info", "generation 5 x8. That is 50 %", **_link(generation=5.0, width=8.0)),
         not_evaluated("the generation is not known", "was not measured", **_link(generation=None)),
         not_evaluated("the most is not known", "was not measured", gpu={"facts": {"pcie_width_max": None}}),
         not_evaluated("it was read rarely", "rarely read", gpu={"values": {"pcie_width": 8.0}, "samples": 29}),
@@ -279,7 +277,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "half of the multiprocessors",
             "info",
-            "only 49 % of its multiprocessors are active",
+            "only 49 % of its SMs are active",
             {"gpu": {"values": {"sm_active_ratio": 0.51}}},
             {"gpu": {"values": {"sm_active_ratio": 0.49}}},
             saves_ms=0,
@@ -372,7 +370,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         *decides(
             "half of the making",
             "critical",
-            "wait 51 % of the time",
+            "51 % of the loading time waiting",
             _waits(cpu=0.48),
             _waits(cpu=0.47),
             saves_ms=10,
@@ -380,17 +378,17 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "19 % in a disk",
             "critical",
-            "93 % of the time",
-            lacks="of the time for a disk",
+            "93 % of the loading time",
+            lacks="waiting for a disk",
             **_waits(cpu=0.05, disk=0.19),
         ),
-        fires("20 % of them", "critical", "of the time for a disk", **_waits(cpu=0.05, disk=0.2)),
+        fires("20 % of them", "critical", "waiting for a disk", **_waits(cpu=0.05, disk=0.2)),
     ),
     "loader-cpu-bound": (
         *decides(
             "85 % of the making",
             "critical",
-            "compute 84 % of the time",
+            "84 % of the loading time computing",
             _loads(0.81),
             _loads(0.83),
             saves_ms=10,
@@ -401,7 +399,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "the CPUs bound a cheaper batch",
             "critical",
-            "wait for a CPU 24 %",
+            "24 % waiting for a CPU",
             **_loads(0.75, 0.24, items_ms=199.0),
             saves_ms=80.3,
         ),
@@ -457,11 +455,11 @@ MORE: dict[str, tuple[Example, ...]] = {
         *(
             fires(f"the reason is {reason}", "info", f"{says} ... fullgraph=True", **_breaks(reason))
             for reason, says in (
-                ("Unsupported Tensor.item() call", "Keep the value a tensor (no .item())"),
-                ("Data-dependent branching", "Replace the branch on a tensor's value by torch.where"),
-                ("Call to `torch._dynamo.graph_break()`", "Remove the call of torch._dynamo.graph_break()"),
-                ("Skip calling `torch.compiler.disable()`d function", "Call what is marked torch.compiler.disable"),
-                ("something new", "Move what breaks it out of the compiled code in forward() (net.py:31)"),
+                ("Unsupported Tensor.item() call", "keep the value a tensor (no .item())"),
+                ("Data-dependent branching", "replace the branch on a tensor's value by torch.where"),
+                ("Call to `torch._dynamo.graph_break()`", "remove the call of torch._dynamo.graph_break()"),
+                ("Skip calling `torch.compiler.disable()`d function", "call what is marked torch.compiler.disable"),
+                ("something new", "In forward() (net.py:31), move what breaks it out of the compiled code"),
             )
         ),
         fires("no line is known", "info", "torch.compile: ... 1 graph break", **_breaks("print", line=None, file="")),
@@ -477,7 +475,7 @@ MORE: dict[str, tuple[Example, ...]] = {
         fires(
             "rank 1 is late now and then for 1 s in all, rank 2 in validation for 6 s",
             "critical",
-            "Rank 2 (host node1) takes 12.0 s for its validation batches",
+            "Rank 2 (host node1) spends 12.0 s on its validation batches",
             ranks={"excess_ms": 0.0, "rare_ms": 500.0, "validation_s": 12.0},
         ),
         fires(

@@ -60,9 +60,9 @@ def test_advice_that_was_followed_silences_the_rule(every: int, steps: int, each
     assert then == 2 * every or steps % then <= steps // 10, "the last steps would not be saved"
     assert f"can lose up to {then:,} steps instead of {every:,}." in found.advice
     after = saving(then)
-    times = {1: "once", 2: "twice"}.get(after.checkpoint.count, f"{after.checkpoint.count:,} times")
-    assert f"{times} in the run" in found.advice or "once in the run" in found.advice
-    assert ("once in the run" in found.advice) is (after.checkpoint.count == 1)
+    left = f"{after.checkpoint.count:,} checkpoint{'s' if after.checkpoint.count > 1 else ''} in the run"
+    assert f"That leaves {left}" in found.advice or "1 checkpoint in the run" in found.advice
+    assert ("1 checkpoint in the run" in found.advice) is (after.checkpoint.count == 1)
     if steps // then > 1:
         assert RULE.check(after) is None
     saved_s = metrics.checkpoint.total_s - after.checkpoint.total_s

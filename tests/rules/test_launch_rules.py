@@ -47,7 +47,7 @@ def test_a_model_that_is_not_compiled_is_a_hint_behind_the_rule_that_measures() 
         ({"model.optimizer": "Lion"}, ""),
         ({"model.optimizer": "RMSprop", "model.optimizer_foreach": False}, "RMSprop(..., foreach=True)"),
         ({"model.optimizer": "AdamW", "trainer.precision": "16-mixed", "trainer.gradient_clip_val": 1.0}, ""),
-        ({}, "Create the optimizer with fused=True if it supports that"),
+        ({}, "If the optimizer supports it, set fused=True"),
     ],
 )
 def test_an_optimizer_is_advised_only_what_it_can_do(run: dict[str, Value], advised: str) -> None:

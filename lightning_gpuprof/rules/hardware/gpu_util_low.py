@@ -65,7 +65,7 @@ class GpuUtilLow(GpuRule):
             subject=name,
             summary=f"{name} is busy {percent(found.mean)} of the time (at most {percent(upper)}). "
             + (f"Likely causes: {listed(causes)}." if causes else unknown),
-            advice="Fix these causes first: utilization rises with them." if causes else look,
+            advice="Fix these causes first: utilization then rises by itself." if causes else look,
             evidence=(
                 self.evidence("low_ratio", upper, "utilization"),
                 Evidence(name="distinct samples", value=distinct, limit=MIN_SAMPLES),

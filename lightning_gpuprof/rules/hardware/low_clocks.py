@@ -48,7 +48,12 @@ class LowClocks(ClockRule):
     others_ratio: float = threshold(0.20, source="heuristic: another rule's matter from here on")
 
     examples = (
-        fires("application clocks are set", "warning", "1,200 MHz of 1,980 MHz", gpu=_set("app_clocks")),
+        fires(
+            "application clocks are set",
+            "warning",
+            "1,200 MHz, 61 % of its max",
+            gpu=_set("app_clocks"),
+        ),
         fires("a sync boost group is", "warning", "slowest GPU", gpu=_set("sync_boost")),
         fires("no reason is named", "warning", "names no reason", gpu={"clock_mhz": 1200.0}),
         quiet("the clock is high", gpu={}),
@@ -77,8 +82,8 @@ class LowClocks(ClockRule):
         return self.finding(
             severity=at_most_warning(severity(lost, metrics.steps.steady_count)),
             subject=device.title,
-            summary=f"The SM clock of {device.title} is {mhz(now)} of {mhz(highest)} ({percent(ratio)}) while "
-            f"busy: {why}.",
+            summary=f"While busy, {device.title} runs at an SM clock of {mhz(now)}, {percent(ratio)} of its maximum of "
+            f"{mhz(highest)}: {why}.",
             advice=f"Have the administrator reset the clocks (root): `nvidia-smi -i {device.place} -rac`, then `-rgc`.",
             evidence=(
                 self.evidence("low_ratio", ratio, "SM clock over the highest"),

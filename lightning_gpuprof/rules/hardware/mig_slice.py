@@ -53,8 +53,7 @@ class MigSlice(GpuRule):
         unknown = f" Not reported for a slice: {', '.join(absent)}." if absent else ""
         return self.finding(
             subject=device.title,
-            summary=f"The run trains on {device.title}, a slice{size}, which does not reach the board's peak rates."
-            f"{unknown}",
+            summary=f"The run trains on {device.title}, a slice{size}: the board's peak rates do not apply.{unknown}",
             advice="Compare times only with runs on the same kind of slice. To list the slices: `nvidia-smi -L`.",
             evidence=(self.evidence("least_slices", device.uuid, "MIG device"),),
         )

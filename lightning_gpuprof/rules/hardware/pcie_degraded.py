@@ -18,11 +18,21 @@ Have the card reseated, its riser checked, and the lanes of its slot in the BIOS
 
 from lightning_gpuprof.model.finding import Evidence, Finding, at_most_warning
 from lightning_gpuprof.model.signals import require_possible
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, claims, measured, millis, percent, severity, threshold
+from lightning_gpuprof.rules.base import (
+    Metrics,
+    MissingSignal,
+    claims,
+    measured,
+    millis,
+    of_each_step,
+    percent,
+    severity,
+    threshold,
+)
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
-_MOST, _LITTLE = "maximum of GPU and slot", "For this run it hardly matters, because it copies little."
+_MOST, _LITTLE = "maximum of GPU and slot", "It hardly matters for this run, which copies little."
 _SLOW = {"values": {"pcie_generation": 3.0, "pcie_width": 8.0}}
 
 
@@ -55,17 +65,20 @@ class PcieDegraded(GpuRule):
         if not 0 < speed < 1:
             raise MissingSignal("the speed of the PCIe link is not a valid number")
         metrics.require_steady()
-        copies_ms, words = metrics.copies_to_device_ms, "Copies to the device take"
+        copies_ms, words = metrics.copies_to_device_ms, "Copying to the GPU takes"
         if copies_ms is None:
-            copies_ms, words = metrics.share_of("h2d").median_ms, "Moving the batch takes"
+            copies_ms, words = metrics.share_of("h2d").median_ms, "Copying the batch takes"
         cost = metrics.cost(copies_ms * (1 - speed), 0.0)
-        effect = f"The copies of a step would take {millis(cost.ms)} less." if cost.is_worth() else _LITTLE
+        effect = (
+            f"At full bandwidth, copies would take {millis(cost.ms)} less per step." if cost.is_worth() else _LITTLE
+        )
         return self.finding(
             severity=at_most_warning(severity(cost.ratio, cost.steps)),
             subject=device.title,
-            summary=f"The PCIe link of {device.title} reached generation {link}, {percent(speed)} of the bandwidth of "
-            f"{best} that GPU and slot support. {words} {millis(copies_ms)} of each {millis(cost.step_ms)} step.",
-            advice=f"Have {device.place} reseated, and its riser and the slot's lanes in the BIOS checked. {effect}",
+            summary=f"The PCIe link of {device.title} never exceeded generation {link}. That is {percent(speed)} of "
+            f"the bandwidth of {best}, which GPU and slot support. {words} {of_each_step(copies_ms, cost.step_ms)}.",
+            advice=f"Have {device.place} reseated, and check its riser and the BIOS lane settings of its slot. "
+            f"{effect}",
             evidence=(
                 Evidence(name="PCIe generation", value=link.generation, limit=best.generation, source=_MOST),
                 Evidence(name="PCIe lanes", value=link.lanes, limit=best.lanes, source=_MOST),

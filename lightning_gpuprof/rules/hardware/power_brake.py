@@ -64,8 +64,8 @@ class PowerBrake(ClockRule):
             severity="critical" if held_severity(metrics, held, cost) == "critical" else "warning",
             summary=f"{who} slowed {gpu.device.title} down in {percent(held.ratio)} of {clocks.samples:,} busy samples"
             f"{slow_words(clocks, held)}",
-            advice=f"Have the administrator check the power of {gpu.device.place}: supplies, cables, the power limit "
-            "of the rack. Train on another node until then.",
+            advice=f"Have the administrator check the power supplies, cables and rack power limit of "
+            f"{gpu.device.place}. Train on another node until then.",
             evidence=(judged, *self.clock_facts(gpu, clocks, held)),
             cost=cost,
         )

@@ -24,9 +24,9 @@ from lightning_gpuprof.rules.base import Finding, Metrics, measured, percent, th
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, slow_words
 
-_BUILT_SO = """No repair is needed: the board runs at its default power limit. Lower precision, fewer bytes moved and \
-less padding need less energy and run faster."""
-_FIND = """Find the kernels that draw the power on {at}, as tensor cores were active only {active} of the time. \
+_BUILT_SO = """No repair is needed: the board runs at its default power limit. Work that needs less energy runs \
+faster: lower precision, fewer bytes moved, less padding."""
+_FIND = """Find the kernels that draw the power on {at}: its tensor cores were active only {active} of the time. \
 A trace window shows them: GpuProfiler(windows=[...])."""
 
 

@@ -17,7 +17,7 @@ the hardware had to stop is at least a warning; otherwise the lost share of the 
 - Drivers that do not report the reasons (WSL, MIG): not evaluated.
 
 ## What to do
-Have the cooling checked: fans, dust, inlet air, neighbours in the chassis. Until then use another node, and do not
+Have the cooling checked: fans, dust, inlet air, neighbouring cards. Until then use another node, and do not
 compare times with runs on a cool GPU.
 """
 
@@ -66,7 +66,7 @@ class ThermalThrottle(ClockRule):
             summary=f"{gpu.device.title} was too hot in {percent(held.ratio)} of {clocks.samples:,} busy samples"
             f"{'' if hottest is None else f', up to {hottest:.0f} °C'}"
             f"{slow_words(clocks, held)}",
-            advice=f"Have the cooling of {gpu.device.place} checked: fans, dust, inlet air, neighbours in the chassis. "
+            advice=f"Have the cooling of {gpu.device.place} checked: fans, dust, inlet air, neighbouring cards. "
             f"Train on another GPU until then.{bound}",
             evidence=(
                 self.evidence("least_ratio", held.lower_ratio, "busy samples too hot"),

@@ -32,7 +32,7 @@ class UtilMisleading(GpuRule):
     least_s: float = threshold(5.0, source="the method: a window of 5 s for what NVML averages")
 
     examples = (
-        fires("a fifth of it works", "info", "batch_size is 32", gpu={"values": {"sm_active_ratio": 0.2}}),
+        fires("a fifth of it works", "info", "batch_size=64 instead of 32", gpu={"values": {"sm_active_ratio": 0.2}}),
         quiet("most of it works", gpu={}),
         looks_alike("it waits for the host", gpu={"values": {"sm_active_ratio": 0.2, "utilization_ratio": 0.4}}),
         not_evaluated("there are no counters", "neither the activity", gpu={"values": {"sm_active_ratio": None}}),
@@ -50,8 +50,8 @@ class UtilMisleading(GpuRule):
             return None
         return self.finding(
             subject=device.title,
-            summary=f"{device.title} has a utilization of {percent(utilization)}, but only {percent(active.ratio)} of "
-            f"its multiprocessors are active ({active.source}).",
+            summary=f"{device.title} reports {percent(utilization)} utilization, but only {percent(active.ratio)} of "
+            f"its SMs are active ({active.source}).",
             advice=_advice(metrics, device),
             evidence=(
                 self.evidence("active_ratio", active.ratio, "active multiprocessors"),
@@ -66,7 +66,7 @@ def _advice(metrics: Metrics, device: Device) -> Advice:
     total, used = device.facts.memory_total_bytes, device.largest("memory_used_bytes")
     batch, change = "Try a larger batch if it suits the model", None
     if size and total is not None and used is not None and used <= 0.5 * total:
-        batch = f"Try batch_size={2 * size}: batch_size is {size}, and {gib(total - used)} of memory are free"
+        batch = f"Try batch_size={2 * size} instead of {size}: {gib(total - used)} of memory are free"
         change = setting("DataLoader", batch_size=(size, 2 * size))
     eager = metrics.condition("compile.state") in (None, "none")
     fused = " Or fuse small kernels: torch.compile(model)." if eager else ""

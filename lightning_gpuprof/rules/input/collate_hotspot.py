@@ -89,7 +89,7 @@ def _fix(metrics: Metrics, name: str, collate_ms: float) -> str:
     if moved is not None and collate_ms > 0 and moved / collate_ms >= _COPY_BYTES_PER_MS:
         return (
             "Make samples smaller: return uint8 and normalise in on_after_batch_transfer, or crop in the dataset. "
-            f"{name} spends its time on copying {decimal_size(moved)}, at {decimal_size(1e3 * moved / collate_ms)}/s."
+            f"{name} spends its time copying {decimal_size(moved)}, at {decimal_size(1e3 * moved / collate_ms)}/s."
         )
     if name == _DEFAULT_COLLATE:
         amount = "" if moved is None else f" to collate {decimal_size(moved)}"

@@ -54,17 +54,17 @@ class EpochBoundaryIdle(BaseRule):
         fires(
             "a callback takes 0.9 s after each epoch",
             "warning",
-            "3 gaps between epochs took 3.00 s ... Plots.on_train_epoch_end 98 % ... "
-            "`if trainer.current_epoch % n: return` ... it takes 900 ms each time",
+            "3 gaps between epochs take 3.00 s ... Plots.on_train_epoch_end (98 %) ... "
+            "`if trainer.current_epoch % n: return` ... It takes 900 ms each time",
             lacks="val_check_interval",
             saves_ms=7.5,
             **_GAPS,
         ),
         fires("the module has the hook", "warning", "`if self.current_epoch % n: return`", **_where(_NET)),
         fires("the dataset is iterable", "warning", "return its first batch sooner: it takes 1.00 s", **_STREAM),
-        fires("loaders are made as well", "warning", "end 100 %", lacks="setup_data", **_where(_SET_UP, _PLOTS)),
-        fires("the hooks are not known", "warning", "Look at what happens", gaps_s=(1.0, 1.0, 1.0)),
-        fires("the gaps are 3.2 % of the run", "info", "Look at what", gaps_s=(0.23, 0.23, 0.23)),
+        fires("loaders are made as well", "warning", "end (100 %)", lacks="setup_data", **_where(_SET_UP, _PLOTS)),
+        fires("the hooks are not known", "warning", "Find what runs", gaps_s=(1.0, 1.0, 1.0)),
+        fires("the gaps are 3.2 % of the run", "info", "Find what", gaps_s=(0.23, 0.23, 0.23)),
         quiet("they are 2.9 %", gaps_s=(0.21, 0.21, 0.21)),
         quiet("there is one epoch", epochs=1),
         looks_alike("one gap is long", gaps_s=(0.01, 5.0, 0.01)),
@@ -84,12 +84,12 @@ class EpochBoundaryIdle(BaseRule):
         cost = metrics.run_cost(gaps.whole_s, gaps.lower_s)
         if lower_ratio < self.least_ratio or not cost.certain.is_worth():
             return None
-        where = ", ".join(f"{_name(row)} {percent(part)}" for row, part in gaps.rows)
+        where = ", ".join(f"{_name(row)} ({percent(part)})" for row, part in gaps.rows)
         return self.finding(
             severity=severity(lower_ratio, metrics.steps.steady_count),
             subject=_name(gaps.rows[0][0]) if gaps.rows else "epoch end",
-            summary=f"{counted(gaps.count, 'gap')} between epochs took {seconds(gaps.whole_s)} of "
-            f"the {seconds(gaps.run_s)} after setup: {percent(ratio)}.{f' Most of it: {where}.' if where else ''}",
+            summary=f"{counted(gaps.count, 'gap')} between epochs take {seconds(gaps.whole_s)} in total, "
+            f"{percent(ratio)} of the training time (setup excluded).{f' Most of it: {where}.' if where else ''}",
             advice=_advice(metrics, gaps),
             evidence=(
                 self.evidence("least_ratio", ratio, "gaps between epochs, share of the wall time"),
@@ -109,19 +109,20 @@ def _name(row: LedgerRow) -> str:
 
 def _advice(metrics: Metrics, gaps: EpochGaps) -> str:
     iterable = metrics.condition("loader.sampler") == STREAM_SAMPLER
-    longer = "more samples in each pass over the dataset" if iterable else "a sampler with replacement and more samples"
-    also = f"use fewer, longer epochs ({longer}): now one takes {seconds(gaps.epoch_s)}"
+    longer = "more samples per pass over the dataset" if iterable else "a sampler with replacement and more samples"
+    also = f"use fewer epochs, longer than {seconds(gaps.epoch_s)}: {longer}"
     if not gaps.rows:
-        return f"Look at what happens at the end of an epoch ({seconds(gaps.each_s)} each time), or {also}."
+        return f"Find what runs at the end of an epoch: it takes {seconds(gaps.each_s)} each time. Or {also}."
     row = gaps.rows[0][0]
     if row.hook:
         # a hook of a callback is handed the trainer; a module has it
         epoch = "self.current_epoch" if row.name == metrics.condition("model.class") else "trainer.current_epoch"
         return (
-            f"Run {_name(row)} every n-th epoch: begin it with `if {epoch} % n: return`. Or make it cheaper, or hand "
-            f"its work to a thread: it takes {seconds(row.total_s / max(1, row.count or 1))} each time. Or {also}."
+            f"Run {_name(row)} only every n-th epoch: begin it with `if {epoch} % n: return`. It takes "
+            f"{seconds(row.total_s / max(1, row.count or 1))} each time. Or do its work in a background "
+            f"thread. Or {also}."
         )
     if row.name == _FIRST_FETCH and iterable:
         when = f"{seconds(gaps.each_s)} at the start of each epoch"
         return f"Make the dataset return its first batch sooner: it takes {when}. Or {also}."
-    return f"Look at {row.name} between the epochs ({seconds(gaps.each_s)} each time), or {also}."
+    return f"Make {row.name} between epochs cheaper: it takes {seconds(gaps.each_s)} each time. Or {also}."

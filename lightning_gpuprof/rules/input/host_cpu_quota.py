@@ -42,15 +42,20 @@ class HostCpuQuota(BaseRule):
     least_periods: float = threshold(50, source="heuristic: five seconds")
 
     examples = (
-        fires("2 CPUs in 60 %", "warning", "60 % of 480 ... by 0.5 CPUs to 2.5 CPUs", saves_ms=25.0, **_USED_UP),
+        fires("2 CPUs in 60 %", "warning", "60 % of 480 ... quota to 2.5 CPUs", saves_ms=25.0, **_USED_UP),
         fires("the machine has no more CPUs", "critical", "Raise the quota", quota={}, run={"cpu.count": 2}),
         fires("the machine has 8 CPUs", "info", "Raise the quota", quota={}, run={"cpu.count": 8}),
         fires("the number of CPUs is not known", "info", "Raise the quota", quota={}),
         fires("a tenth of the intervals", "warning", "10 %", **{**_USED_UP, "quota": {"ratio": 0.1}}),
-        fires("a model computes on 8 threads", "warning", ": torch.set_num_threads(6) (", **_on("cpu", 2)),
-        fires("it has 9 workers", "warning", "num_workers=7) and torch.set_num_threads(1) (", **_on("cpu", 9)),
-        fires("8 threads beside a GPU", "warning", ": torch.set_num_threads(1) (", **_on("cuda", 2)),
-        fires("one thread beside a GPU", "warning", "Docker: --cpus).", lacks="keep", **_on("cuda", 2, threads=1)),
+        fires(
+            "a model computes on 8 threads",
+            "warning",
+            ": torch.set_num_threads(6). Now: 2 workers and 8 torch threads.",
+            **_on("cpu", 2),
+        ),
+        fires("it has 9 workers", "warning", "num_workers=7) and torch.set_num_threads(1).", **_on("cpu", 9)),
+        fires("8 threads beside a GPU", "warning", ": torch.set_num_threads(1).", **_on("cuda", 2)),
+        fires("one thread beside a GPU", "warning", "Docker: --cpus).", lacks="Or ", **_on("cuda", 2, threads=1)),
         quiet("fewer intervals", **{**_USED_UP, "quota": {"ratio": 0.09}}),
         quiet("there is no quota", quota={"cpus": None}),
         looks_alike("little is lost in many intervals", **{**_USED_UP, "quota": {"held": 0.02}}),
@@ -79,11 +84,10 @@ class HostCpuQuota(BaseRule):
         cost = metrics.cost(held_ratio * step_ms, certain_ratio * step_ms)
         if group.throttled_ratio < self.least_ratio or not cost.is_worth():
             return None
-        quota = cpus(group.quota_cpus)
         return self.finding(
             subject="control group",
-            summary=f"The quota of {quota} was used up in {percent(group.throttled_ratio)} of "
-            f"{group.periods_count:,.0f} intervals. That cost this run {cpus(group.throttled_cpus)}.",
+            summary=f"The container was throttled in {percent(group.throttled_ratio)} of {group.periods_count:,.0f} "
+            f"intervals, at its quota of {cpus(group.quota_cpus)}. That cost this run {cpus(group.throttled_cpus)}.",
             advice=_fit(metrics, group.quota_cpus, group.throttled_cpus),
             evidence=(
                 self.evidence("least_ratio", group.throttled_ratio, "intervals in which the quota was used up"),
@@ -105,12 +109,10 @@ def _fit(metrics: Metrics, quota_cpus: float, held_cpus: float) -> Advice:
     kept = min(workers or 0, fewer) if on_cpu or workers is not None else fewer
     change = fitting_change(workers=workers, kept=kept, threads=threads, left=max(1, room - kept) if on_cpu else 1)
     where = "(Kubernetes: resources.limits.cpu; Docker: --cpus)"
-    raised = f"Raise the quota by {cpus(held_cpus)} to {cpus(quota_cpus + held_cpus)} {where}"
+    raised = f"Raise the quota to {cpus(quota_cpus + held_cpus)} {where}."
     if not change.added:
-        return f"{raised}.", None
-    used = [f"num_workers is {workers}"] if workers is not None else []
-    used += [f"torch has {counted(threads, 'thread')}"] if threads is not None else []
-    return (
-        f"{raised}, or keep workers and threads together within {cpus(quota_cpus)}: {' and '.join(change.added)} "
-        f"({'; '.join(used) or 'neither known'})."
-    ), change
+        return raised, None
+    used = [counted(workers, "worker")] if workers is not None else []
+    used += [counted(threads, "torch thread")] if threads is not None else []
+    now = f" Now: {' and '.join(used)}." if used else ""
+    return f"{raised} Or fit workers and threads into {cpus(quota_cpus)}: {' and '.join(change.added)}.{now}", change

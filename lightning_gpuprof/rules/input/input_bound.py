@@ -85,13 +85,17 @@ class InputBound(BaseRule):
         fires(
             "two ranks have a CPU each",
             "critical",
-            "With num_workers=0 ... 1 CPU is usable by each rank, none free. With more CPUs: DataLoader(..., num",
+            "Workers would not help: 1 CPU is usable by each rank, none free. With more CPUs: DataLoader(..., num",
             **_ONE_CPU,
         ),
         fires("the dataset uses the model", "critical", "is never updated", **_OF_MODEL),
         fires("workers cost it", "info", "fewer, larger", times_ms=_RECEIPT),
         fires(
-            "the batch has few tensors", "info", "Raise batch_size: rec", times_ms=_RECEIPT, run={"batch.tensors": 2}
+            "the batch has few tensors",
+            "info",
+            "Raise batch_size: the wait",
+            times_ms=_RECEIPT,
+            run={"batch.tensors": 2},
         ),
         fires("any fetch costs a tenth", "info", "BatchSampler", times_ms=_DEAR, num_workers=0),
         fires("the dataset is iterable", "info", "yield a batch", times_ms=_DEAR, num_workers=0, run=_STREAMED),
@@ -181,13 +185,11 @@ def _advice(metrics: Metrics, state: Loading | None, change: Change | None, *, w
     )
     are = "is" if state.usable_cpus == 1 else "are"
     usable = f"{cpus(state.usable_cpus)} {are} usable{' by each rank' if metrics.is_distributed else ''}{free}"
-    cheaper = f"Make the batch cheaper than {millis(state.batch_ms)}{_cpu_share(state)}: {CHEAPER}."
+    cheaper = f"Make batches cheaper than {millis(state.batch_ms)}{_cpu_share(state)}: {CHEAPER}."
     if state.num_workers:
         return f"{cheaper} More than {counted(state.num_workers, 'worker')} would not help: {usable}."
     with_cpus = loader_change(metrics, state.recommended_workers).added[0]
-    return (
-        f"{cheaper} With num_workers=0 the step waits for the whole batch, but {usable}. With more CPUs: {with_cpus}."
-    )
+    return f"{cheaper} Workers would not help: {usable}. With more CPUs: {with_cpus}."
 
 
 def _cheaper_receipt(metrics: Metrics, state: Loading, wait_ms: float) -> str:
@@ -199,7 +201,7 @@ def _cheaper_receipt(metrics: Metrics, state: Loading, wait_ms: float) -> str:
         what = "Raise batch_size"
     what += ", or return fewer, larger tensors from collate_fn" if fewer else ""
     workers = counted(state.num_workers, "worker")
-    return f"{what}: receiving a batch from {workers} can take the {millis(wait_ms)} that the step waits."
+    return f"{what}: the wait of {millis(wait_ms)} may be just the cost of receiving a batch from {workers}."
 
 
 def _whole_batches(state: Loading) -> str:

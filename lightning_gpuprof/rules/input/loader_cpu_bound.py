@@ -47,7 +47,7 @@ class LoaderCpuBound(StarvingRule):
 
     examples = (
         fires("two compute", "critical", "96 % ... Blur 39 %, Crop 34 %. ... 38.4 ms ... take 3.8 CPUs", **_COMPUTING),
-        fires("others use CPUs", "info", "wait for a CPU 61 % ... 1.3 CPUs of 2", **_QUEUED, others_cpus=1.3),
+        fires("others use CPUs", "info", "61 % waiting for a CPU ... 1.3 CPUs of 2", **_QUEUED, others_cpus=1.3),
         fires("batches come in bursts", "critical", "arrive in bursts", **_BUSY, burst=0.4),
         quiet("more workers fit on the CPUs", **{**_BUSY, "usable_cpus": 8.0}),
         quiet("the wait may be what a fetch costs", **_BUSY, items_ms=26.0),
@@ -68,15 +68,15 @@ class LoaderCpuBound(StarvingRule):
         crowded = state.is_crowded
         cpu_ms = time.cpu_ratio * found.make_ms
         need = cpu_ms / state.compute_ms
-        compute, wait = ("computes", "waits") if state.num_workers == 1 else ("compute", "wait")
-        queued = "" if time.queued_ratio < _NAMED_PART_RATIO else f" and {wait} for a CPU {percent(time.queued_ratio)}"
+        spend = "spends" if state.num_workers == 1 else "spend"
+        queued = "" if time.queued_ratio < _NAMED_PART_RATIO else f" and {percent(time.queued_ratio)} waiting for a CPU"
         free = (
             f"First free the CPUs: other processes use {cpus(others)} of {state.usable_cpus:.3g}. " if crowded else ""
         )
         why = (
             f"Loading one in every step would take {cpus(need)}, and you have {state.usable_cpus:.3g}."
             if need >= state.usable_cpus
-            else f"It takes {millis(found.make_ms)} because workers wait for a CPU."
+            else f"Loading one takes {millis(found.make_ms)}, because workers wait for a CPU."
         )
         return self.of_starving(
             metrics,
@@ -84,8 +84,8 @@ class LoaderCpuBound(StarvingRule):
             cost,
             level="info" if crowded and need < state.usable_cpus else None,
             subject=found.dataset,
-            summary=f"While loading a batch, {counted(state.num_workers, 'worker')} {compute} "
-            f"{percent(time.cpu_ratio)} of the time{queued}.",
+            summary=f"{counted(state.num_workers, 'worker')} {spend} {percent(time.cpu_ratio)} of the loading time "
+            f"computing{queued}.",
             advice=f"{free}Make the batch cheaper: {CHEAPER}. {_where(metrics, found)}A batch costs {millis(cpu_ms)} "
             f"of CPU time. {why}",
             evidence=(

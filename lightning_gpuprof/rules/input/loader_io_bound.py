@@ -50,7 +50,7 @@ class LoaderIoBound(StarvingRule):
     )
 
     examples = (
-        fires("two sleep", "critical", "93 % ... neither a CPU nor a disk ... 2 kB/s ... num_workers=5)", **_waits()),
+        fires("two sleep", "critical", "93 % ... other than a CPU or a disk ... 2 kB/s ... num_workers=5)", **_waits()),
         fires("they wait for a disk", "critical", "reads 40 MB/s)", **_waits(disk=0.6, read_bytes_per_s=40e6)),
         fires("it is no disk", "critical", "network file system, database, lock", **_waits(read_bytes_per_s=5e6)),
         quiet("they wait for a CPU", **_HOST, each_worker={"cpu": 0.2, "delay": 0.75}),
@@ -68,7 +68,7 @@ class LoaderIoBound(StarvingRule):
         disk = time.disk_ratio is not None and time.disk_ratio >= self.least_disk_ratio
         workers = found.state.num_workers
         waits, in_disk = "workers wait for no CPU, share of loading batches", "samples of a worker in state D"
-        wait = "waits" if workers == 1 else "wait"
+        spend = "spends" if workers == 1 else "spend"
         plan = found.state.better_plan if found.state.cpu_bound is False else None
         change = None if plan is None else loader_change(metrics, plan.num_workers)
         until = "" if change is None else f" Until then, let more workers wait at the same time: {change.added[0]}."
@@ -77,8 +77,8 @@ class LoaderIoBound(StarvingRule):
             found,
             cost,
             subject=found.dataset,
-            summary=f"While loading a batch, {counted(workers, 'worker')} {wait} {percent(time.waiting_ratio)} of the "
-            f"time {_for_what(time, disk=disk)}.",
+            summary=f"{counted(workers, 'worker')} {spend} {percent(time.waiting_ratio)} of the loading time waiting "
+            f"{_for_what(time, disk=disk)}.",
             advice=f"{_advice(found.state.dataset or 'DataLoader', time, disk=disk)}{until}",
             evidence=(
                 self.evidence("least_waiting_ratio", time.waiting_ratio, waits),
@@ -98,7 +98,7 @@ class LoaderIoBound(StarvingRule):
 def _for_what(time: WorkerTime, *, disk: bool) -> str:
     if disk:
         return "for a disk"
-    return "for something other than a CPU" if time.disk_ratio is None else "for neither a CPU nor a disk"
+    return "for something other than a CPU" if time.disk_ratio is None else "for something other than a CPU or a disk"
 
 
 def _advice(name: str, time: WorkerTime, *, disk: bool) -> str:

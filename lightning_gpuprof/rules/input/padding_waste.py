@@ -44,7 +44,11 @@ class PaddingWaste(BaseRule):
 
     examples = (
         fires(
-            "all rows are padded to 512", "critical", "to its longest row, not to 512", saves_ms=29.4, padding=_TO_512
+            "all rows are padded to 512",
+            "critical",
+            "padded to 512 ... only to its longest row",
+            saves_ms=29.4,
+            padding=_TO_512,
         ),
         fires("rows of one batch differ", "critical", "rows of similar length", saves_ms=33.6, padding=_MIXED),
         quiet("a tenth of it is padding", padding={**_TO_512, "real_ratio": 0.85, "to_longest_ratio": 0.9}),
@@ -64,12 +68,12 @@ class PaddingWaste(BaseRule):
         cost = metrics.cost(saved_ms, 0.5 * saved_ms)
         if (mixed and within < self.least_mixed_ratio) or not cost.is_worth():
             return None
-        rows = f"all rows have {found.width} positions" if found.fixed else f"rows have up to {found.width} positions"
+        rows = f"rows are padded to {'' if found.fixed else 'up to '}{found.width}"
         return self.finding(
             subject=found.name,
             summary=f"{percent(within)} of the tokens in {found.name} are padding: {rows}."
-            + ("" if mixed else f" {percent(beyond)} lie beyond the longest row of each batch."),
-            advice=_MIX if mixed else f"Pad each batch to its longest row, not to {found.width}{_HOW}",
+            + ("" if mixed else f" {percent(beyond)} are beyond the longest row of the batch."),
+            advice=_MIX if mixed else f"Pad each batch only to its longest row{_HOW}",
             change=None if mixed else Change(add=(_PAD,)),
             evidence=(
                 self.evidence(
@@ -102,12 +106,12 @@ class PaddingWaste(BaseRule):
 
 _PAD = "torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad_id)  # in collate_fn; labels: -100"
 _HOW = (
-    f": {_PAD.partition('  #')[0]} in collate_fn (labels with the loss's ignore_index, by default -100), "
-    'or padding="longest" in a tokenizer that makes whole batches.'
+    f", in collate_fn: {_PAD.partition('  #')[0]}. Pad labels with the loss's ignore_index (default: -100). "
+    'A tokenizer that is called on whole batches does the same with padding="longest".'
 )
 _MIX = (
-    "Put rows of similar length into one batch: a batch sampler that sorts the indices by length within chunks of some "
-    "100 batches."
+    "Batch rows of similar length: use a batch sampler that sorts the indices by length within chunks of about 100 "
+    "batches."
 )
 
 

@@ -94,7 +94,7 @@ def without_words(found: Starving, name: str, part: float) -> str:
     left_ms = found.make_ms * (1 - part) / max(1, state.num_workers)
     rest = f"the {millis(state.compute_ms)} that the rest of the step needs"
     if not state.num_workers:
-        return f"Without {name}, loading a batch would take {millis(left_ms)}, beside {rest}."
+        return f"Without {name}, loading a batch would take {millis(left_ms)}, on top of {rest}."
     who = "the worker" if state.num_workers == 1 else f"the {state.num_workers} workers"
     pace = "faster than" if left_ms < state.compute_ms else "slower than"
     if millis(left_ms) == millis(state.compute_ms):

@@ -57,7 +57,7 @@ class WorkerStartup(BaseRule):
 
     examples = (
         fires("three wait", "critical", "takes 1.20 s ... (..., persistent_workers=True", saves_ms=9.0, **_ANEW),
-        fires("loaders are re-created", "critical", "0). 3 epoch starts", lacks="persistent_workers", **_RELOADED),
+        fires("loaders are re-created", "critical", "0). That leaves", lacks="persistent_workers", **_RELOADED),
         quiet("the workers stay alive", **{**_ANEW, "persistent_workers": True}),
         quiet("they start quickly", persistent_workers=False),
         quiet("there are none", num_workers=0, persistent_workers=False, first_wait_s=2.0),
@@ -94,9 +94,9 @@ class WorkerStartup(BaseRule):
             severity=severity(found.lower_s * count / run_s, metrics.steps.steady_count),
             subject=facts.dataset or "DataLoader",
             summary=f"Restarting {counted(workers, 'worker')} takes {seconds(found.cost_s)} of each "
-            f"{seconds(found.epoch_s)} epoch ({percent(cost_ratio)}), {counted(count, 'time')} in all.",
-            advice=f"Keep the workers alive between epochs: {', '.join(change.added)}. {counted(count, 'epoch start')} "
-            f"waited {seconds(found.sum_s)} in total.",
+            f"{seconds(found.epoch_s)} epoch ({percent(cost_ratio)}). In total, {counted(count, 'epoch start')} "
+            f"waited {seconds(found.sum_s)}.",
+            advice=f"Keep the workers alive between epochs: {', '.join(change.added)}.",
             change=change,
             evidence=(
                 self.evidence("least_epoch_ratio_if_many" if many else "least_epoch_ratio", cost_ratio, name, "ratio"),

@@ -45,8 +45,8 @@ class ConvBiasBeforeBn(BaseRule):
         whole = f" of {convolutions}" if isinstance(convolutions, int) and convolutions >= count else ""
         return self.finding(
             subject=str(metrics.condition("model.class") or "the model"),
-            summary=f"{counted(count, 'convolution')}{whole} right before a BatchNorm have a bias, which it subtracts "
-            "again.",
+            summary=f"{counted(count, 'convolution')}{whole} {'has' if count == 1 else 'have'} a bias right before a "
+            "BatchNorm, which cancels it.",
             advice="Drop the bias, which has no effect there: nn.Conv2d(..., bias=False).",
             evidence=(self.evidence("least_count", count, "convolutions with a bias before a BatchNorm"),),
             confidence=0.9,

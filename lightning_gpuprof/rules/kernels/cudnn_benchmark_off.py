@@ -72,7 +72,8 @@ class CudnnBenchmarkOff(KernelRule):
             run,
             subject="convolutions",
             summary=f"Convolutions take {time}, and cuDNN does not benchmark its algorithms to find the fastest.",
-            advice=f"Turn cudnn.benchmark on: Trainer(..., benchmark=True). The traced steps have equal shapes.{also}",
+            advice=f"Turn cudnn.benchmark on: Trainer(..., benchmark=True). All traced steps have the same "
+            f"shapes.{also}",
             time=time,
             evidence=(self.fact("cudnn.benchmark", "False"),),
             change=Change(call="Trainer", arguments={"benchmark": True}),

@@ -67,9 +67,9 @@ class LowOccupancy(KernelRule):
         return self.of_kernels(
             run,
             subject=named[0],
-            summary="Kernels with fewer blocks than multiprocessors take "
+            summary="Kernels with fewer blocks than the GPU has SMs take "
             f"{replace(idle, ms=window.per_step_ms(spent_us))}. They use {percent(filled)} of the "
-            f"multiprocessors (estimated from the launches): {listed(named)}.",
+            f"SMs (estimated from the launches): {listed(named)}.",
             advice=f"Try a larger batch{larger}. The step takes little longer until the GPU is full, so samples/s "
             "rise. Check the memory and the learning rate.",
             time=idle,

@@ -110,7 +110,7 @@ def _advice(batch: object, waves: float) -> str:
         down, up = math.floor(batch * math.floor(waves) / waves), math.floor(batch * math.ceil(waves) / waves)
         if 0 < down < batch < up:
             return (
-                f"Try batch_size={down} or {up} instead of {batch}, and compare samples/s. They make whole waves if "
-                "the blocks are along the batch; a feature size shifts them likewise."
+                f"Try batch_size={down} or {up} instead of {batch}, and compare samples/s. They fill whole waves if "
+                "the blocks run along the batch. Another feature size has the same effect."
             )
-    return "Try another batch or feature size that makes whole waves, and compare samples/s."
+    return "Try a batch or feature size that fills whole waves, and compare samples/s."

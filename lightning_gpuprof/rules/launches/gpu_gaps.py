@@ -22,7 +22,7 @@ from collections.abc import Iterable
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_step import ExplainedStep, GapPlace
-from lightning_gpuprof.model.numbers import counted, listed
+from lightning_gpuprof.model.numbers import listed
 from lightning_gpuprof.model.trace.idle import IdleCause
 from lightning_gpuprof.rules.base import Advice, Change, Finding, Metrics, MissingSignal, claims, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
@@ -49,8 +49,13 @@ class GpuGaps(StepRule):
     least_ratio: float = threshold(0.05, source="heuristic, as for sync-points")
 
     examples = (
-        fires("it is elsewhere for 16 ms", "critical", "match() (loss.py:31) in forward, 5 gaps", step=_other(16.0)),
-        fires("it is elsewhere for 10.5 ms", "critical", "Move what the host does", step=_other(10.5)),
+        fires(
+            "it is elsewhere for 16 ms",
+            "critical",
+            "it is in match() (loss.py:31) in forward. The longest gap",
+            step=_other(16.0),
+        ),
+        fires("it is elsewhere for 10.5 ms", "critical", "Move the host's work in match()", step=_other(10.5)),
         quiet("it is elsewhere for 8.2 ms", step=_other(8.2)),
         looks_alike("the queue covers it", step=_other(6.0)),
         looks_alike("the GPU waits for a batch", step={**_other(0.0), "fetch_us": 30_000.0}),
@@ -72,13 +77,13 @@ class GpuGaps(StepRule):
             return None
         worst = owners[0]
         longest_ms = max(owner.longest_ms for owner in owners)
-        named = [f"{_named(owner)} ({millis(step.estimate_ms(owner.traced_ms))})" for owner in owners[:3]]
+        named = [_named(owner, step.estimate_ms(owner.traced_ms) if len(owners) > 1 else None) for owner in owners[:3]]
         return self.of_step(
             step,
             cost,
             subject=worst.place,
-            summary=f"The GPU idles {cost} in gaps of up to {millis(longest_ms)} "
-            f"because the host launches nothing: {listed(named)}.",
+            summary=f"The GPU idles {cost} while the host launches no kernels: it is in {listed(named)}. "
+            f"The longest gap is {millis(longest_ms)}.",
             advice=_advice(metrics, worst),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "long gaps, share of the step"),
@@ -94,15 +99,15 @@ def _mostly_allocates(owners: Iterable[GapPlace]) -> bool:
     return sum(owner.traced_ms if owner.allocates else -owner.traced_ms for owner in owners) > 0
 
 
-def _named(owner: GapPlace) -> str:
+def _named(owner: GapPlace, its_ms: float | None) -> str:
     where = f" in {owner.phase}" if owner.phase and owner.phase != owner.place else ""
-    return f"{in_words(owner.place)}{where}, {counted(owner.gaps, 'gap')}"
+    return f"{in_words(owner.place)}{where}{'' if its_ms is None else f' ({millis(its_ms)})'}"
 
 
 def _advice(metrics: Metrics, owner: GapPlace) -> Advice:
     place = in_words(owner.place)
     if not owner.allocates:
-        return (f"Move what the host does in {place} to the GPU or into the Dataset, or do it every N steps.", None)
+        return (f"Move the host's work in {place} to the GPU or into the Dataset, or do it only every N steps.", None)
     text = (
         f"Keep shapes stable and leave torch.cuda.empty_cache() out: {place} asks the driver for memory in every step."
     )

@@ -74,8 +74,8 @@ def compile_words(metrics: Metrics, step: ExplainedStep) -> tuple[str, str]:
     varies = shapes_vary(step)
     line, how = compile_line(metrics, ", dynamic=True" if varies else ', mode="reduce-overhead"')
     if varies:
-        return line, f" The shapes of its inputs vary.{how}"
-    return line, how + ("" if varies is False else " Use dynamic=True instead if the shapes of its inputs vary.")
+        return line, f" Its input shapes vary.{how}"
+    return line, how + ("" if varies is False else " If input shapes vary, use dynamic=True instead.")
 
 
 def _compile(metrics: Metrics, step: ExplainedStep) -> Advice:
@@ -84,7 +84,7 @@ def _compile(metrics: Metrics, step: ExplainedStep) -> Advice:
         return f"Compile the model before trainer.fit: {line}.{why}", Change(add=(line,))
     mode = str(metrics.condition("compile.mode") or "default")
     if shapes_vary(step) or any(graph in mode for graph in _GRAPH_MODES):
-        return "Look for graph breaks and for what runs outside of the compiled model.", None
+        return "Look for graph breaks, and for code that runs outside the compiled model.", None
     change = setting("torch.compile", mode=(mode, "reduce-overhead"))
     text = f'Replay whole graphs with one launch: torch.compile(model, mode="reduce-overhead") instead of {mode!r}.'
     return text, change
@@ -105,7 +105,7 @@ def _optimizer(metrics: Metrics, step: ExplainedStep) -> Advice | None:
     way = "foreach" if fused is False else "fused"
     launches = f"launches {launched:,.0f} kernels per step."
     if fused is None:
-        return f"Create the optimizer with {way}=True if it supports that: it {launches}", None
+        return f"If the optimizer supports it, set {way}=True: it {launches}", None
     change = Change(call=f"torch.optim.{name}", arguments={way: True})
     return f"Update all parameters at once: {change.added[0]}. {name} {launches}", change
 
@@ -116,5 +116,4 @@ def _batch(metrics: Metrics, step: ExplainedStep) -> Advice | None:
     if not size or room < 2:
         return None
     change = setting("DataLoader", batch_size=(size, size * min(room, 8)))
-    same = "The number of launches per step stays the same."
-    return f"Or give each launch more to do: {change.added[0]} instead of {size}. {same}", change
+    return f"Or give each launch more work: {change.added[0]} instead of {size}. It needs no more launches.", change

@@ -44,7 +44,7 @@ class LaunchBound(LaunchRule):
     least_ratio: float = threshold(IDLE_RATIO, source="TraceLens: idle above 15 %; HTA: host wait")
 
     examples = (
-        fires("300 kernels of 3 us run", "critical", "one every 15.", saves_ms=3.6, step=_SHORT, run=_EAGER),
+        fires("300 kernels of 3 us run", "critical", "only one every 15.", saves_ms=3.6, step=_SHORT, run=_EAGER),
         fires("the model is not compiled", "critical", 'mode="reduce-overhead"', step=_SHORT, run=_EAGER),
         fires(
             "AdamW is not fused", "critical", "AdamW(..., fused=True)", step=_SHORT, run={"model.optimizer": "AdamW"}
@@ -72,8 +72,9 @@ class LaunchBound(LaunchRule):
             step,
             late,
             subject="launches",
-            summary=f"The GPU waits {late} for the next launch. A step has {step.kernels_per_step:,.0f} kernels of "
-            f"{step.mean_kernel_us:.1f} µs on average, one every {step.us_per_kernel:.1f} µs.",
+            summary=f"The GPU waits {late} for kernel launches. A kernel runs for {step.mean_kernel_us:.1f} µs on "
+            f"average, but the host launches only one every {step.us_per_kernel:.1f} µs "
+            f"({step.kernels_per_step:,.0f} per step).",
             advice=fewer_launches(metrics, step),
             evidence=(
                 self.evidence("least_ratio", late.ratio, "waiting for launches, share of the step"),

@@ -98,7 +98,7 @@ class PythonOverhead(LaunchRule):
             subject=place or "Python",
             summary=f"The GPU waits {idle} while the host runs Python between "
             f"operators{f', mostly in {in_words(place)}' if place else ''}. That is {percent(ratio)} of "
-            "the time for which it waits for launches.",
+            "its wait for launches.",
             advice=_own_code(place) if python_us >= self.own_code_us else _compile(metrics, place),
             evidence=(
                 self.evidence("least_ratio", idle.ratio, "waiting for Python, share of the step"),

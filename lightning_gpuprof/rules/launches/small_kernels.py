@@ -72,8 +72,8 @@ class SmallKernels(LaunchRule):
             step,
             idle,
             subject=_name(rows[0]) if rows else "small kernels",
-            summary=f"{small.count / step.steps:,.0f} of {step.kernels_per_step:,.0f} kernels per step are shorter "
-            f"than {small.limit_us:.0f} µs. The GPU idles {idle} right before them{most}.",
+            summary=f"{small.count / step.steps:,.0f} of {step.kernels_per_step:,.0f} kernels per step run for less "
+            f"than {small.limit_us:.0f} µs. Launching them takes longer, and the GPU idles {idle}{most}.",
             advice=fewer_launches(metrics, step),
             evidence=(
                 self.evidence("least_ratio", idle.ratio, "idle before small kernels, share of the step"),

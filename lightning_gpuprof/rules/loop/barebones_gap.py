@@ -55,7 +55,7 @@ class BarebonesGap(BaseRule):
             severity="info",
             subject="Lightning's loop",
             summary=f"Lightning's own loop takes {cost}, whatever the batch size.",
-            advice=f"{larger} if the training allows it, so that {_TIMES} times as many samples share the loop's time. "
+            advice=f"{larger} if training allows it: {_TIMES} times as many samples then share the loop's time. "
             "Trainer(barebones=True) shows what is left without logging, callbacks and progress bar.",
             change=change,
             evidence=(

@@ -21,7 +21,7 @@ Save less often, save only weights, or write in the background (`AsyncCheckpoint
 import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
-from lightning_gpuprof.model.numbers import capital, often
+from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO
 from lightning_gpuprof.rules.base import (
     Change,
@@ -58,7 +58,13 @@ class CheckpointStall(StallRule):
     most_times_rarer: int = threshold(1000, source="heuristic")
 
     examples = (
-        fires("20 take 6 s", "critical", "once in the run, not 20 times", saves_ms=14.25, checkpoint=(20, 6.0)),
+        fires(
+            "20 take 6 s",
+            "critical",
+            "That leaves 1 checkpoint in the run, about 300 ms.",
+            saves_ms=14.25,
+            checkpoint=(20, 6.0),
+        ),
         fires(
             "no plugin is set",
             "critical",
@@ -67,10 +73,12 @@ class CheckpointStall(StallRule):
         ),
         fires("every epoch saves", "critical", "every_n_epochs=20", epochs=20, checkpoint=(20, 6.0), run=_EPOCHS),
         fires("every 20 steps save", "critical", "every_n_train_steps=400", checkpoint=(20, 6.0), run=_STEPS),
-        fires("they take less of it", "info", "Save twice in the run, not 20 times", checkpoint=(20, 1.3)),
+        fires("they take less of it", "info", "That leaves 2 checkpoints in the run", checkpoint=(20, 1.3)),
         fires("the last steps are saved", "info", "up to 200 steps instead of 20", checkpoint=(20, 1.3), run=_STEPS),
         fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
-        fires("weights, in the background", "critical", "Save once", lacks=" Or ", checkpoint=(20, 6.0), run=_CHEAP),
+        fires(
+            "weights, in the background", "critical", "Save less often", lacks=" Or ", checkpoint=(20, 6.0), run=_CHEAP
+        ),
         fires(
             "one takes most of it",
             "warning",
@@ -136,7 +144,8 @@ class CheckpointStall(StallRule):
                 Evidence(name="number of checkpoints", value=checkpoint.count, limit=self.least_count),
             ),
             cost=saved.uncertain if single else saved,
-            leaves=f"{counted(left, 'checkpoint')} of about {seconds(checkpoint.total_s / checkpoint.count)}"
+            leaves=f"{counted(left, 'checkpoint')} in the run, about {seconds(checkpoint.total_s / checkpoint.count)}"
+            f"{' each' if left > 1 else ''}"
             if left
             else "",
             confidence=0.9,
@@ -146,12 +155,11 @@ class CheckpointStall(StallRule):
     @staticmethod
     def _rarer(metrics: Metrics, stall: Stall, change: Change, left: int) -> str:
         count = stall.part.count
-        rarer = f"save {often(left)} in the run, not {often(count)}"
         left_s = stall.part.total_s * left / count
         share = percent(left_s / (stall.total_s - stall.part.total_s + left_s))
         number = next(iter(change.arguments.values()), None)
         why = "" if number is None else f" Why {number:,}: checkpoints then take {share} of the training time."
-        return f"{rarer}: {change.added[0]}.{why} Trade-off: a crash {lost_by_a_crash(metrics, change, count)}"
+        return f"save less often: {change.added[0]}.{why} Trade-off: a crash {lost_by_a_crash(metrics, change, count)}"
 
 
 def _who_waits(metrics: Metrics) -> str:

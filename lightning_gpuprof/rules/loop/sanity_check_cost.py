@@ -32,7 +32,7 @@ class SanityCheckCost(BaseRule):
         fires(
             "50 batches take 5 s of 26 s",
             "info",
-            "50 validation batches before the training take 5.00 s, 19 % ... Trainer(..., num_sanity_val_steps=0)",
+            "50 validation batches before training take 5.00 s, 19 % ... Trainer(..., num_sanity_val_steps=0)",
             saves_ms=12.5,
             wall_s={"sanity": 5.0},
             run={"trainer.num_sanity_val_steps": 50},
@@ -60,7 +60,7 @@ class SanityCheckCost(BaseRule):
         return self.finding(
             severity="info",
             subject=f"num_sanity_val_steps={batches}" if batches is not None else "sanity check",
-            summary=f"{some} before the training take {seconds(sanity_s)}, {percent(ratio)} of the run.",
+            summary=f"{some} before training take {seconds(sanity_s)}, {percent(ratio)} of the run.",
             advice=f"Once validation is known to work, skip the check: {change.added[0]}.",
             change=change,
             evidence=(

@@ -55,8 +55,8 @@ class CudamallocSteady(AllocatorCallsRule):
             memory,
             "info",
             subject=memory.name,
-            summary=f"In {counted(steps, 'steady step')} torch took {counted(taken, 'new segment')} from {memory.name} "
-            f"({taken / steps:.2g} per step) and returned {returned:,}.",
+            summary=f"In {counted(steps, 'steady step')}, torch requested {counted(taken, 'new memory segment')} from "
+            f"{memory.name} ({taken / steps:.2g} per step) and returned {returned:,}.",
             advice=f"Before the start, set {setting}. Or {alike}" if setting else f"M{alike[1:]}",
             change=change,
             evidence=(self.evidence("least_per_step", taken / steps, "cudaMalloc per step"),),

@@ -52,7 +52,7 @@ class EmptyCacheInLoop(AllocatorCallsRule):
             "warning" if returned >= self.warning_per_step * steps else "info",
             subject=memory.name,
             summary=f"{counted(steps, 'steady step')} returned {counted(returned, 'segment')} to {memory.name} and "
-            f"took {taken:,} new ones, although memory was not short: something empties the cache.",
+            f"requested {taken:,} again, although memory was not short: something empties the cache.",
             advice="Remove torch.cuda.empty_cache() from the training loop and its callbacks. torch frees cached "
             "memory by itself when an allocation needs it.",
             change=Change(remove=("torch.cuda.empty_cache()",)),

@@ -143,7 +143,7 @@ def _advice(metrics: Metrics, row: MemoryGrowth) -> str:
             "freed after each epoch."
         )
     return kept_items(metrics) or (
-        f"Find the list, cache or graph that {metrics.run.get('model.class') or 'the module'} or a callback keeps in "
+        f"Find the list, cache or graph that {metrics.run.get('model.class') or 'the module'} or a callback fills in "
         "every step. Keep loss.detach() instead of loss, clear lists in on_train_epoch_end, limit caches. python -X "
         "tracemalloc names the lines."
     )

@@ -29,7 +29,7 @@ rank.
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.collectives import CollectiveWindow
-from lightning_gpuprof.model.numbers import counted, listed, millis, percent
+from lightning_gpuprof.model.numbers import capital, counted, listed, millis, percent
 from lightning_gpuprof.model.trace.communication import CollectiveTimes
 from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
@@ -72,11 +72,11 @@ class ExposedComm(BaseRule):
             "20.5 KiB ... late rank",
             collectives=({"ms": 6, "mb": 0.02, "kind": "all_to_all"},),
         ),
-        fires("no size is known", "warning", "One rank alone", collectives=({"ms": 20.0, "count": 2, "mb": None},)),
+        fires("no size is known", "warning", "One rank's trace", collectives=({"ms": 20.0, "count": 2, "mb": None},)),
         fires(
             "a step has 400",
             "critical",
-            "bucket the 400 all-reduces",
+            "Bucket the 400 all-reduces",
             collectives=({"ms": 0.1, "mb": None, "count": 2000},),
         ),
         fires("10.04 % of the step", "warning", "10 %", collectives=({"ms": 2.51},)),
@@ -99,16 +99,16 @@ class ExposedComm(BaseRule):
         mostly_transfer = window.transfer_ratio >= _MOSTLY_TRANSFER_RATIO
         longest = sorted(window.communication.sizes, key=lambda one: -one.exposed_us)[:3]
         largest = longest[0] if longest else None
-        named = [f"{sized(one)} ({counted(one.count, 'time')}, {millis(one.exposed_us / 1e3)})" for one in longest]
+        named = [f"{sized(one)} ({millis(one.exposed_us / 1e3)} in {counted(one.count, 'call')})" for one in longest]
         of_it = f" Longest: {listed(named)}." if named else ""
         split = (
-            "One rank alone does not show how much of it is waiting for others."
+            "One rank's trace cannot show how much of it is waiting for other ranks."
             if window.transfer_ratio >= 1.0
             else f"At most {percent(window.transfer_ratio)} is transfer, the rest waiting for other ranks."
         )
         late = (
-            f"Find the late rank: record all ranks with TraceConfig(ranks=list(range({run.ranks}))) and give `gpuprof "
-            "trace` their windows. Faster links or smaller gradients would not help while this rank waits."
+            f"Find the late rank: trace all ranks with TraceConfig(ranks=list(range({run.ranks}))) and pass their "
+            "windows to `gpuprof trace`. While this rank waits, faster links or smaller gradients would not help."
         )
         transfer = _transfer_advice(metrics, run.ranks, window, largest)
         return self.finding(
@@ -143,14 +143,14 @@ def _transfer_advice(metrics: Metrics, ranks: int, window: CollectiveWindow, lar
     wide = largest is not None and largest.dtype in _WIDE and largest.kind == "all_reduce"
     if strategy == "DDPStrategy" and wide and metrics.condition("trainer.comm_hook") in (None, "none", ""):
         change = _BF16
-        ways.append(f"send bf16 instead of fp32 gradients (half the bytes): {change.added[0]}")
+        ways.append(f"send gradients as bf16, half the bytes: {change.added[0]}")
     if accumulate == 1:
-        ways.append("reduce gradients in one step of four: Trainer(..., accumulate_grad_batches=4)")
+        ways.append("reduce them only every fourth batch: Trainer(..., accumulate_grad_batches=4)")
     if isinstance(batch, int):
         ways.append(f"raise batch_size above {batch} per rank: more computation for the same bytes")
     if not ways:
-        ways.append("send fewer bytes, or compute more between two reductions: a larger batch per rank does")
+        ways.append("send fewer bytes, or use a larger batch per rank: more computation for the same bytes")
     return (
-        f"Shorten the transfer: {'; '.join(ways)}. To separate transfer from waiting, give `gpuprof trace` the windows "
-        f"of all ranks: TraceConfig(ranks=list(range({ranks})))."
+        f"{capital('. Or '.join(ways))}. To separate transfer from waiting, trace all ranks with "
+        f"TraceConfig(ranks=list(range({ranks}))) and pass their windows to `gpuprof trace`."
     ), change

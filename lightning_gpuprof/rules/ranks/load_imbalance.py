@@ -62,7 +62,7 @@ class LoadImbalance(RankRule):
             subject="batches of the ranks",
             summary=(
                 f"Each {millis(lost.step_ms)} step takes {millis(times.imbalance.median_ms)} longer than with equal "
-                f"work. Which rank is the slowest changes: {turns} of {counted(times.steps, 'step')}."
+                f"work. The slowest rank changes: {turns} of {counted(times.steps, 'step')}."
             ),
             advice=(
                 "Use a distributed sampler that gives all ranks the same amount of work in a step: bucket samples by "

@@ -72,7 +72,7 @@ _LOOK: dict[Phase, str] = {
     "backward": "backward hooks or autograd functions on this rank only, larger samples, or a lower clock of its CPU",
     "optimizer": "work on this rank only, such as behind `if self.trainer.is_global_zero`",
     "zero_grad": "work on this rank only while gradients are cleared",
-    "callbacks": "callbacks that work on this rank only",
+    "callbacks": "callbacks that run on this rank only",
     "logging": "values that are logged on this rank only: self.log(..., rank_zero_only=True), or loggers of rank 0",
 }
 _ON_IT_ONLY = "work that the other ranks do not do"
@@ -126,20 +126,20 @@ class StragglerRank(RankRule):
         fires(
             "all but rank 0 take 12 ms longer",
             "warning",
-            "Most ranks take longer, so find what rank 0 does less in forward",
+            "Find why rank 0 is faster than most ranks in forward",
             ranks={"excess_ms": 12.0, "late": (1, 2, 3)},
         ),
         fires(
             "other programs take the CPU of rank 1",
             "critical",
-            "It waits for a CPU ... See what else runs on the CPUs of rank 1",
+            "It waits for a CPU ... Find what else uses the CPUs of rank 1",
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "run_delay_ms": (11.0, 0.3)},
         ),
         fires(
             "the GPU of rank 1 has a lower clock",
             "critical",
-            "Its GPU runs at 1,200 MHz, those of the others at 1,755 MHz ... See what lowers the clock on rank 1",
+            "Its GPU runs at 1,200 MHz, those of the others at 1,755 MHz ... Find what lowers the GPU clock on rank 1",
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "sm_clock_mhz": (1200.0, 1755.0)},
         ),
@@ -174,13 +174,13 @@ class StragglerRank(RankRule):
         fires(
             "rank 2 takes 6 s longer in validation",
             "critical",
-            "Rank 2 (host node1) takes 12.0 s for its validation batches, 6.00 s longer than any other rank",
+            "Rank 2 (host node1) spends 12.0 s on its validation batches, 6.00 s more than any other rank",
             ranks={"excess_ms": 0.0, "validation_s": 12.0},
         ),
         fires(
             "rank 2 takes 6 s longer in validation, rank 1 takes 6 ms longer in each step",
             "critical",
-            "Rank 2 (host node1) takes 12.0 s for its validation batches, 6.00 s longer than any other rank",
+            "Rank 2 (host node1) spends 12.0 s on its validation batches, 6.00 s more than any other rank",
             ranks={"excess_ms": 6.0, "validation_s": 12.0},
         ),
         fires(
@@ -258,7 +258,7 @@ class StragglerRank(RankRule):
             summary=(
                 f"{capital(times.named(*rare.ranks))} {'takes' if one else 'take'} {millis(rare.excess_ms)} longer "
                 f"than any other in {percent(rare.steps_ratio)} of {counted(rare.steps, 'step')}, most of it "
-                f"{_spent(rare.phase)}. The others wait for {'it' if one else 'them'} in {lost} of the steps' time."
+                f"{_spent(rare.phase)}. Waiting for {'it' if one else 'them'} takes {lost} of the steps' time."
             ),
             advice=f"Find what takes longer in {_place(rare.phase)} on {name} in these steps: "
             f"{_LOOK.get(rare.phase, _ON_IT_ONLY)}.",
@@ -283,13 +283,13 @@ class StragglerRank(RankRule):
             title="One rank is slower in validation",
             subject=f"rank {late.rank}",
             summary=(
-                f"{capital(times.named(late.rank))} takes {seconds(late.total_s)} for its validation batches, "
-                f"{seconds(late.excess_s)} longer than any other rank. The others wait for it in {percent(ratio)} of "
-                f"the {seconds(total_s)} after setup."
+                f"{capital(times.named(late.rank))} spends {seconds(late.total_s)} on its validation batches, "
+                f"{seconds(late.excess_s)} more than any other rank. Waiting for it takes {percent(ratio)} of the "
+                "training time (setup excluded)."
             ),
             advice=(
-                f"Look at validation_step, on_validation_batch_end and the validation loader of rank {late.rank}: work "
-                "on this rank only, more or larger samples, storage and CPUs of its host."
+                f"Check validation_step, on_validation_batch_end and the validation loader of rank {late.rank}: work "
+                "that only this rank does, more or larger samples, slow storage, busy CPUs."
             ),
             evidence=(
                 self.evidence("least_validation_ratio", ratio, "waiting for it, share of the wall time"),
@@ -337,26 +337,26 @@ def _advice(times: RankTimes) -> str:
     if times.most_are_late:
         quick = numbered("rank", (one.rank for one in times.ranks if one.rank not in late.ranks))
         return (
-            f"Most ranks take longer, so find what {quick} {'does' if quick.startswith('rank ') else 'do'} less in "
-            f"{_place(late.phase)}: its share of the data, work that is skipped there, faster hardware. No gain is "
-            "given, because the others may need that time."
+            f"Find why {quick} {'is' if quick.startswith('rank ') else 'are'} faster than most ranks in "
+            f"{_place(late.phase)}: less data, skipped work, or faster hardware. No gain is given, because the other "
+            "ranks may need that time."
         )
     if late.is_starved:
         return (
-            f"See what else runs on the CPUs of {numbered('rank', late.ranks)}: other programs, other workers, or "
-            "a cgroup with too few CPUs. Give each rank as many as it has threads and workers."
+            f"Find what else uses the CPUs of {numbered('rank', late.ranks)}: other programs, more workers, or a "
+            "cgroup with too few CPUs. Each rank needs one CPU per thread and worker."
         )
     if late.has_slow_gpu:
         return (
-            f"See what lowers the clock on {numbered('rank', late.ranks)}: heat, a power limit, or clocks that were "
-            f"set (`nvidia-smi -q -d PERFORMANCE` there). Its report: `{times.report_of_late}`."
+            f"Find what lowers the GPU clock on {numbered('rank', late.ranks)} (`nvidia-smi -q -d PERFORMANCE` there): "
+            f"heat, a power limit, or clocks that were set. Its report: `{times.report_of_late}`."
         )
     if late.larger_batches is not None:
         if late.larger_batches[0] == "samples":
             return "Give all ranks the same batch size."
         return (
-            "Sort samples into batches of similar length before they are dealt out to ranks, so that all ranks have "
-            "rows of the same length in each step."
+            "Sort samples into batches of similar length before dealing them out to ranks, so that all ranks get rows "
+            "of the same length in each step."
         )
     look = f"mostly at {late.site}" if late.site else _LOOK.get(late.phase, _ON_IT_ONLY)
     return (

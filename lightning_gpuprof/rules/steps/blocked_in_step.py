@@ -78,7 +78,7 @@ class BlockedInStep(BaseRule):
         does = "sleeps" if re.search(_SLEEPS, code) else "is blocked"
         also = [str(b.phase) for b in found.phases if b is not worst and found.certain_ratio(b) >= self.least_ratio]
         others = f" Also in {listed(also)}." if also else ""
-        crowded = " The CPUs are fully used: part of it may be waiting for a CPU." if found.crowded else ""
+        crowded = " The CPUs are fully used: part of this may be waiting for a CPU." if found.crowded else ""
         return self.finding(
             severity="info" if found.crowded else None,
             subject=site or worst.phase,

@@ -97,9 +97,9 @@ def _advice(worst: GraphBreak | None) -> str:
         return locate
     reason = worst.reason.lower()
     remedy = next((text for words, text in _REMEDIES if any(word in reason for word in words)), "")
-    where = f" in {in_words(_place(worst))}" if worst.file else ""
     remedy = remedy or "move what breaks it out of the compiled code"
-    return f"{capital(remedy)}{where} (dynamo: {short_reason(worst.reason)!r}). {locate}"
+    there = f"In {in_words(_place(worst))}, {remedy}" if worst.file else capital(remedy)
+    return f"{there} (dynamo: {short_reason(worst.reason)!r}). {locate}"
 
 
 def _place(one: GraphBreak) -> str:

@@ -101,7 +101,7 @@ def _advice(metrics: Metrics, kind: str, tensors: float, foreach: Value) -> Advi
     if not can_fuse(metrics) and kind not in FUSED | FOREACH:
         return (
             f"Check whether {kind} can update its {tensors:,} tensors together: torch._foreach_* operations, or "
-            "torch.compile(optimizer.step). To run it less often: Trainer(..., accumulate_grad_batches=...)",
+            "torch.compile(optimizer.step). To run it less often: Trainer(..., accumulate_grad_batches=...).",
             None,
         )
     why = " (with gradient clipping in 16-mixed it cannot be fused)" if name == "foreach" and kind in FUSED else ""

@@ -80,6 +80,6 @@ def _advice(metrics: Metrics, compiled_s: float, excess_s: float) -> str:
             "survives the job. Or compile the repeated block instead of the whole model."
         )
     if metrics.condition("flags.cudnn_benchmark") is True:
-        why = "it tries algorithms in the first steps of each shape"
+        why = "cuDNN tries algorithms whenever it meets a new shape"
         return f"Leave Trainer(benchmark=True) out of short runs, or keep shapes the same: {why}."
     return "Trace the first steps to see what they do: GpuProfiler(windows=[(1, 3)])"

@@ -53,10 +53,10 @@ class BatchOfObjects(PhaseRule):
         objects = metrics.condition("batch.objects")
         return self.finding(
             subject="batch",
-            summary=f"Lightning visits each object of the batch: that takes {found}, and on a CPU nothing is moved.",
+            summary=f"Visiting each Python object of the batch takes {found}, although a CPU run moves nothing.",
             advice=(
-                "Return a few tensors from collate_fn instead of lists and tuples of numbers: Lightning visits each "
-                "object of a batch to move it."
+                "Return a few tensors from collate_fn instead of lists and tuples of numbers: Lightning visits every "
+                "object of a batch to find tensors to move."
             ),
             evidence=(
                 self.evidence("least_ratio", found.ratio, "visiting the batch, share of the step"),

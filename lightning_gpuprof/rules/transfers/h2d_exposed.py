@@ -36,7 +36,7 @@ _FLOATS = {"batch.dtypes": "float32, int64"}
 
 class H2dExposed(StepRule):
     id = "h2d-exposed"
-    title = "The GPU waits for the copy of the batch"
+    title = "The GPU waits for the batch copy"
     explains = claims.BATCH_COPIES
     certainty = 0.8
 
@@ -59,15 +59,15 @@ class H2dExposed(StepRule):
         exposed, saved = metrics.cost(found.exposed_ms, found.exposed_ms), metrics.cost(saved_ms, saved_ms)
         if not saved.is_worth(self.least_ratio):
             return None
-        fewer = " A uint8 image has a quarter of the bytes of a float32 one: normalise it in on_after_batch_transfer."
         floats = "float32" in str(metrics.condition("batch.dtypes") or "")
+        fewer = ": images as uint8, normalised in on_after_batch_transfer, take a quarter of float32" if floats else ""
         return self.of_step(
             step,
             saved,
             subject="batch",
-            summary=f"The GPU waits {exposed} for the copy of the batch: {found}.",
-            advice=f"Send fewer bytes.{fewer if floats else ''} Or copy the next batch on a stream of its own "
-            "(torch.cuda.Stream) during the step.",
+            summary=f"The GPU waits {exposed} for the batch copy: {found}.",
+            advice=f"Send fewer bytes{fewer}. Or prefetch the next batch during the step, on a separate "
+            "torch.cuda.Stream.",
             evidence=(
                 self.evidence("least_ratio", exposed.ratio, "exposed copies, share of the step"),
                 self.fact("bytes per step", decimal_size(found.total_bytes)),

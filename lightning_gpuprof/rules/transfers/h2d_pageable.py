@@ -101,8 +101,9 @@ class H2dPageable(StepRule):
             step,
             saved,
             subject=metrics.loader.kind if metrics.loader is not None else "batch",
-            summary=f"The GPU waits {replace(cost, ms=exposed_ms)} for copies of pageable batches, {found}; pinned "
-            f"they would take {millis(pinned_ms)} or less.{idles if waits.cost_ms >= 0.01 * cost.step_ms else ''}",
+            summary=f"The GPU waits {replace(cost, ms=exposed_ms)} for copies from pageable memory: {found}. "
+            f"From pinned memory they would take {millis(pinned_ms)} or less."
+            f"{idles if waits.cost_ms >= 0.01 * cost.step_ms else ''}",
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "copies and the idle time after them"),

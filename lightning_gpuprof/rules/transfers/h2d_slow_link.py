@@ -75,7 +75,7 @@ class H2dSlowLink(BaseRule):
             severity=at_most_warning(severity(cost.ratio, cost.steps)),
             subject=device.title,
             summary=f"Copies of {sizes} from pinned memory reach {decimal_size(speed)}/s. That is {percent(reached)} "
-            f"of PCIe {link}: each {millis(period_ms)} step takes {millis(cost.ms)} longer than at its full speed.",
+            f"of PCIe {link}: each {millis(period_ms)} step takes {millis(cost.ms)} longer than at full speed.",
             advice=f"Bind the process to the CPU socket of {device.place}: numactl --cpunodebind=N --membind=N "
             "python ...; nvidia-smi topo -m shows N (NUMA affinity).",
             evidence=(
