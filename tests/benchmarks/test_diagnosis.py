@@ -14,10 +14,3 @@ def test_the_program_prints_a_table_and_writes_its_results(tmp_path: Path, capsy
     assert set(parts) == {*diagnosis.PARTS, "all"}
     assert parts["all"] >= max(parts[what] for what in diagnosis.PARTS)
     assert found["verdict"] != "not-enough-data"
-
-
-@pytest.mark.parametrize("arguments", [["--steps", "3"], ["--slots", "1"], ["--rounds", "0"]])
-def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        diagnosis.main(arguments)
-    assert arguments[0] in capsys.readouterr().err

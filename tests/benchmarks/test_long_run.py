@@ -63,10 +63,3 @@ def test_a_run_in_fast_motion_is_written_small_read_whole_and_needs_no_more_memo
     assert written["growth_mb"] < 20
     assert str(Path.home()) not in target.read_text()
     assert "200,000 steps with 10 slots" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("arguments", [["--steps", "100"], ["--slots", "1"]])
-def test_impossible_arguments_are_refused(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
-        long_run.main(arguments)
-    assert refused.value.code == 2

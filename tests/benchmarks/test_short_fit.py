@@ -24,9 +24,3 @@ def test_many_fits_leave_no_trainer_no_child_and_no_open_file() -> None:
     left = short_fit.many(short_fit.DEFAULT, 3)
     assert left.trainers == 0
     assert (left.children, left.threads, left.files) == (plain.children, plain.threads, plain.files)
-
-
-def test_no_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        short_fit.main(["--rounds", "0"])
-    assert "--rounds: must be at least 1, got 0" in capsys.readouterr().err

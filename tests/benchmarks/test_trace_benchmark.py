@@ -198,12 +198,3 @@ def test_without_the_recorded_traces_there_is_nothing_to_do(
     assert trace.main(["--json", str(tmp_path / "trace.json")]) == 0
     assert "nothing to read" in capsys.readouterr().out
     assert not (tmp_path / "trace.json").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--rounds", "0"], ["--grown-rounds", "0"], ["--readers", "nobody"], ["--traces", "/no/such/folder"]]
-)
-def test_impossible_arguments_are_refused(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
-        trace.main(arguments)
-    assert refused.value.code == 2

@@ -104,10 +104,3 @@ def test_a_failing_run_is_an_error_that_shows_its_last_words() -> None:
     nobody = Settings(variant="nobody", blocks=1, before=10, after=8, accelerator="cpu", with_end=False)
     with pytest.raises(RuntimeError, match="KeyError: 'nobody'"):
         window_stall.in_a_process(nobody)
-
-
-@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--before", "5"], ["--after", "1"], ["--variants", "x"]])
-def test_impossible_arguments_are_refused(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
-        window_stall.main(arguments)
-    assert refused.value.code == 2
