@@ -1,23 +1,22 @@
 """A trainer on the CPU with nothing beside the training: no progress bar, checkpoint, logger or sanity check."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 
+QUIET: Mapping[str, Any] = {
+    "max_epochs": 1,
+    "accelerator": "cpu",
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "enable_checkpointing": False,
+    "logger": False,
+    "num_sanity_val_steps": 0,
+}
+
 
 def trainer_in(folder: Path | None, callbacks: Sequence[pl.Callback] = (), **options: Any) -> pl.Trainer:
     """One epoch by default; options are those of the Trainer, and count first."""
-    settings: dict[str, Any] = {
-        "max_epochs": 1,
-        "accelerator": "cpu",
-        "default_root_dir": folder,
-        "callbacks": list(callbacks),
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "enable_checkpointing": False,
-        "logger": False,
-        "num_sanity_val_steps": 0,
-    }
-    return pl.Trainer(**{**settings, **options})
+    return pl.Trainer(**{**QUIET, "default_root_dir": folder, "callbacks": list(callbacks), **options})

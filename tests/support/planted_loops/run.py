@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning.pytorch as lightning_pytorch
 from checked_screen import checked
+from quiet_trainer import QUIET
 
 from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.model.report import Report
@@ -54,17 +55,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """Of a trainer that does nothing beside the training."""
-        return {
-            "max_epochs": 1,
-            "accelerator": "cpu",
-            "devices": 1,
-            "default_root_dir": str(self.folder),
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            "enable_checkpointing": False,
-            "logger": False,
-            "num_sanity_val_steps": 0,
-        }
+        return {**QUIET, "devices": 1, "default_root_dir": str(self.folder)}
 
     def trainer(
         self, own: GpuProfiler | None = None, *, callbacks: Any = (), package: Any = lightning_pytorch, **options: Any

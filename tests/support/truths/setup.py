@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 import torch
-from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch import Callback, seed_everything
+from quiet_trainer import trainer_in
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -55,20 +57,8 @@ class Setup:
 
     def fit(self, more: list[Callback]) -> None:
         """Train on the CPU, with further callbacks."""
-        settings = {
-            "accelerator": "cpu",
-            "devices": 1,
-            "max_steps": self.steps,
-            "max_epochs": -1,
-            "default_root_dir": self.folder,
-            "logger": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            "enable_checkpointing": False,
-            "num_sanity_val_steps": 0,
-            **self.trainer,
-        }
-        trainer = Trainer(**settings, callbacks=[*self.callbacks, *more])
+        settings = {"devices": 1, "max_steps": self.steps, "max_epochs": -1, **self.trainer}
+        trainer = trainer_in(Path(self.folder), [*self.callbacks, *more], **settings)
         with ExitStack() as stack:
             for companion in self.beside:
                 stack.enter_context(companion())
