@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from empty_structs import empty
 from metrics_builder import build, replace
+from tiny_traces import Json, kernel, span, step
 from trace_metrics import window_of
 
 from lightning_gpuprof.model.journal import Value
@@ -20,7 +20,6 @@ from lightning_gpuprof.model.trace.communication import CollectiveTimes, Communi
 from lightning_gpuprof.model.trace.operators import Operators, OperatorShapes
 from lightning_gpuprof.model.trace.roofline import Roofline, RooflineRow
 from lightning_gpuprof.model.window import WindowFacts
-from lightning_gpuprof.trace.reader import Trace
 
 STEPS = 5
 """Steps of a window that is made here."""
@@ -65,27 +64,21 @@ class Kernels:
         self._kernels.append((name, ms * 1e3, shape))
         return self
 
-    def events(self) -> list[dict[str, object]]:
+    def events(self) -> list[Json]:
         """The trace's events."""
-        found: list[dict[str, object]] = []
+        found: list[Json] = []
         number = 0
-        for step in range(self._steps):
-            begin = step * self._step_us
-            found.append(_span("user_annotation", f"ProfilerStep#{step}", begin, self._step_us))
+        for index in range(self._steps):
+            begin = index * self._step_us
+            found.append(step(index, begin, self._step_us))
             at = begin + 100.0
             for name, us, shape in self._kernels:
                 number += 1
                 launch = begin + 5.0 + number % len(self._kernels)
-                found.append(_span("cuda_runtime", "cudaLaunchKernel", launch, 0.5, correlation=number))
-                where = {"device": 0, "stream": 7, "correlation": number, **shape}
-                found.append({**_span("kernel", name, at, us), "pid": 0, "tid": 7, "args": where})
+                found.append(span("cuda_runtime", "cudaLaunchKernel", launch, 0.5, correlation=number))
+                found.append(kernel(name, at, us, number, **shape))
                 at += us
         return found
-
-    def trace(self) -> Trace:
-        """The events, written as Kineto writes them and read again."""
-        document = {"schemaVersion": 1, "deviceProperties": [self._device], "traceEvents": self.events()}
-        return Trace.read(io.BytesIO(msgspec.json.encode(document)))
 
     def metrics(
         self,
@@ -96,7 +89,7 @@ class Kernels:
         **more: Any,
     ) -> Metrics:
         """The run around a window of these kernels."""
-        window = window_of(self.trace())
+        window = window_of({"deviceProperties": [self._device], "traceEvents": self.events()})
         assert window.analysis is not None
         analysis = window.analysis
         if operators is not None:
@@ -106,10 +99,6 @@ class Kernels:
             analysis = msgspec.structs.replace(analysis, roofline=given)
         metrics = build(run={**ON_GPU, **(run or {})}, **more)
         return replace(metrics, windows=(msgspec.structs.replace(window, analysis=analysis),))
-
-
-def _span(cat: str, name: str, ts: float, dur: float, **args: object) -> dict[str, object]:
-    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": args}
 
 
 def operators_of(rows: Sequence[OperatorShapes]) -> Operators:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_trace import GpuTrace
+from truths.gpu_trace import GpuTrace
 
 STRATEGY = "[Strategy]SingleDeviceStrategy"
 FETCH = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

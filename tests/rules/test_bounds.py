@@ -3,11 +3,10 @@
 import msgspec
 import pytest
 from findings_builder import finding
-from gpu_trace import recorded_steps
 from host_builder import collecting
 from late_steps import training
 from metrics_builder import build, distribution, replace, share
-from trace_metrics import metrics_of
+from trace_metrics import metrics_of, recorded_steps
 
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.host import HostUse

@@ -1,10 +1,9 @@
 import msgspec
 import pytest
 from device_builder import on_gpu
-from gpu_trace import recorded_steps
 from late_steps import training
 from metrics_builder import build, outliers, replace, scaled
-from trace_metrics import metrics_of
+from trace_metrics import metrics_of, recorded_steps
 from traced_builder import gpu, window
 
 from lightning_gpuprof.analyze.device_step import clock_loss, pace_ms

@@ -2,10 +2,10 @@ import math
 
 import pytest
 from findings_builder import fired
-from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
 from metrics_builder import build, outliers, replace
-from trace_metrics import metrics_of
+from trace_metrics import metrics_of, recorded_steps
+from truths.gpu_trace import GpuTrace
 
 from lightning_gpuprof.model.loading import SINGLE_GUARD_MS
 from lightning_gpuprof.model.metrics import LoaderFacts, Metrics

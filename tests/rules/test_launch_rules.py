@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from example_runs import example_run
 from findings_builder import fired
-from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
-from trace_metrics import metrics_of
+from trace_metrics import metrics_of, recorded_steps
+from truths.gpu_trace import GpuTrace
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.rules import claims

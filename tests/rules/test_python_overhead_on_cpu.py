@@ -1,4 +1,3 @@
-import io
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +6,7 @@ import msgspec
 import pytest
 from findings_builder import fired
 from metrics_builder import replace, share
+from tiny_traces import Json, span, step
 from trace_metrics import metrics_of, window_of
 
 from lightning_gpuprof.model.host import GcUse
@@ -17,7 +17,6 @@ from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.launches.python_overhead import PythonOverhead
-from lightning_gpuprof.trace.reader import Trace
 
 RULE = PythonOverhead()
 PLACE = "train.py:41 training_step"
@@ -32,27 +31,22 @@ def window(
     *, python_us: float, op_us: float = 100.0, ops: int = 10, ranks: int = 1, with_stacks: bool = False
 ) -> WindowFacts:
     """Steps of so many operators in forward and in backward; in forward Python is before each."""
-    events: list[dict[str, object]] = []
+    events: list[Json] = []
     now = 0.0
-
-    def add(cat: str, name: str, begin: float, end: float) -> None:
-        event = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": end - begin}
-        events.append({**event, "args": {}})
-
-    for step in range(STEPS):
+    for number in range(STEPS):
         begin = now
         for phase, between_us in (("forward", python_us / ops), ("backward", 0.0)):
             first = now
             for _ in range(ops):
                 now += between_us
-                add("cpu_op", "aten::mul", now, now + op_us)
+                events.append(span("cpu_op", "aten::mul", now, op_us))
                 now += op_us
-            add("user_annotation", RANGES[phase], first, now)
+            events.append(span("user_annotation", RANGES[phase], first, now - first))
             if with_stacks:
-                add("python_function", "train.py(41): training_step", first, now)
-        add("user_annotation", f"ProfilerStep#{step}", begin, now)
+                events.append(span("python_function", "train.py(41): training_step", first, now - first))
+        events.append(step(number, begin, now - begin))
     document = {"traceEvents": events, "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": ranks}}
-    return window_of(Trace.read(io.BytesIO(msgspec.json.encode(document))))
+    return window_of(document)
 
 
 def on_cpu(

@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
-from gpu_trace import GpuTrace, recorded_steps
 from late_steps import training
 from metrics_builder import replace
 from recorded_traces import NAMES
 from rules_in import rules_in
-from trace_metrics import metrics_of, recorded_window
+from trace_metrics import metrics_of, recorded_steps, recorded_window
+from truths.gpu_trace import GpuTrace
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.rules.engine import Diagnosis, diagnose

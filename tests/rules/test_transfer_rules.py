@@ -11,12 +11,12 @@ import pytest
 from example_runs import example_run
 from findings_builder import fired
 from gpu_builder import copying_window
-from gpu_trace import GpuTrace, recorded_steps
 from late_steps import copies, training
 from metrics_builder import replace, share
-from trace_metrics import metrics_of
+from trace_metrics import metrics_of, recorded_steps
 from truths.gpu_runs import GpuRun, Program, Simulated
 from truths.gpu_steps import PAGEABLE_BYTES_PER_S, PINNED_BYTES_PER_S, Step, busy, update
+from truths.gpu_trace import GpuTrace
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.report import Report

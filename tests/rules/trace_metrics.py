@@ -1,12 +1,14 @@
 """Builds the Metrics of a GPU run of which only the trace windows are known."""
 
-from collections.abc import Mapping
+import io
+from collections.abc import Callable, Mapping
 from functools import cache
 from statistics import median
 
 import msgspec
 from metrics_builder import build, distribution, outliers, replace, share
 from recorded_traces import recorded_analysis, recorded_trace
+from truths.gpu_trace import GpuTrace
 
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.metrics import Metrics
@@ -20,10 +22,19 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
 
-def window_of(trace: Trace) -> WindowFacts:
+def window_of(document: Mapping[str, object]) -> WindowFacts:
     """The facts of a trace as a run's report keeps them."""
-    linked = LinkedTrace(trace)
+    linked = LinkedTrace(Trace.read(io.BytesIO(msgspec.json.encode(document))))
     return _window(linked, analyse(linked))
+
+
+def recorded_steps(step: Callable[[GpuTrace], None], steps: int = 5) -> WindowFacts:
+    """A window of some equal steps, begun while the device has work of the step before."""
+    trace = GpuTrace()
+    for _ in range(steps):
+        with trace.step():
+            step(trace)
+    return window_of(trace.document())
 
 
 @cache

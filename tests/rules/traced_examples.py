@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from device_builder import A100, POINTWISE, SCUDNN, SGEMM, STEPS, TENSOR_GEMM, V100, Kernels, operator, roofline_row
-from gpu_trace import recorded_steps
 from late_steps import training
 from metrics_builder import replace
 from msgspec.structs import replace as changed
-from trace_metrics import metrics_of
+from trace_metrics import metrics_of, recorded_steps
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.trace.roofline import Ceiling, Rate, Roofline
