@@ -19,7 +19,7 @@ from truths.faults_of_data import (
     threads_in_workers,
     workers,
 )
-from truths.fits import Fit
+from truths.fits import fit
 
 WORK_OF_ITEMS = ("transform-hotspot", "loader-cpu-bound")
 INPUT = ("single-process-loading", "input-bound")
@@ -28,7 +28,7 @@ FEW = ("too-few-workers", "loader-io-bound")
 DATA: tuple[Case, ...] = (
     Case(
         name="items of 2 ms, no workers",
-        source=Fit(kind="mlp", faults=(slow_items(2),), steps=60),
+        source=fit("mlp", slow_items(2), steps=60),
         expected=(("single-process-loading",),),
         verdicts=("input-bound",),
         allowed=("loader-io-bound",),
@@ -37,7 +37,7 @@ DATA: tuple[Case, ...] = (
     ),
     Case(
         name="items of 10 ms, no workers",
-        source=Fit(kind="conv", faults=(slow_items(10),), steps=50),
+        source=fit("conv", slow_items(10), steps=50),
         expected=(("single-process-loading",),),
         verdicts=("input-bound",),
         allowed=("loader-io-bound",),
@@ -45,7 +45,7 @@ DATA: tuple[Case, ...] = (
     ),
     Case(
         name="items of 1 ms, no workers",
-        source=Fit(kind="transformer", faults=(slow_items(1),), steps=150),
+        source=fit("transformer", slow_items(1), steps=150),
         expected=(("single-process-loading",),),
         verdicts=("input-bound", "mixed"),
         allowed=("loader-io-bound",),
@@ -53,40 +53,27 @@ DATA: tuple[Case, ...] = (
     ),
     Case(
         name="items of 0.3 ms, no workers",
-        source=Fit(kind="recurrent", faults=(slow_items(0.3),), steps=200),
+        source=fit("recurrent", slow_items(0.3), steps=200),
         expected=(("single-process-loading", "input-bound"),),
         allowed=("loader-io-bound",),
     ),
     Case(
         name="items compute 1 ms, no workers",
-        source=Fit(kind="recurrent", faults=(slow_items(1, burns=True),), steps=150),
+        source=fit("recurrent", slow_items(1, burns=True), steps=150),
         expected=(("single-process-loading", "input-bound", *WORK_OF_ITEMS),),
         verdicts=("input-bound", "mixed"),
     ),
-    Case(
-        name="items of 4 ms, one worker",
-        source=Fit(kind="transformer", faults=(slow_items(4), workers(1)), steps=90),
-        expected=(FEW,),
-        verdicts=("input-bound",),
-        cure="workers",
-    ),
-    Case(
-        name="items of 15 ms, one worker",
-        source=Fit(kind="conv", faults=(slow_items(15), workers(1)), steps=40),
-        expected=(FEW,),
-        verdicts=("input-bound",),
-        cure="workers",
-    ),
-    Case(
-        name="items of 8 ms, two workers",
-        source=Fit(kind="recurrent", faults=(slow_items(8), workers(2)), steps=80),
-        expected=(FEW,),
-        verdicts=("input-bound",),
-        cure="workers",
+    *(
+        Case(name=name, source=source, expected=(FEW,), verdicts=("input-bound",), cure="workers")
+        for name, source in (
+            ("items of 4 ms, one worker", fit("transformer", slow_items(4), workers(1), steps=90)),
+            ("items of 15 ms, one worker", fit("conv", slow_items(15), workers(1), steps=40)),
+            ("items of 8 ms, two workers", fit("recurrent", slow_items(8), workers(2), steps=80)),
+        )
     ),
     Case(
         name="items of 3 ms, four workers",
-        source=Fit(kind="mlp", faults=(slow_items(3), workers(4)), steps=250),
+        source=fit("mlp", slow_items(3), workers(4), steps=250),
         expected=(FEW,),
         verdicts=("input-bound",),
         allowed=("step-outliers", "input-bound", "cpu-contention", "cpu-oversubscription"),
@@ -94,47 +81,47 @@ DATA: tuple[Case, ...] = (
     ),
     Case(
         name="transform computes 1.5 ms, no workers",
-        source=Fit(kind="conv", faults=(slow_transform(1.5),), steps=120),
+        source=fit("conv", slow_transform(1.5), steps=120),
         expected=(("transform-hotspot", "single-process-loading", "input-bound"),),
         verdicts=("input-bound",),
         allowed=WORK_OF_ITEMS,
     ),
     Case(
         name="transform computes 4 ms, two workers",
-        source=Fit(kind="transformer", faults=(slow_transform(4), workers(2)), steps=80),
+        source=fit("transformer", slow_transform(4), workers(2), steps=80),
         expected=(WORK_OF_ITEMS,),
         verdicts=("input-bound",),
         allowed=("too-few-workers", "input-bound", "cpu-contention"),
     ),
     Case(
         name="collate computes 12 ms, no workers",
-        source=Fit(kind="mlp", faults=(slow_collate(12),), steps=100),
+        source=fit("mlp", slow_collate(12), steps=100),
         expected=(("collate-hotspot", "single-process-loading", "input-bound"),),
         verdicts=("input-bound",),
         allowed=("collate-hotspot", "loader-cpu-bound"),
     ),
     Case(
         name="collate computes 25 ms, one worker",
-        source=Fit(kind="recurrent", faults=(slow_collate(25), workers(1)), steps=80),
+        source=fit("recurrent", slow_collate(25), workers(1), steps=80),
         expected=(("collate-hotspot",),),
         verdicts=("input-bound",),
         allowed=("too-few-workers", "loader-cpu-bound", "input-bound", "cpu-contention"),
     ),
     Case(
         name="12 workers on few CPUs",
-        source=Fit(kind="transformer", faults=(slow_items(2, burns=True), workers(12)), steps=150),
+        source=fit("transformer", slow_items(2, burns=True), workers(12), steps=150),
         expected=(("too-many-workers", "cpu-contention"),),
         allowed=("loader-cpu-bound", "input-bound", "slow-first-steps", "cpu-contention", "step-outliers"),
     ),
     Case(
         name="workers start anew in 5 epochs, 0.3 s each",
-        source=Fit(kind="mlp", faults=(late_workers(300, epochs=5),), steps=150),
+        source=fit("mlp", late_workers(300, epochs=5), steps=150),
         expected=(("worker-startup",),),
         cure="persistent workers",
     ),
     Case(
         name="12 stalls of 0.4 s in the dataset",
-        source=Fit(kind="mlp", faults=(rare_slow_items(400, every_batches=25),), steps=300),
+        source=fit("mlp", rare_slow_items(400, every_batches=25), steps=300),
         expected=(("step-outliers", "input-jitter"),),
         verdicts=("input-bound",),
         allowed=("single-process-loading", "input-jitter"),
@@ -142,31 +129,27 @@ DATA: tuple[Case, ...] = (
     ),
     Case(
         name="every 16th batch takes 0.2 s, 4 workers",
-        source=Fit(
-            kind="transformer",
-            faults=(rare_slow_items(200, every_batches=16), workers(4, prefetch_factor=1)),
-            steps=240,
-        ),
+        source=fit("transformer", rare_slow_items(200, every_batches=16), workers(4, prefetch_factor=1), steps=240),
         expected=(("input-jitter", "step-outliers"),),
         verdicts=("input-bound",),
         allowed=("too-few-workers", "input-bound", "loader-io-bound"),
     ),
     Case(
         name="items slow, then fast",
-        source=Fit(kind="conv", faults=(changing_items(3, 0),), steps=200),
+        source=fit("conv", changing_items(3, 0), steps=200),
         expected=(("phase-change", *INPUT),),
         allowed=(*INPUT, "loader-io-bound"),
         of_peers=True,
     ),
     Case(
         name="items fast, then slow",
-        source=Fit(kind="recurrent", faults=(changing_items(0, 3),), steps=200),
+        source=fit("recurrent", changing_items(0, 3), steps=200),
         expected=(("phase-change", *INPUT),),
         allowed=(*INPUT, "loader-io-bound"),
     ),
     Case(
         name="stream of items of 3 ms",
-        source=Fit(kind="recurrent", faults=(slow_items(3), streamed()), steps=100),
+        source=fit("recurrent", slow_items(3), streamed(), steps=100),
         expected=(("single-process-loading", "input-bound"),),
         verdicts=("input-bound",),
         allowed=("loader-io-bound",),
@@ -174,58 +157,58 @@ DATA: tuple[Case, ...] = (
     ),
     Case(
         name="batches move slowly to the device",
-        source=Fit(kind="conv", faults=(moved_slowly(8),), steps=150),
+        source=fit("conv", moved_slowly(8), steps=150),
         expected=(("transfer-hook-slow",),),
         verdicts=("transfer-bound",),
         allowed=("blocked-in-step",),
     ),
     Case(
         name="on_after_batch_transfer computes 8 ms",
-        source=Fit(kind="transformer", faults=(prepared_after_the_move(8),), steps=150),
+        source=fit("transformer", prepared_after_the_move(8), steps=150),
         expected=(("transfer-hook-slow",),),
         verdicts=("transfer-bound",),
     ),
     Case(
         name="batches of 5,000 pairs of numbers",
-        source=Fit(kind="conv", faults=(of_objects(5000),), steps=150),
+        source=fit("conv", of_objects(5000), steps=150),
         expected=(("batch-of-objects",),),
         verdicts=("transfer-bound", "compute-bound", "mixed"),
     ),
     Case(
         name="the sampler takes 8 ms a batch",
-        source=Fit(kind="mlp", faults=(chosen_slowly(8),), steps=150),
+        source=fit("mlp", chosen_slowly(8), steps=150),
         expected=(("sampler-slow",),),
         verdicts=("input-bound",),
     ),
     Case(
         name="the sampler computes 8 ms a batch, two workers",
-        source=Fit(kind="conv", faults=(chosen_slowly(8, burns=True), workers(2)), steps=150),
+        source=fit("conv", chosen_slowly(8, burns=True), workers(2), steps=150),
         expected=(("sampler-slow",),),
         verdicts=("input-bound",),
     ),
     Case(
         name="single samples from two workers",
-        source=Fit(kind="mlp", faults=(single_samples(), workers(2)), steps=1500),
+        source=fit("mlp", single_samples(), workers(2), steps=1500),
         expected=(("small-batch-loader",),),
         verdicts=("input-bound",),
         allowed=(*INPUT, "barebones-gap", "cpu-contention"),
     ),
     Case(
         name="two workers with four threads each",
-        source=Fit(kind="mlp", faults=(threads_in_workers(4), workers(2)), steps=260),
+        source=fit("mlp", threads_in_workers(4), workers(2), steps=260),
         expected=(("worker-thread-oversub",),),
         verdicts=("input-bound",),
         allowed=(*INPUT, *WORK_OF_ITEMS, *FEW, "cpu-contention", "cpu-oversubscription", "step-outliers"),
     ),
     Case(
         name="rows of 25 to 50 tokens, padded to 256",
-        source=Fit(kind="transformer", faults=(padded(256, 50),), steps=100),
+        source=fit("transformer", padded(256, 50), steps=100),
         expected=(("padding-waste",),),
         verdicts=("compute-bound",),
     ),
     Case(
         name="sequences of 12 lengths",
-        source=Fit(kind="recurrent", faults=(lengths(*range(8, 200, 16)),), steps=200),
+        source=fit("recurrent", lengths(*range(8, 200, 16)), steps=200),
         expected=(("dynamic-shapes",),),
         verdicts=("compute-bound",),
         allowed=("step-outliers",),

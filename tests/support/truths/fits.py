@@ -72,6 +72,11 @@ class Fit:
         return setup
 
 
+def fit(kind: Kind, *faults: Fault, **settings: Any) -> Fit:
+    """A real fit, as :class:`Fit` has it."""
+    return Fit(kind=kind, faults=faults, **settings)
+
+
 def be_quiet() -> None:
     """Keep Lightning's and torch's advice off the terminal, in this process."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
