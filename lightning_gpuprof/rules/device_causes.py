@@ -87,7 +87,7 @@ def _starved_device(step: DeviceStep, period_ms: float) -> Iterable[Cause]:
         ratio=synced,
         passes=synced >= SYNC_RATIO and synced * period_ms >= MIN_COST_MS,
         words=f"the GPU idles for {percent(synced)} of the step because the host waited for it before launching "
-        f"more{_sync_site(step)}; in all it idles for {percent(step.idle_ratio)}",
+        f"more{_sync_site(step)}{_in_all(step, synced)}",
     )
     allocator = step.causes.get("allocator", 0.0)
     memory = f"; {percent(allocator)} of that is allocating and freeing memory" if allocator >= ALLOCATOR_RATIO else ""
@@ -95,9 +95,14 @@ def _starved_device(step: DeviceStep, period_ms: float) -> Iterable[Cause]:
         kind="host-bound",
         ratio=late,
         passes=late >= HOST_RATIO and late * period_ms >= MIN_COST_MS,
-        words=f"the GPU idles for {percent(late)} of the step because the host launches its kernels too late{memory}; "
-        f"in all it idles for {percent(step.idle_ratio)} ({step.source})",
+        words=f"the GPU idles for {percent(late)} of the step because the host launches its kernels too late{memory}"
+        f"{_in_all(step, late)} ({step.source})",
     )
+
+
+def _in_all(step: DeviceStep, said: float) -> str:
+    """All idle time of the step, where that is more than was said."""
+    return "" if percent(said) == percent(step.idle_ratio) else f"; in all it idles for {percent(step.idle_ratio)}"
 
 
 def _sync_site(step: DeviceStep) -> str:

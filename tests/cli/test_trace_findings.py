@@ -1,5 +1,6 @@
 """What ``gpuprof trace`` finds in recorded traces: expected from the facts that a slow, independent program found."""
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -67,6 +68,8 @@ def test_verdict_and_findings_of_a_recorded_trace_agree_with_its_facts(name: str
     found = diagnosed(name)
     kind, rules, _ = KNOWN[name]
     assert found.verdict.kind == kind, found.verdict.summary
+    shares = re.findall(r"idles for (\S+) %", found.verdict.summary)
+    assert len(shares) == len(set(shares)), "said twice"
     assert [one.rule for one in found.findings if one.severity != "info"] == rules.split()
     assert not [one for one in found.need_a_run if one.why.startswith("failed")]
     assert_can_be_trusted(found.findings, None, found.verdict, {})
