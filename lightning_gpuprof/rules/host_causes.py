@@ -253,7 +253,7 @@ def _host_compute(metrics: Metrics, *, blocked_ratio: float, foreign_ratio: floa
     named: list[str] = [phase for phase, s in largest if s.median_ms >= 0.05 * total_ms > 0]
     few = "mostly " if named and len(named) < sum(s.median_ms > 0 for s in shares.values()) else ""
     waits = foreign_ratio >= HOST_RATIO
-    words = f"{percent(min(1.0, total_ms / metrics.step_ms))} of the step is the model's own work"
+    words = f"{percent(min(1.0, total_ms / metrics.step_ms))} of the step is computation"
     words += f"{' and waiting for a CPU' if waits else ''}{f' ({few}{listed(named)})' if named else ''}"
     if waits:
         words += f"; in {percent(foreign_ratio)} of the step other programs had the CPU"

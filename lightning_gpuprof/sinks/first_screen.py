@@ -275,9 +275,7 @@ def reliability(report: Report) -> Reliability:
     if not report.validity.ok:
         return Reliability(kind="conditional", words=f"incomplete recording ({known})", details=caveats)
     if report.validity.conditional:
-        return Reliability(
-            kind="conditional", words=f"less reliable: other programs used the CPUs ({known})", details=caveats
-        )
+        return Reliability(kind="conditional", words=f"less reliable: other programs ran ({known})", details=caveats)
     if around is not None and around > NOISY_RATIO:
         others = report.host.others_cpus or 0.0
         why = f": other programs used {others:.2g} CPUs" if others >= _NOTABLE_CPUS else ""
@@ -468,7 +466,7 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
         return "Part of the run was not recorded: no conclusion can be drawn."
     hints = f" {_hints(report)}." if report.findings else ""
     if report.validity.conditional:
-        return f"No finding, but other programs used the CPUs: re-run on a quiet machine.{hints}"
+        return f"No finding, but other programs ran: re-run on a quiet machine.{hints}"
     if reliability(report).kind == "conditional":
         why = _not_made(report)
         return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"

@@ -293,7 +293,7 @@ def test_other_programs_that_have_the_cpus_change_no_verdict(ratio: float) -> No
     verdict = decide(replace(metrics, cpu=cpu))
     assert verdict.kind == decide(metrics).kind == "compute-bound"
     assert ("of the step other programs had the CPU" in verdict.summary) is (ratio >= HOST_RATIO)
-    assert ("own work and waiting for a CPU (" in verdict.summary) is (ratio >= HOST_RATIO)
+    assert ("computation and waiting for a CPU (" in verdict.summary) is (ratio >= HOST_RATIO)
 
 
 def test_where_nothing_stands_out_because_others_have_the_cpus_the_verdict_says_so() -> None:
