@@ -190,7 +190,7 @@ class CallSiteSampler:
     """Looks at where the main thread is, and counts per slot and place in the user's code.
 
     It can look only when the main thread lets go of the interpreter: in a blocking call, in a tensor operation,
-    or when its time slice ends. So counts show where time is *waited* well, and where Python is computed roughly.
+    or when its time slice of 5 ms ends, which in Python that takes less than that is at the end of it.
     """
 
     thread_id: int
@@ -236,10 +236,8 @@ class CallSiteSampler:
             self._first_ns = self._handed_over_ns = t_ns
         early = t_ns - self._first_ns < _EARLY_NS
         self.interval_s = self._mean_interval_s * (0.5 if early else 1.0) * self._random.uniform(0.5, 1.5)
-        self._time_interpreter_lock()
         self._looked = not (early and self._looked)
-        if self._looked:
-            self._look(t_ns)
+        self._ask(t_ns)
         if t_ns - self._handed_over_ns < _PUBLISH_EVERY_NS:
             return ()
         self._handed_over_ns = t_ns
@@ -251,21 +249,24 @@ class CallSiteSampler:
             self._others.look(time.perf_counter_ns(), {}, last=True)
         return self._take()
 
-    def _time_interpreter_lock(self) -> None:
-        """Let go of it until a moment that is drawn, and see whether it takes as long to get it back as from Python.
+    def _ask(self, t_ns: int) -> None:
+        """Let go of the interpreter until a moment that is drawn; look, and see whether it took as long as from Python.
 
-        Times at which the main thread went from one slot to the next before we had it are left out.
+        The look comes first: to read a file is to let go of the interpreter, and Python in the main thread is over
+        before we have it for the second time. Times at which the main thread went from one slot to the next before we
+        had it are left out.
         """
         delay_ns = run_delay_ns(self._delay_file)
-        if delay_ns < 0:
-            return
         pause_s = self._random.uniform(0.0, _MAX_PAUSE_S)
         due_ns = time.perf_counter_ns() + round(pause_s * 1e9)
         time.sleep(pause_s)
-        waited_ns = time.perf_counter_ns() - due_ns - max(0, run_delay_ns(self._delay_file) - delay_ns)
-        slot = self.current_slot()
-        if slot < 0 or self.charged_since_ns() > due_ns:
+        waited_ns = time.perf_counter_ns() - due_ns
+        slot, since_ns = (-1, 0) if delay_ns < 0 else (self.current_slot(), self.charged_since_ns())
+        if self._looked:
+            self._look(t_ns)
+        if slot < 0 or since_ns > due_ns:
             return
+        waited_ns -= max(0, run_delay_ns(self._delay_file) - delay_ns)
         asked, late = self._lock.get(slot, (0, 0))
         self._lock[slot] = asked + 1, late + (waited_ns >= sys.getswitchinterval() / 5 * 1e9)
 

@@ -5,6 +5,7 @@ import random
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -335,6 +336,35 @@ def test_beside_a_working_thread_its_line_is_seen(tmp_path: Path) -> None:
     assert record.counts[5].keys() <= {"train.py:2 training_step", "train.py:3 training_step"}
     assert sum(record.counts[5].values()) >= 10
     assert not [thread for thread in threading.enumerate() if thread.name == "gpuprof-call_sites"]
+
+
+def test_python_of_longer_than_a_time_slice_is_seen_in_its_own_line_and_not_in_the_one_after_it(tmp_path: Path) -> None:
+    """A machine with nothing else to do shows it: there the main thread has the interpreter back at once."""
+    source = (
+        "import time\n"
+        "def training_step(done):\n"
+        "    while not done():\n"
+        "        end = time.thread_time() + 0.015\n"
+        "        while time.thread_time() < end: sum(range(200))\n"
+        "        time.sleep(0.001)\n"
+    )
+    path = tmp_path / "train.py"
+    path.write_text(source)
+    names: dict[str, Callable[[Callable[[], bool]], None]] = {}
+    exec(compile(source, str(path), "exec"), names)
+    over = threading.Event()
+    training = threading.Thread(target=names["training_step"], args=(over.is_set,))
+    training.start()
+    sampler = CallSiteSampler(training.ident, lambda: 5, 0.01, user_code=user_code(tmp_path))
+    sampler.open()
+    for t_s in [0] + [2] * 60:  # in the first second it looks less often than it asks
+        sampler.sample(t_s * SECOND)
+    over.set()
+    training.join(PATIENCE_S)
+    counts = Counter(
+        {place.split()[0]: looks for record in sampler.close() for place, looks in record.counts[5].items()}
+    )
+    assert counts["train.py:5"] > counts["train.py:6"]
 
 
 def test_what_is_written_in_a_line_is_noted_once_and_not_of_a_file_that_changed(blocked: Start, tmp_path: Path) -> None:
