@@ -2,7 +2,7 @@
 
 import math
 
-from lightning_gpuprof.model.numbers import round_number
+from lightning_gpuprof.model.numbers import millis, percent, round_number
 from lightning_gpuprof.rules.base import Change, Metrics, Value, counted
 
 LOG_EVERY = 50
@@ -73,6 +73,22 @@ def most_every(metrics: Metrics, steps: int) -> int:
         steps: What would be best in a long run; it is rounded up.
     """
     return max(2, min(round_number(steps), round_number(max(1, metrics.steps.optimizer_steps // 2), down=True)))
+
+
+def why_every(metrics: Metrics, every: int, best: float, left_ms: float, wanted_ratio: float) -> str:
+    """The reason for a number of steps: what is left then, or that a longer interval would not fit the run.
+
+    Args:
+        metrics: Metrics of the run.
+        every: As of :func:`most_every`.
+        best: What would be best in a long run.
+        left_ms: Left of each step on average.
+        wanted_ratio: Of the step, that it may cost.
+    """
+    left = f"Why {every}: that leaves {millis(left_ms)} per step"
+    if every >= best:
+        return f"{left}, about {percent(wanted_ratio)} of it."
+    return f"{left}; a longer interval would not run twice in {metrics.steps.optimizer_steps:,} steps."
 
 
 def logging_change(metrics: Metrics, rarer: int) -> Change | None:

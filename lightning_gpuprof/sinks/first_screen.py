@@ -4,7 +4,7 @@ The slowest thing in plain words, today's step and the step after the fix, the c
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -76,6 +76,8 @@ class Opportunity(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     saved_ms: float | None
     """Of a step, as expected, or else at most; None: not known, or the time of another finding."""
+    saved: str = ""
+    """The same in words: ``20.9 ms per step``, of what is outside of steps ``1.47 s per run``."""
     speedup: float | None
     faster: str = ""
     """In words: ``up to 1.7x faster``, and of what, unless it is what the first screen is about; empty: not known."""
@@ -122,6 +124,8 @@ class Likely(msgspec.Struct, frozen=True, kw_only=True):
     """Said before the time."""
     behind: str = " at best"
     """Said behind it."""
+    ends_ms: tuple[float, float] | None = None
+    """The interval of what is expected, on the scale of the bar; None: it is a bound."""
     sure: str = "up to"
     """Said before the speed-up."""
     when: str = ""
@@ -145,8 +149,9 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     scale: Scale
     """``step``: the bars are a step; ``run``: the run's time per step, as the fix is outside of it."""
     bar_name: str
-    """What the bars are: ``median step``, ``mean step`` or ``run time divided by the number of steps``, and of which
-    rank where there are several."""
+    """What the bars are: ``median step``, ``mean step`` or ``whole run``, and of which rank where there are several."""
+    bar_steps: int
+    """Steps that a bar stands for, whose times are of one: all of them where it is the run."""
     today: StepBar | None
     """None: no step was steady."""
     after: StepBar | None
@@ -171,6 +176,27 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     """What ``gpuprof try`` measured of the fix; empty where nobody tried."""
     opportunities: tuple[Opportunity, ...]
     checks: CheckList
+
+    def shown(self, ms: float) -> str:
+        """A time of the bars as people read it: ``163 ms``, of the run ``1.47 s``."""
+        return numbers.seconds(ms * self.bar_steps / 1e3)
+
+    @property
+    def gain(self) -> str:
+        """``23.6 ms -> about 2.67 ms (2.05 to 3.77 ms)``; empty where no gain is known."""
+        if self.today is None or self.after is None:
+            return ""
+        after = f"{self.likely.before}{self.shown(self.after.ms)}{self.likely.behind}"
+        return f"{self.shown(self.today.ms)} -> {after}{self.interval and f' ({self.interval})'}"
+
+    @property
+    def interval(self) -> str:
+        """``2.05 to 3.77 ms``: 90 % of what is expected after the fix; empty for a bound."""
+        if self.likely.ends_ms is None:
+            return ""
+        low, high = (self.shown(ms) for ms in self.likely.ends_ms)
+        same_unit = low.partition(" ")[2] == high.partition(" ")[2]
+        return f"{low.partition(' ')[0] if same_unit else low} to {high}"
 
     @property
     def whole_run(self) -> str:
@@ -219,6 +245,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         severity=None if first is None else first.severity,
         scale=scale,
         bar_name=f"{_bar_name(claim)}{_of_rank(report.run)}",
+        bar_steps=report.steps.count if scale == "run" else 1,
         today=today,
         after=after,
         likely=words,
@@ -232,7 +259,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         proof="" if first is None else proof(folder),
         outside=_outside_steps(report) if scale == "step" else "",
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
-        opportunities=_opportunities(report.findings, gained, saved_ms, times, scale),
+        opportunities=_opportunities(report, gained, saved_ms, times, scale),
         checks=_checks(report),
     )
 
@@ -404,7 +431,7 @@ def _scale(claim: Claim | None) -> Scale:
 
 def _bar_name(claim: Claim | None) -> str:
     if _scale(claim) == "run":
-        return "run time divided by the number of steps"
+        return "whole run"
     return "mean step" if claim is not None and claim.resource == "uneven steps" else "median step"
 
 
@@ -450,8 +477,8 @@ def _at_best(report: Report, finding: Finding | None) -> Likely:
 def _likely(expected: Expected, today_ms: float, claim: Claim | None) -> Likely:
     ends_ms = expected.lower_ms, expected.upper_ms
     saved = (_of_bar(expected.whole_ms - end, expected.whole_ms, today_ms, claim) for end in ends_ms)
-    ends = (numbers.significant(max(0.0, today_ms - ms)) for ms in saved)
-    return Likely(label="after the fix (estimate)", before="about ", behind=f" ({' to '.join(ends)})", sure="about")
+    low_ms, high_ms = (max(0.0, today_ms - ms) for ms in saved)
+    return Likely(label="after the fix (estimate)", before="about ", behind="", ends_ms=(low_ms, high_ms), sure="about")
 
 
 def _headline(report: Report, first: Finding | None, could: str) -> str:
@@ -538,6 +565,10 @@ def _short(summary: str) -> str:
     return two if len(two) <= MAX_TWO_SENTENCES else first_sentence(summary)
 
 
+def _saved_words(ms: float, steps: int, scale: Scale) -> str:
+    return f"{numbers.seconds(ms * steps / 1e3)} per run" if scale == "run" else f"{numbers.seconds(ms / 1e3)} per step"
+
+
 def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
     parts = report.wall.parts
     inside_s = parts.get(STEP_PARTS[wording.stage(report)], 0.0)
@@ -546,9 +577,10 @@ def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
 
 
 def _opportunities(
-    findings: Sequence[Finding], first: Finding | None, saved_ms: float | None, times: float | None, scale: Scale
+    report: Report, first: Finding | None, saved_ms: float | None, times: float | None, scale: Scale
 ) -> tuple[Opportunity, ...]:
     """All findings; the one in the headline saves as much of the bar, by as many times, as is said there."""
+    findings = report.findings
     with_gain: dict[Claim, int] = {}
     for number, finding in enumerate(findings, 1):
         if finding.gain is not None and finding.explains is not None:
@@ -559,7 +591,8 @@ def _opportunities(
             title=title_of(finding),
             severity=finding.severity,
             subject=plain.name(finding.subject),
-            saved_ms=saved_ms if finding is first and saved_ms is not None else likely_saved_ms(finding),
+            saved_ms=(saves := saved_ms if finding is first and saved_ms is not None else likely_saved_ms(finding)),
+            saved="" if saves is None else _saved_words(saves, report.steps.count, _scale(finding.explains)),
             speedup=times if finding is first and times is not None else _speedup(finding),
             faster=_of_what(finding, scale) + likely_faster(finding, times if finding is first else None),
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,

@@ -1,4 +1,4 @@
-"""A step, or the run's time per step, as a bar of segments: today, and after a fix."""
+"""A step, or the run over its steps, as a bar of segments: now, and after a fix."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -133,7 +133,7 @@ def _bar(
     times = {key: own_ms if key == always else ms * factor for key, ms in times.items()}
     order: dict[str, int] = {phase: n for n, phase in enumerate(PHASES)}
     shown = [
-        Segment(key=key, label=_segment_label(key, outside), ms=ms, is_outside=key in outside)
+        Segment(key=key, label=_label(key), ms=ms, is_outside=key in outside)
         for key, ms in sorted(times.items(), key=lambda item: order.get(item[0], len(order)))
         if ms > 0 and (key == always or ms >= _MIN_SHOWN_RATIO * whole_ms)
     ]
@@ -141,10 +141,6 @@ def _bar(
     if rest_ms > 1e-9 * whole_ms:
         shown.append(Segment(key=OTHER, label="other", ms=rest_ms))
     return StepBar(ms=whole_ms, segments=tuple(sorted(shown, key=lambda segment: segment.is_outside)))
-
-
-def _segment_label(key: str, outside: Collection[str]) -> str:
-    return f"{_label(key)} (between steps)" if key in outside and key not in PHASE_WORDS else _label(key)
 
 
 def _label(key: str) -> str:

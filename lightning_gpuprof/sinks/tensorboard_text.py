@@ -66,10 +66,8 @@ def _change(screen: FirstScreen) -> list[str]:
     change = [f"**Change:** {escape(fix.where if code else fix.advice)}"]
     code = code or ([f"    {fix.where}", f"    {plain.visible(fix.code)}"] if fix.code else [])
     change.append("\n".join(code))
-    if screen.today is not None and screen.after is not None:
-        today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
-        gain = f"{today} → {screen.likely.before}{after} ms{screen.likely.behind}"
-        change.append(f"**Gain:** {screen.bar_name} {gain}")
+    if screen.gain:
+        change.append(f"**Gain:** {screen.bar_name} {screen.gain.replace('->', '→')}")
     return [*change, f"**Verify:**\n\n    {plain.visible(screen.proof)}"]
 
 

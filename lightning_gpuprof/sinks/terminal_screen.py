@@ -5,7 +5,7 @@ All numbers are under ``gpuprof report DIR --all`` (:mod:`~lightning_gpuprof.sin
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -103,7 +103,7 @@ class _Screen:
                 screen, 0 if "others" in left_out else 1 if "second" in left_out else MAX_OTHERS
             )
         elif screen.today is not None:
-            parts.append(_line(_one_line(screen.bar_name, screen.today, width)))
+            parts.append(_line(_one_line(screen, screen.today, width)))
         if screen.severity is None:
             hints = _hints(screen, 0 if "others" in left_out else MAX_OTHERS)
             parts += [*([] if screen.opportunities else [Text("")]), *_answer(screen, width), *hints]
@@ -159,8 +159,8 @@ def _bars(screen: FirstScreen) -> list[RenderableType]:
     if screen.today is None:
         return []
     return [
-        Text.assemble("  ", (f"{numbers.significant(screen.today.ms)} ms", "bold"), f"  {screen.bar_name}"),
-        _Segments(screen.today),
+        Text.assemble("  ", (screen.shown(screen.today.ms), "bold"), f"  {screen.bar_name}"),
+        _Segments(screen.today, screen.shown),
         *_cause(screen),
     ]
 
@@ -170,7 +170,7 @@ def _cause(screen: FirstScreen) -> list[RenderableType]:
     if not screen.cause or screen.today is None or screen.saved_ms is None:
         return []
     share = numbers.percent(screen.saved_ms / screen.today.ms)
-    return [_line(f"saved by the fix: {screen.cause} {numbers.significant(screen.saved_ms)} ms, {share}")]
+    return [_line(f"saved by the fix: {screen.cause} {screen.shown(screen.saved_ms)}, {share}")]
 
 
 class _Segments:
@@ -178,17 +178,18 @@ class _Segments:
 
     Args:
         bar: The step.
+        shown: A time of it in words.
     """
 
-    def __init__(self, bar: StepBar) -> None:
-        self.bar = bar
+    def __init__(self, bar: StepBar, shown: Callable[[float], str]) -> None:
+        self.bar, self.shown = bar, shown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = _rows(self.bar)
         names = max(cell_len(label) for _, label, _ in rows)
         for key, label, ms in rows:
             ratio = ms / self.bar.ms if self.bar.ms > 0 else 0.0
-            head = f"  {label:<{names}} {numbers.significant(ms):>7} ms {numbers.percent(ratio):>6}  "
+            head = f"  {label:<{names}} {self.shown(ms):>10} {numbers.percent(ratio):>6}  "
             bar = Bar(ratio, max(4, options.max_width - max(TABLE_WIDTH, len(head))), "").text(options.ascii_only)
             yield Text.assemble(head, (bar, "blue" if key in _COMPUTE else "yellow"), no_wrap=True)
 
@@ -201,9 +202,9 @@ def _rows(bar: StepBar) -> list[tuple[str, str, float]]:
     return [*rows, (OTHER, "other", rest)] if rest > 0.005 * bar.ms else rows
 
 
-def _one_line(name: str, bar: StepBar, width: int) -> str:
+def _one_line(screen: FirstScreen, bar: StepBar, width: int) -> str:
     """The step and as many of its parts as there is room for."""
-    line = f"{name} {numbers.significant(bar.ms)} ms"
+    line = f"{screen.bar_name} {screen.shown(bar.ms)}"
     rows = _rows(bar) if bar.ms > 0 else []
     for mark, (_, label, ms) in zip((":", *"," * MAX_SEGMENTS), rows, strict=False):
         part = f"{mark} {label} {numbers.percent(ms / bar.ms)}"
@@ -266,13 +267,10 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
         if fix.code and not code:
             code = [(fix.where, "dim"), (fix.code, "")]
         lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code]
-    if screen.today is not None and screen.after is not None:
-        what = "per step" if screen.scale == "step" else "of run time per step"
-        today, after = (numbers.significant(bar.ms) for bar in (screen.today, screen.after))
-        gain = f"{today} -> {screen.likely.before}{after} ms {what}{screen.likely.behind}"
-        if screen.whole_run:
-            gain += f", the whole run {screen.whole_run}"
-        lines.append(labelled("gain:", gain, "bold"))
+    if screen.gain:
+        whole = f", the whole run {screen.whole_run}" if screen.scale == "step" and screen.whole_run else ""
+        what = "per step " if screen.scale == "step" else "the whole run "
+        lines.append(labelled("gain:", f"{what}{screen.gain}{whole}", "bold"))
     if screen.tried:
         lines.append(labelled("tried:", screen.tried))
     if screen.proof:

@@ -17,6 +17,7 @@ from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated
 from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, LineRow, PhaseRow, Report
 from lightning_gpuprof.pipeline import report_of
@@ -105,7 +106,9 @@ def test_what_is_outside_of_the_steps_is_on_the_scale_of_the_run() -> None:
     assert screen.after is not None
     assert ms(screen.today, "validation") > ms(screen.after, "validation")
     assert ms(screen.today, "forward") == ms(screen.after, "forward")
-    assert screen.bar_name == "run time divided by the number of steps"
+    assert screen.bar_name == "whole run"
+    assert screen.gain.startswith(f"{screen.whole_run.split(' at best')[0]}"), "the bars are the run, in its own time"
+    assert screen.opportunities[0].saved == f"{seconds(screen.wall_s - screen.wall_after_s)} per run"
 
 
 def test_a_list_of_run_and_steps_says_which_gets_faster() -> None:
@@ -182,13 +185,13 @@ def test_what_is_outside_of_the_steps_is_drawn_and_named_as_such() -> None:
     assert sides == sorted(sides), "after the parts of a step"
     outside = {segment.key: segment.label for segment in screen.today.segments if segment.is_outside}
     assert outside == {
-        "validation": "validation (between steps)",
-        "checkpoint": "checkpoint (between steps)",
+        "validation": "validation",
+        "checkpoint": "checkpoint",
     }
     html = render(screen)
     assert html.count('class=outside style="background:var(--checkpoint)') == 2
     assert '<span style="background:var(--forward)' in html
-    assert "<li>Run time divided by the number of steps:</li>" in html
+    assert "<li>Whole run:</li>" in html
 
 
 def test_no_part_of_a_step_is_drawn_as_outside_of_it() -> None:
@@ -508,7 +511,7 @@ def test_small_phases_are_one_segment() -> None:
 def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bool) -> None:
     report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
     screen = msgspec.structs.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
-    assert ("saved directly; other phases run faster without that wait" in render(screen)) is said
+    assert ("as other phases run faster on a CPU that no longer waits" in render(screen)) is said
 
 
 def test_a_single_finding_has_a_link_in_place_of_a_list_of_one() -> None:

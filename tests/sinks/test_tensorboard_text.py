@@ -33,7 +33,7 @@ def test_verdict_findings_and_advice_are_in_the_text() -> None:
 
 def test_the_change_and_the_command_that_proves_it_come_first() -> None:
     text = drawn(markdown(sample_report.full_report(), Path("runs/digits/version_0/gpuprof"))).text
-    assert text.index("median step 27.2 → 15.4 ms") < text.index(
+    assert text.index("median step 27.2 ms → 15.4 ms") < text.index(
         "gpuprof compare runs/digits/version_0 runs/digits/version_1"
     )
     assert text.index("runs/digits/version_1") < text.index("Verdict: input-bound")

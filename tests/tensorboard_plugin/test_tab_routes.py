@@ -133,7 +133,7 @@ def test_each_view_of_the_page_is_a_view_of_the_tab(tab: Tab, view: str) -> None
 
 def test_the_overview_is_the_first_screen(tab: Tab) -> None:
     html = tab.get("view", run="a/gpuprof", view="overview").json["html"]
-    places = [html.index(word) for word in ("<h1>", "today", "What to do", "All opportunities", "checks")]
+    places = [html.index(word) for word in ("<h1>", ">now<", "What to do", "All opportunities", "checks")]
     assert places == sorted(places)
 
 

@@ -35,16 +35,14 @@ from lightning_gpuprof.rules.base import (
     Advice,
     BaseRule,
     Change,
-    Cost,
     Finding,
     Metrics,
     claims,
     listed,
-    millis,
     percent,
     threshold,
 )
-from lightning_gpuprof.rules.callbacks import most_every, own_setting
+from lightning_gpuprof.rules.callbacks import most_every, own_setting, why_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence
 
@@ -126,16 +124,17 @@ class CallbackSlow(BaseRule):
         who = "A hook of the module" if own else "A callback"
         rare = slowest.median_ms < _FEW_RATIO * certain_ms
         few = " Most of it is in a few steps." if rare else ""
-        every = most_every(metrics, math.ceil(slowest.ratio / self.wanted_ratio))
-        left = cost.part(1.0 / every)
-        own_advice = _setting(metrics, slowest.owner, every, left)
+        best = math.ceil(slowest.ratio / self.wanted_ratio)
+        every = most_every(metrics, best)
+        why = why_every(metrics, every, best, cost.part(1.0 / every).ms, self.wanted_ratio)
+        own_advice = _setting(metrics, slowest.owner, every, why)
         leaves_out = own_advice is not None and every not in own_advice[1].arguments.values()
         return self.finding(
             severity=cost.severity_beyond(self.fixed_ms),
             title=f"{who} slows down {'some steps' if rare else 'every step'}",
             subject=f"{owner}.{hook}" if hook else owner,
             summary=f"{what} {cost}{where}.{few}{also}",
-            advice=own_advice or _rarer(metrics, slowest, every, left, rare=rare),
+            advice=own_advice or _rarer(metrics, slowest, every, why, rare=rare),
             evidence=(
                 self.evidence("least_ratio", cost.ratio, f"{owner}, share of the step"),
                 self.fact(f"{owner} per step", cost.ms, "ms"),
@@ -154,19 +153,15 @@ def _is_module(metrics: Metrics, owner: str) -> bool:
     return owner == str(metrics.condition("model.class")).rpartition(".")[2]
 
 
-def _setting(metrics: Metrics, owner: str, every: int, left: Cost) -> tuple[str, Change] | None:
+def _setting(metrics: Metrics, owner: str, every: int, why: str) -> tuple[str, Change] | None:
     """The argument of one of Lightning's own, and why this number where it is one of steps."""
     found = own_setting(metrics, owner, every)
     if found is None or every not in found[1].arguments.values():
         return found
-    return f"{found[0]} {_why(every, left)}", found[1]
+    return f"{found[0]} {why}", found[1]
 
 
-def _why(every: int, left: Cost) -> str:
-    return f"Why {every}: running it every {every} batches costs {millis(left.ms)} per step on average."
-
-
-def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, left: Cost, *, rare: bool) -> Advice:
+def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, why: str, *, rare: bool) -> Advice:
     """How the user's own code works every so many batches, or so many times less often than now."""
     loop = _LOOPS.get(str(metrics.condition("stage")), "train")
     if slowest.hook:
@@ -183,7 +178,7 @@ def _rarer(metrics: Metrics, slowest: CallbackCost, every: int, left: Cost, *, r
         )
     line = f"if {count} % {every}: return"
     text = (
-        f"Run it every {every} batches: begin {where} with `{line}`. {_why(every, left)} Trade-off: it "
+        f"Run it every {every} batches: begin {where} with `{line}`. {why} Trade-off: it "
         f"skips {every - 1} of {every} batches. Or move its work to on_{loop}_epoch_end or to a background thread."
     )
     return text, Change(add=(f"{line}  # at the start of {where}",))

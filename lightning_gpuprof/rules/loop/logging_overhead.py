@@ -28,7 +28,7 @@ import math
 from msgspec.structs import replace
 
 from lightning_gpuprof.rules.base import Change, Cost, Finding, Metrics, Share, claims, millis, threshold
-from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every
+from lightning_gpuprof.rules.callbacks import LOG_EVERY, logging_change, most_every, why_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import PhaseRule, idle_evidence
 
@@ -96,8 +96,9 @@ class LoggingOverhead(PhaseRule):
         if change is not None:
             then = most_every(metrics, now * rarer)
             part = written * (1.0 - now / then)
-            why = f"logging every {then} steps costs {millis(ratio * (1.0 - part) * found.step_ms)} per step on average"
-            leaves, advice = "", f"Log less often: {change.added[0]}. Why {then}: {why}."
+            left_ms = ratio * (1.0 - part) * found.step_ms
+            why = why_every(metrics, then, now * rarer, left_ms, self.wanted_ratio)
+            leaves, advice = "", f"Log less often: {change.added[0]}. {why}"
         else:
             then = most_every(metrics, now if now > 1 else LOG_EVERY)
             part = (calls_ms / found.ms if calls_ms else 1.0) * (1.0 - 1.0 / then)

@@ -99,7 +99,7 @@ def _less(metrics: Metrics, stall: Stall) -> Advice:
         if stall.remains_once:
             text = text.replace("Validate ", "Validate once in the run, ", 1)
         then = stall.ratio / (stall.ratio + stall.rarer * (1 - stall.ratio))
-        why = f" Why {stall.rarer} times less often: validation then takes {percent(then)}."
+        why = f" Why {stall.rarer} times less often: validation then takes {percent(then)} of the training time."
         return text + why + (f" Or {words}" if words else ""), change
     if not words:
         return "Make validation itself cheaper: a smaller validation set, or workers in its DataLoader.", None

@@ -9,7 +9,7 @@ from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
 from lightning_gpuprof.sinks.first_screen import likely_saved_ms, title_of
 from lightning_gpuprof.sinks.fix import line_of, named
 from lightning_gpuprof.sinks.html_page import bdi, prose, scrolling, section, term, unfolded_on_click
-from lightning_gpuprof.sinks.views.first import duration
+from lightning_gpuprof.sinks.views.first import MINUS, duration
 from lightning_gpuprof.sinks.window_figures.timeline import moments
 
 
@@ -73,7 +73,7 @@ def _line(row: LineRow | None) -> str:
 
 def _saved(finding: Finding) -> str:
     saved = likely_saved_ms(finding)
-    return "" if saved is None else f' <span class="gain">-{duration(saved)} per step</span>'
+    return "" if saved is None else f' <span class="gain">{MINUS}{duration(saved)} per step</span>'
 
 
 def _heading(title: str, kind: str = "") -> str:

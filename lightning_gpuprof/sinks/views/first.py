@@ -19,6 +19,7 @@ _LETTER_RATIO, _EDGE_RATIO = 0.0092, 0.028
 """Parts of the bar that a letter in it and the room around a word take on a screen of 1,280 pixels."""
 BEYOND_RATIO = 1.05
 """Of what a finding claims: where more is expected to be saved, the screen says why."""
+MINUS = "\u2212"
 _DIFF = {" ": "same", "-": "minus", "+": "plus"}
 _MIN_DRAWN_RATIO = 1e-4
 
@@ -59,7 +60,8 @@ def _held(text: str) -> str:
 
 def _meta(screen: FirstScreen) -> str:
     known, sure = screen.reliability, " · ".join(bdi(one) for one in screen.meta)
-    words = f'<span class="sure {known.kind.replace(" ", "-")}">{escape(_held(f"{known.mark} {known.words}"))}</span>'
+    said = escape(_held(known.mark + "\xa0" + known.words))
+    words = f'<span class="sure {known.kind.replace(" ", "-")}">{said}</span>'
     if not known.details:
         return f'<div class="meta">{sure} · {words}</div>\n'
     items = "".join(f"<li>{bdi(one)}</li>\n" for one in known.details)
@@ -72,13 +74,13 @@ def _bars(screen: FirstScreen) -> str:
     if screen.today is None:
         return ""
     lost_ms = _lost_ms(screen)
-    rows = bar_row("today", screen.today, screen.today.ms, lost_ms=lost_ms)
+    rows = bar_row("now", screen.today, screen.today.ms, lost_ms=lost_ms, steps=screen.bar_steps)
     if screen.after is not None and screen.saved_ms is not None:
-        saved = f"-{duration(screen.saved_ms)} per step"
-        rows += bar_row(screen.likely.label, screen.after, screen.today.ms, saved)
-    lost = f"saved by the fix: {escape(screen.cause)} {duration(sum(lost_ms.values()))}"
+        saved = f"{MINUS}{screen.shown(screen.saved_ms)}{' per step' if screen.scale == 'step' else ''}"
+        rows += bar_row(screen.likely.label, screen.after, screen.today.ms, saved, steps=screen.bar_steps)
+    lost = f"saved by the fix: {escape(screen.cause)} {screen.shown(sum(lost_ms.values()))}"
     lost = f'<li><i class="lost"></i>{lost}</li>\n' if lost_ms else ""
-    meanings = ((one.key, f"{escape(one.label)} {duration(one.ms)}") for one in screen.today.segments)
+    meanings = ((one.key, f"{escape(one.label)} {screen.shown(one.ms)}") for one in screen.today.segments)
     colours = legend(meanings, lost, title=f"{screen.bar_name.capitalize()}:")
     group = f'<div role="group" aria-label="{escape(screen.bar_name)}">\n{rows}</div>\n'
     said = _saved_words(screen)
@@ -88,10 +90,16 @@ def _bars(screen: FirstScreen) -> str:
 def _saved_words(screen: FirstScreen) -> str:
     """What the run gains, why that may be more than the cause, and what of the run no step holds."""
     run, said = "", []
-    if screen.whole_run:
+    if screen.whole_run and screen.scale == "step":
         run = f"<b>The whole run: {screen.whole_run.replace('->', '→')}</b>"
     if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
-        said.append(f"{duration(screen.claimed_ms)} saved directly; other phases run faster without that wait")
+        more_ms = (screen.saved_ms or 0.0) - screen.claimed_ms
+        said.append(
+            f"{screen.shown(screen.claimed_ms)} saved directly, {screen.shown(more_ms)} as other phases run faster "
+            "on a CPU that no longer waits"
+        )
+    if screen.interval:
+        said.append(f"estimate: {screen.interval}")
     if screen.outside:
         said.append(screen.outside)
     more = f"<span>{' · ' if run else ''}{escape(' · '.join(said))}</span>" if said else ""
@@ -107,7 +115,13 @@ def _lost_ms(screen: FirstScreen) -> Mapping[str, float]:
 
 
 def bar_row(
-    name: str, bar: StepBar, whole_ms: float, saved: str = "", lost_ms: Mapping[str, float] | None = None
+    name: str,
+    bar: StepBar,
+    whole_ms: float,
+    saved: str = "",
+    lost_ms: Mapping[str, float] | None = None,
+    *,
+    steps: int = 1,
 ) -> str:
     """A named bar in segments, with its time behind it.
 
@@ -117,14 +131,15 @@ def bar_row(
         whole_ms: The time that is as wide as the screen.
         saved: What is said in the place that the bar leaves free; empty where nothing is saved.
         lost_ms: Parts of segments that are hatched.
+        steps: That it stands for, where its times are those of one.
     """
-    words = ", ".join(f"{segment.label} {duration(segment.ms)}" for segment in bar.segments)
+    words = ", ".join(f"{segment.label} {duration(steps * segment.ms)}" for segment in bar.segments)
     pieces = []
     for segment in bar.segments:
         share = segment.ms / whole_ms
         if share < _MIN_DRAWN_RATIO:
             continue
-        label = f"{segment.label} {duration(segment.ms)}"
+        label = f"{segment.label} {duration(steps * segment.ms)}"
         shown = next((text for text in (label, segment.label) if _fits(text, share)), "")
         lost = (lost_ms or {}).get(segment.key, 0.0)
         part = f'<i class="lost" style="width:{100 * lost / segment.ms:.3f}%" data-ms="{lost:.6g}"></i>' if lost else ""
@@ -142,8 +157,8 @@ def bar_row(
         )
     return (
         f'<div class="row2"><span>{name}</span><div class="stack" role="img" '
-        f'aria-label="{escape(f"{name}: {duration(bar.ms)}: {words}")}">{"".join(pieces)}</div>'
-        f"<strong>{duration(bar.ms)}</strong></div>\n"
+        f'aria-label="{escape(f"{name}: {duration(steps * bar.ms)}: {words}")}">{"".join(pieces)}</div>'
+        f"<strong>{duration(steps * bar.ms)}</strong></div>\n"
     )
 
 
@@ -207,7 +222,7 @@ def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
     gain = "gain unknown" if one.severity != "info" else "hint"
     bar = ""
     if one.saved_ms is not None and most_ms > 0:
-        gain = f"-{duration(one.saved_ms)} per step"
+        gain = f"{MINUS}{one.saved}"
         gain += f", {one.faster}" if one.faster else ""
         bar = f'<i style="width:{100 * one.saved_ms / most_ms:.3f}%" data-ms="{one.saved_ms:.6g}"></i>'
     return (
