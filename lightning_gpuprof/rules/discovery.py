@@ -148,7 +148,7 @@ def no_such_rule(argument: str, rule_id: object, expected: str, known: Iterable[
     Args:
         argument: Name of the argument as the user writes it.
         rule_id: What was given.
-        expected: What the argument must do, as a phrase that the closest rules can follow.
+        expected: What the argument must do.
         known: Ids of all rules.
     """
     import difflib  # for mistakes only
@@ -156,7 +156,5 @@ def no_such_rule(argument: str, rule_id: object, expected: str, known: Iterable[
     given, ids = str(rule_id), sorted(known)
     misspelled = difflib.get_close_matches(given, ids, n=MAX_NAMED, cutoff=MIN_ALIKE)
     near = misspelled or about(given, ids)[:MAX_NAMED]
-    if not near:
-        return ArgumentError(argument, rule_id, expected, LIST_ALL)
-    meant = f"Did you mean {near[0]!r}? {LIST_ALL}" if misspelled else LIST_ALL
-    return ArgumentError(argument, rule_id, f"{expected}, such as {', '.join(near)}", meant)
+    meant = f"Did you mean {' or '.join(near)}? " if near else ""
+    return ArgumentError(argument, rule_id, expected, meant + LIST_ALL)

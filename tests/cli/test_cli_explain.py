@@ -32,8 +32,8 @@ def test_without_a_rule_all_are_listed(printed: Callable[..., str]) -> None:
     ("name", "answer"),
     [
         ("no-such-rule", "gpuprof: "),
-        ("cpu", "such as cpu-contention, cpu-oversubscription, host-cpu-quota,"),
-        ("input-bond", "Did you mean 'input-bound'?"),
+        ("cpu", "got 'cpu'. Did you mean cpu-contention or cpu-oversubscription or host-cpu-quota?"),
+        ("input-bond", "Did you mean input-bound or val-input-bound?"),
     ],
 )
 def test_an_unknown_rule_is_an_error_with_what_may_be_meant(

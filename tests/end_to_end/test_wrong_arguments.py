@@ -28,7 +28,7 @@ from lightning_gpuprof import GpuProfError, GpuProfiler, NvmlConfig, TraceConfig
         ),
         ({"target": "fast"}, "target must be a factor above 1 such as '1.3x', or samples per second, got 'fast'"),
         ({"price_per_gpu_hour": -2}, "price_per_gpu_hour must be a number above 0, got -2"),
-        ({"thresholds": {"input-bond": {}}}, "thresholds must name rules, such as .* Did you mean 'input-bound'?"),
+        ({"thresholds": {"input-bond": {}}}, "thresholds must name rules, got .* Did you mean input-bound"),
         (
             {"thresholds": {"input-bound": {"least": 0.1}}},
             "thresholds.input-bound must name thresholds of the rule: least_ratio",

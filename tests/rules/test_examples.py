@@ -112,6 +112,15 @@ def test_a_rule_speaks_the_field_s_english(runs: Runs) -> None:
     runs.each(check_words)
 
 
+def test_a_limit_has_the_unit_of_its_value(runs: Runs) -> None:
+    def check_limits(rule: Any, example: Example, metrics: Metrics) -> None:
+        found = rule.check(metrics) if example.outcome == "fires" else None
+        for one in () if found is None else found.evidence:
+            assert one.limit is None or not isinstance(one.value, str), one
+
+    runs.each(check_limits)
+
+
 def test_a_function_is_named_as_code(runs: Runs) -> None:
     """``need() (train.py:42)``: a user may call a function by any word."""
 

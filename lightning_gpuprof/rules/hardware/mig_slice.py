@@ -55,5 +55,5 @@ class MigSlice(GpuRule):
             subject=device.title,
             summary=f"The run trains on {device.title}, a slice{size}: the board's peak rates do not apply.{unknown}",
             advice="Compare times only with runs on the same kind of slice. To list the slices: `nvidia-smi -L`.",
-            evidence=(self.evidence("least_slices", device.uuid, "MIG device"),),
+            evidence=(self.evidence("least_slices", 1, "MIG slices"), self.fact("MIG device", device.uuid)),
         )

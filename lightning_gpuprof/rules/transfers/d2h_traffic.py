@@ -19,7 +19,7 @@ Reduce on the GPU and copy the result; keep outputs there until the epoch ends; 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.device_copies import LEAST_BYTES
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.rules.base import Finding, Metrics, claims, decimal_size, measured, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, claims, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED
@@ -58,7 +58,7 @@ class D2hTraffic(StepRule):
             return None
         place = copies.place_to_host
         where = f" in {in_words(place)}" if place else ""
-        moved, least = decimal_size(found.total_bytes), self.least_bytes / 1e6
+        moved_mb, least_mb = found.total_bytes / 1e6, self.least_bytes / 1e6
         return self.of_step(
             step,
             cost,
@@ -68,6 +68,6 @@ class D2hTraffic(StepRule):
             "memory with non_blocking=True.",
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "exposed copies to the host"),
-                self.evidence("least_bytes", moved, "bytes per step to the host", limit=least),
+                self.evidence("least_bytes", moved_mb, "copied to the host per step", "MB", limit=least_mb),
             ),
         )

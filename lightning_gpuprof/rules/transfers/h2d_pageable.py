@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.model.device_copies import LEAST_BYTES
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, decimal_size, measured, millis, setting, threshold
+from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, measured, millis, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.step_rule import StepRule
 from lightning_gpuprof.rules.transfers.wait_rule import UNTRACED
@@ -96,7 +96,7 @@ class H2dPageable(StepRule):
             advice = f"Pin the batches: {change.added[0]}. Lightning copies with non_blocking=True already."
         pinned_ms = exposed_ms - faster_ms
         idles = f" After them the GPU idles {millis(waits.cost_ms)}, because the host waited."
-        moved, least = decimal_size(found.total_bytes), self.least_bytes / 1e6
+        moved_mb, least_mb = found.total_bytes / 1e6, self.least_bytes / 1e6
         return self.of_step(
             step,
             saved,
@@ -107,7 +107,7 @@ class H2dPageable(StepRule):
             advice=advice,
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "copies and the idle time after them"),
-                self.evidence("least_bytes", moved, "pageable bytes per step", limit=least),
+                self.evidence("least_bytes", moved_mb, "copied from pageable memory per step", "MB", limit=least_mb),
                 Evidence(name="rate of pinned memory", value=pinned / 1e9, unit="GB/s", source=copies.pinned_source),
             ),
             change=change,
