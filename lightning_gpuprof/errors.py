@@ -84,10 +84,16 @@ class UnknownArgumentError(GpuProfError, TypeError):
     """
 
     def __init__(self, what: str, argument: str, known: Iterable[str]) -> None:
-        super().__init__(f"{what} has no argument {argument!r}.{_meant(argument, known)}")
+        super().__init__(f"{what} has no argument {argument!r}.{did_you_mean(argument, known)}")
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question after a space: the closest names, or nothing where none is close.
+
+    Args:
+        name: That was given.
+        known: Names that there are.
+    """
     import difflib  # as below: every command imports this module, and few end with an error
 
     near = difflib.get_close_matches(name, known, n=2)
@@ -172,7 +178,7 @@ def answer_for_class(module: str, name: str, known: Collection[str]) -> None:
         if f"'{module}.{name}'" not in message:
             return []
         files = [path for path in _configurations() if name in _text_of(path)]
-        words = f"gpuprof: {module} has no class {name!r}.{_meant(name, known)}"
+        words = f"gpuprof: {module} has no class {name!r}.{did_you_mean(name, known)}"
         return ["\n  in ".join([words, *files[:1]])]
 
     _before_the_parser(wrong_in, lambda: None)

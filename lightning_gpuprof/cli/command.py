@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import sys
 import textwrap
 from argparse import ArgumentParser, Namespace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+
+from lightning_gpuprof.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +56,10 @@ class CommandParser(ArgumentParser):
             named = {action.metavar: f"{action.metavar} ({action.help})" for action in self._actions if action.help}
             needed = " and ".join(named.get(name, name) for name in missing.split(", "))
             message = f"{self.prog.removeprefix('gpuprof ')} needs {needed}"
+        wrong = re.match(r"argument COMMAND: invalid choice: '(.*?)'", message)
+        if wrong:
+            commands = [name for one in self._actions for name in one.choices or ()]
+            message = f"there is no command {wrong[1]!r}.{did_you_mean(wrong[1], commands)}"
         if message.endswith("expected one argument"):
             option = message.removeprefix("argument ").partition(":")[0].split("/")[-1]
             message += f"; if it begins with a dash, write {option}=VALUE"

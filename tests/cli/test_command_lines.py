@@ -34,6 +34,12 @@ def test_what_is_missing_is_named_in_words(
     assert way_out == f"  gpuprof {arguments[0]} --help shows what it takes"
 
 
+def test_a_wrong_command_names_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explian"])
+    assert capsys.readouterr().err.splitlines()[0] == "gpuprof: there is no command 'explian'. Did you mean explain?"
+
+
 @pytest.mark.parametrize(("wrong", "meant"), [("window", "windows"), ("report", "reports"), ("verbos", "verbose")])
 def test_a_wrong_argument_names_the_one_that_was_meant(wrong: str, meant: str) -> None:
     with pytest.raises(TypeError, match=f"GpuProfiler has no argument '{wrong}'. Did you mean {meant}") as found:
