@@ -1,8 +1,8 @@
 """Other processes hold memory of the GPU that this run trains on.
 
 ## What it means
-Two programs on one GPU take turns: steps may take longer, the other's memory is missing here, and the times of this run
-say little. Often it is a notebook or a run that never let go.
+Two programs on one GPU take turns: steps may take longer, the other program's memory is missing here, and the times of
+this run say little. Often it is a notebook or an old run that was never closed.
 
 ## How it is measured
 Every tenth sample, the driver (NVML) lists the processes on the GPU; this run and its children are left out. The median

@@ -45,7 +45,7 @@ class LowClocks(ClockRule):
     named_ratio: float = threshold(0.50, source="heuristic: half of the busy samples")
     unnamed_ratio: float = threshold(0.90, source="heuristic: share of busy samples without a limit")
     full_utilization_ratio: float = threshold(0.90, source="heuristic: below it a GPU may lower its clock by itself")
-    others_ratio: float = threshold(0.20, source="heuristic: another rule's matter from here on")
+    others_ratio: float = threshold(0.20, source="heuristic: from here on, another rule applies")
 
     examples = (
         fires(

@@ -4,9 +4,9 @@
 A link with fewer lanes or a lower generation (card badly seated, riser, shared slot, old cable) moves data slowly.
 
 ## How it is measured
-The driver (NVML) is asked every tenth sample. An idle link saves power, so the best reading counts, and the GPU must be
-busy in 20 samples. The cost is the time of copies to the device in a trace window, else of phase `h2d`, times 1 - speed
-/ best. Copies may run beside kernels, so the lower bound of the gain is 0.
+The driver (NVML) is asked in every tenth sample. An idle link saves power, so the best reading counts, and the GPU must
+be busy in 20 samples. The cost is the time of copies to the device in a trace window, else of phase `h2d`, times 1 -
+reached / possible bandwidth. Copies may overlap with kernels, so the lower bound of the gain is 0.
 
 ## When it is wrong
 - A board that shares its lanes by design (two slots of x8) never does better.

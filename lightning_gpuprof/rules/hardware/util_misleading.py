@@ -1,8 +1,8 @@
-"""The utilization is high, but most multiprocessors of the GPU are idle.
+"""The utilization is high, but most of the GPU's SMs are idle.
 
 ## What it means
-The driver's utilization is the share of time in which any kernel ran, be it one block on one of a hundred
-multiprocessors. It says that the host keeps up, not that the GPU is full.
+The driver's utilization is the share of time in which any kernel ran, even a single block on one of a hundred SMs. It
+says that the host keeps up, not that the GPU is full.
 
 ## How it is measured
 The median utilization (NVML) in 20 distinct samples, beside the share of active multiprocessors: by the GPU's counters

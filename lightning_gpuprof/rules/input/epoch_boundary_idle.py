@@ -1,22 +1,22 @@
-"""Between epochs, no step runs for a noticeable part of the time, not counting validation and checkpoints.
+"""Training pauses between epochs, apart from validation and checkpoints.
 
 ## What it means
-At the end of an epoch, hooks of callbacks and of the module run, and metrics are computed: all on the main thread,
-while a GPU has nothing to do.
+At the end of an epoch, hooks of callbacks and of the module run and metrics are computed, all on the main thread, while
+a GPU idles.
 
 ## How it is measured
-For every epoch but the first: the time from the end of the last step to the start of the first, without validation and
-checkpoints (`validation-stall`, `checkpoint-stall`), the making of loaders and `iter(dataloader)` (`worker-startup`).
-All gaps together must pass 3 % of the wall time without setup and teardown. The lower bound is the median gap times
-their number, so that no single gap decides. The gain is the whole gap; the ledger names the hooks.
+For every epoch but the first, the gap is the time from the last step of one epoch to the first of the next, without
+validation and checkpoints (`validation-stall`, `checkpoint-stall`), the creation of loaders and `iter(dataloader)`
+(`worker-startup`). All gaps together must pass 3 % of the wall time without setup and teardown. The lower bound is the
+median gap times their number, so that no single gap decides. The gain is the whole gap; the ledger names the hooks.
 
 ## When it is wrong
-- What an epoch's end computes may be wanted: the gain is what it costs, not what can be left out.
+- The work at the end of an epoch may be needed: the gain is what it costs, not what can be left out.
 - A GPU that still works on the last step of the epoch is not idle in the first part of the gap.
 - Fewer than two boundaries: not evaluated.
 
 ## What to do
-Do it every n epochs, make it cheaper, or hand it to a thread; use fewer and longer epochs for small datasets.
+Do the work every n epochs, make it cheaper, or move it to a thread. Use fewer and longer epochs for small datasets.
 """
 
 from lightning_gpuprof.model.epochs import EpochGaps

@@ -1,15 +1,16 @@
-"""The container (control group) of this process uses up its CPU quota and is paused until the next interval.
+"""The container uses up its CPU quota and is throttled until the next interval.
 
 ## What it means
-A container with a quota of 2 CPUs may still see all CPUs of the machine. More threads and workers than the quota use it
-up before the interval of 100 ms ends; then all stop, the main thread with them, and steps stutter.
+A container with a quota of 2 CPUs may still see all CPUs of the machine. With more threads and workers than the quota,
+it is used up before the interval of 100 ms ends. Then all threads stop until the next one, the main thread with them,
+and steps stutter.
 
 ## How it is measured
-The kernel counts the quota's intervals and those in which it was used up (`nr_periods` and `nr_throttled` of
-`cpu.stat`). Their share must pass 10 %, over at least 50 intervals. The CPU seconds held back per second are a sum over
-all CPUs: divided by the CPUs of the machine they are the least time that was lost, which decides the severity. The gain
-is at most R = T * min(share of intervals, CPU seconds held back per second). A thread that is held back waits for a
-CPU: this shares the time of `cpu-contention`, and the gain is counted once.
+The kernel counts intervals and throttled intervals (`nr_periods` and `nr_throttled` of `cpu.stat`). The throttled share
+must pass 10 %, over at least 50 intervals. The throttled CPU seconds per second are a sum over all CPUs: divided by the
+CPUs of the machine, they are the least time lost, which decides the severity. The gain is at most R = T * min(throttled
+share, throttled CPU seconds per second). A throttled thread waits for a CPU, so this shares the time of
+`cpu-contention`, and the gain is counted once.
 
 ## When it is wrong
 - Other processes of the same group use the quota as well: what is held back may be theirs.

@@ -37,7 +37,7 @@ class HostSwap(BaseRule):
     title = "The host runs out of memory"
 
     least_samples: int = threshold(3, source="heuristic: three samples")
-    least_samples_ratio: float = threshold(0.10, source="heuristic: now and then is no matter")
+    least_samples_ratio: float = threshold(0.10, source="heuristic: rare swapping does not matter")
     least_faults_per_s: float = threshold(10.0, source="heuristic: a fault costs 0.1 ms (SSD) to 10 ms")
     least_full_ratio: float = threshold(0.05, source="heuristic: memory pressure, full, above 5 %")
     most_shm_ratio: float = threshold(0.90, source="heuristic")

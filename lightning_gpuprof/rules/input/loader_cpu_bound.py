@@ -6,14 +6,14 @@ no number of workers helps: the batch must become cheaper, or the work must move
 
 ## How it is measured
 Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing` of the input
-pipeline). While the typical worker makes batches, it computes or is ready to run without a CPU for at least 85 % of the
-time, sampled once a second. Where enough workers fit on the CPUs, `too-few-workers` fires instead.
+pipeline). While it makes batches, the typical worker computes, or is ready to run without a CPU, for at least 85 % of
+the time (sampled once a second). If enough workers fit on the CPUs, `too-few-workers` fires instead.
 
-The gain is the wait that is left out by a batch of a quarter of the CPU time, on the CPUs that neither the main process
-nor others use. Where `transform-hotspot` or `collate-hotspot` know more, they carry it.
+The gain is the wait that a batch of a quarter of the CPU time would save, on the CPUs that neither the main process nor
+other programs use. Where `transform-hotspot` or `collate-hotspot` know more, they carry it.
 
 ## When it is wrong
-- If other processes hold the CPUs, free those first. If the usable CPUs would suffice without the others, it is
+- If other processes use the CPUs, free those first. If the usable CPUs would suffice without the others, the finding is
   information only.
 - Several threads of a worker count as one that is always busy; see `worker-thread-oversub`.
 - Fewer than five samples of a worker, workers that end with each short epoch, no `/proc`: not evaluated.

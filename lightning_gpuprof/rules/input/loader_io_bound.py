@@ -6,9 +6,9 @@ and more workers that wait at the same time help; more CPUs or cheaper transform
 
 ## How it is measured
 Steps wait for at least a tenth of their time because batches are made too slowly (verdict `processing` of the input
-pipeline). While the typical worker makes batches, it is for at least half of the time neither on a CPU nor ready for
-one, sampled once a second. If a fifth of the samples found it in state D, in which Linux waits for disks, the disk is
-blamed. The gain is that part of loading a batch, over the workers, and at most the wait.
+pipeline). While it makes batches, the typical worker is neither on a CPU nor ready for one for at least half of the
+time (sampled once a second). If a fifth of the samples found it in state D, in which Linux waits for disks, the disk is
+blamed. The gain is that part of loading a batch, divided by the number of workers, and at most the wait.
 
 ## When it is wrong
 - Network file systems and memory-mapped files may or may not show as state D.

@@ -1,15 +1,14 @@
-"""The model computes on padding: rows of tokens are much longer than what is in them.
+"""The model computes on padding: rows are padded far beyond their tokens.
 
 ## What it means
-Rows of a batch need one length. If that is a fixed one (`padding="max_length"`), the model computes on every position
-of it, in forward and in backward, whatever the real lengths are. Attention grows with its square.
+Rows of a batch need one length. If it is fixed (`padding="max_length"`), the model computes on every position, forward
+and backward, whatever the real lengths are. The cost of attention grows with the square of it.
 
 ## How it is measured
-A few batches, fewer and fewer (about 20 of 1,000), are looked at as the DataLoader hands them over, before they go to
-a device: `attention_mask`, or else two-dimensional tensors of whole numbers whose rows share a constant end or
-beginning that is not in the rest. The time of forward and backward (on a GPU: in which it computes) times the share of
-padding beyond the longest row of each batch is the gain; if there is little of that, beyond the length of each row. Its
-lower bound is half of it.
+About 20 of the first 1,000 batches are inspected as the DataLoader hands them over, before they go to a device:
+`attention_mask`, else two-dimensional integer tensors whose rows share a constant start or end that does not occur in
+the rest. The gain is the time of forward and backward (on a GPU: its busy time) times the share of padding beyond the
+longest row of each batch, or, if that is small, beyond the length of each row. Its lower bound is half of it.
 
 ## When it is wrong
 - Layers whose cost does not grow with the length (a large embedding table) save less, attention saves more.

@@ -1,8 +1,8 @@
 """The sampler takes a noticeable part of every step to choose the samples of a batch.
 
 ## What it means
-The batch sampler and its sampler run in the main process, also where workers make the batches: while one sorts,
-searches or draws in Python, the training waits.
+The sampler runs in the main process, even if workers load the batches: while it sorts, searches or draws in Python,
+training waits.
 
 ## How it is measured
 Each call of torch's iterator for the next indices is timed. The median per batch must pass 5 % of the step. The gain is

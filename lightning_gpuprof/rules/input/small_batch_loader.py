@@ -1,4 +1,4 @@
-"""batch_size is 1, and fetching each sample on its own costs more than the sample is worth.
+"""batch_size is 1, and each fetch costs more than loading its one sample.
 
 ## What it means
 Each fetch pays for the sampler, collation and, with workers, for a message and shared memory. With one sample per batch

@@ -1,8 +1,8 @@
-"""Convolutions right before a BatchNorm have a bias, which the norm removes again.
+"""Convolutions right before a BatchNorm have a bias, which the BatchNorm cancels.
 
 ## What it means
 BatchNorm subtracts the mean of each channel, and with it the bias of the convolution before. Adding the bias, computing
-its gradient and updating it are for nothing.
+its gradient and updating it are wasted work.
 
 ## How it is measured
 From the modules of the model: convolutions with a bias right before a BatchNorm in a `Sequential`. Information only:

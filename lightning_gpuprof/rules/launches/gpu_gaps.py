@@ -1,14 +1,14 @@
-"""In most steps the GPU idles for over a millisecond at a time, because the host does something else.
+"""In most steps, the GPU idles for more than a millisecond at a time while the host launches nothing.
 
 ## What it means
-Within the model's own phases the host builds a mask or a graph in numpy, matches boxes, decodes text, computes a
-metric, waits for a file or a lock, or asks the driver for memory. The launch queue runs dry.
+In the middle of the step, the host does other work: it builds a mask or a graph in numpy, matches boxes, decodes text,
+computes a metric, waits for a file or a lock, or asks the driver for memory. The launch queue runs dry.
 
 ## How it is measured
-The longest gaps of a trace window, of more than 1 ms and 2 % of the step, with the causes `host_work` and `allocator`:
-the host launched nothing and was in no fetch, callback, checkpoint or wait for the GPU. They are grouped by the line,
-else the function or operator, that held the host; a group counts if half of the traced steps, and at least two, have
-such a gap. The time is scaled to untraced steps as for `sync-points`. It is also the gain.
+The rule takes the longest gaps of a trace window, above 1 ms and 2 % of the step, with the causes `host_work` and
+`allocator`: the host launched nothing and was in no fetch, callback, checkpoint or wait for the GPU. They are grouped
+by the line, else the function or operator, in which the host was. A group counts if half of the traced steps, and at
+least two, have such a gap. The time is scaled to untraced steps as for `sync-points`. It is also the gain.
 
 ## When it is wrong
 - Only the 20 longest gaps of a window are known, so the time is a lower bound.

@@ -5,12 +5,13 @@ A kernel of 2 us that takes 8 us to launch leaves the GPU idle for 6 us. Element
 steps in Python, and optimizers that update one parameter after the other make thousands of them.
 
 ## How it is measured
-Trace window: more than 1,000 kernels per step, more than half of them shorter than 10 us, and the GPU's idle time right
-before those while the host was in the operator that launched them. That time, scaled to untraced steps as for
-`launch-bound`, has to pass 10 % of the step; the GPU must be busy for less than 85 %. The gain is that time.
+In a trace window, a step has more than 1,000 kernels, and more than half of them run for less than 10 us. The cost,
+which is also the gain, is the GPU's idle time right before these kernels, while the host was in the operator that
+launched them. Scaled to untraced steps as for `launch-bound`, it must pass 10 % of the step, and the GPU must be busy
+for less than 85 % of it.
 
 ## When it is wrong
-- Python between the operators is not in it; `launch-bound` has it.
+- Python between the operators is not counted here; `launch-bound` has it.
 - Of kernels with one name, some may be needed as they are.
 
 ## What to do

@@ -1,8 +1,8 @@
-"""Steps are so short that the work of Lightning's own loop is a good part of them.
+"""Steps are so short that Lightning's own loop takes a large part of them.
 
 ## What it means
-Lightning's loop costs a fraction of a millisecond per batch, whatever the batch holds: progress, hooks that nobody
-uses, bookkeeping. In steps of a few milliseconds that shows.
+Lightning's loop costs a fraction of a millisecond per batch, whatever the batch size: progress, unused hooks,
+bookkeeping. Steps of a few milliseconds feel that.
 
 ## How it is measured
 The phase `loop` (Lightning's work between the named actions) as a share of the step time of steady steps: the lower

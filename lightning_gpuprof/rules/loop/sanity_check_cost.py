@@ -1,4 +1,4 @@
-"""The validation batches that Lightning runs before the training take long.
+"""The validation batches that Lightning runs before training take long.
 
 ## What it means
 Before training, Lightning runs `num_sanity_val_steps` validation batches (2 by default), so that an error in validation
@@ -25,7 +25,7 @@ class SanityCheckCost(BaseRule):
     title = "The sanity check is slow"
 
     least_ratio: float = threshold(0.02, source="heuristic: of the run")
-    least_s: float = threshold(1.0, source="heuristic: a shorter one is no matter")
+    least_s: float = threshold(1.0, source="heuristic: shorter ones do not matter")
     always_s: float = threshold(30.0, source="heuristic")
 
     examples = (

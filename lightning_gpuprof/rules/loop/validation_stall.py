@@ -1,7 +1,7 @@
 """Validation takes a large part of the wall time, while training waits.
 
 ## What it means
-Lightning validates on the same process and device as it trains. That time does not show in the time of a step.
+Lightning validates in the training process and on the same device. The step time does not show it.
 
 ## How it is measured
 The time of all validation runs inside `fit`, without the sanity check, over the wall time without setup and teardown.

@@ -5,9 +5,9 @@ Activations grow with the batch and the sequence length; parameters, gradients a
 is short and activations hold most of it, the batch is the place to look.
 
 ## How it is measured
-Memory allocated at the end of forward, minus the exact bytes of parameters, buffers, optimizer state and gradients that
-are still there, over the run's peak, while the needed memory, with what others hold, nearly fills the GPU. Information:
-it costs memory, not time.
+The memory allocated at the end of forward, minus the exact bytes of parameters, buffers, optimizer state and gradients
+still there, is compared with the run's peak. The rule speaks only if the GPU is nearly full, other users of its memory
+included. Information: it costs memory, not time.
 
 ## When it is wrong
 - The batch, and whatever else is allocated on the device, counts as activations.

@@ -1,8 +1,8 @@
-"""DDP copies gradients into its buckets and back, and holds both.
+"""DDP keeps each gradient twice and copies between the two.
 
 ## What it means
-Without `gradient_as_bucket_view=True`, each gradient exists beside its copy in a bucket of DDP. With it, gradients are
-views of the buckets: no copies, and as many bytes less as the gradients have.
+Without `gradient_as_bucket_view=True`, each gradient exists beside its copy in a DDP bucket. With it, gradients are
+views of the buckets: no copies, and half the memory for gradients.
 
 ## How it is measured
 From the run's conditions: DDP with several ranks on devices, the setting is off, and the gradients (as many bytes as

@@ -1,4 +1,4 @@
-"""Collectives take a part of the step in which no kernel computes.
+"""Communication is not hidden behind computation and adds to the step.
 
 ## What it means
 DDP reduces gradients while the backward still computes. Whatever is not done when the backward ends adds to the step,

@@ -6,8 +6,8 @@ no part do not hold up the reduction, and all ranks exchange which ones they use
 does not need that.
 
 ## How it is measured
-From the setting alone, with several ranks under DDP. Where a trace window holds the search, its time on the host is
-set. Whether parameters are unused is not known here, so this is information without a gain.
+From the setting alone, with several ranks under DDP. If a trace window shows the search, the finding has its time on
+the host. Whether parameters are unused is not known here, so this is information without a gain.
 
 ## When it is wrong
 Models that skip parts by design (several optimizers, as in a GAN; conditional layers) need the setting.

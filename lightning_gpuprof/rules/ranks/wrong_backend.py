@@ -1,4 +1,4 @@
-"""Ranks with a GPU each reduce their gradients through a backend that works in host memory.
+"""Ranks with a GPU each reduce their gradients through host memory.
 
 ## What it means
 gloo copies gradients to the host, reduces them there over TCP, and copies them back. NCCL (on AMD: RCCL) reduces on the

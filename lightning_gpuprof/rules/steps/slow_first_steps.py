@@ -30,7 +30,7 @@ class SlowFirstSteps(BaseRule):
     title = "The first steps are slow"
 
     least_ratio: float = threshold(0.02, source="heuristic: of the run")
-    least_s: float = threshold(5.0, source="heuristic: below it no run is short enough to care")
+    least_s: float = threshold(5.0, source="heuristic: less matters in no run")
     always_s: float = threshold(60.0, source="heuristic")
     most_taken_ratio: float = threshold(CROWDED_RATIO, source="heuristic: as for workers that others make slow")
 

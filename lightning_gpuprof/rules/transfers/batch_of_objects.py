@@ -1,9 +1,9 @@
-"""Training on the CPU spends time moving the batch to the device, although there is nothing to move.
+"""Training on the CPU spends time visiting the batch's many Python objects, although there is nothing to move.
 
 ## What it means
-Before each step Lightning goes through the lists, tuples and dictionaries of a batch, to move the tensors that it
-finds. That takes 0.05 ms for a few tensors, and a microsecond for each Python object, numbers too: edges, boxes or
-tokens as nested lists are thousands of them.
+Before each step, Lightning walks through the lists, tuples and dictionaries of a batch to find the tensors to move.
+That takes 0.05 ms for a few tensors, and a microsecond for each Python object, numbers included: edges, boxes or tokens
+as nested lists are thousands of them.
 
 ## How it is measured
 The phase `h2d` as a share of the steady steps of a training on the CPU, without hooks of your own around the

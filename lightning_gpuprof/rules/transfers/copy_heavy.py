@@ -1,4 +1,4 @@
-"""The GPU spends a good part of the step on copying tensors within its memory.
+"""The GPU spends a large part of the step copying tensors within its memory.
 
 ## What it means
 `contiguous()` after `permute` or `transpose`, `repeat`, `clone`, slices that are written back and type conversions read

@@ -1,12 +1,12 @@
-"""The GPU waits for the copy of the batch, although the batch is in pinned memory.
+"""The GPU waits for the batch copy, although the batch is in pinned memory.
 
 ## What it means
-Lightning copies the batch on the stream that computes: kernels of the step wait for the copy, and the copy waits for
-the kernels of the step before. Sized loaders are not prefetched to the device.
+Lightning copies the batch on the compute stream: kernels of the step wait for the copy, and the copy waits for the
+kernels of the step before. Loaders with a length are not prefetched to the device.
 
 ## How it is measured
-Trace window: copies to the GPU that are not from pageable memory, and of them what certainly no kernel covers. The gain
-is that time without the idle time in which launches come late, which would take its place.
+From a trace window: the time of copies to the GPU, except from pageable memory, during which certainly no kernel runs.
+The gain is that time minus the idle time in which launches come late, which would take its place.
 
 ## When it is wrong
 - A copy that waits for kernels on another stream counts only while it runs.
@@ -14,8 +14,8 @@ is that time without the idle time in which launches come late, which would take
   copy gains less than the bound.
 
 ## What to do
-Copy fewer bytes: send `uint8` and normalise on the GPU, or a smaller float. Or copy the next batch on a stream of its
-own during the step.
+Copy fewer bytes: send `uint8` and normalise on the GPU, or use a smaller float. Or prefetch the next batch on a
+separate stream during the step.
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep
