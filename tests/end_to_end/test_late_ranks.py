@@ -202,7 +202,7 @@ def test_a_rank_that_is_late_in_validation_only_is_named_with_all_that_it_takes_
 ) -> None:
     finding = next(one for one in reports["validation"].findings if one.rule == "straggler-rank")
     assert finding.subject == "rank 1"
-    assert "for its validation batches" in finding.summary
+    assert "on its validation batches" in finding.summary
     assert finding.evidence[-1].name == "beyond the others"
     assert isinstance(finding.evidence[-1].value, float)
     assert finding.evidence[-1].value > 1.5  # 3 validations of 5 batches, 0.2 s each
