@@ -15,7 +15,7 @@ from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, RankSha
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import counted, numbered
 from lightning_gpuprof.model.phases import PHASES, Phase
-from lightning_gpuprof.model.rank_summary import RankSummary
+from lightning_gpuprof.model.rank_summary import RankGpu, RankSummary
 from lightning_gpuprof.model.signals import MIN_STEPS
 
 _OWN_OF_DEVICE: tuple[Phase, ...] = (
@@ -137,6 +137,7 @@ def rank_times(
                 rank=rank,
                 host=ranks[rank].host,
                 gpu=gpu.name if (gpu := ranks[rank].gpu) is not None else "",
+                gpu_number=_number(gpu) if gpu is not None else None,
                 shard=rank // ranks[rank].tensor_parallel if ranks[rank].tensor_parallel > 1 else None,
                 excess_ms=float(judged.excess_ms[at]),
                 slowest_ratio=float(slowest[at]),
@@ -343,6 +344,11 @@ def _beside_the_others(
         if value is not None:
             known[one.rank not in late.ranks].append(value)
     return (float(np.median(known[0])), float(np.median(known[1]))) if all(known) else None
+
+
+def _number(gpu: RankGpu) -> int | None:
+    number = gpu.subject.removeprefix("gpu")
+    return int(number) if number.isdecimal() else None
 
 
 def _throttled(late: LateRanks, ranks: Sequence[RankSummary]) -> tuple[str, float, float] | None:

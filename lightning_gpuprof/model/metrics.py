@@ -153,6 +153,8 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     gpu: str = ""
     """Model of its GPU; empty if it has none or several."""
+    gpu_number: int | None = None
+    """Number of that GPU on its host, as ``nvidia-smi`` counts them."""
     shard: int | None = None
     """Which part of the data it trains on, where several ranks share one copy of the model."""
     excess_ms: float
@@ -302,7 +304,7 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     def named(self, *ranks: int) -> str:
         """Ranks as people know them, with what only they share.
 
-        ``rank 1 (host node0)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 2 and 5 (all with a Tesla T4)``,
+        ``rank 1 (host node0, GPU 3)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 2 and 5 (all with a Tesla T4)``,
         ``ranks 2 and 3 (all of data shard 1)``, ``ranks 3 and 11 (local rank 3 of each host)``; no host where all ranks
         are on one.
 
@@ -315,7 +317,10 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
             by_host.setdefault(one.host, []).append(one.rank)
         hosts = [host for host, of in by_host.items() if not chosen.isdisjoint(of)]
         if len(chosen) == 1:
-            return f"{name} (host {hosts[0]})" if len(by_host) > 1 else name
+            gpu = next((one.gpu_number for one in self.ranks if one.rank in chosen), None)
+            known = [f"host {hosts[0]}"] if len(by_host) > 1 else []
+            known += [] if gpu is None else [f"GPU {gpu}"]
+            return f"{name} ({', '.join(known)})" if known else name
         if len(by_host) > 1 and chosen.issuperset(rank for host in hosts for rank in by_host[host]):
             where = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {listed(hosts)}"
             return f"{name} (all of {where if len(hosts) <= _MOST_HOSTS else counted(len(hosts), 'host')})"

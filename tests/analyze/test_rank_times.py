@@ -392,6 +392,7 @@ def test_a_late_rank_with_longer_rows_is_known_by_them(tokens: int, part: str, m
 @pytest.mark.parametrize(
     ("late", "changed", "name"),
     [
+        ((5,), {}, "rank 5 (host node1, GPU 1)"),
         ((1, 6), {"gpu1.name": "Tesla T4"}, "ranks 1 and 6 (all with a Tesla T4)"),
         ((1, 4), {"gpu1.name": "A100"}, "ranks 1 and 4"),
         ((2, 3), {"trainer.tensor_parallel": 2}, "ranks 2 and 3 (all of data shard 1)"),
