@@ -54,7 +54,9 @@ def _print(checks: list[Check], *, loaded: bool) -> None:
 
 
 COMMAND = Command(
-    description="Checks Python, packages, host, CUDA, CUPTI, NVML and plugins. Missing parts are no errors: exit 0.",
+    description=(
+        "Checks Python, packages, host, CUDA, CUPTI, NVML and plugins. A missing part is not an error (exit code 0)."
+    ),
     examples=("gpuprof doctor", "gpuprof doctor --load", "gpuprof doctor --json"),
     add_arguments=_add_arguments,
     run=_run,

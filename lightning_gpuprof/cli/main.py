@@ -43,8 +43,8 @@ environment:
   NO_COLOR=1       no colours
   FORCE_COLOR=1    colours even if the output is not a terminal
   GPUPROF_DEBUG=1  the stack trace of an error
-  GPUPROF=1        before a training's command: profile any Lightning script
-  GPUPROF_LIVE=1   likewise: a line about the steps while they go on
+  GPUPROF=1        before a training command: profile any Lightning script
+  GPUPROF_LIVE=1   likewise: a live line about the steps
 """
 
 

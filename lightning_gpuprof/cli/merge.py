@@ -25,7 +25,7 @@ _FILES = "rank*"
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("dirs", metavar="DIR", nargs="+", type=Path, help="folders of one job, one of each host")
+    parser.add_argument("dirs", metavar="DIR", nargs="+", type=Path, help="folders of one job, one per host")
     parser.add_argument("--into", metavar="FOLDER", type=Path, required=True, help="where all of their ranks go")
     parser.add_argument("--json", action="store_true", help="print the folder and its ranks as JSON")
 

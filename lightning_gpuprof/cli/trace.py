@@ -209,7 +209,7 @@ def _tables() -> list[str]:
 COMMAND = Command(
     description=(
         "Reads traces of torch.profiler, of any GPU and any version, and reports why the GPU was idle,\n"
-        "what it did, which code that was. Several files of one job are also compared rank by rank."
+        "what it ran and which code launched that. Several files of one job are also compared rank by rank."
     ),
     examples=(
         "gpuprof trace rank0.1763705000.pt.trace.json.gz",

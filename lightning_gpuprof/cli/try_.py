@@ -20,7 +20,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         nargs="?",
         metavar="RUN",
         type=Path,
-        help="folder of the run whose advice is tried; default: its newest run here",
+        help="run whose advice is tried; default: the newest run of the same script below this folder",
     )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="training time in all, in seconds")
     parser.add_argument(

@@ -48,7 +48,7 @@ class GpuUtilLow(GpuRule):
         fires("the GPU waits for batches", "info", "67 % of the step (input-bound)", gpu=_LOW, times_ms=_WAITS),
         fires("nothing explains it", "info", "Nothing measured explains 35.0 ms", gpu=_LOW),
         quiet("the GPU is busy", gpu={}),
-        looks_alike("it is full of small kernels", gpu={"values": {"sm_active_ratio": 0.1}}),
+        looks_alike("the GPU is full of small kernels", gpu={"values": {"sm_active_ratio": 0.1}}),
         not_evaluated("19 samples differ", "19 of the 20 distinct", gpu={"distinct": 19}),
     )
 

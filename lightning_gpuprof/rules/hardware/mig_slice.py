@@ -35,8 +35,8 @@ class MigSlice(GpuRule):
     least_slices: int = threshold(1, source="heuristic: any")
 
     examples = (
-        fires("it is a slice of 16 GiB", "info", "a slice of 16 GiB", gpu=_SLICE),
-        quiet("it is a whole GPU", gpu={}),
+        fires("the device is a slice of 16 GiB", "info", "a slice of 16 GiB", gpu=_SLICE),
+        quiet("the device is a whole GPU", gpu={}),
         looks_alike("a partitioned GPU is used as a whole", gpu={"facts": {"mig": True}}),
         not_evaluated("nothing is known of it", "is partitioned", gpu={"uuid": "", "facts": {"mig": None}}),
     )

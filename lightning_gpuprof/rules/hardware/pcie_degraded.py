@@ -45,7 +45,7 @@ class PcieDegraded(GpuRule):
 
     examples = (
         fires("copies take 20 ms of a step", "warning", "generation 3 x8", gpu=_SLOW, times_ms={"h2d": 20.0}),
-        fires("they take 0.1 ms", "info", "hardly matters", gpu=_SLOW),
+        fires("copies take 0.1 ms", "info", "hardly matters", gpu=_SLOW),
         quiet("the link is fast", gpu={}),
         looks_alike("copies are slow over a fast link", gpu={}, times_ms={"h2d": 20.0}),
         not_evaluated("the GPU was mostly idle", "an idle link is slow", gpu={**_SLOW, "samples": 100}),

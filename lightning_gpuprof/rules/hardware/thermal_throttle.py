@@ -40,9 +40,13 @@ class ThermalThrottle(ClockRule):
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the busy samples")
 
     examples = (
-        fires("it is hot all the time", "critical", "990 MHz instead of 1,980 MHz", gpu=_held("sw_thermal", 1.0, 990)),
-        fires("the hardware stops it", "warning", "20 % of 40 busy samples", gpu=_held("hw_thermal", 0.2, 1950)),
-        fires("it costs little", "info", "1,900 MHz", gpu=_held("sw_thermal", 0.5, 1900)),
+        fires(
+            "the GPU is hot all the time", "critical", "990 MHz instead of 1,980 MHz", gpu=_held("sw_thermal", 1.0, 990)
+        ),
+        fires(
+            "the hardware throttles the GPU", "warning", "20 % of 40 busy samples", gpu=_held("hw_thermal", 0.2, 1950)
+        ),
+        fires("heat costs little", "info", "1,900 MHz", gpu=_held("sw_thermal", 0.5, 1900)),
         quiet("the clock is free", gpu={}),
         looks_alike("the power limit holds it down", gpu=_held("sw_power_cap", 1.0, 990)),
         NO_REASONS,

@@ -34,7 +34,7 @@ class UtilMisleading(GpuRule):
     examples = (
         fires("a fifth of it works", "info", "batch_size=64 instead of 32", gpu={"values": {"sm_active_ratio": 0.2}}),
         quiet("most of it works", gpu={}),
-        looks_alike("it waits for the host", gpu={"values": {"sm_active_ratio": 0.2, "utilization_ratio": 0.4}}),
+        looks_alike("the GPU waits for the host", gpu={"values": {"sm_active_ratio": 0.2, "utilization_ratio": 0.4}}),
         not_evaluated("there are no counters", "neither the activity", gpu={"values": {"sm_active_ratio": None}}),
     )
 

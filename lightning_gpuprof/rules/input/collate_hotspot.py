@@ -49,9 +49,9 @@ class CollateHotspot(StarvingRule):
 
     examples = (
         fires("padding takes 30 ms", "critical", "pad_batch (collate_fn) takes 75 % ... every 5.00 ms", **_PADDED),
-        fires("it has little to copy", "critical", "one tensor ... to collate 4 kB", **_default(4e3)),
-        fires("it copies 2 GB/s", "critical", "uint8 ... 60 MB, at 2 GB/s", **_default(6e7)),
-        quiet("it takes less than a quarter of a batch", items_ms=30.1, collate_ms=9.9),
+        fires("collate_fn has little to copy", "critical", "one tensor ... to collate 4 kB", **_default(4e3)),
+        fires("collate_fn copies 2 GB/s", "critical", "uint8 ... 60 MB, at 2 GB/s", **_default(6e7)),
+        quiet("collate_fn takes less than a quarter of a batch", items_ms=30.1, collate_ms=9.9),
         quiet("steps do not wait", items_ms=6.0, collate_ms=6.0),
         looks_alike("the items are slow", items_ms=39.0, collate_ms=1.0),
         not_evaluated("batches were not timed", "not measured from inside", **_PAD, measured=False),

@@ -65,7 +65,7 @@ class EpochBoundaryIdle(BaseRule):
         fires("loaders are made as well", "warning", "end (100 %)", lacks="setup_data", **_where(_SET_UP, _PLOTS)),
         fires("the hooks are not known", "warning", "Find what runs", gaps_s=(1.0, 1.0, 1.0)),
         fires("the gaps are 3.2 % of the run", "info", "Find what", gaps_s=(0.23, 0.23, 0.23)),
-        quiet("they are 2.9 %", gaps_s=(0.21, 0.21, 0.21)),
+        quiet("gaps are 2.9 %", gaps_s=(0.21, 0.21, 0.21)),
         quiet("there is one epoch", epochs=1),
         looks_alike("one gap is long", gaps_s=(0.01, 5.0, 0.01)),
         looks_alike("starting the workers takes 2 s", iterator_s=2.0),

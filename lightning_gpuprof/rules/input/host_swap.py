@@ -56,7 +56,7 @@ class HostSwap(BaseRule):
         fires("shared memory is 90 % full", "warning", "--shm-size", swapping={"count": 0, "shm": 0.9}),
         quiet("fewer samples", swapping={"count": 5}),
         quiet("shared memory is 89 % full", swapping={"count": 0, "shm": 0.89}),
-        quiet("it is full without workers", swapping={"count": 0, "shm": 0.95}, num_workers=0),
+        quiet("/dev/shm is full without workers", swapping={"count": 0, "shm": 0.95}, num_workers=0),
         looks_alike("others are swapped", swapping={"faults": 2.0, "full": 0.01}),
         looks_alike("pages only leave", swapping={"read": 0.0}),
         looks_alike("faults are of mapped files", swapping={"count": 0}),

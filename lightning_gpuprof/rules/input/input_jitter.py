@@ -79,7 +79,7 @@ class InputJitter(BaseRule):
         quiet("samples differ by less", **{**_JITTER, "samples_ms": (4.0, 19.0)}),
         quiet("there are no workers", **{**_JITTER, "workers": 0}),
         quiet("the GPU is busy at that time", **_GPU, device_idle=-0.4),
-        looks_alike("it is a single stall", **{**_JITTER, "burst": (0.3, 0.0)}),
+        looks_alike("there is a single stall", **{**_JITTER, "burst": (0.3, 0.0)}),
         looks_alike("the workers are behind", **{**_JITTER, "verdict": "processing"}),
         looks_alike("batches take less than the stalls", **{**_JITTER, "items_ms": 2.0}),
         looks_alike("workers wait for a CPU", **_JITTER, each_worker={"cpu": 0.1, "delay": 0.4}, idle_ratio=0.4),

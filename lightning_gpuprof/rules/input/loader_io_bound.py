@@ -51,13 +51,13 @@ class LoaderIoBound(StarvingRule):
 
     examples = (
         fires("two sleep", "critical", "93 % ... other than a CPU or a disk ... 2 kB/s ... num_workers=5)", **_waits()),
-        fires("they wait for a disk", "critical", "reads 40 MB/s)", **_waits(disk=0.6, read_bytes_per_s=40e6)),
-        fires("it is no disk", "critical", "network file system, database, lock", **_waits(read_bytes_per_s=5e6)),
-        quiet("they wait for a CPU", **_HOST, each_worker={"cpu": 0.2, "delay": 0.75}),
-        quiet("they wait for work", **_HOST, each_worker={"cpu": 0.5, "delay": 0.02}, idle_ratio=0.4),
+        fires("workers wait for a disk", "critical", "reads 40 MB/s)", **_waits(disk=0.6, read_bytes_per_s=40e6)),
+        fires("no disk is involved", "critical", "network file system, database, lock", **_waits(read_bytes_per_s=5e6)),
+        quiet("workers wait for a CPU", **_HOST, each_worker={"cpu": 0.2, "delay": 0.75}),
+        quiet("workers wait for work", **_HOST, each_worker={"cpu": 0.5, "delay": 0.02}, idle_ratio=0.4),
         quiet("batches are made in time", **_waits(), items_ms=12.0),
-        looks_alike("they compute", **_HOST, each_worker={"cpu": 0.95}),
-        not_evaluated("they were not sampled", "was not sampled", **_HOST, each_worker=None),
+        looks_alike("workers compute", **_HOST, each_worker={"cpu": 0.95}),
+        not_evaluated("workers were not sampled", "was not sampled", **_HOST, each_worker=None),
     )
 
     def judge(self, metrics: Metrics, found: Starving) -> Finding | None:

@@ -53,7 +53,7 @@ class PageCacheMiss(StarvingRule):
         fires("all is read again", "critical", "reads 1.57 GB from disk: 100 % ... Only 1 GB of memory", **_again()),
         fires("it would fit", "critical", "would fit into the 1 GB", **_again(disk_bytes=5e9, call_bytes=5e9)),
         quiet("half is cached", **_again(disk_bytes=4.9e9)),
-        quiet("they read little", **_again(disk_bytes=1e6, call_bytes=1e6)),
+        quiet("workers read little", **_again(disk_bytes=1e6, call_bytes=1e6)),
         quiet("steps do not wait", **_again(), items_ms=12.0),
         quiet("there is one epoch", **_DISK),
         looks_alike("workers do not wait for the disk", **{**_again(), "each_worker": {**_WORKER, "disk": 0.1}}),

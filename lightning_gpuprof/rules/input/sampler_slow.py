@@ -46,11 +46,17 @@ class SamplerSlow(BaseRule):
     least_ratio: float = threshold(0.05, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
-        fires("it takes 9 of 20 ms", "critical", "takes 9.00 ms of each 20.0 ms step ... 90 %", saves_ms=9.0, **_ORDER),
+        fires(
+            "the sampler takes 9 of 20 ms",
+            "critical",
+            "takes 9.00 ms of each 20.0 ms step ... 90 %",
+            saves_ms=9.0,
+            **_ORDER,
+        ),
         fires("the GPU idles for a fifth", "warning", "randperm", saves_ms=5.6, **_ITEMS, **_GPU, device_idle=0.2),
         quiet("the sampler is quick", **{**_ITEMS, "order_ms": 0.5}),
         looks_alike("the GPU is busy at that time", **_ORDER, **_GPU, device_idle=0.0),
-        not_evaluated("it was not timed", "sampler was not measured", **{**_ITEMS, "order_ms": None}),
+        not_evaluated("the sampler was not timed", "sampler was not measured", **{**_ITEMS, "order_ms": None}),
         not_evaluated("nothing was measured", "sampler was not measured", **_ORDER, measured=False),
     )
 

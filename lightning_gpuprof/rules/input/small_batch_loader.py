@@ -56,12 +56,18 @@ class SmallBatchLoader(BaseRule):
     most_bytes: float = threshold(1e6, source="heuristic: copying more takes longer than the message")
 
     examples = (
-        fires("it takes 0.5 of 1.5 ms", "warning", "batch_size=8). Then 8 ... 0.0625 ms each", saves_ms=0.4375, **_ONE),
+        fires(
+            "the fetch takes 0.5 of 1.5 ms",
+            "warning",
+            "batch_size=8). Then 8 ... 0.0625 ms each",
+            saves_ms=0.4375,
+            **_ONE,
+        ),
         fires("gradients add up", "warning", "=1 instead of 4", **_ONE, run={"trainer.accumulate_grad_batches": 4}),
         fires("a sample takes 0.05 ms of it", "warning", "costs 0.45", saves_ms=0.394, **{**_ALONE, "items_ms": 0.05}),
         fires("the GPU idles for 0.29 ms", "warning", "=8", saves_ms=0.29, **_ONE, **_GPU, device_idle=0.19333),
         fires("seven eighths of the fetch are 0.21 ms", "warning", "batch_size=8", **_fetch(0.24)),
-        quiet("they are 0.19 ms", **_fetch(0.22)),
+        quiet("seven eighths are 0.19 ms", **_fetch(0.22)),
         quiet("a batch has two samples", **{**_ONE, "batch_size": 2}),
         quiet("the dataset makes the batches", **{**_ONE, "batch_size": None}),
         quiet("steps are long", batch_size=1),

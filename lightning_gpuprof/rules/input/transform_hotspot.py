@@ -48,13 +48,13 @@ class TransformHotspot(StarvingRule):
     least_ratio: float = threshold(MIN_WAIT_RATIO, source="torch-tb-profiler: DataLoader above 5 %")
 
     examples = (
-        fires("it takes 28 ms", "critical", "`Blur` takes 70 % ... batch of 32 ... every 5.96 ms", **_BLUR),
-        fires("it waits for files", "critical", "mostly waits", **{**_BLUR, "worker_cpus": 0.02}),
+        fires("the transform takes 28 ms", "critical", "`Blur` takes 70 % ... batch of 32 ... every 5.96 ms", **_BLUR),
+        fires("the transform waits for files", "critical", "mostly waits", **{**_BLUR, "worker_cpus": 0.02}),
         fires("there are no workers", "critical", "`Blur` takes", **_BLUR, workers=0, saves_ms=28.1),
         fires("batches come in bursts", "critical", "arrive in bursts", **_BLUR, burst=0.4),
         fires("the GPU idles for a tenth", "info", "on the GPU", **_BLUR, run=_GPU, device_idle=0.1, saves_ms=2.0),
         fires("what the GPU does is not known", "warning", "on the GPU", **_BLUR, run=_GPU),
-        fires("it is in a region", "critical", "`Blur`, inside `augment`", **_of(augment=0.95, Blur=0.8)),
+        fires("the transform is in a region", "critical", "`Blur`, inside `augment`", **_of(augment=0.95, Blur=0.8)),
         quiet("the GPU is busy at that time", **_BLUR, run=_GPU, device_idle=0.02),
         quiet("several share the time", **_of(Blur=0.4, Crop=0.35, Flip=0.25)),
         quiet("steps do not wait", **_BLUR, items_ms=12.0),

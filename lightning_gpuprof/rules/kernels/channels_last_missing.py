@@ -38,8 +38,10 @@ class ChannelsLastMissing(KernelRule):
         fires("conversions take 6 of 50 ms", "warning", "6.00 ms of each 50.0 ms", saves_ms=6.0, kernels=_KERNELS),
         fires("no convolution is in channels_last", "warning", "0 of 53", kernels=_KERNELS, run=_NONE),
         fires("all convolutions are", "warning", "but their inputs are not", kernels=_KERNELS, run=_ALL),
-        fires("they take 10.1 % of it", "info", "10 %", kernels={**_KERNELS, "nhwcToNchw": 1.02, "nchwToNhwc": 1}),
-        quiet("they take 9.9 % of it", kernels={**_KERNELS, "nhwcToNchw": 0.98, "nchwToNhwc": 1}),
+        fires(
+            "conversions take 10.1 % of it", "info", "10 %", kernels={**_KERNELS, "nhwcToNchw": 1.02, "nchwToNhwc": 1}
+        ),
+        quiet("conversions take 9.9 % of it", kernels={**_KERNELS, "nhwcToNchw": 0.98, "nchwToNhwc": 1}),
         quiet("nothing is converted", kernels={"convolution": 20, "pointwise": 28}),
         quiet("there are no convolutions", kernels={"pointwise": 48}),
         looks_alike("another kernel has a layout in its name", kernels={"convolution": 24, "pooling": 24}),

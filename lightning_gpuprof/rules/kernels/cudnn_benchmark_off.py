@@ -40,8 +40,8 @@ class CudnnBenchmarkOff(KernelRule):
     examples = (
         fires("convolutions take 30 of 50 ms", "info", "Trainer(..., benchmark=True)", **_run(30), run=_OFF),
         fires("the last batch is smaller", "info", "drop_last=True", **_run(30), run={**_OFF, _DROP: False}),
-        fires("they take 10.01 of 50 ms", "info", "10.0 ms", **_run(10.01), run=_OFF),
-        quiet("they take 9.99 of 50 ms", **_run(9.99), run=_OFF),
+        fires("convolutions take 10.01 of 50 ms", "info", "10.0 ms", **_run(10.01), run=_OFF),
+        quiet("convolutions take 9.99 of 50 ms", **_run(9.99), run=_OFF),
         quiet("benchmark is on", **_run(30), run={_BENCHMARK: True}),
         quiet("cuDNN has to be deterministic", **_run(30), run={**_OFF, _FIXED[0]: True}),
         quiet("all algorithms have to be deterministic", **_run(30), run={**_OFF, _FIXED[1]: True}),

@@ -41,8 +41,8 @@ class LowOccupancy(KernelRule):
 
     examples = (
         fires("27 blocks run on 108 multiprocessors", "info", "(..., batch_size=128)", saves_ms=22.5, **_run(30, 27)),
-        fires("they run for 6.8 of 50 ms", "info", "25 %", **_run(6.8, 27)),
-        quiet("they run for 6.6 of 50 ms", **_run(6.6, 27)),
+        fires("such kernels run for 6.8 of 50 ms", "info", "25 %", **_run(6.8, 27)),
+        quiet("such kernels run for 6.6 of 50 ms", **_run(6.6, 27)),
         quiet("each multiprocessor has a block", **_run(30, 108)),
         looks_alike("communication needs few blocks", **_run(30, 24, "all-reduce")),
         looks_alike("the host is the bottleneck", kernels={"tensor core gemm": (30, 27)}),

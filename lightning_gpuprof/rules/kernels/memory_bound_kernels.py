@@ -44,13 +44,13 @@ class MemoryBoundKernels(KernelRule):
     fused_ratio: float = threshold(0.50, source="heuristic: joined with one neighbour, an operator moves half")
 
     examples = (
-        fires("they take 30 of 50 ms", "info", "80 % of the memory bandwidth", saves_ms=15, **_run()),
+        fires("the kernels take 30 of 50 ms", "info", "80 % of the memory bandwidth", saves_ms=15, **_run()),
         fires("the model is not compiled", "info", "torch.compile", **_run(), run={"compile.state": "none"}),
-        fires("they reach 61 % of the bandwidth", "info", "61 %", **_run(bandwidth_ratio=0.61)),
-        fires("they take 20.1 of 50 ms", "info", "20.1 ms", **_run(20.1)),
-        quiet("they take 19.9 of 50 ms", **_run(19.9)),
+        fires("the kernels reach 61 % of the bandwidth", "info", "61 %", **_run(bandwidth_ratio=0.61)),
+        fires("the kernels take 20.1 of 50 ms", "info", "20.1 ms", **_run(20.1)),
+        quiet("the kernels take 19.9 of 50 ms", **_run(19.9)),
         quiet("the model is compiled", **_run(), run={"compile.state": "module"}),
-        looks_alike("they reach 59 % of the bandwidth", **_run(bandwidth_ratio=0.59)),
+        looks_alike("the kernels reach 59 % of the bandwidth", **_run(bandwidth_ratio=0.59)),
         looks_alike("the host is the bottleneck", **{**_run(), "kernels": {"pointwise": 30}}),
         not_evaluated("their bytes are not known", "bandwidth", **{**_run(), "roofline": []}),
         UNTRACED,

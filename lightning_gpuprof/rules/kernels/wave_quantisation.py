@@ -49,12 +49,12 @@ class WaveQuantisation(KernelRule):
 
     examples = (
         fires("a product has 1.2 waves", "info", "batch_size=26 or 53 instead of 32", saves_ms=12, **_waves(1.2)),
-        fires("it has 1.49 waves", "info", "1.5 waves", **_waves(1.49)),
-        quiet("it has 1.51 waves", **_waves(1.51)),
-        quiet("it has 2 waves", **_waves(2)),
-        quiet("it has 9.1 waves", **_waves(9.1)),
-        looks_alike("it has exactly one wave", **_waves(1)),
-        looks_alike("it has 0.9 waves", **_waves(0.9)),
+        fires("the kernel has 1.49 waves", "info", "1.5 waves", **_waves(1.49)),
+        quiet("the kernel has 1.51 waves", **_waves(1.51)),
+        quiet("the kernel has 2 waves", **_waves(2)),
+        quiet("the kernel has 9.1 waves", **_waves(9.1)),
+        looks_alike("the kernel has exactly one wave", **_waves(1)),
+        looks_alike("the kernel has 0.9 waves", **_waves(0.9)),
         looks_alike("a pointwise kernel has 1.2 waves", kernels={"pointwise": (48, round(1.2 * _WAVE))}),
         looks_alike("the host is the bottleneck", kernels={"tensor core gemm": (30, round(1.2 * _WAVE))}),
         not_evaluated("the GPU is not known", "blocks", kernels={"tensor core gemm": 48}, device="unknown"),

@@ -50,13 +50,15 @@ class GpuGaps(StepRule):
 
     examples = (
         fires(
-            "it is elsewhere for 16 ms",
+            "the host launches nothing for 16 ms",
             "critical",
             "it is in match() (loss.py:31) in forward. The longest gap",
             step=_other(16.0),
         ),
-        fires("it is elsewhere for 10.5 ms", "critical", "Move the host's work in match()", step=_other(10.5)),
-        quiet("it is elsewhere for 8.2 ms", step=_other(8.2)),
+        fires(
+            "the host launches nothing for 10.5 ms", "critical", "Move the host's work in match()", step=_other(10.5)
+        ),
+        quiet("the host launches nothing for 8.2 ms", step=_other(8.2)),
         looks_alike("the queue covers it", step=_other(6.0)),
         looks_alike("the GPU waits for a batch", step={**_other(0.0), "fetch_us": 30_000.0}),
         looks_alike("only tracing makes the gap", step=_other(16.0), period_ms=9.2),

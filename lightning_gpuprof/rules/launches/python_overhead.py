@@ -69,9 +69,9 @@ class PythonOverhead(LaunchRule):
     )
 
     examples = (
-        fires("it takes 40 us", "critical", "mostly in forward() (net.py:20)", step=_python(40), run=_EAGER),
+        fires("Python takes 40 us", "critical", "mostly in forward() (net.py:20)", step=_python(40), run=_EAGER),
         fires("the model is not compiled", "critical", f"Compile the model: {_LINE}", step=_python(40), run=_EAGER),
-        fires("it is compiled", "critical", "compiled part", step=_python(40), run={"compile.state": "module"}),
+        fires("the model is compiled", "critical", "compiled part", step=_python(40), run={"compile.state": "module"}),
         fires("Python takes 13 us", "critical", "while the host runs Python", step=_python(13)),
         quiet("Python takes 8 us", step=_python(8)),
         quiet("kernels take 100 us", step=_python(40, kernel_us=100)),

@@ -38,8 +38,8 @@ class BarebonesGap(BaseRule):
         fires(
             "the loop takes a fifth", "info", "Set batch_size=128", times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 1.0}
         ),
-        quiet("it takes less than a tenth of 5 ms", times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 0.44}),
-        looks_alike("it takes as much of 21 ms", times_ms={**_NO_OTHERS, "forward": 11.0, "loop": 10.0}),
+        quiet("the loop takes less than a tenth of 5 ms", times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 0.44}),
+        looks_alike("the loop takes as much of 21 ms", times_ms={**_NO_OTHERS, "forward": 11.0, "loop": 10.0}),
         not_evaluated("four steps are steady", "4 steady steps", steady=4),
     )
 

@@ -82,8 +82,8 @@ class CallbackSlow(BaseRule):
 
     examples = (
         fires("one sleeps 20 of 37 ms", "critical", "20.0 ms ... begin Slow.on_train_batch", saves_ms=19.7, **_SLOW),
-        fires("it has a batch index", "critical", "Run it every 60 batches ... `if batch_idx % 60:", **_SLOW),
-        fires("it has none", "critical", "global_step % 60", **_costs(20.0, "EMA{}", "on_before_zero_grad")),
+        fires("the callback has a batch index", "critical", "Run it every 60 batches ... `if batch_idx % 60:", **_SLOW),
+        fires("the callback has none", "critical", "global_step % 60", **_costs(20.0, "EMA{}", "on_before_zero_grad")),
         fires(
             "the module has none",
             "critical",
@@ -97,7 +97,7 @@ class CallbackSlow(BaseRule):
         fires("two are slow", "critical", "AlsoSlow 12 %", times_ms={"callbacks": 30.0}, callbacks_ms=_TWO),
         fires("the module's own hooks are", "critical", "Hooks of Net", times_ms={"callbacks": 30.0}),
         fires("what the GPU does is not known", "info", "Slow takes", **_SLOW, run={"device.type": "cuda"}),
-        quiet("it takes 0.3 ms", callbacks_ms={("Quick", "on_train_batch_end"): 0.3}),
+        quiet("the callback takes 0.3 ms", callbacks_ms={("Quick", "on_train_batch_end"): 0.3}),
         looks_alike("the step waits for data", times_ms={"data_wait": 60.0}),
         looks_alike("a GPU is busy at that time", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),
         not_evaluated("three steps are steady", "3 steady steps", **_SLOW, steady=3),

@@ -73,7 +73,7 @@ class CheckpointStall(StallRule):
         ),
         fires("every epoch saves", "critical", "every_n_epochs=20", epochs=20, checkpoint=(20, 6.0), run=_EPOCHS),
         fires("every 20 steps save", "critical", "every_n_train_steps=400", checkpoint=(20, 6.0), run=_STEPS),
-        fires("they take less of it", "info", "That leaves 2 checkpoints in the run", checkpoint=(20, 1.3)),
+        fires("20 take 1.3 s", "info", "That leaves 2 checkpoints in the run", checkpoint=(20, 1.3)),
         fires("the last steps are saved", "info", "up to 200 steps instead of 20", checkpoint=(20, 1.3), run=_STEPS),
         fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
         fires(
@@ -98,7 +98,7 @@ class CheckpointStall(StallRule):
             checkpoint=(20, 6.0),
             run={"trainer.world_size": 8, "trainer.strategy": "DDPStrategy"},
         ),
-        quiet("they take 1 s of it", checkpoint=(4, 1.0)),
+        quiet("checkpoints take 1 s of it", checkpoint=(4, 1.0)),
         quiet("there are none", checkpoint=(0, 0.0)),
         looks_alike("validation takes 9 s", validation=(4, 9.0)),
         not_evaluated("there is one slow checkpoint", "but 2 are needed", checkpoint=(1, 6.0)),

@@ -33,9 +33,15 @@ class LrSchedulerCost(PhaseRule):
     least_ratio: float = threshold(0.05, source="heuristic (TraceML: unexplained time above 10 %)")
 
     examples = (
-        fires("it takes 10 of 50 ms", "warning", "10.0 ms of each 50.0 ms step (20 %)", saves_ms=10.0, **_SLOW),
         fires(
-            "it sets 900 rates", "warning", "900 parameter groups", **_SLOW, run={"model.optimizer_param_groups": 900}
+            "the scheduler takes 10 of 50 ms", "warning", "10.0 ms of each 50.0 ms step (20 %)", saves_ms=10.0, **_SLOW
+        ),
+        fires(
+            "the scheduler sets 900 rates",
+            "warning",
+            "900 parameter groups",
+            **_SLOW,
+            run={"model.optimizer_param_groups": 900},
         ),
         quiet("there is no scheduler"),
         looks_alike("a GPU is busy at that time", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),

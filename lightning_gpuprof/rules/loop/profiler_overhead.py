@@ -44,9 +44,14 @@ class ProfilerOverhead(BaseRule):
 
     examples = (
         fires("windows take 4 of 21 s", "info", "took 4.00 s of 21.2 s ... Record", **_cost(0.001, windows_s=4.0)),
-        fires("it samples", "info", "3.0 % of the step ... 5.0 % of a CPU", **_cost(0.03, background_cpu_ratio=0.05)),
+        fires(
+            "the profiler samples",
+            "info",
+            "3.0 % of the step ... 5.0 % of a CPU",
+            **_cost(0.03, background_cpu_ratio=0.05),
+        ),
         fires("timing takes 1 % of the step", "info", "1.0 %", **_cost(0.0101)),
-        quiet("it takes less", **_cost(0.0099)),
+        quiet("the profiler takes less", **_cost(0.0099)),
         looks_alike("a run of 5 s begins", steps=100, **_cost(0.2)),
         not_evaluated("its cost is not known", "own cost", **_cost(None)),
     )

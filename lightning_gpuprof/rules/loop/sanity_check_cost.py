@@ -37,9 +37,9 @@ class SanityCheckCost(BaseRule):
             wall_s={"sanity": 5.0},
             run={"trainer.num_sanity_val_steps": 50},
         ),
-        fires("they take 31 s of 2,000 s", "info", "31.0 s", wall_s={"sanity": 31.0}, steps=40_000),
-        quiet("they take 20 s of it", wall_s={"sanity": 20.0}, steps=40_000),
-        quiet("they take 0.9 s of 21 s", wall_s={"sanity": 0.9}),
+        fires("the batches take 31 s of 2,000 s", "info", "31.0 s", wall_s={"sanity": 31.0}, steps=40_000),
+        quiet("the batches take 20 s of it", wall_s={"sanity": 20.0}, steps=40_000),
+        quiet("the batches take 0.9 s of 21 s", wall_s={"sanity": 0.9}),
         looks_alike("validation alone was run", wall_s={"sanity": 5.0}, run={"stage": "test"}),
         not_evaluated("its time is not known", "sanity", wall_s={"sanity": None}),
     )

@@ -58,7 +58,7 @@ class ValidationStall(StallRule):
         ),
         fires("a single run takes as long", "critical", "limit_val_batches", epochs=1, validation=(1, 14.0)),
         fires("no step is steady", "info", "Validation ran", steps=15, steady=0, validation=(4, 0.4)),
-        quiet("it takes less than a fifth", validation=(4, 4.9)),
+        quiet("validation takes less than a fifth", validation=(4, 4.9)),
         quiet("there is none", validation=(0, 0.0)),
         looks_alike("checkpoints take as long", checkpoint=(4, 14.0)),
         not_evaluated("there are nine steps", "9 steps were run, 10 are needed", steps=9, validation=(4, 0.7)),

@@ -39,8 +39,8 @@ class AllocRetries(AllocatorCallsRule):
         fires("segments grow already", "warning", "batch_size=16", allocator=_RETRIES, run=_GROWING),
         fires("their cost is known", "critical", "1 allocation", allocator=_ONE, idle={"allocator": 0.3}),
         quiet("there are none", allocator={}),
-        looks_alike("they were before the run was steady", allocator={"retries_count": 5}),
-        not_evaluated("they were not counted", "were not counted", allocator={"retries_steady_count": None}),
+        looks_alike("retries were before the run was steady", allocator={"retries_count": 5}),
+        not_evaluated("retries were not counted", "were not counted", allocator={"retries_steady_count": None}),
     )
 
     def judge(self, metrics: Metrics, memory: DeviceMemory) -> Finding | None:

@@ -41,8 +41,8 @@ class Fragmentation(BaseRule):
         fires("a quarter is in pieces", "info", "expandable_segments:True", allocator=_PIECES),
         fires("allocations were retried", "warning", "3 allocations", allocator={**_PIECES, "retries_steady_count": 3}),
         quiet("the GPU has room", allocator={}),
-        looks_alike("it has pieces and room", allocator={**_PIECES, "reserved_gib": 100.0}),
-        looks_alike("it is full of tensors", allocator={"allocated_gib": 136.0}),
+        looks_alike("the GPU has pieces and room", allocator={**_PIECES, "reserved_gib": 100.0}),
+        looks_alike("the GPU is full of tensors", allocator={"allocated_gib": 136.0}),
         not_evaluated("pieces were not measured", "were not measured", allocator={"fragmentation_ratio": None}),
     )
 

@@ -60,13 +60,13 @@ class HostLeak(BaseRule):
     warning_h: float = threshold(24.0, source="heuristic")
 
     examples = (
-        fires("it keeps 2.7 MB per step", "critical", "grows by 2.68 MB per step", growing={}),
+        fires("the process keeps 2.7 MB per step", "critical", "grows by 2.68 MB per step", growing={}),
         fires("a list keeps each step's loss", "critical", "Net.losses gained", growing={}, run=_KEPT),
         fires("the workers do", "critical", "Digits", growing={"of": _WORKERS}),
-        quiet("it grows by 60 MiB", growing={"mib": 60.0}),
-        looks_alike("it grows once, for optimizer states", growing={"even": 0.4}),
+        quiet("the process grows by 60 MiB", growing={"mib": 60.0}),
+        looks_alike("the process grows once, for optimizer states", growing={"even": 0.4}),
         looks_alike("the growth comes to its end", growing={"late": 0.4}),
-        not_evaluated("it was read 19 times", "less than 20 times", growing={"samples": 19}),
+        not_evaluated("the process was read 19 times", "less than 20 times", growing={"samples": 19}),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -49,9 +49,9 @@ class MemoryLeak(BaseRule):
     examples = (
         fires("4 MiB stay in each step", "warning", "4 MiB per step", allocator={}, growth=_GROWS),
         fires("the run ended of it", "critical", "400 MiB per step", allocator={}, growth=_FAST, end=_END),
-        quiet("it keeps its level", allocator={}, growth={"bytes_per_step": 0.0, "p_value": 0.8}),
-        looks_alike("it may be chance", allocator={}, growth={**_GROWS, "p_value": 0.02}),
-        not_evaluated("it was read 19 times", "19 times", allocator={}, growth={**_GROWS, "samples": 19}),
+        quiet("memory keeps its level", allocator={}, growth={"bytes_per_step": 0.0, "p_value": 0.8}),
+        looks_alike("growth may be chance", allocator={}, growth={**_GROWS, "p_value": 0.02}),
+        not_evaluated("memory was read 19 times", "19 times", allocator={}, growth={**_GROWS, "samples": 19}),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:

@@ -36,7 +36,7 @@ class OomRisk(BaseRule):
     full_ratio: float = threshold(0.97, source="TraceML: 0.97 of the GPU's memory")
 
     examples = (
-        fires("it ended so", "critical", "batch_size=16", allocator={}, end=_END),
+        fires("the run ended out of memory", "critical", "batch_size=16", allocator={}, end=_END),
         fires("136 of 140 GiB are needed", "warning", "97 %", allocator={"allocated_gib": 136.0}),
         quiet("the GPU has room", allocator={}),
         looks_alike("the allocator keeps unused memory", allocator={"allocated_gib": 60.0, "reserved_gib": 139.0}),

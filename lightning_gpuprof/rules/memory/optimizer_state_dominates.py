@@ -32,11 +32,11 @@ class OptimizerStateDominates(ShortMemoryRule):
     least_ratio: float = threshold(0.40, source="heuristic: of the peak")
 
     examples = (
-        fires("it is 60 of 120 GiB", "info", "strategy='fsdp'", allocator=_FULL, held=_STATE),
+        fires("the state is 60 of 120 GiB", "info", "strategy='fsdp'", allocator=_FULL, held=_STATE),
         fires("the strategy shards it", "info", "8 bits", allocator=_FULL, held=_STATE, run=_SHARDED),
         quiet("the GPU has room", allocator={}, held=_STATE),
         looks_alike("activations fill it", allocator={**_FULL, "activations_gib": 96.0}),
-        not_evaluated("it was not counted", "was not counted", allocator=_FULL, held=None),
+        not_evaluated("the state was not counted", "was not counted", allocator=_FULL, held=None),
     )
 
     def judge(self, metrics: Metrics, use: MemoryUse) -> Finding | None:

@@ -55,8 +55,8 @@ class CommSlowLink(BaseRule):
         fires(
             "peers are switched off", "warning", "Unset NCCL_P2P_DISABLE", **_SLOW, run={"env.NCCL_P2P_DISABLE": "1"}
         ),
-        fires("it reaches 31.9 GB/s", "warning", "31.9 GB/s", collectives=({"ms": 3.68, "mb": 64.0},)),
-        quiet("it reaches 32.1 GB/s", collectives=({"ms": 3.658, "mb": 64.0},)),
+        fires("the collective reaches 31.9 GB/s", "warning", "31.9 GB/s", collectives=({"ms": 3.68, "mb": 64.0},)),
+        quiet("the collective reaches 32.1 GB/s", collectives=({"ms": 3.658, "mb": 64.0},)),
         quiet("NVLink is at work", collectives=({"ms": 0.23},)),
         quiet("there are two nodes", **_SLOW, run={"trainer.num_nodes": 2}),
         looks_alike("a rank is late", collectives=({"ms": 8.23, "min_ms": 0.23},)),

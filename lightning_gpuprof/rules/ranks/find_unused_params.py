@@ -39,7 +39,7 @@ class FindUnusedParams(BaseRule):
 
     examples = (
         fires("DDP looks for them", "info", "if all 12 parameter tensors are used", run=_LOOKS),
-        quiet("it does not", run={**_LOOKS, "trainer.find_unused_parameters": False}),
+        quiet("DDP does not look for them", run={**_LOOKS, "trainer.find_unused_parameters": False}),
         quiet("there is one rank", run={**_LOOKS, "trainer.world_size": 1}),
         quiet(
             "another strategy has no such setting",

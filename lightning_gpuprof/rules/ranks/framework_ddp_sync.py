@@ -52,7 +52,7 @@ class FrameworkDdpSync(BaseRule):
             run=_RANKS,
         ),
         fires("a CPU waits in it", "info", "including the wait for late ranks", times_ms={"sync": 20.0}, run=_ON_CPU),
-        quiet("it is short", times_ms={"sync": 0.5}, run=_ON_CPU),
+        quiet("the check is short", times_ms={"sync": 0.5}, run=_ON_CPU),
         quiet("steps are without it", step={}, run=_RANKS),
         quiet("long kernels follow at once", step={"rank_check": True, "fetch_us": 0.0}, run=_RANKS),
         quiet("there is one rank", step=_CHECKED, run={"trainer.world_size": 1}),

@@ -189,7 +189,7 @@ class StragglerRank(RankRule):
             "Rank 1 (host node0) takes 12.0 ms longer than the others in each 50.0 ms step",
             ranks={"excess_ms": 12.0, "validation_s": 2.4},
         ),
-        quiet("it takes 0.2 s longer", ranks={"excess_ms": 0.0, "validation_s": 0.4}),
+        quiet("rank 2 takes 0.2 s longer", ranks={"excess_ms": 0.0, "validation_s": 0.4}),
         looks_alike("every rank is late now and then", ranks={"excess_ms": 0.0, "rare_ms": 500.0, "alone_ratio": 0.3}),
         quiet("the ranks are equal", ranks={"excess_ms": 0.5}),
         quiet("there is one rank"),

@@ -33,7 +33,7 @@ class WrongBackend(BaseRule):
 
     examples = (
         fires("4 GPUs use gloo", "info", 'DDPStrategy(process_group_backend="nccl")', run=_GLOO),
-        quiet("they use NCCL", run={**_GLOO, "trainer.backend": "nccl"}),
+        quiet("GPUs use NCCL", run={**_GLOO, "trainer.backend": "nccl"}),
         quiet("only what is on the CPU uses gloo", run={**_GLOO, "trainer.backend": "cpu:gloo,cuda:nccl"}),
         quiet("there is one rank", run={**_GLOO, "trainer.world_size": 1, "trainer.backend": None}),
         looks_alike("the ranks are on the CPU", run={**_GLOO, "device.type": "cpu"}),

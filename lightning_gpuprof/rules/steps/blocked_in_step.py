@@ -55,9 +55,9 @@ class BlockedInStep(BaseRule):
             "training_step sleeps 10 ms", "critical", "the blocking call in training_step() (train.py:41)", **_SLEEPING
         ),
         fires("the CPUs are full", "info", "waiting for a CPU", **{**_SLEEPING, "usable_cpus": 0.5}),
-        quiet("it hardly waits", **{**_SLEEPING, "blocked_ms": {"forward": 0.5}}),
-        looks_alike("it waits for torch's threads", blocked_ms={"forward": 10.0}, run={"torch.num_threads": 2}),
-        looks_alike("it waits for other ranks", blocked_ms={"backward": 10.0}, run={"trainer.world_size": 2}),
+        quiet("the thread hardly waits", **{**_SLEEPING, "blocked_ms": {"forward": 0.5}}),
+        looks_alike("the thread waits for torch's threads", blocked_ms={"forward": 10.0}, run={"torch.num_threads": 2}),
+        looks_alike("the thread waits for other ranks", blocked_ms={"backward": 10.0}, run={"trainer.world_size": 2}),
         not_evaluated("its CPU time is unknown", "CPU time of the main thread", blocked_known=False),
     )
 

@@ -53,7 +53,7 @@ class GcPauses(BaseRule):
     examples = (
         fires("100 old collections take 30 %", "critical", "gc.freeze()", collecting={"ratio": 0.3}),
         fires("10 young ones a step take 10 %", "info", "10 times less often", collecting=_YOUNG),
-        quiet("they take 2 %", collecting={"ratio": 0.02}),
+        quiet("pauses take 2 %", collecting={"ratio": 0.02}),
         looks_alike("two long ones may be chance", collecting={"ratio": 0.1, "counts": (10, 2, 2)}),
         not_evaluated("pauses were not measured", "were not measured"),
     )

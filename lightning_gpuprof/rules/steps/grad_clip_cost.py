@@ -37,8 +37,8 @@ class GradClipCost(PhaseRule):
 
     examples = (
         fires("clipping takes 10 ms of 60 ms", "warning", "10.0 ms of each 60.0 ms step", times_ms={"clip": 10.0}),
-        fires("it takes a twentieth and 0.5 ms", "info", "clip_grad_norm_", times_ms={"clip": 3.4}),
-        quiet("it takes less", times_ms={"clip": 3.2}),
+        fires("clipping takes a twentieth and 0.5 ms", "info", "clip_grad_norm_", times_ms={"clip": 3.4}),
+        quiet("clipping takes less", times_ms={"clip": 3.2}),
         quiet("nothing is clipped"),
         looks_alike(
             "a GPU is busy at that time", times_ms={"clip": 10.0}, run={"device.type": "cuda"}, idle_ratio=0.02

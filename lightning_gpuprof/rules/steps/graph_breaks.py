@@ -50,7 +50,7 @@ class GraphBreaks(BaseRule):
         fires(".item() breaks it", "info", "no .item()", compiled={"breaks": [{"reason": "Tensor.item() call"}]}),
         fires("a function failed", "info", "could not be compiled", compiled={"failures": ("Unsupported: generator",)}),
         quiet("nothing is compiled"),
-        looks_alike("it is compiled again", compiled={"recompiles": [{"batch": 50}]}),
+        looks_alike("the model is compiled again", compiled={"recompiles": [{"batch": 50}]}),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:

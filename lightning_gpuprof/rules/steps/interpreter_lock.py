@@ -47,13 +47,13 @@ class InterpreterLockHeld(BaseRule):
 
     examples = (
         fires(
-            "it computes 80 % of the time",
+            "the thread computes 80 % of the time",
             "critical",
             "The `metrics` thread holds the GIL in count() (train.py:21).",
             beside={},
         ),
         quiet("no other thread computes", beside={"cpus": 0.01}),
-        looks_alike("it computes in native code", beside={"late": 5}),
+        looks_alike("the thread computes in native code", beside={"late": 5}),
         looks_alike("the training does not wait", beside={"waited_ms": 2.0}),
         not_evaluated("its CPU time is unknown", "CPU time of the main thread", beside={}, blocked_known=False),
     )

@@ -50,8 +50,8 @@ class Recompiles(BaseRule):
     examples = (
         fires("the batch size changes", "critical", "dynamic=True", compiled={"recompiles": _TEN}),
         fires("one was given up", "info", "was given up", compiled={"recompiles": [_SHORT_ONE], "limit_hits": 1}),
-        quiet("it compiles once", compiled={}),
-        looks_alike("it compiles once more, in 0.5 s", compiled={"recompiles": [{"batch": 99}]}),
+        quiet("a function compiles once", compiled={}),
+        looks_alike("a function compiles once more, in 0.5 s", compiled={"recompiles": [{"batch": 99}]}),
         not_evaluated("its times are impossible", "not a valid number", compiled={"steady_recompile_s": -1.0}),
     )
 

@@ -37,8 +37,8 @@ class SlowFirstSteps(BaseRule):
     examples = (
         fires("12 take 6 s more", "info", "6.00 s longer ... (28 % ... [(1, 3)]", saves_ms=15.0, warm_up_s=6.0),
         fires("cuDNN tries", "info", "benchmark=True", warm_up_s=6.0, run={"flags.cudnn_benchmark": True}),
-        quiet("they take 0.3 s more", warm_up_s=0.3),
-        looks_alike("it is 10 s of 10 minutes", warm_up_s=10.0, steps=12_000),
+        quiet("the steps take 0.3 s more", warm_up_s=0.3),
+        looks_alike("the excess is 10 s of 10 minutes", warm_up_s=10.0, steps=12_000),
         not_evaluated("it never became steady", "never became steady"),
         not_evaluated("others computed", "other programs used 2.0 of 4 CPUs", warm_up_s=6.0, taken_in_warm_up=2.0),
     )

@@ -54,7 +54,7 @@ class StepDrift(BaseRule):
         fires("a list is summed up in forward", "critical", "from 50.0 ms to 90.0 ms", fifths=_GROWING),
         fires("the load by others is not known", "info", "not measured", fifths={**_GROWING, **_UNKNOWN}),
         quiet("a run that may differ by chance", fifths={**_GROWING, "p_value": 0.002}),
-        looks_alike("it comes in one jump", fifths=_JUMP),
+        looks_alike("growth comes in one jump", fifths=_JUMP),
         looks_alike("other programs take the CPUs", fifths={**_GROWING, "taken_cpus": 1.5, "cpu_busy_ratio": 1.0}),
         not_evaluated("60 steps are steady", "100 are needed", steady=60),
     )

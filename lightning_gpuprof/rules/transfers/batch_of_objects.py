@@ -35,8 +35,14 @@ class BatchOfObjects(PhaseRule):
     least_objects: int = threshold(50, source="heuristic: 1 us each: 50 us is the least cost that any rule reports")
 
     examples = (
-        fires("it takes 10 of 59.9 ms", "warning", "10.0 ms of each 59.9 ms step (17 %)", saves_ms=10.0, **_MANY),
-        quiet("it takes 2 of 52 ms", times_ms={"h2d": 2.0}),
+        fires(
+            "visiting the batch takes 10 of 59.9 ms",
+            "warning",
+            "10.0 ms of each 59.9 ms step (17 %)",
+            saves_ms=10.0,
+            **_MANY,
+        ),
+        quiet("visiting the batch takes 2 of 52 ms", times_ms={"h2d": 2.0}),
         looks_alike("a hook of your own takes it", **_MANY, hooks={("Net", "on_after_batch_transfer"): 9.9}),
         looks_alike("its tensors take long", **_MANY, run={"batch.objects": 3}),
         looks_alike("a GPU gets the batch", **_MANY, run={"device.type": "cuda"}),

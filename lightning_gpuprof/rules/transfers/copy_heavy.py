@@ -48,9 +48,9 @@ class CopyHeavy(StepRule):
 
     examples = (
         fires("10 copies take 3 ms", "critical", "32x197x768 (bfloat16)", saves_ms=3, **_copied(300)),
-        fires("they take 1.25 ms", "warning", "Keep one memory layout", **_copied(125)),
+        fires("copies take 1.25 ms", "warning", "Keep one memory layout", **_copied(125)),
         fires("precision is not mixed", "critical", "Copies within the GPU", **_copied(300, None, "32-true")),
-        quiet("they take 1 ms", **_copied(100)),
+        quiet("copies take 1 ms", **_copied(100)),
         looks_alike("mixed precision converts types", **_copied(300, (_BF16, _FLOAT))),
         not_evaluated("there are no shapes", "recorded without shapes", **_copied(300, None)),
         *UNTRACED,

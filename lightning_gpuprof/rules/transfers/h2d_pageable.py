@@ -59,8 +59,14 @@ class H2dPageable(StepRule):
     examples = (
         fires("40 MB take 10 ms", "critical", "40 MB at 4 GB/s", saves_ms=10, **_SLOW),
         fires("the loader does not pin", "critical", "DataLoader(..., pin_memory=True)", **_SLOW),
-        fires("it does", "critical", "although pin_memory=True", **{**_SLOW, "pin_memory": True}),
-        fires("the host is late after it", "warning", "idles", saves_ms=2.83, **_copied(1000, 12 * _MB, after_us=2000)),
+        fires("the loader pins", "critical", "although pin_memory=True", **{**_SLOW, "pin_memory": True}),
+        fires(
+            "the host is late after the copy",
+            "warning",
+            "idles",
+            saves_ms=2.83,
+            **_copied(1000, 12 * _MB, after_us=2000),
+        ),
         fires("2 MB take 0.64 ms", "info", "2 MB", **_copied(640, 2 * _MB)),
         quiet("2 MB take 0.48 ms", **_copied(480, 2 * _MB)),
         quiet("nothing is copied", step={}),

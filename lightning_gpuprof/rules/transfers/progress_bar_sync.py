@@ -42,9 +42,9 @@ class ProgressBarSync(WaitRule):
 
     examples = (
         fires("the bar takes 2 ms", "warning", "TQDMProgressBar(..., refresh_rate=14)", saves_ms=1.5, step=_bar(2000)),
-        fires("it is Rich's", "warning", "RichProgressBar(..., refresh", step=_bar(2000, "RichProgressBar")),
-        fires("it takes 0.8 ms", "info", "once per step", step=_bar(800)),
-        quiet("it takes 0.5 ms", step=_bar(500)),
+        fires("the bar is Rich's", "warning", "RichProgressBar(..., refresh", step=_bar(2000, "RichProgressBar")),
+        fires("the bar takes 0.8 ms", "info", "once per step", step=_bar(800)),
+        quiet("the bar takes 0.5 ms", step=_bar(500)),
         looks_alike("another callback takes 2 ms", step=_bar(2000, "Watch")),
         *UNTRACED,
     )

@@ -48,11 +48,11 @@ class TransferHookSlow(BaseRule):
 
     examples = (
         fires("a hook takes 50 of 100 ms", "critical", _SAID, saves_ms=50, **_hook(50)),
-        fires("it is before the transfer", "critical", "Move the work of on_before", **_hook(50, _BEFORE)),
-        fires("it is after the transfer to a GPU", "info", "no loop over samples", **_hook(50, run=_GPU)),
-        fires("it is the transfer", "critical", f"return super().{_MOVES}(batch, device", **_hook(50, _MOVES)),
-        fires("it takes 2.8 of 52.8 ms", "info", "5.3 %", **_hook(2.8)),
-        quiet("it takes 2.6 of 52.6 ms", **_hook(2.6)),
+        fires("the hook is before the transfer", "critical", "Move the work of on_before", **_hook(50, _BEFORE)),
+        fires("the hook is after the transfer to a GPU", "info", "no loop over samples", **_hook(50, run=_GPU)),
+        fires("the hook is the transfer", "critical", f"return super().{_MOVES}(batch, device", **_hook(50, _MOVES)),
+        fires("the hook takes 2.8 of 52.8 ms", "info", "5.3 %", **_hook(2.8)),
+        quiet("the hook takes 2.6 of 52.6 ms", **_hook(2.6)),
         quiet("no hook is overridden"),
         looks_alike("the GPU is busy beside it", **_hook(50, run=_GPU, idle_ratio=0.0)),
         not_evaluated("five steps are steady", "5 steady steps", steady=5),
