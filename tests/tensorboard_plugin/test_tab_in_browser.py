@@ -255,6 +255,8 @@ def test_a_run_s_name_breaks_between_its_words(width: int, reader: Reader, logdi
         assert all(line.endswith(("/", "-", "_")) for line in lines[name][:-1]), lines[name]
         assert lines[name][-1].split("/")[-1] == name.split("/")[-1], "a short folder stays whole"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    list_of_runs = page.locator(".scroll")
+    assert list_of_runs.evaluate("(area) => area.scrollWidth <= area.clientWidth"), "verdict and gain without scrolling"
 
 
 def test_no_column_of_the_list_is_cut_on_a_laptop(reader: Reader, logdir: Path) -> None:

@@ -3,6 +3,7 @@ import { make, runName } from "./make.js";
 
 const order = { column: null, down: false };
 let wanted = "";
+const narrow = matchMedia("(max-width: 640px)");
 
 const when = (seconds) => (seconds === null ? "-" : new Date(seconds * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" }));
 
@@ -57,7 +58,7 @@ export function drawList(place, listed, open) {
         const column = listed.columns[index];
         const text = column.title === "started" ? when(cell.key) : cell.text;
         const kind = { state: `state ${row.state.split(/\W/)[0]}`, "top finding": "words" }[column.title];
-        return make("td", { class: kind ?? (column.numeric ? "n" : null) }, make("bdi", {}, text));
+        return make("td", { class: kind ?? (column.numeric ? "n" : null), "data-label": column.title }, make("bdi", {}, text));
       }))));
     count.textContent = wanted ? `${shown.length} of ${listed.rows.length}` : "";
     headings.forEach((cell, index) => {
@@ -72,10 +73,13 @@ export function drawList(place, listed, open) {
   });
   field.value = wanted;
   fill();
+  const area = make("div", { class: "scroll" }, make("table", { class: "runs" }, make("thead", {}, make("tr", {}, ...headings)), body));
+  narrow.onchange = () => area.classList.toggle("folded", narrow.matches);
+  narrow.onchange();
   place.replaceChildren(
     make("h2", {}, `Runs `, make("small", {}, String(listed.rows.length))),
     ...(listed.note ? [make("p", { class: "absent" }, listed.note)] : []),
     make("p", { class: "search" }, field, count),
-    make("div", { class: "scroll" }, make("table", { class: "runs" }, make("thead", {}, make("tr", {}, ...headings)), body)),
+    area,
   );
 }
