@@ -149,7 +149,7 @@ def _times(judged: Judgement) -> str:
     if judged.speedup is None:
         return ""
     if judged.outcome not in ("improved", "regressed"):
-        limit = "" if judged.noise_ratio is None else f" of {numbers.exact_percent(judged.noise_ratio)}"
+        limit = "" if judged.noise_ratio is None else f" of {numbers.percent(judged.noise_ratio)}"
         return f": no change beyond the noise{limit}"
     fast = judged.speedup > 1
     ends = [end if fast else 1 / end for end in (judged.lower, judged.upper) if end]

@@ -13,9 +13,11 @@ from parsed_page import Page
 from sample_report import slower
 
 from lightning_gpuprof.analyze.compare import compare
-from lightning_gpuprof.sinks import comparison_html
+from lightning_gpuprof.sinks import comparison_html, json_report
 from lightning_gpuprof.sinks.comparison_answer import answer
 from lightning_gpuprof.sinks.comparison_html import render_html
+
+DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,12 @@ def test_the_page_has_outcome_tables_and_findings(rendered: str) -> None:
     ids, links = page.values("id"), page.values("href")
     assert len(ids) == len(set(ids))
     assert {link.removeprefix("#") for link in links} <= set(ids)
+
+
+def test_the_noise_of_the_headline_has_two_digits_and_keeps_its_percent_sign() -> None:
+    digits = json_report.read(DIGITS)
+    (headline,) = re.findall("<h1>.*</h1>", render_html(compare(digits, digits, before_name="A", after_name="B")))
+    assert re.search(r"beyond the noise of (\d\d|\d\.\d)\xa0%", headline)
 
 
 def test_many_conditions_that_differ_are_folded() -> None:

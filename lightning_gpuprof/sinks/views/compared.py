@@ -30,7 +30,8 @@ def compared(comparison: Comparison) -> str:
 
 
 def _arrow(text: str) -> str:
-    return text.replace(" -> ", " → ")
+    """No percent sign stands at the start of a line."""
+    return text.replace(" -> ", " → ").replace(" %", "\xa0%")
 
 
 def _bars(times: StepTimes, target: Target | None, phases: Sequence[PhaseChange]) -> str:
