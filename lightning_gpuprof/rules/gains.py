@@ -14,6 +14,9 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import Claim, Metrics, Phase, millis, possible, severity, usable
 from lightning_gpuprof.rules.claims import OUTLIERS, WAIT_FOR_BATCHES
 
+_MOST_RATIO = 0.99
+"""Of a time, all fixes together save no more: bounds of speed-ups end at 100x (:func:`speedup`)."""
+
 
 def settled_gains(
     findings: Sequence[Finding], metrics: Metrics, specific_first: Callable[[list[Finding]], list[Finding]]
@@ -72,8 +75,8 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
     in_step = [finding.gain for finding in inside if finding.gain is not None]
     longest_ms, longest_run_ms = _most_ms(inside, period_ms), _most_ms(findings, run_ms)
     room_ms = max(longest_ms, _room_ms(inside, period_ms, metrics))
-    saved_ms = min(period_ms, room_ms, max(longest_ms, sum(gain.saved_ms_per_step for gain in in_step)))
-    saved_run_ms = min(run_ms, max(longest_run_ms, sum(gain.saved_ms_per_step for gain in gains)))
+    saved_ms = min(_MOST_RATIO * period_ms, room_ms, max(longest_ms, sum(gain.saved_ms_per_step for gain in in_step)))
+    saved_run_ms = min(_MOST_RATIO * run_ms, max(longest_run_ms, sum(gain.saved_ms_per_step for gain in gains)))
     return CombinedGain(
         period_ms=period_ms,
         saved_ms_per_step=saved_ms,
@@ -89,7 +92,7 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
 def _most_ms(findings: Sequence[Finding], whole_ms: float) -> float:
     """The most that one of them saves of a time, which is never all of it; together they save no less."""
     most_ms = max((finding.most_saved_ms for finding in findings if finding.gain is not None), default=0.0)
-    return min(0.99 * whole_ms, most_ms)
+    return min(_MOST_RATIO * whole_ms, most_ms)
 
 
 def _room_ms(findings: Sequence[Finding], period_ms: float, metrics: Metrics) -> float:
