@@ -50,8 +50,8 @@ def test_a_logger_that_writes_every_few_steps_is_found_where_cpus_are_scarce() -
 @pytest.mark.parametrize(
     ("steps", "every", "advice"),
     [
-        (400, 6, "Log less often: Trainer(..., log_every_n_steps=80). Why 80: logging every 80 steps costs"),
-        (60, 6, "Log less often: Trainer(..., log_every_n_steps=30). Why 30: logging every 30 steps costs"),
+        (400, 6, "Log less often: Trainer(..., log_every_n_steps=80). Why 80: that leaves 0.437 ms per step"),
+        (60, 6, "Log less often: Trainer(..., log_every_n_steps=30). Why 30: that leaves 1.16 ms per step"),
         (60, 50, "Call self.log every 30 steps: if (batch_idx + 1) % 30 == 0:"),
     ],
 )
