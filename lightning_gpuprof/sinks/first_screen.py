@@ -292,8 +292,7 @@ def reliability(report: Report) -> Reliability:
     steps, caveats = report.steps, tuple(plain.sentence(caveat) for caveat in report.validity.caveats)
     if steps.steady_count < MIN_STEADY_STEPS:
         kind: ReliabilityKind = "warming up" if _is_unfinished(report) else "too little"
-        few = "still warming up" if kind == "warming up" else "too short to judge"
-        words = f"{few} ({steps.steady_count} of {MIN_STEADY_STEPS} steady steps needed)"
+        words = f"{steps.steady_count} of the {MIN_STEADY_STEPS} steady steps needed"
         return Reliability(kind=kind, words=words, details=caveats)
     known = f"{numbers.count(steps.steady_count)} of {numbers.counted(steps.count, 'step')}"
     around = steps.half_interval_ratio
@@ -542,8 +541,7 @@ def _sentence(report: Report, first: Finding | None) -> str:
         return _short(first.summary) if first.change is None else first_sentence(first.summary)
     if _too_short(report):
         killed = " If it no longer trains, it was killed." if _is_unfinished(report) else ""
-        few = f"{report.steps.steady_count} of {MIN_STEADY_STEPS} steady steps"
-        return f"{few}: the first ones of a run are slower.{killed}"
+        return f"The first steps of a run are slower.{killed}"
     return plain.sentence(report.verdict.summary)
 
 
