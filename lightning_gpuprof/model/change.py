@@ -15,9 +15,9 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
     before: dict[str, Value] = {}
     """The values of the run, of those that are known."""
     remove: tuple[str, ...] = ()
-    """Lines of code that go, where the change is no argument."""
+    """Lines of code to remove, where the change is not an argument."""
     add: tuple[str, ...] = ()
-    """Lines of code that come."""
+    """Lines of code to add."""
     inside: str = ""
     """The method of the user's that builds what is meant, ``val_dataloader``; empty: that of the training."""
     file: str = ""

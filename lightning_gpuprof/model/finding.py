@@ -170,7 +170,7 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     expected: Expected | None = None
     """What the change is expected to bring by itself; None: not predicted."""
     leaves: str = ""
-    """What of the fault stays after the change, as the end of "That leaves"; empty: nothing that is known."""
+    """What remains of the fault after the change, as the end of "That leaves"; empty: nothing is known to."""
 
     @property
     def most_saved_ms(self) -> float:

@@ -118,7 +118,7 @@ class InputLoader(msgspec.Struct, kw_only=True, frozen=True):
     order_ms: float | None = None
     """Median time in which its sampler and batch sampler give the indices of a batch, in the main process."""
     order_of: str = ""
-    """Who does: ``ByLength (data.py:31)``."""
+    """Which sampler that is: ``ByLength (data.py:31)``."""
     padding: Padding | None = None
     """None: no batch was inspected."""
 

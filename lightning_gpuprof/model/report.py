@@ -329,7 +329,7 @@ class Measured(msgspec.Struct, kw_only=True, frozen=True):
     marks: tuple[Marks, ...] = ()
     """Events during the steps, by kind."""
     rank_ends: tuple[str, ...] = ()
-    """How other ranks ended, where that was not alike."""
+    """How the other ranks ended, where not all ended alike."""
     rank_windows: tuple[str, ...] = ()
     """Trace windows of other ranks."""
     input: InputPipeline | None = None

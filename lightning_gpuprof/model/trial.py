@@ -30,11 +30,11 @@ class Arm(msgspec.Struct, kw_only=True, frozen=True):
     changes: tuple[Change, ...] = ()
     """What is set while it runs; several where advice is combined."""
     ceiling: Ceiling = ""
-    """What is taken away altogether in place of a change."""
+    """What is removed entirely instead of changed."""
     rules: tuple[str, ...] = ()
     """Whose advice it is."""
     promised_speedup: float | None = None
-    """Of the step, at most; None: nobody promised any."""
+    """Of the step, at most; None: no bound was given."""
     expected: Expected | None = None
     """What the finding expects; None: it does not say."""
 

@@ -57,12 +57,12 @@ def _by_counters(metrics: Metrics, step: DeviceStep) -> tuple[VerdictKind, str] 
         if active_ratio < SM_ACTIVE_RATIO:
             return (
                 "latency-bound",
-                f"while busy, {percent(active_ratio)} of its multiprocessors are active, and its memory "
+                f"while busy, {percent(active_ratio)} of its SMs are active, and its memory "
                 f"{percent(memory_ratio)} of the time",
             )
         return (
             "compute-bound",
-            f"while busy, {percent(active_ratio)} of its multiprocessors are active, tensor cores "
+            f"while busy, {percent(active_ratio)} of its SMs are active, tensor cores "
             f"{percent(tensor_ratio)} and memory {percent(memory_ratio)} of the time",
         )
     return None
@@ -77,7 +77,7 @@ def _by_geometry(window: WindowFacts | None) -> tuple[VerdictKind, str] | None:
         return None
     return (
         "latency-bound",
-        f"its kernels fill {percent(efficiency)} of the multiprocessors (estimated from their launches)",
+        f"its kernels fill {percent(efficiency)} of the SMs (estimated from their launches)",
     )
 
 

@@ -214,9 +214,11 @@ def _not_kernels(metrics: Metrics, diagnosis: Diagnosis) -> str:
     if kind not in _NOT_OF_KERNELS:
         return ""
     if kind == "outside-steps":
-        return "the run is outside-steps"
+        return "most of the time is outside the steps"
     own = min(0.99, computing_ratio(metrics))
-    return f"even a model that took no time would make the step only {factor(1 / (1 - own))} as fast; the run is {kind}"
+    return (
+        f"even a model that took no time would make the step at most {factor(1 / (1 - own))} faster; the run is {kind}"
+    )
 
 
 def _operation(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
@@ -298,4 +300,4 @@ def _verification(metrics: Metrics, baseline: Level) -> Level:
 
 
 def _folded(name: LevelName, why: str) -> Level:
-    return Level(name=name, answer="Not opened.", holds=False, unfolded=False, why=why)
+    return Level(name=name, answer="Not analysed.", holds=False, unfolded=False, why=why)

@@ -80,7 +80,7 @@ def _bottleneck(metrics: Metrics, diagnosis: Diagnosis) -> Iterable[Box]:
     known = verdict.kind != "not-enough-data"
     yield "the bottleneck has a category", known, verdict.kind
     rests = verdict.summary if valid else "the measurement is not valid"
-    yield "the category rests on measurements", known and valid, rests
+    yield "the category is based on measurements", known and valid, rests
 
 
 def _component(metrics: Metrics, levels: Sequence[Level]) -> Iterable[Box]:

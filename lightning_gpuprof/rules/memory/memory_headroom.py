@@ -6,7 +6,7 @@ batch gives each launch more work.
 
 ## How it is measured
 The needed memory, with what others hold, beside how the GPU is used: how long it idles (trace windows), else how many
-of its multiprocessors are active (GPM, 95 % upper bound of the mean). Silent where the run waits for batches. The
+of its SMs are active (GPM, 95 % upper bound of the mean). Silent where the run waits for batches. The
 proposed batch is twice the size, or less if this run's activations would not fit. Information without a gain, which
 must be tried.
 
@@ -84,7 +84,7 @@ class MemoryHeadroom(BaseRule):
         active = device.values.get("sm_active_ratio") if device is not None else None
         if device is not None and active is not None and possible(active.mean) and possible(active.std):
             low = active.upper_mean(device.samples) < self.active_ratio
-            return f"and only {percent(active.mean)} of its multiprocessors are active" if low else ""
+            return f"and only {percent(active.mean)} of its SMs are active" if low else ""
         if idle is None:
             raise MissingSignal("whether the GPU is underused was not measured: no trace window, no counters")
         return ""
