@@ -67,7 +67,7 @@ class PaddingWaste(BaseRule):
         cost = metrics.cost(saved_ms, 0.5 * saved_ms)
         if (mixed and within < self.least_mixed_ratio) or not cost.is_worth():
             return None
-        rows = f"rows are padded to {'' if found.fixed else 'up to '}{found.width}"
+        rows = f"{'all rows are padded to' if found.fixed else 'the longest padded row has'} {found.width}"
         return self.finding(
             subject=found.name,
             summary=f"{percent(within)} of the tokens in {found.name} are padding: {rows}."
