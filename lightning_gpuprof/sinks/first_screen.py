@@ -32,6 +32,8 @@ NOISY_RATIO = 0.10
 MISLEADING_RATIO, MISLEADING_FACTOR = 0.5, 1.5
 """Part of the run that a fix saves, over the part of a step, and the other way round speed-ups: beyond one of them the
 headline says both."""
+REST_RATIO = 0.01
+"""Of what a fix leaves, by which the bound of another finding differs from it at most where it is nothing else."""
 MANY_RATIO = 0.25
 """Checks that could not be run, of those that apply: above it a report without findings may not know what it missed.
 Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is above."""
@@ -83,6 +85,8 @@ class Opportunity(msgspec.Struct, frozen=True, kw_only=True):
     """In words: ``up to 1.7x faster``, and of what, unless it is what the first screen is about; empty: not known."""
     same_as: int | None = None
     """Number of the finding, from 1, that has the gain of the same time."""
+    rest_of: int | None = None
+    """Number of the finding, from 1, whose fix leaves no more than this could save: no gain of its own is known."""
     sentence: str = ""
     """What a hint is about, as its gain is not known; else empty."""
 
@@ -164,6 +168,8 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     """What the fix itself ends of ``saved_ms``, at most; None: no gain is known."""
     speedup: float | None
     """Of the step or of the run: that of the two times shown."""
+    steps: int
+    """Of the run."""
     wall_s: float
     wall_after_s: float | None
     fix: Fix | None
@@ -199,6 +205,16 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
         return f"{low.partition(' ')[0] if same_unit else low} to {high}"
 
     @property
+    def bridge(self) -> str:
+        """Why the run gains less than a step: ``2x faster: such steps are 79 % of it``; empty: it gains as much."""
+        if self.scale == "run" or self.wall_after_s is None or self.speedup is None or self.today is None:
+            return ""
+        of_run, part = faster(_times(self.wall_s, self.wall_after_s)), self.steps * self.today.ms / 1e3 / self.wall_s
+        if of_run == faster(self.speedup) or part > 1:
+            return ""
+        return f"{of_run}: such steps are {numbers.percent(part)} of it"
+
+    @property
     def whole_run(self) -> str:
         """``4.78 s -> 3.44 s at best``; empty where no gain is known."""
         if self.wall_after_s is None:
@@ -229,7 +245,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         after = after_fix(today, gained, claimed_ms=claimed_ms, saved_ms=saved_ms, phases=report.phases)
         wall_after_s = _wall_after_s(report, likely_saved_ms(gained) or 0.0, scale)
         times = _times(today.ms, after.ms) if scale == "step" else _times(report.wall.total_s, wall_after_s)
-        words = words if gained.expected is None else _likely(gained.expected, today.ms, claim)
+        words = words if gained.expected is None else _likely(report, gained, gained.expected, today.ms)
     fix = None if first is None else _without_said(fix_of(first, report.run, line_of(first, report.lines)), first)
     could = ""
     if times is not None:
@@ -253,13 +269,14 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         saved_ms=saved_ms,
         claimed_ms=claimed_ms,
         speedup=times,
+        steps=report.steps.count,
         wall_s=report.wall.total_s,
         wall_after_s=wall_after_s,
         fix=fix,
         proof="" if first is None else proof(folder),
         outside=_outside_steps(report) if scale == "step" else "",
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
-        opportunities=_opportunities(report, gained, saved_ms, times, scale),
+        opportunities=_opportunities(report, gained, saved_ms, times, words.sure),
         checks=_checks(report),
     )
 
@@ -413,15 +430,17 @@ def likely_saved_ms(finding: Finding) -> float | None:
     return finding.expected.whole_ms - finding.expected.step_ms
 
 
-def likely_faster(finding: Finding, times: float | None = None) -> str:
+def likely_faster(finding: Finding, times: float | None = None, sure: str = "") -> str:
     """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known.
 
     Args:
         finding: The finding.
         times: What to say in place of its speed-up.
+        sure: What to say before it, in place of that.
     """
     times = times or _speedup(finding)
-    return "" if times is None else f"{'up to' if finding.expected is None else 'about'} {faster(times)}"
+    sure = sure or ("up to" if finding.expected is None else "about")
+    return "" if times is None else f"{sure} {faster(times)}"
 
 
 def _scale(claim: Claim | None) -> Scale:
@@ -473,9 +492,13 @@ def _at_best(report: Report, finding: Finding | None) -> Likely:
     return Likely(when=" on free CPUs" if needs_cpus and report.validity.conditional else "")
 
 
-def _likely(expected: Expected, today_ms: float, claim: Claim | None) -> Likely:
+def _likely(report: Report, finding: Finding, expected: Expected, today_ms: float) -> Likely:
+    """Of more workers than CPUs a bound: nobody knows whether storage serves all of them at once."""
+    workers = None if finding.change is None else finding.change.arguments.get("num_workers")
+    if isinstance(workers, int) and workers > (report.host.usable_cpus or workers):
+        return _at_best(report, finding)
     ends_ms = expected.lower_ms, expected.upper_ms
-    saved = (_of_bar(expected.whole_ms - end, expected.whole_ms, today_ms, claim) for end in ends_ms)
+    saved = (_of_bar(expected.whole_ms - end, expected.whole_ms, today_ms, finding.explains) for end in ends_ms)
     low_ms, high_ms = (max(0.0, today_ms - ms) for ms in saved)
     return Likely(label="after the fix (estimate)", before="about ", behind="", ends_ms=(low_ms, high_ms), sure="about")
 
@@ -575,10 +598,10 @@ def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
 
 
 def _opportunities(
-    report: Report, first: Finding | None, saved_ms: float | None, times: float | None, scale: Scale
+    report: Report, first: Finding | None, saved_ms: float | None, times: float | None, sure: str
 ) -> tuple[Opportunity, ...]:
     """All findings; the one in the headline saves as much of the bar, by as many times, as is said there."""
-    findings = report.findings
+    findings, scale = report.findings, _scale(None if first is None else first.explains)
     with_gain: dict[Claim, int] = {}
     for number, finding in enumerate(findings, 1):
         if finding.gain is not None and finding.explains is not None:
@@ -592,9 +615,19 @@ def _opportunities(
             saved_ms=(saves := saved_ms if finding is first and saved_ms is not None else likely_saved_ms(finding)),
             saved="" if saves is None else _saved_words(saves, report.steps.count, _scale(finding.explains)),
             speedup=times if finding is first and times is not None else _speedup(finding),
-            faster=_of_what(finding, scale) + likely_faster(finding, times if finding is first else None),
+            faster=_of_what(finding, scale)
+            + (likely_faster(finding, times, sure) if finding is first else likely_faster(finding)),
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
+            rest_of=findings.index(first) + 1 if first is not None and _is_rest(finding, first) else None,
             sentence=_short(finding.summary) if finding.gain is None and finding.severity == "info" else "",
         )
         for finding in findings
     )
+
+
+def _is_rest(finding: Finding, first: Finding) -> bool:
+    """Whether its bound is just what the first fix leaves of the step, to which the engine cuts it."""
+    if finding is first or finding.gain is None or first.gain is None or first.gain.speedup_max <= 1:
+        return False
+    left_ms = first.gain.whole_ms - first.gain.saved_ms_per_step
+    return abs(finding.gain.saved_ms_per_step - left_ms) <= REST_RATIO * left_ms

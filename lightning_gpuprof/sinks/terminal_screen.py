@@ -25,7 +25,7 @@ from lightning_gpuprof.sinks.step_bars import OTHER, StepBar
 from lightning_gpuprof.sinks.terminal_text import command, grid, indented, labelled, sentence_text
 
 MAX_LINES = 25
-_LEFT_OUT = ("explain", "second", "others", "outside", "why conditional", "tab")
+_LEFT_OUT = ("bridge", "explain", "second", "others", "outside", "why conditional", "tab")
 """In this order, where there is no room."""
 MAX_SEGMENTS = 4
 MAX_OTHERS = 2
@@ -106,9 +106,9 @@ class _Screen:
             parts.append(_line(_one_line(screen, screen.today, width)))
         if screen.severity is None:
             hints = _hints(screen, 0 if "others" in left_out else MAX_OTHERS)
-            parts += [*([] if screen.opportunities else [Text("")]), *_answer(screen, width), *hints]
+            parts += [*([] if screen.opportunities else [Text("")]), *_answer(screen, width, bridge=False), *hints]
         else:
-            parts += [Text(""), *_answer(screen, width)]
+            parts += [Text(""), *_answer(screen, width, bridge="bridge" not in left_out)]
         explained = (screen.severity is not None or _says_its_hint(screen)) and "explain" not in left_out
         where = {name: place for name, place in self.where.items() if name != "TensorBoard" or "tab" not in left_out}
         return [*parts, *_places(report, self.folder, where, explained=explained)]
@@ -220,6 +220,8 @@ def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]
     lines: list[RenderableType] = [Text("")] if others else []
     for number, one in shown:
         gain = f": {one.faster}" if one.faster else ""
+        if one.rest_of is not None:
+            gain = f": no more than the rest that {one.rest_of} leaves"
         same = f" (the same time as {one.same_as})" if one.same_as not in (None, number) else ""
         line = Text.assemble(f"  {number}. ", (one.severity, "dim"), f" {one.title}{gain}{same}")
         line.no_wrap, line.overflow = True, "ellipsis"
@@ -244,7 +246,7 @@ def _hints(screen: FirstScreen, most: int) -> list[RenderableType]:
     return [*lines, *([_line(f"and {numbers.counted(left, 'more hint')}")] if left else [])]
 
 
-def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
+def _answer(screen: FirstScreen, width: int, *, bridge: bool) -> list[RenderableType]:
     head = "OK" if screen.severity is None else screen.severity.upper()
     if screen.reliability.is_too_little and screen.severity is None:
         head = "WARMING UP" if screen.reliability.kind == "warming up" else "TOO SHORT"
@@ -269,6 +271,7 @@ def _answer(screen: FirstScreen, width: int) -> list[RenderableType]:
         lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code]
     if screen.gain:
         whole = f", the whole run {screen.whole_run}" if screen.scale == "step" and screen.whole_run else ""
+        whole += f" ({screen.bridge})" if screen.bridge and bridge else ""
         what = "per step " if screen.scale == "step" else "the whole run "
         lines.append(labelled("gain:", f"{what}{screen.gain}{whole}", "bold"))
     if screen.tried:

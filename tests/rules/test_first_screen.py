@@ -10,8 +10,10 @@ import yaml
 from checked_screen import check, check_phases
 from example_runs import example_run
 from faulty_runs import FAULTS, everything_is_wrong_on_a_gpu
+from feeding_builder import starved
 from metrics_builder import build
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Gain, NotEvaluated
@@ -25,7 +27,7 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
-from lightning_gpuprof.sinks.first_screen import first_screen, proof
+from lightning_gpuprof.sinks.first_screen import faster, first_screen, proof
 from lightning_gpuprof.sinks.fix import Fix, fix_of
 from lightning_gpuprof.sinks.html_page import page
 from lightning_gpuprof.sinks.step_bars import OTHER, Segment, StepBar, after_fix
@@ -508,11 +510,35 @@ def test_small_phases_are_one_segment() -> None:
     assert screen.today.segments[-1].key == OTHER
 
 
-@pytest.mark.parametrize(("claimed_ms", "said"), [(20.0, True), (29.0, False)])
-def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bool) -> None:
-    report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
-    screen = msgspec.structs.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
-    assert ("as other phases run faster on a CPU that no longer waits" in render(screen)) is said
+def test_more_workers_than_cpus_are_a_bound_and_the_reason_says_so() -> None:
+    many = first_screen(report_of(starved(items_ms=39.0, workers=1, usable_cpus=2.0, host=HostUse(usable_cpus=2.0))))
+    assert "Steps could be up to " in many.headline
+    assert many.whole_run.endswith(" at best")
+    assert many.opportunities[0].faster.startswith("up to ")
+    assert "; more than 2 CPUs, as loading mostly waits: at best, if storage serves all at once." in many.fix.why
+    enough = first_screen(
+        report_of(starved(items_ms=39.0, workers=1, usable_cpus=64.0, host=HostUse(usable_cpus=64.0)))
+    )
+    assert "Steps could be about " in enough.headline
+    assert "more than" not in enough.fix.why
+
+
+@pytest.mark.parametrize(("rest_ms", "said"), [(8.0, True), (3.0, False)])
+def test_a_bound_that_is_just_what_the_first_fix_leaves_is_no_gain_of_its_own(rest_ms: float, said: bool) -> None:
+    report = fixed({})
+    gains = (Gain(saved_ms_per_step=12.0, speedup_max=2.5), Gain(saved_ms_per_step=rest_ms, speedup_max=1.2))
+    first = msgspec.structs.replace(report.findings[0], gain=gains[0])
+    other = msgspec.structs.replace(first, rule="other", gain=gains[1], explains=None, change=None)
+    html = render(first_screen(msgspec.structs.replace(report, findings=(first, other))))
+    assert ("no more than the rest that 1 leaves" in html) is said
+
+
+def test_why_the_run_gains_less_than_a_step_is_said() -> None:
+    screen = first_screen(report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)))
+    part = numbers.percent(screen.steps * screen.today.ms / 1e3 / screen.wall_s)
+    of_run = faster(screen.wall_s / screen.wall_after_s)
+    assert screen.bridge == f"{of_run}: such steps are {part} of it"
+    assert screen.bridge in render(screen).replace("\xa0", " ")
 
 
 def test_a_single_finding_has_a_link_in_place_of_a_list_of_one() -> None:
@@ -542,3 +568,15 @@ def test_many_faults_at_once_fit_into_one_view(browser: Any, tmp_path: Path, run
     opened.goto((tmp_path / "page.html").as_uri())
     box = opened.locator(".first").bounding_box()
     assert box["y"] + box["height"] <= height
+
+
+@pytest.mark.slow
+def test_bars_have_labels_on_a_telephone(browser: Any, tmp_path: Path) -> None:
+    report = report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None))
+    (tmp_path / "page.html").write_text(page("run", [f'<main id="main">{render(first_screen(report))}</main>']))
+    opened = browser.new_page(viewport={"width": 390, "height": 844})
+    opened.goto((tmp_path / "page.html").as_uri())
+    label = opened.locator(".row2 .stack b").first
+    assert label.is_visible()
+    assert label.inner_text().startswith("waiting for data ")
+    opened.close()

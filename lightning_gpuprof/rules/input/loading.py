@@ -129,7 +129,7 @@ def loading_left(state: Loading, plan: WorkerPlan) -> str:
 def _reason(metrics: Metrics, state: Loading, workers: Value, batch: str) -> str:
     enough = state.recommended_workers
     if workers == enough:
-        many = ". Workers that mostly wait may outnumber the CPUs" if enough > state.usable_cpus else ""
+        many = _more_than_cpus(state) if enough > state.usable_cpus else ""
         rest = f"the rest of the step {millis(state.compute_ms)}"
         return f"loading a batch takes {batch}, {rest}, and one worker is spare{many}."
     if state.cpu_bound is False:
@@ -137,11 +137,16 @@ def _reason(metrics: Metrics, state: Loading, workers: Value, batch: str) -> str
         needs = "each is a process with its own memory"
         if held is not None:
             needs = f"more than {MAX_WORKERS} would need over {decimal_size(held * MAX_WORKERS)} of memory"
-        return f"{enough} workers would remove the wait completely, but {needs}."
+        many = _more_than_cpus(state) if isinstance(workers, int) and workers > state.usable_cpus else ""
+        return f"{enough} workers would remove the wait completely, but {needs}{many}."
     if state.cpu_bound is None:
         return "one worker per usable CPU, because the CPU time of loading a batch was not measured."
     costs = f"took {batch} while other programs ran," if state.is_crowded else f"costs {batch} of CPU time"
     return f"a batch {costs} and you have {cpus(state.usable_cpus)}. To go faster still, make the batch cheaper."
+
+
+def _more_than_cpus(state: Loading) -> str:
+    return f"; more than {cpus(state.usable_cpus)}, as loading mostly waits: at best, if storage serves all at once"
 
 
 def making_evidence(state: Loading) -> list[Evidence]:

@@ -49,7 +49,7 @@ _ONE |= {"lacks": "every_n", "saves_ms": 375.0}
 
 class CheckpointStall(StallRule):
     id = "checkpoint-stall"
-    title = "Checkpoints hold up training"
+    title = "Checkpointing blocks training"
     name = "checkpoints"
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time")

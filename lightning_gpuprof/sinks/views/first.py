@@ -17,8 +17,6 @@ SHOWN_OPPORTUNITIES = 3
 """The others unfold: the screen of a telephone has room for no more."""
 _LETTER_RATIO, _EDGE_RATIO = 0.0092, 0.028
 """Parts of the bar that a letter in it and the room around a word take on a screen of 1,280 pixels."""
-BEYOND_RATIO = 1.05
-"""Of what a finding claims: where more is expected to be saved, the screen says why."""
 MINUS = "\u2212"
 _DIFF = {" ": "same", "-": "minus", "+": "plus"}
 _MIN_DRAWN_RATIO = 1e-4
@@ -88,16 +86,11 @@ def _bars(screen: FirstScreen) -> str:
 
 
 def _saved_words(screen: FirstScreen) -> str:
-    """What the run gains, why that may be more than the cause, and what of the run no step holds."""
+    """What the run gains, why that is not what a step gains, and what of the run no step holds."""
     run, said = "", []
     if screen.whole_run and screen.scale == "step":
         run = f"<b>The whole run: {screen.whole_run.replace('->', '→')}</b>"
-    if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
-        more_ms = (screen.saved_ms or 0.0) - screen.claimed_ms
-        said.append(
-            f"{screen.shown(screen.claimed_ms)} saved directly, {screen.shown(more_ms)} as other phases run faster "
-            "on a CPU that no longer waits"
-        )
+        run += f" ({_held(screen.bridge)})" if screen.bridge else ""
     if screen.interval:
         said.append(f"estimate: {screen.interval}")
     if screen.outside:
@@ -221,7 +214,9 @@ def _opportunities(found: Sequence[Opportunity], *, alone: bool) -> str:
 def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
     gain = "gain unknown" if one.severity != "info" else "hint"
     bar = ""
-    if one.saved_ms is not None and most_ms > 0:
+    if one.rest_of is not None:
+        gain = f"no more than the rest that {one.rest_of} leaves"
+    elif one.saved_ms is not None and most_ms > 0:
         gain = f"{MINUS}{one.saved}"
         gain += f", {one.faster}" if one.faster else ""
         bar = f'<i style="width:{100 * one.saved_ms / most_ms:.3f}%" data-ms="{one.saved_ms:.6g}"></i>'
@@ -242,7 +237,7 @@ def _checks(checks: CheckList) -> str:
     lists += [(f"could not be run:  {why}", rules) for why, rules in _by_reason(checks.not_made)]
     lists += [(f"do not apply: {why}", rules) for why, rules in _by_reason(checks.not_applicable)]
     items = "".join(f"<dt>{bdi(word)}</dt><dd>{bdi(rules)}</dd>\n" for word, rules in lists)
-    mark = "" if checks.not_made else "✓ "
+    mark = "" if checks.not_made else "✓\xa0"
     said = f"<summary>{mark}{escape(checks.words)}</summary>"
     return f'<details class="checks">\n{said}\n<dl>\n{items}</dl>\n</details>\n'
 
