@@ -11,7 +11,7 @@ import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison, Judgement
-from lightning_gpuprof.sinks import comparison_tables, first_screen, plain, step_bars, wording
+from lightning_gpuprof.sinks import comparison_tables, first_screen, gains, plain, step_bars, wording
 from lightning_gpuprof.sinks.json_report import FILE_NAME
 
 STATUS = "status"
@@ -281,7 +281,7 @@ def _next(comparison: Comparison) -> str:
         return f"revert the change{words}"
     if found is None:
         return "nothing: the later run has no finding"
-    return ": ".join(part for part in (first_screen.title_of(found), first_screen.likely_faster(found)) if part)
+    return ": ".join(part for part in (first_screen.title_of(found), gains.likely_faster(found)) if part)
 
 
 def _notes(comparison: Comparison) -> tuple[str, ...]:

@@ -12,16 +12,33 @@ import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim
-from lightning_gpuprof.model.finding import Expected, Finding, Gain, NotEvaluated, Severity
+from lightning_gpuprof.model.finding import Finding, NotEvaluated, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import STEP_PARTS
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
 from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of, line_of
+from lightning_gpuprof.sinks.gains import (
+    Likely,
+    Scale,
+    at_best,
+    claimed_of_bar,
+    expectation,
+    faster,
+    is_rest,
+    likely_faster,
+    likely_saved_ms,
+    run_after_s,
+    run_of_steps,
+    saved_of_bar,
+    saved_words,
+    scale_of,
+    speedup_of,
+    times_faster,
+)
 from lightning_gpuprof.sinks.step_bars import PHASE_WORDS, StepBar, after_fix, cause_of, run_bar, step_bar
 
 ReliabilityKind = Literal["ok", "conditional", "warming up", "too little"]
-Scale = Literal["step", "run"]
 
 MIN_GAIN_RATIO = 0.03
 """Below it no rule proposes a change."""
@@ -29,11 +46,6 @@ MAX_TWO_SENTENCES = 220
 """Characters; a finding without a change in code is explained by two sentences, if they are no longer."""
 NOISY_RATIO = 0.10
 """Half the interval of the median over the median: above it the median is not known well enough to rely on it."""
-MISLEADING_RATIO, MISLEADING_FACTOR = 0.5, 1.5
-"""Part of the run that a fix saves, over the part of a step, and the other way round speed-ups: beyond one of them the
-headline says both."""
-REST_RATIO = 0.01
-"""Of what a fix leaves, by which the bound of another finding differs from it at most where it is nothing else."""
 MANY_RATIO = 0.25
 """Checks that could not be run, of those that apply: above it a report without findings may not know what it missed.
 Healthy and planted runs on a CPU stay below 0.22, a GPU that was not sampled is above."""
@@ -119,23 +131,6 @@ class CheckList(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.not_made) > MANY_RATIO * self.applicable
 
 
-class Likely(msgspec.Struct, frozen=True, kw_only=True):
-    """In words, how sure the time after the fix is; by default it is a bound."""
-
-    label: str = "after the fix (best case)"
-    """Of its bar."""
-    before: str = ""
-    """Said before the time."""
-    behind: str = " at best"
-    """Said behind it."""
-    ends_ms: tuple[float, float] | None = None
-    """The interval of what is expected, on the scale of the bar; None: it is a bound."""
-    sure: str = "up to"
-    """Said before the speed-up."""
-    when: str = ""
-    """Said behind the speed-up: the condition under which it holds."""
-
-
 class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     """The answer in five seconds."""
 
@@ -209,7 +204,10 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
         """Why the run gains less than a step: ``2x faster: such steps are 79 % of it``; empty: it gains as much."""
         if self.scale == "run" or self.wall_after_s is None or self.speedup is None or self.today is None:
             return ""
-        of_run, part = faster(_times(self.wall_s, self.wall_after_s)), self.steps * self.today.ms / 1e3 / self.wall_s
+        of_run, part = (
+            faster(times_faster(self.wall_s, self.wall_after_s)),
+            self.steps * self.today.ms / 1e3 / self.wall_s,
+        )
         if of_run == faster(self.speedup) or part > 1:
             return ""
         return f"{of_run}: such steps are {numbers.percent(part)} of it"
@@ -236,20 +234,20 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     gained = None if first is None else _finding_with_gain(report, first)
     about = gained or first
     claim = None if about is None else about.explains
-    scale = _scale(claim)
+    scale = scale_of(claim)
     today = run_bar(report, claim) if scale == "run" else step_bar(report, claim)
     saved_ms = claimed_ms = after = wall_after_s = None
-    times, words = _speedup(gained), _at_best(report, gained)
+    times, words = speedup_of(gained), at_best(report, gained)
     if today is not None and gained is not None and gained.gain is not None:
-        saved_ms, claimed_ms = _saved_ms(gained, today.ms, claim), _claimed_ms(gained.gain, today.ms, claim)
+        saved_ms, claimed_ms = saved_of_bar(gained, today.ms, claim), claimed_of_bar(gained.gain, today.ms, claim)
         after = after_fix(today, gained, claimed_ms=claimed_ms, saved_ms=saved_ms, phases=report.phases)
-        wall_after_s = _wall_after_s(report, likely_saved_ms(gained) or 0.0, scale)
-        times = _times(today.ms, after.ms) if scale == "step" else _times(report.wall.total_s, wall_after_s)
-        words = words if gained.expected is None else _likely(report, gained, gained.expected, today.ms)
+        wall_after_s = run_after_s(report, likely_saved_ms(gained) or 0.0, scale)
+        times = times_faster(today.ms, after.ms) if scale == "step" else times_faster(report.wall.total_s, wall_after_s)
+        words = words if gained.expected is None else expectation(report, gained, gained.expected, today.ms)
     fix = None if first is None else _without_said(fix_of(first, report.run, line_of(first, report.lines)), first)
     could = ""
     if times is not None:
-        whole = _run_of_steps(report.wall.total_s, wall_after_s, times) if scale == "step" else ""
+        whole = run_of_steps(report.wall.total_s, wall_after_s, times) if scale == "step" else ""
         what = "Steps" if scale == "step" else "The whole run"
         could = f" {what} could be {words.sure} {faster(times)}{words.when}{whole}."
     return FirstScreen(
@@ -423,84 +421,16 @@ def _finding_with_gain(report: Report, first: Finding) -> Finding | None:
     return next((f for f in report.findings if f.gain is not None and f.explains == first.explains), None)
 
 
-def likely_saved_ms(finding: Finding) -> float | None:
-    """Of a step, as expected, or else at most; None: no gain is known."""
-    if finding.gain is None or finding.expected is None:
-        return None if finding.gain is None else finding.gain.saved_ms_per_step
-    return finding.expected.whole_ms - finding.expected.step_ms
-
-
-def likely_faster(finding: Finding, times: float | None = None, sure: str = "") -> str:
-    """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known.
-
-    Args:
-        finding: The finding.
-        times: What to say in place of its speed-up.
-        sure: What to say before it, in place of that.
-    """
-    times = times or _speedup(finding)
-    sure = sure or ("up to" if finding.expected is None else "about")
-    return "" if times is None else f"{sure} {faster(times)}"
-
-
-def _scale(claim: Claim | None) -> Scale:
-    return "run" if claim is not None and claim.resource == "outside steps" else "step"
-
-
 def _bar_name(claim: Claim | None) -> str:
-    if _scale(claim) == "run":
+    if scale_of(claim) == "run":
         return "whole run"
     return "mean step" if claim is not None and claim.resource == "uneven steps" else "median step"
 
 
 def _of_what(finding: Finding, scale: Scale) -> str:
     """What gets faster, if it is not what others of the list are about."""
-    own = _scale(finding.explains)
+    own = scale_of(finding.explains)
     return "" if own == scale or finding.gain is None else "the run " if own == "run" else "steps "
-
-
-def _speedup(finding: Finding | None) -> float | None:
-    if finding is None or finding.gain is None or finding.expected is None:
-        return None if finding is None or finding.gain is None else finding.gain.speedup_max
-    return finding.expected.speedup
-
-
-def _saved_ms(finding: Finding, today_ms: float, claim: Claim | None) -> float:
-    """What is saved of a bar, as expected or else at most; 0 without a gain."""
-    if (expected := finding.expected) is not None:
-        return min(today_ms, _of_bar(expected.whole_ms - expected.step_ms, expected.whole_ms, today_ms, claim))
-    return 0.0 if finding.gain is None else _claimed_ms(finding.gain, today_ms, claim)
-
-
-def _claimed_ms(gain: Gain, today_ms: float, claim: Claim | None) -> float:
-    whole_ms = gain.whole_ms if gain.speedup_max > 1 else today_ms
-    return min(today_ms, _of_bar(gain.saved_ms_per_step, whole_ms, today_ms, claim))
-
-
-def _of_bar(ms: float, whole_ms: float, today_ms: float, claim: Claim | None) -> float:
-    """Time of a step on the scale of the bar: of the mean step the same share of the median one.
-
-    What is outside of the steps is as long in the time of the run.
-    """
-    return ms * today_ms / whole_ms if _scale(claim) == "step" and whole_ms > 0 else ms
-
-
-def _at_best(report: Report, finding: Finding | None) -> Likely:
-    """A bound; workers reach it only where other programs leave them CPUs."""
-    change = None if finding is None else finding.change
-    needs_cpus = change is not None and change.call == "DataLoader" and "num_workers" in change.arguments
-    return Likely(when=" on free CPUs" if needs_cpus and report.validity.conditional else "")
-
-
-def _likely(report: Report, finding: Finding, expected: Expected, today_ms: float) -> Likely:
-    """Of more workers than CPUs a bound: nobody knows whether storage serves all of them at once."""
-    workers = None if finding.change is None else finding.change.arguments.get("num_workers")
-    if isinstance(workers, int) and workers > (report.host.usable_cpus or workers):
-        return _at_best(report, finding)
-    ends_ms = expected.lower_ms, expected.upper_ms
-    saved = (_of_bar(expected.whole_ms - end, expected.whole_ms, today_ms, finding.explains) for end in ends_ms)
-    low_ms, high_ms = (max(0.0, today_ms - ms) for ms in saved)
-    return Likely(label="after the fix (estimate)", before="about ", behind="", ends_ms=(low_ms, high_ms), sure="about")
 
 
 def _headline(report: Report, first: Finding | None, could: str) -> str:
@@ -529,34 +459,12 @@ def _hints(report: Report) -> str:
     return f"{1 + len(others)} hints, gain unknown" if others else f"Hint: {title_of(first)}"
 
 
-def _run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None) -> str:
-    """What faster steps are for the whole run, where that is far less."""
-    if times is None or wall_after_s is None or not 0 < wall_after_s <= wall_s:
-        return ""
-    of_run = _times(wall_s, wall_after_s)
-    far_less = 1 - 1 / of_run < MISLEADING_RATIO * (1 - 1 / times) or times > MISLEADING_FACTOR * of_run
-    return f", the whole run {faster(of_run)}" if far_less else ""
-
-
-def _times(before: float, after: float) -> float:
-    """How many times faster, of the times as they are shown, with three digits."""
-    before, after = (float(f"{time:.3g}") for time in (before, after))
-    return before / max(after, 0.01 * before) if before > 0 else 1.0
-
-
 def _is_unfinished(report: Report) -> bool:
     return report.run.get("status") == "unfinished"
 
 
 def _too_short(report: Report) -> bool:
     return report.verdict.kind == "not-enough-data" or report.steps.steady_count < MIN_STEADY_STEPS
-
-
-def faster(times: float) -> str:
-    """``2x faster``; of small gains ``4 % faster``."""
-    if times < 1.1:
-        return f"{round(100 * (times - 1), 1):g} % faster"
-    return f"{times:.1f}x faster".replace(".0x", "x") if times < 10 else f"{times:.0f}x faster"
 
 
 def _sentence(report: Report, first: Finding | None) -> str:
@@ -586,22 +494,11 @@ def _short(summary: str) -> str:
     return two if len(two) <= MAX_TWO_SENTENCES else first_sentence(summary)
 
 
-def _saved_words(ms: float, steps: int, scale: Scale) -> str:
-    return f"{numbers.seconds(ms * steps / 1e3)} per run" if scale == "run" else f"{numbers.seconds(ms / 1e3)} per step"
-
-
-def _wall_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
-    parts = report.wall.parts
-    inside_s = parts.get(STEP_PARTS[wording.stage(report)], 0.0)
-    most_s = inside_s if scale == "step" else report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
-    return report.wall.total_s - max(0.0, min(saved_ms * report.steps.count / 1e3, most_s))
-
-
 def _opportunities(
     report: Report, first: Finding | None, saved_ms: float | None, times: float | None, sure: str
 ) -> tuple[Opportunity, ...]:
     """All findings; the one in the headline saves as much of the bar, by as many times, as is said there."""
-    findings, scale = report.findings, _scale(None if first is None else first.explains)
+    findings, scale = report.findings, scale_of(None if first is None else first.explains)
     with_gain: dict[Claim, int] = {}
     for number, finding in enumerate(findings, 1):
         if finding.gain is not None and finding.explains is not None:
@@ -613,21 +510,13 @@ def _opportunities(
             severity=finding.severity,
             subject=plain.name(finding.subject),
             saved_ms=(saves := saved_ms if finding is first and saved_ms is not None else likely_saved_ms(finding)),
-            saved="" if saves is None else _saved_words(saves, report.steps.count, _scale(finding.explains)),
-            speedup=times if finding is first and times is not None else _speedup(finding),
+            saved="" if saves is None else saved_words(saves, report.steps.count, scale_of(finding.explains)),
+            speedup=times if finding is first and times is not None else speedup_of(finding),
             faster=_of_what(finding, scale)
             + (likely_faster(finding, times, sure) if finding is first else likely_faster(finding)),
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
-            rest_of=findings.index(first) + 1 if first is not None and _is_rest(finding, first) else None,
+            rest_of=findings.index(first) + 1 if first is not None and is_rest(finding, first) else None,
             sentence=_short(finding.summary) if finding.gain is None and finding.severity == "info" else "",
         )
         for finding in findings
     )
-
-
-def _is_rest(finding: Finding, first: Finding) -> bool:
-    """Whether its bound is just what the first fix leaves of the step, to which the engine cuts it."""
-    if finding is first or finding.gain is None or first.gain is None or first.gain.speedup_max <= 1:
-        return False
-    left_ms = first.gain.whole_ms - first.gain.saved_ms_per_step
-    return abs(finding.gain.saved_ms_per_step - left_ms) <= REST_RATIO * left_ms

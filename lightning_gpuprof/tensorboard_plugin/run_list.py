@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.sinks import first_screen, plain
+from lightning_gpuprof.sinks import gains, plain
 from lightning_gpuprof.tensorboard_plugin.summaries import Summary
 
 
@@ -104,7 +104,7 @@ def _gain(run: Summary) -> str:
     """``up to 1.5x``."""
     if run.speedup is None:
         return numbers.ABSENT
-    return f"{run.sure} {first_screen.faster(run.speedup).removesuffix(' faster')}"
+    return f"{run.sure} {gains.faster(run.speedup).removesuffix(' faster')}"
 
 
 def _with_trends(ordered: list[Row]) -> list[Row]:

@@ -27,10 +27,12 @@ from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule
 from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
-from lightning_gpuprof.sinks.first_screen import faster, first_screen, proof
+from lightning_gpuprof.sinks.first_screen import first_screen, proof
 from lightning_gpuprof.sinks.fix import Fix, fix_of
+from lightning_gpuprof.sinks.gains import faster
 from lightning_gpuprof.sinks.html_page import page
 from lightning_gpuprof.sinks.step_bars import OTHER, Segment, StepBar, after_fix
+from lightning_gpuprof.sinks.views.findings import findings
 from lightning_gpuprof.sinks.views.first import render
 
 RULES = cast("list[BaseRule]", list(discover(entry_points=()).rules))
@@ -539,6 +541,11 @@ def test_why_the_run_gains_less_than_a_step_is_said() -> None:
     of_run = faster(screen.wall_s / screen.wall_after_s)
     assert screen.bridge == f"{of_run}: such steps are {part} of it"
     assert screen.bridge in render(screen).replace("\xa0", " ")
+
+
+def test_what_a_finding_saves_between_steps_is_told_per_run() -> None:
+    report = report_of(build(validation=(4, 30.0)))
+    assert re.search(r"\u2212[\d.]+ s per run</span></summary>", findings(report))
 
 
 def test_a_single_finding_has_a_link_in_place_of_a_list_of_one() -> None:

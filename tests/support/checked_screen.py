@@ -8,7 +8,8 @@ from trusted import assert_can_be_trusted
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
-from lightning_gpuprof.sinks.first_screen import FirstScreen, faster, first_screen, likely_saved_ms
+from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen
+from lightning_gpuprof.sinks.gains import faster, likely_saved_ms
 from lightning_gpuprof.sinks.views import overview
 
 

@@ -6,10 +6,11 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import LineRow, Report
 from lightning_gpuprof.sinks import method_tables, plain, trial_tables, wording
 from lightning_gpuprof.sinks.column_terms import COLUMN_TERMS
-from lightning_gpuprof.sinks.first_screen import likely_saved_ms, title_of
+from lightning_gpuprof.sinks.first_screen import title_of
 from lightning_gpuprof.sinks.fix import line_of, named
+from lightning_gpuprof.sinks.gains import likely_saved_ms, saved_words, scale_of
 from lightning_gpuprof.sinks.html_page import bdi, prose, scrolling, section, term, unfolded_on_click
-from lightning_gpuprof.sinks.views.first import MINUS, duration
+from lightning_gpuprof.sinks.views.first import MINUS
 from lightning_gpuprof.sinks.window_figures.timeline import moments
 
 
@@ -21,13 +22,13 @@ def findings(report: Report) -> str:
         )
     drawn = {n: one.name for window in report.windows for one in moments(report, window) for n in one.numbers}
     cards = "".join(
-        _finding(n, finding, line_of(finding, report.lines), drawn.get(n, ""))
+        _finding(n, finding, report.steps.count, line_of(finding, report.lines), drawn.get(n, ""))
         for n, finding in enumerate(report.findings, 1)
     )
     return f'<section id="findings">\n<h2>Findings, most valuable first</h2>\n{cards}</section>\n'
 
 
-def _finding(number: int, finding: Finding, line: LineRow | None, moment: str) -> str:
+def _finding(number: int, finding: Finding, steps: int, line: LineRow | None, moment: str) -> str:
     subject = f' <span class="subject">{bdi(plain.name(finding.subject))}</span>' if finding.subject else ""
     link = f' · <a href="#timeline" data-moment="{moment}">see it in the timeline</a>' if moment else ""
     gain = ""
@@ -52,7 +53,7 @@ def _finding(number: int, finding: Finding, line: LineRow | None, moment: str) -
     return (
         f'<details class="finding {finding.severity}" id="finding-{number}">\n'
         f'<summary>{number} <span class="severity">{finding.severity}</span> <b>{prose(title_of(finding))}</b>{subject}'
-        f"{_saved(finding)}</summary>\n"
+        f"{_saved(finding, steps)}</summary>\n"
         f"<p>{prose(plain.sentence(finding.summary))}</p>\n{_line(line)}"
         f'<p class="next"><span>Do</span> {prose(plain.sentence(finding.advice))}</p>\n'
         f'<p class="gain">{gain}rule <code>{escape(plain.name(finding.rule))}</code> · '
@@ -71,9 +72,10 @@ def _line(row: LineRow | None) -> str:
     )
 
 
-def _saved(finding: Finding) -> str:
+def _saved(finding: Finding, steps: int) -> str:
     saved = likely_saved_ms(finding)
-    return "" if saved is None else f' <span class="gain">{MINUS}{duration(saved)} per step</span>'
+    words = "" if saved is None else saved_words(saved, steps, scale_of(finding.explains))
+    return words and f' <span class="gain">{MINUS}{words}</span>'
 
 
 def _heading(title: str, kind: str = "") -> str:
