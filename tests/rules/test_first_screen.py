@@ -517,12 +517,12 @@ def test_more_workers_than_cpus_are_a_bound_and_the_reason_says_so() -> None:
     assert "Steps could be up to " in many.headline
     assert many.whole_run.endswith(" at best")
     assert many.opportunities[0].faster.startswith("up to ")
-    assert "; more than 2 CPUs, as loading mostly waits: at best, if storage serves all at once." in many.fix.why
+    assert "; on 2 CPUs this holds only while loading mostly waits and the storage keeps up." in many.fix.why
     enough = first_screen(
         report_of(starved(items_ms=39.0, workers=1, usable_cpus=64.0, host=HostUse(usable_cpus=64.0)))
     )
     assert "Steps could be about " in enough.headline
-    assert "more than" not in enough.fix.why
+    assert "holds only" not in enough.fix.why
 
 
 @pytest.mark.parametrize(("rest_ms", "said"), [(8.0, True), (3.0, False)])

@@ -146,7 +146,7 @@ def _reason(metrics: Metrics, state: Loading, workers: Value, batch: str) -> str
 
 
 def _more_than_cpus(state: Loading) -> str:
-    return f"; more than {cpus(state.usable_cpus)}, as loading mostly waits: at best, if storage serves all at once"
+    return f"; on {cpus(state.usable_cpus)} this holds only while loading mostly waits and the storage keeps up"
 
 
 def making_evidence(state: Loading) -> list[Evidence]:
