@@ -58,7 +58,6 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
         metrics: The run.
 
     Returns:
-        Likely is that only the removed time ends; a rest that runs faster on a warm CPU is within its interval.
         None if the finding has no gain above 1, or a change whose effect only a trial shows; also without a change that
         is known outside of the steps, where a fix rarely ends all of it.
     """
@@ -78,7 +77,7 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
     whole_ms = gain.whole_ms
     rest_ms = max(0.0, whole_ms - gain.saved_ms_per_step)
     warm_ms = _warm_ms(claim, gain, rest_ms, metrics)
-    found = _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms, whole_ms - gain.lower_ms)
+    found = _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, whole_ms - gain.lower_ms)
     return msgspec.structs.replace(found, upper_ms=max(found.step_ms, min(whole_ms, found.upper_ms)))
 
 
