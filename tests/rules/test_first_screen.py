@@ -488,6 +488,13 @@ def test_a_setting_of_the_profiler_is_no_fix() -> None:
     assert fix_of(only, {}).advice == only.advice
 
 
+@pytest.mark.parametrize(("claimed_ms", "said"), [(20.0, True), (30.0, False)])
+def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bool) -> None:
+    report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
+    screen = msgspec.structs.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
+    assert ("as other phases run faster on a CPU that no longer waits" in render(screen)) is said
+
+
 def test_a_finding_without_code_is_explained_by_two_sentences() -> None:
     report = fixed({})
     summary = "From batch 100 on, steps take 53.2 ms instead of 24.3 ms. 98 % of it is in data_wait. More."
