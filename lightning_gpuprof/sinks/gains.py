@@ -69,14 +69,26 @@ def speedup_of(finding: Finding | None) -> float | None:
 
 
 def saved_of_bar(finding: Finding, today_ms: float, claim: Claim | None) -> float:
-    """What is saved of a bar, as expected or else at most; 0 without a gain."""
+    """What is saved of a bar, as expected or else at most; 0 without a gain.
+
+    Args:
+        finding: The finding.
+        today_ms: The bar.
+        claim: What the bar is about.
+    """
     if (expected := finding.expected) is not None:
         return min(today_ms, _of_bar(expected.whole_ms - expected.step_ms, expected.whole_ms, today_ms, claim))
     return 0.0 if finding.gain is None else claimed_of_bar(finding.gain, today_ms, claim)
 
 
 def claimed_of_bar(gain: Gain, today_ms: float, claim: Claim | None) -> float:
-    """What a fix itself ends of a bar at most, ms."""
+    """What a fix itself ends of a bar at most, ms.
+
+    Args:
+        gain: Of a finding.
+        today_ms: The bar.
+        claim: What the bar is about.
+    """
     whole_ms = gain.whole_ms if gain.speedup_max > 1 else today_ms
     return min(today_ms, _of_bar(gain.saved_ms_per_step, whole_ms, today_ms, claim))
 
@@ -90,14 +102,26 @@ def _of_bar(ms: float, whole_ms: float, today_ms: float, claim: Claim | None) ->
 
 
 def at_best(report: Report, finding: Finding | None) -> Likely:
-    """A bound; workers reach it only where other programs leave them CPUs."""
+    """A bound; workers reach it only where other programs leave them CPUs.
+
+    Args:
+        report: Says whether those used any.
+        finding: The one whose gain it is.
+    """
     change = None if finding is None else finding.change
     needs_cpus = change is not None and change.call == "DataLoader" and "num_workers" in change.arguments
     return Likely(when=" on free CPUs" if needs_cpus and report.validity.conditional else "")
 
 
 def expectation(report: Report, finding: Finding, expected: Expected, today_ms: float) -> Likely:
-    """Of more workers than CPUs a bound: nobody knows whether storage serves all of them at once."""
+    """Of more workers than CPUs a bound: nobody knows whether storage serves all of them at once.
+
+    Args:
+        report: Has the CPUs.
+        finding: The one whose gain it is.
+        expected: What it expects.
+        today_ms: The bar.
+    """
     workers = None if finding.change is None else finding.change.arguments.get("num_workers")
     if isinstance(workers, int) and workers > (report.host.usable_cpus or workers):
         return at_best(report, finding)
@@ -108,7 +132,13 @@ def expectation(report: Report, finding: Finding, expected: Expected, today_ms: 
 
 
 def run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None) -> str:
-    """What faster steps are for the whole run, where that is far less."""
+    """What faster steps are for the whole run, where that is far less.
+
+    Args:
+        wall_s: The run.
+        wall_after_s: The run after the fix; None: not known.
+        times: Speed-up of the steps.
+    """
     if times is None or wall_after_s is None or not 0 < wall_after_s <= wall_s:
         return ""
     of_run = times_faster(wall_s, wall_after_s)
@@ -117,7 +147,12 @@ def run_of_steps(wall_s: float, wall_after_s: float | None, times: float | None)
 
 
 def times_faster(before: float, after: float) -> float:
-    """How many times faster, of the times as they are shown, with three digits."""
+    """How many times faster, of the times as they are shown, with three digits.
+
+    Args:
+        before: A time.
+        after: In the same unit.
+    """
     before, after = (float(f"{time:.3g}") for time in (before, after))
     return before / max(after, 0.01 * before) if before > 0 else 1.0
 
@@ -130,12 +165,24 @@ def faster(times: float) -> str:
 
 
 def saved_words(ms: float, steps: int, scale: Scale) -> str:
-    """``11.6 ms per step``; of what lies between steps ``1.47 s per run``."""
+    """``11.6 ms per step``; of what lies between steps ``1.47 s per run``.
+
+    Args:
+        ms: Per step.
+        steps: Of the run.
+        scale: Where it lies.
+    """
     return f"{numbers.seconds(ms * steps / 1e3)} per run" if scale == "run" else f"{numbers.seconds(ms / 1e3)} per step"
 
 
 def run_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
-    """Wall time of the run with so much less per step."""
+    """Wall time of the run with so much less per step.
+
+    Args:
+        report: Of the run.
+        saved_ms: Per step.
+        scale: Where that lies.
+    """
     parts = report.wall.parts
     inside_s = parts.get(STEP_PARTS[wording.stage(report)], 0.0)
     most_s = inside_s if scale == "step" else report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
@@ -143,7 +190,12 @@ def run_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
 
 
 def is_rest(finding: Finding, first: Finding) -> bool:
-    """Whether its bound is just what the first fix leaves of the step, to which the engine cuts it."""
+    """Whether its bound is just what the first fix leaves of the step, to which the engine cuts it.
+
+    Args:
+        finding: Another one.
+        first: The one of the headline.
+    """
     if finding is first or finding.gain is None or first.gain is None or first.gain.speedup_max <= 1:
         return False
     left_ms = first.gain.whole_ms - first.gain.saved_ms_per_step

@@ -36,8 +36,8 @@ def test_what_is_missing_is_named_in_words(
 
 def test_a_wrong_command_names_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["explian"])
-    assert capsys.readouterr().err.splitlines()[0] == "gpuprof: there is no command 'explian'. Did you mean explain?"
+        main(["explainn"])
+    assert capsys.readouterr().err.splitlines()[0] == "gpuprof: there is no command 'explainn'. Did you mean explain?"
 
 
 @pytest.mark.parametrize(("wrong", "meant"), [("window", "windows"), ("report", "reports"), ("verbos", "verbose")])
