@@ -74,7 +74,7 @@ def train(how, rank):
         dirpath = "file://" + os.path.abspath(how)
         os.mkdir(f"node{rank}")
         os.chdir(f"node{rank}")
-    host = HostConfig(hang_s=1)
+    host = HostConfig(hang_s=1 if how == "hangs" else 60)  # one that is to be killed waits for its summary
     profiler = GpuProfiler(dirpath=dirpath, reports=["json", "terminal"], windows=[], nvml=False, host=host)
     trainer = L.Trainer(
         accelerator="cpu", devices=1, num_nodes=2, strategy="ddp", max_epochs=3 if how == "out of step" else 1,
