@@ -19,8 +19,9 @@ from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.journal import Notice, Sample
-from lightning_gpuprof.model.metrics import Metrics, RankTimes
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.rank_summary import RankSummary
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.model.window import WindowFacts
 
 _CLOCKS_APART_NS = 60_000_000_000

@@ -11,11 +11,11 @@ import numpy as np
 from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints
 from lightning_gpuprof.analyze.statistics import Floats
-from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, RankShare, RankTimes, RareRanks
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import counted, numbered
 from lightning_gpuprof.model.phases import PHASES, Phase
 from lightning_gpuprof.model.rank_summary import RankGpu, RankSummary
+from lightning_gpuprof.model.rank_times import LateInValidation, LateRanks, RankShare, RankTimes, RareRanks
 from lightning_gpuprof.model.signals import MIN_STEPS
 
 _OWN_OF_DEVICE: tuple[Phase, ...] = (

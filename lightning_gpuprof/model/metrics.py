@@ -4,7 +4,6 @@ Built by ``analyze``; rules only compare and put into words.
 """
 
 import math
-import shlex
 from collections.abc import Mapping
 
 import msgspec
@@ -23,21 +22,13 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.loading import Fetch, Loading, Starving
 from lightning_gpuprof.model.memory import MemoryHolders
 from lightning_gpuprof.model.missing import NOT_COMPUTED, MissingSignal, Unmeasured, require_possible
-from lightning_gpuprof.model.numbers import counted, listed, numbered, possible
+from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.outliers import Outliers, Stalls
-from lightning_gpuprof.model.phases import COMPUTE_PHASES, Part, Phase
+from lightning_gpuprof.model.phases import Part, Phase
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.model.report import Measured
 from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.waiting import Blocked, InterpreterLock, InterpreterWait, Waiting
-
-_MOST_HOSTS = 4
-"""That a name of ranks lists."""
-
-_SLOW_CLOCK_RATIO = 0.95
-"""Of the clock of the others: GPUs below it are slow. Heuristic."""
-
-_LARGER_RATIO = 1.1
-"""Of the batches of the others: from here on they are larger. Heuristic."""
 
 OUTSIDE_PARTS: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
 """Parts of the wall time outside the steps that a run can do less of."""
@@ -144,196 +135,6 @@ class Recurring(msgspec.Struct, frozen=True, kw_only=True):
     total_s: float
     median_s: float | None
     subject: str = ""
-
-
-class RankShare(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank in the steps that all have steady."""
-
-    rank: int
-    host: str
-    gpu: str = ""
-    """Model of its GPU; empty if it has none or several."""
-    gpu_number: int | None = None
-    """Number of that GPU on its host, as ``nvidia-smi`` counts them."""
-    shard: int | None = None
-    """Which part of the data it trains on, where several ranks share one copy of the model."""
-    excess_ms: float
-    """Median of its own time minus the median of the other ranks'; below 0 for quick ranks."""
-    slowest_ratio: float
-    """Share of the steps in which no rank took longer on its own."""
-    period_ms: float = 0.0
-    """Median."""
-    phases_ms: Mapping[Phase, float] = msgspec.field(default_factory=dict)
-    """Median of each phase that took any time on any rank."""
-
-
-class LateRanks(msgspec.Struct, frozen=True, kw_only=True):
-    """The ranks that take longest on their own: one, or several that are late alike."""
-
-    ranks: tuple[int, ...]
-    excess_ms: float
-    """Median of their own time minus that of the others."""
-    excess_by_phase_ms: Mapping[Phase, float]
-    """Median of the phase minus the median of the others."""
-    slowest_ratio: float
-    """Share of the steps in which one of them takes longest."""
-    lost: Share
-    """Of each step what it would be shorter without them, as a share of the step time."""
-    run_delay_ms: tuple[float, float] | None = None
-    """How long their main thread, and that of the others, is ready to run but has no CPU; None: not measured."""
-    sm_clock_mhz: tuple[float, float] | None = None
-    """Median SM clock of their busy GPUs, and of those of the others; None: not measured."""
-    throttled: tuple[str, float, float] | None = None
-    """Why clocks are held down on their GPUs rather than on others: the reason, its share of their busy samples, and
-    of those of the others; None: not measured, or for no reason so."""
-    batch_samples: tuple[float, float] | None = None
-    """Samples of their steps, and of those of the others; None: not known."""
-    batch_length: tuple[float, float] | None = None
-    """Mean length of their rows of tokens, and of those of the others; None: no such rows."""
-    site: str = ""
-    """``file:line function`` of the user's code in which they were seen most in :attr:`phase`; empty if not known."""
-
-    @property
-    def is_starved(self) -> bool:
-        """Whether they are late because they wait for a CPU."""
-        return self.run_delay_ms is not None and self.run_delay_ms[0] - self.run_delay_ms[1] >= 0.5 * self.excess_ms
-
-    @property
-    def has_slow_gpu(self) -> bool:
-        """Whether they are late in what a GPU computes, and theirs runs at a lower clock."""
-        if self.sm_clock_mhz is None or self.phase not in COMPUTE_PHASES:
-            return False
-        own, others = self.sm_clock_mhz
-        return own < _SLOW_CLOCK_RATIO * others
-
-    @property
-    def larger_batches(self) -> tuple[str, float, float] | None:
-        """What their batches have more of, how many, and how many those of the others have.
-
-        None: nothing, or they are late in what takes no longer for that.
-        """
-        if self.phase not in {*COMPUTE_PHASES, "data_wait", "h2d"}:
-            return None
-        for what, both in (("samples", self.batch_samples), ("tokens in a row", self.batch_length)):
-            if both is not None and both[0] >= _LARGER_RATIO * both[1]:
-                return what, *both
-        return None
-
-    @property
-    def phase(self) -> Phase:
-        """In which they take longer."""
-        return max(self.excess_by_phase_ms, key=lambda one: self.excess_by_phase_ms[one])
-
-
-class RareRanks(msgspec.Struct, frozen=True, kw_only=True):
-    """The rank, or the ranks of a host, that most often are the only late ones, if only now and then."""
-
-    ranks: tuple[int, ...]
-    steps: int
-    """Steps of which these are a part."""
-    step_ms: float
-    """Mean of them."""
-    steps_ratio: float
-    """Share of the steps in which they take longer than any other by what they usually lose."""
-    excess_ms: float
-    """Median over these steps."""
-    phase: Phase
-    """In which they take longer then."""
-    lost_ratio: float
-    """Share of the steps' time by which they take longer than any other in these steps."""
-    lower_ratio: float
-    """5 % lower bound of the same."""
-    of_all_ratio: float
-    """Their share of what all ranks lose by being late alone by as much."""
-
-    @property
-    def lost(self) -> Cost:
-        """What it costs a mean step."""
-        ms, lower_ms = self.lost_ratio * self.step_ms, self.lower_ratio * self.step_ms
-        return Cost(ms=ms, lower_ms=lower_ms, step_ms=self.step_ms, steps=self.steps)
-
-
-class LateInValidation(msgspec.Struct, frozen=True, kw_only=True):
-    """The rank whose validation batches take longest in all."""
-
-    rank: int
-    host: str
-    total_s: float
-    excess_s: float
-    """Beyond the longest of the others."""
-
-
-class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """All ranks of a job side by side, by durations: clocks of hosts need not agree."""
-
-    world_size: int
-    steps: int
-    """Steps that were compared: steady on all ranks."""
-    phases: tuple[Phase, ...]
-    """What counts as a rank's own time."""
-    imbalance: Share
-    """What each step would be shorter if every rank's work were always its usual share, of the step time."""
-    above_median: Share
-    """What each step would be shorter if no rank took longer on its own than the median rank, of the step time."""
-    late: LateRanks
-    rare: RareRanks | None
-    """None: no rank is ever late alone."""
-    in_validation: LateInValidation | None
-    """None: not all of it was looked at."""
-    ranks: tuple[RankShare, ...]
-    left_out: tuple[str, ...] = ()
-    """Which ranks are not among them, and why."""
-    folder: str = "RUN"
-    """Where their journals are."""
-
-    @property
-    def late_name(self) -> str:
-        """The late ranks as :meth:`named`."""
-        return self.named(*self.late.ranks)
-
-    @property
-    def most_are_late(self) -> bool:
-        """Whether a few ranks are quicker rather than some late."""
-        return 2 * len(self.late.ranks) > len(self.ranks)
-
-    @property
-    def report_of_late(self) -> str:
-        """The command for the report of the first late rank."""
-        return f"gpuprof report {shlex.quote(self.folder)} --rank {self.late.ranks[0]}"
-
-    def named(self, *ranks: int) -> str:
-        """Ranks as people know them, with what only they share.
-
-        ``rank 1 (host node0, GPU 3)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 2 and 5 (all with a Tesla T4)``,
-        ``ranks 2 and 3 (all of data shard 1)``, ``ranks 3 and 11 (local rank 3 of each host)``; no host where all ranks
-        are on one.
-
-        Args:
-            ranks: At least one.
-        """
-        name, chosen = numbered("rank", ranks), set(ranks)
-        by_host: dict[str, list[int]] = {}
-        for one in self.ranks:
-            by_host.setdefault(one.host, []).append(one.rank)
-        hosts = [host for host, of in by_host.items() if not chosen.isdisjoint(of)]
-        if len(chosen) == 1:
-            gpu = next((one.gpu_number for one in self.ranks if one.rank in chosen), None)
-            known = [f"host {hosts[0]}"] if len(by_host) > 1 else []
-            known += [] if gpu is None else [f"GPU {gpu}"]
-            return f"{name} ({', '.join(known)})" if known else name
-        if len(by_host) > 1 and chosen.issuperset(rank for host in hosts for rank in by_host[host]):
-            where = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {listed(hosts)}"
-            return f"{name} (all of {where if len(hosts) <= _MOST_HOSTS else counted(len(hosts), 'host')})"
-        for text, values in (
-            ("with a {}", {one.rank: one.gpu or None for one in self.ranks}),
-            ("of data shard {}", {one.rank: one.shard for one in self.ranks}),
-        ):
-            first, *others = {values[rank] for rank in chosen}
-            if first is not None and not others and chosen == {rank for rank, one in values.items() if one == first}:
-                return f"{name} (all {text.format(first)})"
-        places = {of.index(rank) for of in by_host.values() for rank in of if rank in chosen}
-        of_each = len(places) == 1 and len(chosen) == len(by_host)
-        return f"{name} (local rank {places.pop()} of each host)" if of_each else name
 
 
 class Metrics(Measured, frozen=True, kw_only=True):

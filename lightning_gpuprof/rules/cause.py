@@ -4,7 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.finding import VerdictKind
-from lightning_gpuprof.model.metrics import RankTimes
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.rules.base import Metrics, Phase
 
 KIND_OF_PHASE: dict[Phase, VerdictKind] = {

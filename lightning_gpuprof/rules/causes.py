@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from lightning_gpuprof.model.device_step import DeviceStep
-from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import Part
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, millis, percent
 from lightning_gpuprof.rules.cause import KIND_OF_PHASE, MIN_NAMED_RATIO, Cause
 from lightning_gpuprof.rules.device_causes import device_causes

@@ -17,9 +17,9 @@ from lightning_gpuprof.analyze.rank_notices import of_others
 from lightning_gpuprof.analyze.rank_summary import Unended, left_by, other_ranks, summarise, summary_path
 from lightning_gpuprof.job_ranks import job_ranks
 from lightning_gpuprof.model.journal import Footer, Header, Notice, WindowRecord
-from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.packing import Ints
 from lightning_gpuprof.model.rank_summary import MAX_STEPS, RankSummary, StepTable, drawn
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.pipeline import load_report
 from lightning_gpuprof.run_folder import metrics_of
 from lightning_gpuprof.sinks.terminal import print_report

@@ -14,8 +14,8 @@ from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.model.clock_events import MASK, REASONS
 from lightning_gpuprof.model.journal import Sample, Segment, Slot
-from lightning_gpuprof.model.metrics import RankTimes
 from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.rank_times import RankTimes
 
 N = 100
 

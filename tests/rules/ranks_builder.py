@@ -5,8 +5,9 @@ from typing import Any
 from device_builder import collective, distributed
 from metrics_builder import build, replace, share
 
-from lightning_gpuprof.model.metrics import LateInValidation, LateRanks, Metrics, RankShare, RankTimes, RareRanks
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.rank_times import LateInValidation, LateRanks, RankShare, RankTimes, RareRanks
 
 
 def job(excess_ms: float, *, ranks: int = 4, **late: Any) -> Metrics:

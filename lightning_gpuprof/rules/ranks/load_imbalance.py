@@ -20,7 +20,7 @@ Give all ranks batches of about the same work in a step: a distributed sampler t
 length, or batches by tokens rather than by samples.
 """
 
-from lightning_gpuprof.model.metrics import RankTimes
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.rules.base import Finding, Metrics, claims, counted, listed, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence

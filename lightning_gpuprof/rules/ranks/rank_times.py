@@ -4,7 +4,7 @@ import math
 
 from msgspec.structs import replace
 
-from lightning_gpuprof.model.metrics import RankTimes
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.model.signals import MIN_STEPS, rank_wait_ratio
 from lightning_gpuprof.rules.base import Cost, Evidence, FamilyRule, Metrics, MissingSignal, Share, measured
 

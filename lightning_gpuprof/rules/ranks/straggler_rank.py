@@ -59,8 +59,9 @@ Look at what the named phase does on the named ranks and hosts.
 from typing import NamedTuple
 
 from lightning_gpuprof.model.clock_events import WORDS
-from lightning_gpuprof.model.metrics import LateRanks, Metrics, RankTimes
+from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import capital, counted, mhz, millis, numbered, percent, seconds
+from lightning_gpuprof.model.rank_times import LateRanks, RankTimes
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
