@@ -23,6 +23,7 @@ from lightning_gpuprof.model.loading import (
 from lightning_gpuprof.model.metrics import CpuFacts, Metrics
 from lightning_gpuprof.model.missing import MissingSignal, measured, or_unmeasured
 from lightning_gpuprof.model.numbers import possible
+from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.model.share import Share, usable
 from lightning_gpuprof.model.signals import device_step, require_possible, step_idle_ratio
 from lightning_gpuprof.model.worker_time import WorkerTime, sampled_rows
@@ -30,8 +31,9 @@ from lightning_gpuprof.model.worker_time import WorkerTime, sampled_rows
 STEADY_WAIT_MS = 0.5
 """Median wait below which the steps do not all wait. Heuristic: as the verdict of the input pipeline has it."""
 
-UNEVEN_WAIT = 1.5
-"""Mean over median wait from which few steps hold much of it. Heuristic: steps that wait alike have about 1."""
+UNEVEN_WAIT = 1.2
+"""Mean over median wait from which few steps hold much of it. Heuristic: steps that wait alike have about 1, and 1.3 to
+1.5 where two workers and the training compute on two CPUs."""
 
 OVERSTATED_WAIT = 1.2
 """Median over mean wait from which the median stands for too many steps. Heuristic: about 1 where steps wait alike, 1.5
@@ -318,7 +320,21 @@ def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
         queued_ms=state.queued_ms * longer,
         order_ms=state.order_ms * longer,
         idle_ratio=step_idle_ratio(metrics),
+        delayed_ms=_delayed_ms(metrics) if state.cpu_bound else 0.0,
     )
+
+
+def _delayed_ms(metrics: Metrics) -> float:
+    """What the model waits for a CPU per step: its phases without their CPU time, at most what the kernel counted."""
+    delay = metrics.cpu.run_delay_ratio
+    if delay is None or not possible(delay):
+        return 0.0
+    waits_ms = (
+        max(0.0, row.median_ms - row.cpu_ms)
+        for row in metrics.phases
+        if row.phase in COMPUTE_PHASES and row.median_ms and row.cpu_ms and possible(row.cpu_ms)
+    )
+    return min(delay * metrics.step_ms, sum(waits_ms))
 
 
 @or_unmeasured

@@ -8,6 +8,7 @@ from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.host import GroupUse, HostUse, Level, MachineUse, ProcessUse, WorkerUse
 from lightning_gpuprof.model.metrics import Metrics
+from lightning_gpuprof.model.phases import COMPUTE_PHASES
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.input.worker_thread_oversub import WorkerThreadOversub
@@ -199,3 +200,26 @@ def test_on_a_device_only_what_it_idles_counts(rule: CpuContention | CpuOversubs
     finding = fired(rule, delayed(20.0, threads=8, used=(3.4, 0.5), device="cuda", idle_ratio=0.12))
     assert finding.severity == "warning"
     assert finding.gain.saved_ms_per_step == pytest.approx(6)
+
+
+def test_workers_that_take_the_model_its_cpu_cost_what_their_batches_cost() -> None:
+    metrics = starved(
+        transforms={"Blur": 0.95}, enough=6, burst=0.4, usable_cpus=2.0, process_cpus=0.6, worker_cpus=1.4
+    )
+    rows = [replace(row, cpu_ms=row.median_ms and row.median_ms * 0.75) for row in metrics.phases]
+    step_ms = metrics.step_ms
+    cpu = replace(metrics.cpu, run_delay_ratio=0.3, run_delay=share(0.3 * step_ms, step_ms), run_delay_samples=40)
+    mean_s = 10.0 / 0.6 / 1e3
+    wall = replace(metrics.wall, parts={**metrics.wall.parts, "train": mean_s * metrics.steps.count})
+    assert metrics.steps.period_ms is not None
+    alone = msgspec.structs.replace(metrics.steps.period_ms, p05=7.0)  # a step whose batch is there, and a CPU
+    steps = msgspec.structs.replace(metrics.steps, period_ms=alone)
+    both = diagnose(replace(metrics, phases=rows, cpu=cpu, wall=wall, steps=steps)).findings
+    found = {finding.rule: finding for finding in both}
+    model_ms = 0.25 * sum(row.median_ms or 0.0 for row in rows if row.phase in COMPUTE_PHASES)
+    saved = found["transform-hotspot"].gain
+    # the wait of the mean step, 40 % of 10 ms / 0.6, and what the model's own phases wait for a CPU
+    assert saved is not None
+    assert saved.saved_ms_per_step == pytest.approx(0.4 * 10.0 / 0.6 + model_ms, rel=0.02)
+    assert found["cpu-contention"].gain is None
+    assert found["cpu-contention"].summary.endswith("Same time as transform-hotspot; fixing that fixes this.")

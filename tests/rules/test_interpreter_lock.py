@@ -107,3 +107,11 @@ def test_how_long_batches_take_to_make_is_not_told_beside_it() -> None:
     diagnosis = diagnose(both)
     assert not {"input-bound", "single-process-loading"} & {f.rule for f in diagnosis.findings}
     assert "(interpreter-lock)" in {n.rule: n.why for n in diagnosis.not_evaluated}["input-bound"]
+
+
+def test_what_the_main_process_waits_while_it_loads_data_is_left_out_and_said() -> None:
+    waits = build(times_ms={"data_wait": 20.0}, num_workers=0)
+    finding = fired(RULE, replace(beside(), shares=waits.shares, loader=waits.loader))
+    assert finding.leaves.endswith("ms of loading data per step, of which the GIL has an unknown part")
+    assert finding.advice.endswith(f"That leaves {finding.leaves}.")
+    assert not fired(RULE, beside()).leaves

@@ -41,7 +41,7 @@ def _default(batch_bytes: float) -> dict[str, object]:
 class CollateHotspot(StarvingRule):
     id = "collate-hotspot"
     title = "collate_fn is slow"
-    specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
+    specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers", "cpu-contention")
     needs_workers = False
 
     least_part_ratio: float = threshold(0.25, source="heuristic: stacking tensors is a few percent")

@@ -40,7 +40,7 @@ _QUEUED = {**_HOST, "worker_cpus": 0.7, "each_worker": {"cpu": 0.35, "delay": 0.
 class LoaderCpuBound(StarvingRule):
     id = "loader-cpu-bound"
     title = "Batch loading needs more CPUs"
-    specialises = ("input-bound", "step-outliers")
+    specialises = ("input-bound", "step-outliers", "cpu-contention")
 
     least_cpu_ratio: float = threshold(0.85, source="heuristic, after SageMaker Debugger: CPU above 90 %")
     least_ratio: float = threshold(0.10, source="heuristic: a tenth of the step is wait")

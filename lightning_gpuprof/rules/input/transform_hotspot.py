@@ -41,7 +41,7 @@ _BLUR = _of(Blur=0.72, Crop=0.2, Flip=0.08)
 class TransformHotspot(StarvingRule):
     id = "transform-hotspot"
     title = "One transform dominates batch loading"
-    specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers")
+    specialises = ("input-bound", "loader-cpu-bound", "loader-io-bound", "step-outliers", "cpu-contention")
     needs_workers = False
 
     least_part_ratio: float = threshold(0.50, source="heuristic: more than all other parts together")

@@ -25,14 +25,26 @@ The run itself must be the cause. One of these must hold:
 ## What to do
 Use as many threads and workers as there are CPUs, or more workers if the step needs them, but no more than keep up with
 it. If fewer than now could not keep up, only more CPUs or a cheaper batch help: then the finding is information,
-however long the wait.
+however long the wait, and a finding on the batches counts this time as its own.
 """
 
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
+from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
-from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, claims, counted, cpus, percent, threshold
+from lightning_gpuprof.rules.base import (
+    BaseRule,
+    Evidence,
+    Finding,
+    Metrics,
+    claims,
+    counted,
+    cpus,
+    percent,
+    threshold,
+)
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
-from lightning_gpuprof.rules.steps.contention import Fitting, fitting, waiting_for_cpu
+from lightning_gpuprof.rules.steps.contention import TOO_FEW_CPUS, Fitting, fitting, waiting_for_cpu
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _NEEDED = {"workers": 3, "enough": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
@@ -84,5 +96,13 @@ class CpuContention(BaseRule):
             ),
             cost=cost,
             confidence=0.85 if by_quota else 0.8,
-            explains=claims.NO_CPU,
+            explains=_claim(metrics, fit),
         )
+
+
+def _claim(metrics: Metrics, fit: Fitting) -> Claim:
+    """Where only a cheaper batch leaves the thread a CPU, and batches that come too late are a finding: their time."""
+    found = metrics.starving
+    if fit.title != TOO_FEW_CPUS or not isinstance(found, Starving):
+        return claims.NO_CPU
+    return claims.OUTLIERS if found.bursts else claims.WAIT_FOR_BATCHES

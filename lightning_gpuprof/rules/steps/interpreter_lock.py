@@ -83,7 +83,20 @@ class InterpreterLockHeld(BaseRule):
                 *(self.fact("call site", f"{place}: {looks} samples") for place, looks in sites),
             ),
             cost=cost,
-            leaves="" if lost_ms < thread.cpus * step_ms else "waits beyond that thread's own CPU time",
+            leaves=_leaves(metrics, lost_ms, thread.cpus * step_ms),
             confidence=0.5 if found.waiting.crowded else 0.8,
             explains=claims.INTERPRETER,
         )
+
+
+def _leaves(metrics: Metrics, lost_ms: float, most_ms: float) -> str:
+    """What the gain has nothing of."""
+    if lost_ms >= most_ms:
+        return "waits beyond that thread's own CPU time"
+    wait = metrics.share("data_wait")
+    alone = metrics.loader is not None and metrics.loader.num_workers == 0
+    if not alone or wait is None or wait.total_ratio < HELD_RATIO:
+        return ""
+    return (
+        f"{millis(wait.total_ratio * metrics.step_ms)} of loading data per step, of which the GIL has an unknown part"
+    )
