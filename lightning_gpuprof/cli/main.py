@@ -4,7 +4,7 @@ import atexit
 import gc
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Sequence
 
 from lightning_gpuprof import __version__
@@ -42,7 +42,7 @@ Every command has --json for programs. Results go to standard output, progress a
 environment:
   NO_COLOR=1       no colours
   FORCE_COLOR=1    colours even if the output is not a terminal
-  GPUPROF_DEBUG=1  the stack trace of an error
+  GPUPROF_DEBUG=1  the stack trace of an error, as --debug; also of a wrong value in a training configuration
   GPUPROF=1        before a training command: profile any Lightning script
   GPUPROF_LIVE=1   likewise: a live line about the steps
 """
@@ -57,12 +57,19 @@ def make_parser(name: str | None = None) -> ArgumentParser:
         formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    _add_debug(parser, default=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for entry in ENTRIES:
         own = commands.add_parser(entry.name, help=entry.summary, formatter_class=HelpFormatter)
+        _add_debug(own, default=SUPPRESS)
         if name in (None, entry.name):
             entry.load().describe(own)
     return parser
+
+
+def _add_debug(parser: ArgumentParser, *, default: bool | str) -> None:
+    """Before and after the command; there it must not take back what was said before it."""
+    parser.add_argument("--debug", action="store_true", default=default, help="the stack trace of an error")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words, program = split_program(list(sys.argv[1:] if argv is None else argv))
     asked = next((word for word in words if not word.startswith("-")), "")
     options = make_parser(asked).parse_args(words)
+    if options.debug:
+        os.environ["GPUPROF_DEBUG"] = "1"
     entry = next(entry for entry in ENTRIES if entry.name == options.command)
     options.program = program
     try:
@@ -111,7 +120,7 @@ def split_program(words: list[str]) -> tuple[list[str], list[str]]:
 def _words(error: Exception) -> str:
     if isinstance(error, (GpuProfError, OSError)):
         return redacted(str(error))
-    return f"internal error: {type(error).__name__}: {redacted(str(error))} (GPUPROF_DEBUG=1 shows where)"
+    return f"internal error: {type(error).__name__}: {redacted(str(error))} (--debug shows where)"
 
 
 if __name__ == "__main__":

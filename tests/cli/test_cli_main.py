@@ -131,8 +131,10 @@ def test_an_error_is_one_line_with_exit_code_2_and_no_stack_trace(tmp_path: Path
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_debug_switch_shows_the_stack_trace(tmp_path: Path) -> None:
-    done = gpuprof("report", str(tmp_path / "nowhere"), GPUPROF_DEBUG="1")
+@pytest.mark.parametrize("words", [("--debug", "report"), ("report", "--debug"), ("report",)], ids=" ".join)
+def test_the_debug_switch_shows_the_stack_trace(tmp_path: Path, words: tuple[str, ...]) -> None:
+    by_variable = "" if "--debug" in words else "1"
+    done = gpuprof(*words, str(tmp_path / "nowhere"), GPUPROF_DEBUG=by_variable)
     assert "Traceback" in done.stderr
     assert "ReportError" in done.stderr
 
