@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Expected, Finding, Gain
 from lightning_gpuprof.model.phases import STEP_PARTS
@@ -113,6 +114,17 @@ def at_best(report: Report, finding: Finding | None) -> Likely:
     return Likely(when=" on free CPUs" if needs_cpus and report.validity.conditional else "")
 
 
+def beyond_cpus(change: Change | None, usable_cpus: float | None) -> bool:
+    """Whether a change has more workers than CPUs, so that its estimate is a bound.
+
+    Args:
+        change: Of a finding.
+        usable_cpus: Of the run.
+    """
+    workers = None if change is None else change.arguments.get("num_workers")
+    return isinstance(workers, int) and workers > (usable_cpus or workers)
+
+
 def expectation(report: Report, finding: Finding, expected: Expected, today_ms: float) -> Likely:
     """Of more workers than CPUs a bound: nobody knows whether storage serves all of them at once.
 
@@ -122,8 +134,7 @@ def expectation(report: Report, finding: Finding, expected: Expected, today_ms: 
         expected: What it expects.
         today_ms: The bar.
     """
-    workers = None if finding.change is None else finding.change.arguments.get("num_workers")
-    if isinstance(workers, int) and workers > (report.host.usable_cpus or workers):
+    if beyond_cpus(finding.change, report.host.usable_cpus):
         return at_best(report, finding)
     ends_ms = expected.lower_ms, expected.upper_ms
     saved = (_of_bar(expected.whole_ms - end, expected.whole_ms, today_ms, finding.explains) for end in ends_ms)

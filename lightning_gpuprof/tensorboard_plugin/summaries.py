@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected, Finding, Gain, Verdict
 from lightning_gpuprof.model.journal import Footer, Header, Value
 from lightning_gpuprof.model.report import Report, Steps, Wall
+from lightning_gpuprof.sinks.gains import beyond_cpus
 from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles, SeenFile
 
 RUNNING_S = 120.0
@@ -52,6 +54,11 @@ class _Found(msgspec.Struct):
     title: str = ""
     gain: Gain | None = None
     expected: Expected | None = None
+    change: Change | None = None
+
+
+class _Cpus(msgspec.Struct):
+    usable_cpus: float | None = None
 
 
 class _Head(msgspec.Struct):
@@ -62,6 +69,7 @@ class _Head(msgspec.Struct):
     steps: Steps
     verdict: Verdict
     findings: tuple[_Found, ...] = ()
+    host: _Cpus = msgspec.field(default_factory=_Cpus)
 
 
 class Summaries:
@@ -135,13 +143,14 @@ def _speedup(finding: Finding | _Found) -> float | None:
 def _summary_of_report(report: Report | _Head) -> Summary:
     findings: Sequence[Finding | _Found] = report.findings
     period, first = report.steps.period_ms, next(iter(findings), None)
+    likely = first is not None and first.expected is not None and not beyond_cpus(first.change, report.host.usable_cpus)
     return Summary(
         state=str(report.run.get("status") or "finished"),
         stage=str(report.run.get("stage") or ""),
         verdict=report.verdict.kind,
         finding="" if first is None else first.title or first.rule,
         speedup=None if first is None else _speedup(first),
-        sure="about" if first is not None and first.expected is not None else "up to",
+        sure="about" if likely else "up to",
         samples_per_s=report.steps.samples_per_s,
         period_ms=period.median if period else None,
         wall_s=report.wall.total_s,

@@ -9,6 +9,8 @@ import pytest
 import sample_report
 from saved_runs import save_run
 
+from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.tensorboard_plugin import run_list, runs
 from lightning_gpuprof.tensorboard_plugin.run_files import look
@@ -108,6 +110,20 @@ def test_what_was_not_measured_is_not_zero(tmp_path: Path) -> None:
     summary = Summaries().of(look(tmp_path, tmp_path))
     row = run_list.row(".", summary)
     assert [cell.text for cell in row.cells][1:4] == ["not-enough-data", "-", "-"]
+
+
+@pytest.mark.parametrize(("usable_cpus", "sure"), [(8.0, "about"), (2.0, "up to")])
+def test_the_estimate_of_more_workers_than_cpus_is_a_bound(tmp_path: Path, usable_cpus: float, sure: str) -> None:
+    report = sample_report.full_report()
+    finding = msgspec.structs.replace(
+        report.findings[0],
+        change=Change(call="DataLoader", arguments={"num_workers": 4}),
+        expected=Expected(whole_ms=20.0, step_ms=10.0, lower_ms=9.0, upper_ms=11.0),
+    )
+    host = msgspec.structs.replace(report.host, usable_cpus=usable_cpus)
+    json_report.write(msgspec.structs.replace(report, findings=(finding,), host=host), tmp_path / "report.json")
+    summary = Summaries().of(look(tmp_path, tmp_path))
+    assert (summary.sure, summary.speedup) == (sure, 2.0)
 
 
 def test_the_trend_is_of_the_runs_of_one_folder_in_their_order() -> None:

@@ -5,10 +5,10 @@ from html import escape
 
 from lightning_gpuprof.model.comparison import Comparison, Outcome
 from lightning_gpuprof.model.phases import PHASES
-from lightning_gpuprof.sinks.comparison_answer import PhaseChange, StepTimes, Target, amount, answer, run_names, signed
+from lightning_gpuprof.sinks.comparison_answer import PhaseChange, StepTimes, Target, amount, answer, run_names
 from lightning_gpuprof.sinks.html_page import bdi, legend, prose
 from lightning_gpuprof.sinks.step_bars import OTHER, PHASE_WORDS, Segment, StepBar
-from lightning_gpuprof.sinks.views.first import bar_row
+from lightning_gpuprof.sinks.views.first import MINUS, bar_row
 
 _OFF_RATIO = 0.02
 """Phases that miss the step by more are of another statistic, and the bars are not divided."""
@@ -38,7 +38,7 @@ def _bars(times: StepTimes, target: Target | None, phases: Sequence[PhaseChange]
     whole_ms = max(times.before_ms, times.after_ms)
     change_ms = times.after_ms - times.before_ms
     before, after = _divided(times, phases)
-    saved = f"{signed(change_ms)} ms per step" if change_ms < 0 else ""
+    saved = f"{MINUS}{amount(-change_ms)} ms per step" if change_ms < 0 else ""
     rows = bar_row("before", before, whole_ms) + bar_row("after", after, whole_ms, saved)
     if target is not None:
         share = min(100.0, 100 * target.ms / whole_ms)
