@@ -69,7 +69,7 @@ def test_without_a_logger_and_without_nvml_there_is_one_line_and_no_zero(
     assert [n.part for n in notices] == ["nvml"]
     assert "not measured" in notices[0].message
     printed = capsys.readouterr().out
-    assert "too short to judge" in printed.lower()  # a finding of such a run would head it otherwise
+    assert "20 steps" in printed and "GPU" not in printed  # a device that was not measured has no row of zeros
     assert report.validity.caveats.count("GPUs: not measured") <= 1
 
 
