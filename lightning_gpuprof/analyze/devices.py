@@ -12,6 +12,7 @@ from lightning_gpuprof.analyze.signals import during_training, values_of
 from lightning_gpuprof.model.clock_events import MASK, NO_LIMIT, REASONS
 from lightning_gpuprof.model.device import (
     ERROR_COUNTERS,
+    XID,
     DeviceBusy,
     DeviceEnergy,
     DeviceFacts,
@@ -30,9 +31,13 @@ _NO_GAUGES = frozenset({MASK, ENERGY, *ERROR_COUNTERS})
 
 
 def devices(journal: Journal) -> tuple[Device, ...]:
-    """One summary per GPU that was sampled while steps were made; a value that was never read is None."""
-    always = [s for s in journal.samples if s.source == "nvml"]
+    """One summary per GPU that was sampled while steps were made, or had a critical error.
+
+    A value that was never read is None.
+    """
+    always = [s for s in journal.samples if s.source == "nvml" and XID not in s.values]
     of_training = during_training(journal, always) if len(journal.steps) else []
+    failed = [s for s in journal.samples if XID in s.values]
     return tuple(
         _device(
             journal,
@@ -40,7 +45,7 @@ def devices(journal: Journal) -> tuple[Device, ...]:
             [s for s in of_training if s.subject == subject],
             [s for s in always if s.subject == subject],
         )
-        for subject in sorted({s.subject for s in of_training}, key=lambda name: (len(name), name))
+        for subject in sorted({s.subject for s in (*of_training, *failed)}, key=lambda name: (len(name), name))
     )
 
 
@@ -75,7 +80,18 @@ def _device(journal: Journal, subject: str, own: Sequence[Sample], always: Seque
             for name in ERROR_COUNTERS
             if (read := values_of(always, name))
         ),
+        xids=xids(journal, subject),
     )
+
+
+def xids(journal: Journal, subject: str | None = None) -> tuple[int, ...]:
+    """Codes of the critical errors that the driver reported, of one GPU or of all.
+
+    Args:
+        journal: The journal.
+        subject: The GPU, as ``gpu0``.
+    """
+    return tuple(int(s.values[XID] or 0) for s in journal.samples if XID in s.values and subject in (None, s.subject))
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -107,6 +107,7 @@ def summarise(journal: Journal) -> RankSummary:
         sites=_sites(journal),
         memory=_memory(journal),
         gpu=_gpu(journal),
+        xids=[] if _text(journal, "device.type") == "cpu" else list(devices.xids(journal))[-MAX_SENTENCES:],
         batch_samples=_number(journal, "loader.batch_size"),
         batch_length=_batch_length(journal),
         tensor_parallel=int(_number(journal, "trainer.tensor_parallel") or 1),

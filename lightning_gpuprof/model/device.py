@@ -1,5 +1,7 @@
 """What a report says of one GPU beside the distributions of its samples: facts, clock limits, energy, errors."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 ERROR_COUNTERS: tuple[str, ...] = (
@@ -13,6 +15,39 @@ ERROR_COUNTERS: tuple[str, ...] = (
     "nvlink_crc_count",
 )
 """Values of samples that only count up, from before the run on: ECC since the driver was loaded, the rest for ever."""
+
+XID = "xid"
+"""Value of a sample that holds nothing else: the code of a critical error that the driver reported then."""
+
+_XIDS: Mapping[int, str] = {
+    13: "graphics engine exception",
+    31: "GPU memory page fault",
+    43: "GPU stopped processing",
+    45: "cleanup after an earlier error",
+    48: "double-bit ECC error",
+    61: "internal microcontroller breakpoint",
+    62: "internal microcontroller halt",
+    63: "ECC page retirement or row remapping",
+    64: "ECC page retirement or row remapping failed",
+    69: "graphics engine class error",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    92: "high single-bit ECC error rate",
+    94: "contained ECC error",
+    95: "uncontained ECC error",
+    119: "GSP timeout",
+    120: "GSP error",
+}
+"""What the codes mean, as NVIDIA's documentation of Xid errors has it."""
+
+PROGRAM_XIDS = frozenset({13, 31, 43, 45, 69})
+"""Mostly errors of the program: NVIDIA's documentation has "user application" as their first cause."""
+
+
+def xid_words(xid: float) -> str:
+    """``Xid 79 (GPU has fallen off the bus)``."""
+    meaning = _XIDS.get(int(xid))
+    return f"Xid {int(xid)}{f' ({meaning})' if meaning else ''}"
 
 
 MIN_SAMPLES = 20

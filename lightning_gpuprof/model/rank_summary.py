@@ -164,6 +164,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Mean length of a row of tokens, with padding, in the few batches inspected; None: no such rows."""
     tensor_parallel: int = 1
     """Ranks that share one copy of the model."""
+    xids: list[int] = []
+    """Codes of the critical errors that the driver reported of its GPU."""
     notices: list[str] = []
     """What it could not measure, and why."""
     windows: list[str] = []

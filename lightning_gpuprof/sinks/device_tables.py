@@ -6,7 +6,7 @@ import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.clock_events import NO_LIMIT, TERMS, WORDS
-from lightning_gpuprof.model.device import ErrorCounter, ThrottleShare
+from lightning_gpuprof.model.device import ErrorCounter, ThrottleShare, xid_words
 from lightning_gpuprof.model.report import Device, Report
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import FIGURE, NAME, PERCENT, SIGNIFICANT, Column, Table, device_name
@@ -204,11 +204,12 @@ def _error_words(counter: ErrorCounter) -> str:
 
 
 def _errors(device: Device) -> str:
-    return ", ".join(
+    risen = [
         f"{_error_words(counter)} +{numbers.significant(counter.last - counter.first)}"
         for counter in device.errors
         if counter.last > counter.first
-    )
+    ]
+    return ", ".join((*map(xid_words, dict.fromkeys(device.xids)), *risen))
 
 
 _PIECES: tuple[Callable[[Device], str], ...] = (

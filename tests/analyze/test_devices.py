@@ -105,6 +105,13 @@ def test_errors_are_counted_from_before_the_first_step_to_after_the_last() -> No
     assert found.values.keys() == {"power_w"}
 
 
+def test_critical_errors_are_kept_in_their_order_and_are_no_samples_of_the_gpu() -> None:
+    found = device((0, {"power_w": 1.0}), (500, {"power_w": 1.0}), (600, {"xid": 31.0}), (1200, {"xid": 79.0}))
+    assert found.xids == (31, 79)
+    assert found.samples == 1
+    assert found.values.keys() == {"power_w"}
+
+
 def test_what_was_unsupported_in_the_first_sample_is_named_though_later_ones_leave_it_out() -> None:
     found = device((0, {"power_w": None, "temperature_c": 40.0}), (500, {"temperature_c": 41.0}))
     assert found.values["power_w"] is None

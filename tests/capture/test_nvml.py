@@ -63,6 +63,9 @@ class ScriptedBackend:
             raise error
         return ANSWERS[query]
 
+    def xids(self, device: NvmlDevice) -> Sequence[int]:
+        return ()
+
     def close(self) -> None:
         self.closed += 1
 
@@ -481,6 +484,37 @@ def test_a_driver_that_goes_in_mid_run_ends_the_sampling_with_one_notice_each(
     assert all(value is None for sample in samples(readings)[2:] for value in sample.values.values())
     (message,) = notices(readings)
     assert words in message
+
+
+def codes(readings: Sequence[Reading]) -> list[float | None]:
+    return [sample.values["xid"] for sample in samples(readings) if "xid" in sample.values]
+
+
+@needs_compiler
+def test_critical_errors_are_noted_once_with_what_they_mean(tmp_path: Path) -> None:
+    scenario = Scenario(gpus=(FakeGpu(uuid="GPU-1", xids=(31, 31)), FakeGpu(uuid="GPU-2", xids=(999,))))
+    readings = builder.run_sampler(builder.build(scenario, tmp_path), samples=8, environ=BY_BUS)
+    assert sorted(codes(readings)) == [31, 31, 999]
+    assert sorted(notices(readings)) == ["gpu0: Xid 31 (GPU memory page fault)", "gpu1: Xid 999"]
+
+
+@needs_compiler
+def test_the_error_of_a_gpu_that_is_lost_is_noted(tmp_path: Path) -> None:
+    scenario = Scenario(gpus=(FakeGpu(uuid="GPU-1", xids=(79,)),), fail_after=2, fail_with=builder.GPU_IS_LOST)
+    readings = builder.run_sampler(builder.build(scenario, tmp_path), samples=1000)
+    assert codes(readings) == [79]
+    said, lost = notices(readings)
+    assert said == "gpu0: Xid 79 (GPU has fallen off the bus)"
+    assert "stopped responding: GPU is lost" in lost
+
+
+@needs_compiler
+@pytest.mark.parametrize("without", [frozenset(), frozenset({"nvmlEventSetCreate"})])
+def test_a_driver_that_reports_no_errors_is_nothing_to_note(tmp_path: Path, without: frozenset[str]) -> None:
+    gpu = FakeGpu(uuid="GPU-1", xids=(79,), fails={"events": builder.NOT_SUPPORTED})
+    readings = builder.run_sampler(builder.build(Scenario(gpus=(gpu,), without=without), tmp_path), samples=3)
+    assert codes(readings) == []
+    assert notices(readings) == []
 
 
 @needs_compiler

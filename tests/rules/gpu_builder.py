@@ -69,6 +69,7 @@ def gpu(
     free_mhz: float | None = None,
     reasons_known: bool = True,
     errors: tuple[ErrorCounter, ...] = (),
+    xids: tuple[int, ...] = (),
     uuid: str = "GPU-1",
     subject: str = "gpu0",
 ) -> Device:
@@ -87,6 +88,7 @@ def gpu(
             samples=busy, sm_clock_median_mhz=clock_mhz, power_median_w=610.0, sm_clock_free_median_mhz=free_mhz
         ),
         errors=errors,
+        xids=xids,
     )
 
 

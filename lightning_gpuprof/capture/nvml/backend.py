@@ -159,5 +159,15 @@ class NvmlBackend(Protocol):
             NvmlError: There is no answer this time.
         """
 
+    def xids(self, device: NvmlDevice) -> Sequence[int]:
+        """Codes of the driver's critical errors of a GPU since the call before; none since the first one.
+
+        Args:
+            device: Which GPU; of a MIG device, the GPU that it is on.
+
+        Raises:
+            NvmlError: They are not reported.
+        """
+
     def close(self) -> None:
         """Undo the opening."""

@@ -8,6 +8,10 @@ from typing import Any
 from lightning_gpuprof.capture.nvml.backend import DriverGoneError, GpuLostError, NvmlError, UnsupportedError
 
 
+class NoEventError(NvmlError):
+    """Nothing happened while it was waited for, or an answer took too long."""
+
+
 class Calls:
     """NVML through ``pynvml`` of the package nvidia-ml-py; opened by making one.
 
@@ -33,6 +37,7 @@ class Calls:
             pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: UnsupportedError,
             pynvml.NVML_ERROR_INVALID_ARGUMENT: UnsupportedError,
             pynvml.NVML_ERROR_NO_PERMISSION: UnsupportedError,
+            pynvml.NVML_ERROR_TIMEOUT: NoEventError,
             pynvml.NVML_ERROR_GPU_IS_LOST: GpuLostError,
             pynvml.NVML_ERROR_RESET_REQUIRED: GpuLostError,
             pynvml.NVML_ERROR_UNINITIALIZED: DriverGoneError,

@@ -1,5 +1,6 @@
 """The sampler's queries to NVML's C functions: each answer in our units."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 from lightning_gpuprof.capture.nvml import facts
@@ -11,10 +12,15 @@ from lightning_gpuprof.capture.nvml.backend import (
     Query,
     UnsupportedError,
 )
-from lightning_gpuprof.capture.nvml.calls import Calls, text, uint, ulonglong
+from lightning_gpuprof.capture.nvml.calls import Calls, NoEventError, text, uint, ulonglong
 from lightning_gpuprof.capture.nvml.gpm import Gpm
 from lightning_gpuprof.capture.nvml.processes import Family, GpuProcess, summary
 from lightning_gpuprof.model.journal import Value
+
+_OF_WHOLE_GPU = 0xFFFF_FFFF
+"""Instance of an event that is of no part of the GPU."""
+_MOST_EVENTS = 16
+"""Of a GPU at one look."""
 
 
 class PynvmlBackend:
@@ -33,6 +39,8 @@ class PynvmlBackend:
         self._gpm: dict[str, Gpm] = {}
         """By UUID."""
         self._links: dict[str, list[int]] = {}
+        self._events: dict[str, object] = {}
+        """By UUID: where the driver puts the errors of a GPU."""
 
     def devices(self) -> Sequence[NvmlDevice]:
         """All GPUs that NVML can open; one that is lost or not permitted is left out."""
@@ -69,6 +77,31 @@ class PynvmlBackend:
         """What a process runs; raises ``NvmlError`` if the driver does not say."""
         return text(self._ask("nvmlSystemGetProcessName", process.pid))
 
+    def xids(self, device: NvmlDevice) -> Sequence[int]:
+        """The codes that the driver has put down since the call before.
+
+        Args:
+            device: Which GPU.
+        """
+        events = self._events.get(device.uuid)
+        if events is None:
+            events = self._ask("nvmlEventSetCreate")
+            self._events[device.uuid] = events
+            whole = device.handle if device.parent is None else device.parent
+            self._ask("nvmlDeviceRegisterEvents", whole, self._nvml.nvmlEventTypeXidCriticalError, events)
+        found: list[int] = []
+        try:
+            for _ in range(_MOST_EVENTS):
+                event = self._ask("nvmlEventSetWait_v2", events, 0)
+                if device.instance is None or event.gpuInstanceId in (device.instance[0], _OF_WHOLE_GPU):
+                    found.append(int(event.eventData))
+        except NoEventError:
+            pass
+        except NvmlError:  # the GPU is lost: first what it had to say
+            if not found:
+                raise
+        return found
+
     def close(self) -> None:
         """Free what was allocated and shut NVML down; it counts its users, so others in this process do not notice.
 
@@ -78,6 +111,9 @@ class PynvmlBackend:
             return
         for gpm in self._gpm.values():
             gpm.close()
+        for events in self._events.values():
+            with contextlib.suppress(NvmlError):
+                self._ask("nvmlEventSetFree", events)
         self._ask("nvmlShutdown")
 
     def _device(self, index: int, handle: object) -> NvmlDevice:

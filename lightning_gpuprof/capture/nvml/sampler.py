@@ -1,5 +1,6 @@
 """Samples each GPU that this process uses: load, memory, power, heat, clocks, links and errors."""
 
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from lightning_gpuprof.capture.nvml.backend import (
 from lightning_gpuprof.capture.nvml.driver import PynvmlBackend
 from lightning_gpuprof.capture.nvml.visible_gpus import select_devices
 from lightning_gpuprof.capture.recorder import Reading, SourceUnavailableError
+from lightning_gpuprof.model.device import XID, xid_words
 from lightning_gpuprof.model.journal import Conditions, Notice, Sample, Value
 
 _LOST = "GPU utilization, power and temperature are not measured"
@@ -49,6 +51,10 @@ class _Gpu:
     """Samples in which every query failed."""
     hidden: bool = False
     """It was reported that our process cannot be separated from others."""
+    has_xids: bool = True
+    """The driver reports its critical errors."""
+    xids: set[int] = field(default_factory=set)
+    """Those that were noted."""
 
 
 MAX_SAMPLES = 14_400
@@ -124,33 +130,39 @@ class NvmlSampler:
         due = self._due()
         self._samples += 1
         for gpu in tuple(self._gpus):
+            readings += self._xids(gpu, t_ns)
             try:
                 readings += self._read(gpu, t_ns, due)
             except GpuLostError as error:
                 self._gpus.remove(gpu)
+                readings += self._xids(gpu, t_ns)
                 text = f"{gpu.subject} stopped responding: {error}; not measured from here on"
                 if not self._gpus:
+                    self._waiting = readings
                     raise SourceUnavailableError(text) from error
                 readings.append(self._notice(text))
             except DriverGoneError as error:
                 self._gpus.clear()
+                self._waiting = readings
                 raise SourceUnavailableError(f"NVML stopped responding: {error}; {_LOST} from here on") from error
         return readings
 
     def close(self) -> Sequence[Reading]:
-        """Read the error counters once more, and shut NVML down."""
+        """Hand over what is left, read the errors once more, and shut NVML down."""
         if self._backend is None:
             return ()
-        readings: list[Reading] = []
+        readings, self._waiting = self._waiting if self._samples else [], []
         try:
             if self._samples:
                 for gpu in self._gpus:
+                    readings += self._xids(gpu, self.now())
                     values = self._answers(gpu, ERROR_COUNTERS, {})
                     if values:
                         readings.append(Sample(source=self.name, subject=gpu.subject, t_ns=self.now(), values=values))
         except NvmlError:
             pass  # gone between the last sample and now: there is nothing more to report
-        self._backend.close()
+        with contextlib.suppress(NvmlError):  # what was read counts all the same
+            self._backend.close()
         return readings
 
     def _facts(self, gpu: _Gpu) -> dict[str, Value]:
@@ -193,6 +205,27 @@ class NvmlSampler:
                 values.update(dict.fromkeys(names))
                 failures[query] = error
         return values
+
+    def _xids(self, gpu: _Gpu, t_ns: int) -> list[Reading]:
+        """A sample for each critical error since the last look, and a notice for each new kind.
+
+        Also of a GPU that is lost.
+        """
+        assert self._backend is not None
+        if not gpu.has_xids:
+            return []
+        try:
+            found = self._backend.xids(gpu.device)
+        except NvmlError:
+            gpu.has_xids = False
+            return []
+        readings: list[Reading] = []
+        for xid in found:
+            readings.append(Sample(source=self.name, subject=gpu.subject, t_ns=t_ns, values={XID: xid}))
+            if xid not in gpu.xids:
+                gpu.xids.add(xid)
+                readings.append(self._notice(f"{gpu.subject}: {xid_words(xid)}"))
+        return readings
 
     def _read(self, gpu: _Gpu, t_ns: int, due: frozenset[Query]) -> list[Reading]:
         failures: dict[Query, NvmlError] = {}

@@ -41,6 +41,7 @@ CALLS = (
     "gpm_metrics",
     "refresh",
     "modes",
+    "events",
 )
 """Functions that a scenario can make fail, in the order of ``enum call`` in nvml.c."""
 
@@ -83,6 +84,8 @@ class FakeGpu:
     """Another uncorrected error of ECC at each look."""
     links_recover: bool = False
     """Each NVLink was brought up again between two looks."""
+    xids: tuple[int, ...] = ()
+    """At most two: codes of critical errors after the first sample, or once every reading fails."""
     gpm: bool = True
     """Whether it has performance counters, as Hopper and later."""
     sm_active_percent: int = 71
@@ -226,6 +229,8 @@ def _initializer(gpu: FakeGpu, mig: str = "0") -> str:
         str(int(gpu.uncorrected_rises)),
         "0u",
         str(int(gpu.links_recover)),
+        "0u",
+        f"{{{', '.join(map(str, gpu.xids)) or '0'}}}",
         "0u",
     ]
     return "{" + ", ".join(fields) + "}"

@@ -8,14 +8,14 @@
 typedef int nvmlReturn_t;
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-    ARGUMENT_VERSION_MISMATCH = 25
+    TIMEOUT = 10, ARGUMENT_VERSION_MISMATCH = 25
 };
 
 /* One per function that a scenario can make fail; the order is that of CALLS in builder.py. */
 enum call {
     UTILIZATION, MEMORY, POWER, POWER_LIMIT, TEMPERATURE, CLOCK, MAX_CLOCK, CLOCK_EVENTS, PSTATE, PCIE_LINK, PCIE_MAX,
     PCIE_THROUGHPUT, ENERGY, COMPUTE, GRAPHICS, PROCESS_NAME, ECC, ROWS, PAGES, NVLINK, NVLINK_ERRORS, GPM, GPM_METRICS,
-    REFRESH, MODES, CALLS
+    REFRESH, MODES, EVENTS, CALLS
 };
 
 typedef struct { unsigned pid; unsigned long long memory; int graphics; } listed_t;
@@ -45,6 +45,8 @@ typedef struct device {
     unsigned uncorrected_looks;
     int links_recover; /* each link is brought up again between two looks */
     unsigned link_looks;
+    unsigned xids[2]; /* critical errors since the scenario began, 0 for none */
+    unsigned events;  /* those that were asked for */
 } device_t;
 
 #include "scenario.h" /* devices[], DEVICES, INIT_FAILS, FAIL_AFTER, FAIL_WITH, HANG_AFTER */
@@ -54,11 +56,12 @@ static int users = 0;
 static int looks = 0;
 static long rounds = 0;
 static long calls = 0;
+static int event_sets = 0;
 static volatile int hanging = 0;
 
 /* Not NVML's: let a test wait until a call hangs, see what was left open, and count calls. */
 int fake_is_hanging(void) { return hanging; }
-int fake_left_open(void) { return users + looks; }
+int fake_left_open(void) { return users + looks + event_sets; }
 long fake_calls(void) { return calls; }
 
 static nvmlReturn_t reading(device_t *device, enum call call) {
@@ -310,6 +313,37 @@ nvmlReturn_t nvmlDeviceGetRetiredPages(device_t *device, unsigned cause, unsigne
 nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(device_t *device, unsigned link, unsigned counter, unsigned long long *out) {
     (void)link;
     ANSWER(NVLINK_ERRORS, *out = counter == 1 && device->links_recover ? device->link_looks++ : counter == 0);
+}
+
+typedef struct { device_t *device; } event_set_t;
+typedef struct {
+    device_t *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+} event_t;
+nvmlReturn_t nvmlEventSetCreate(event_set_t **out) {
+    *out = calloc(1, sizeof(event_set_t));
+    event_sets++;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlEventSetFree(event_set_t *set) {
+    free(set);
+    event_sets--;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlDeviceRegisterEvents(device_t *device, unsigned long long types, event_set_t *set) {
+    if (device->fails[EVENTS]) return device->fails[EVENTS];
+    if (types != 8) return INVALID_ARGUMENT;
+    set->device = device;
+    return SUCCESS;
+}
+nvmlReturn_t nvmlEventSetWait_v2(event_set_t *set, event_t *out, unsigned timeout_ms) {
+    device_t *device = set->device;
+    if (!device || timeout_ms) return INVALID_ARGUMENT;
+    if (rounds <= (FAIL_AFTER >= 0 ? FAIL_AFTER : 0)) return TIMEOUT;
+    if (device->events >= 2 || !device->xids[device->events]) return FAIL_AFTER >= 0 ? FAIL_WITH : TIMEOUT;
+    *out = (event_t){device, 8, device->xids[device->events++], ~0u, ~0u};
+    return SUCCESS;
 }
 
 /* Performance counters (GPM) -------------------------------------------------------------------------------------- */

@@ -105,7 +105,8 @@ CASES: Mapping[str, Case] = {
         )
     ),
     "one GPU falls off the bus": Case(
-        scenario=Scenario(gpus=(FakeGpu(uuid=UUID),), fail_after=8, fail_with=builder.GPU_IS_LOST), samples=1000
+        scenario=Scenario(gpus=(FakeGpu(uuid=UUID, xids=(79,)),), fail_after=8, fail_with=builder.GPU_IS_LOST),
+        samples=1000,
     ),
     "the driver is gone in mid-run": Case(
         scenario=Scenario(gpus=(FakeGpu(uuid=UUID),), fail_after=8, fail_with=builder.DRIVER_NOT_LOADED), samples=1000
