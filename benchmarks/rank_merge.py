@@ -7,7 +7,8 @@ Run it from anywhere, with nothing else running::
 Ranks are computed: steps of 60 ms for some minutes, eight ranks a host, one rank late. Each look is a fresh process
 that reads the folder once without summaries, as all of it had to be read before ranks wrote these, and once with them.
 The second table is of one rank: the size of its summary, and the CPU time of renewing it from the ends of its journal
-and of the complete one at the end.
+and of the complete one at the end. The third is ``gpuprof trace`` on the traces of one window of all ranks, which does
+not read them where the ranks have kept what the comparison needs: 400 collectives each.
 """
 
 import json
@@ -27,11 +28,14 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # the tests compute ranks, too
 
 from rank_folders import write_rank
+from rank_windows import write_windows
 
 from lightning_gpuprof.analyze.journal import read_journal
 from lightning_gpuprof.analyze.rank_summary import MOST_BYTES_WHILE_RUNNING, summarise, summary_path
+from lightning_gpuprof.cli.trace import MAX_DETAILS
 from lightning_gpuprof.model.journal import Header
 from lightning_gpuprof.model.rank_summary import RankSummary
+from lightning_gpuprof.trace.analyses.communication.rank_window import file_beside
 
 RANKS = (8, 64, 256, 1024, 4096)
 LENGTHS = (1_000, 100_000, 1_000_000)
@@ -57,6 +61,30 @@ else:
 late = next((one.subject for one in found if one.rule == "straggler-rank"), "")
 print(json.dumps({"cpu_s": time.process_time() - begin, "peak_mb": peak_mb(), "late": late}))
 """
+
+
+WINDOWS = """
+import resource, sys
+from lightning_gpuprof.cli.main import main
+rc = main(["trace", *sys.argv[1:]])
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+print(peak / 1e6, file=sys.stderr)
+sys.exit(rc)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneWindow:
+    """``gpuprof trace`` on the traces of all ranks."""
+
+    ranks: int
+    wall_s: float
+    """Of the whole process, the median of several."""
+    peak_mb: float
+    kept_bytes: int
+    """By each rank."""
+    is_right: bool
+    """Whether the late rank is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +168,27 @@ def one_rank(folder: Path, steps: int) -> OneRank:
     )
 
 
-def tables(looks: Sequence[Look], lengths: Sequence[OneRank]) -> list[Table]:
+def compare_windows(ranks: int) -> OneWindow:
+    """Compare the traces of a window of all ranks, by what they kept, in a fresh process."""
+    with tempfile.TemporaryDirectory(prefix="gpuprof-benchmark-") as folder:
+        files = write_windows(Path(folder), ranks, late=late_rank(ranks))
+        kept = sum(file_beside(file).stat().st_size for file in files)
+        times_s: list[float] = []
+        for _ in range(REPEATS):
+            begin = time.perf_counter()
+            run = [sys.executable, "-c", WINDOWS, *map(str, files)]
+            done = subprocess.run(run, capture_output=True, text=True, check=True)
+            times_s.append(time.perf_counter() - begin)
+    return OneWindow(
+        ranks=ranks,
+        wall_s=float(np.median(times_s)),
+        peak_mb=float(done.stderr.splitlines()[-1]),
+        kept_bytes=kept // ranks,
+        is_right=f"Rank {late_rank(ranks)} waits least" in " ".join(done.stdout.split()),
+    )
+
+
+def tables(looks: Sequence[Look], lengths: Sequence[OneRank], windows: Sequence[OneWindow]) -> list[Table]:
     """The results for a person."""
     of_jobs = Table(title="Joining the ranks of a job")
     for heading in ("command", "ranks", "reads", "CPU s", "peak MB", "late rank named"):
@@ -154,7 +202,13 @@ def tables(looks: Sequence[Look], lengths: Sequence[OneRank]) -> list[Table]:
     for length in lengths:
         sizes = (f"{length.journal_bytes / 1e3:,.0f}", f"{length.summary_bytes / 1e3:.1f}")
         of_one.add_row(f"{length.steps:,}", *sizes, f"{length.renewed_cpu_ms:.1f}", f"{length.complete_cpu_ms:,.1f}")
-    return [of_jobs, of_one]
+    of_windows = Table(title="Traces of one window, compared by what the ranks kept")
+    for heading in ("ranks", "whole process s", "peak MB", "kB kept by a rank", "late rank named"):
+        of_windows.add_column(heading, justify="right")
+    for window in windows:
+        numbers = (f"{window.wall_s:.2f}", f"{window.peak_mb:.0f}", f"{window.kept_bytes / 1e3:.0f}")
+        of_windows.add_row(f"{window.ranks:,}", *numbers, "yes" if window.is_right else "NO")
+    return [of_jobs, of_one, of_windows]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -177,7 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 looks += [look(command, Path(folder), ranks, reads) for command in ("gpuprof ranks", "gpuprof report")]
     with tempfile.TemporaryDirectory(prefix="gpuprof-benchmark-") as folder:
         lengths = [one_rank(Path(folder), steps) for steps in options.lengths]
-    for table in tables(looks, lengths):
+    windows = [compare_windows(ranks) for ranks in options.ranks if ranks > MAX_DETAILS]
+    for table in tables(looks, lengths, windows):
         console.print(table)
     write_json(
         options.json,
@@ -185,6 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings={"steps": options.steps, "on_a_host": ON_A_HOST, "late_ms": LATE_MS},
         looks=[asdict(one) for one in looks],
         lengths=[asdict(one) for one in lengths],
+        windows=[asdict(one) for one in windows],
     )
     return 0
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lightning_gpuprof.pipeline import Run
 
 JOURNALS = "rank*.jsonl"
-_WANTED = (".jsonl", ".summary.json", ".facts.json", REPORT_FILE)
+_WANTED = (".jsonl", ".summary.json", ".facts.json", ".collectives.json", REPORT_FILE)
 MAX_NAMED = 3
 """Runs in an error."""
 _OF_FIT = re.compile(r".*gpuprof(-\d+)?")

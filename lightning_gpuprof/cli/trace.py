@@ -15,6 +15,8 @@ from lightning_gpuprof.sinks.status_line import progress
 
 _MAX_NAMED = 5
 """Traces that an error names."""
+MAX_DETAILS = 8
+"""Ranks whose traces are read although they have kept what the comparison needs."""
 RANKS = "ranks"
 """Beside the files' names: several files of one job compared, rank by rank."""
 
@@ -95,6 +97,13 @@ def _run(options: Namespace) -> int:
     is_judged = options.html is not None or not (options.table or options.analysis or options.perfetto)
     results: dict[str, object] = {}
     ranks = outputs.Ranks()
+    # What is printed by default begins with what the ranks themselves have kept, which needs no trace.
+    kept = outputs.Ranks.kept_beside(_named(files)) if is_judged and len(files) > 1 and not options.operators else None
+    if kept is not None:
+        kept.print_comparison()
+        if options.html is None and len(files) > MAX_DETAILS:
+            print(f"\nDetails of a rank: gpuprof trace {visible(str(files[0]))}")
+            return 0
     for number, (name, file) in enumerate(_named(files).items(), 1):
         with _progress("reading", name, number, len(files)):
             linked = outputs.read(file)
@@ -124,12 +133,12 @@ def _run(options: Namespace) -> int:
         else:
             outputs.print_analysis(file, analysis, diagnosis, options.table, alone=len(files) == 1)
         if options.analysis or options.html is not None or not options.table:
-            ranks.add(name, linked, analysis)
+            ranks.add(name, linked, analysis, diagnosis)
     if options.analysis and ranks.compared is not None:
         results[RANKS] = ranks.compared
     if results:
         print_json(results)
-    elif not options.table:
+    elif not options.table and kept is None:
         ranks.print_comparison()
     if options.html is not None and len(files) > 1:
         ranks.write(options.html)

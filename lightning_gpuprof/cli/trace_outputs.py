@@ -3,10 +3,12 @@
 What only some options need is imported where it is used: nobody else waits for it.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +21,7 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.model.trace.differences import Differences
+from lightning_gpuprof.model.trace.rank_window import RankWindow
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
 from lightning_gpuprof.model.window import WindowFacts
@@ -39,6 +42,8 @@ PAGE_OF = "get one trace, or several ranks of one job"
 EACH_ALONE = "Call gpuprof trace once for each."
 _ONLY_DRAWN = frozenset({"timeline"})
 """Analyses that neither a rule nor a sentence reads."""
+_MOST_RANKS = 8
+"""Rows of ranks on the terminal."""
 SAME_STEP_RATIO = 0.05
 """Steps on the host and on the GPU that differ by less need no word (heuristic)."""
 
@@ -176,31 +181,53 @@ class Ranks:
     """Traces that may be the ranks of one job."""
 
     def __init__(self) -> None:
-        self._traces: list[tuple[str, LinkedTrace]] = []
+        self._windows: dict[str, RankWindow] = {}
         self._analyses: dict[str, TraceAnalysis] = {}
+        self._diagnoses: dict[str, TraceDiagnosis | None] = {}
 
-    def add(self, name: str, linked: LinkedTrace, found: TraceAnalysis) -> None:
+    @classmethod
+    def kept_beside(cls, files: Mapping[str, Path]) -> Ranks | None:
+        """What the ranks themselves kept beside their traces; None unless all of them did, each once.
+
+        Args:
+            files: The traces, by what to call them.
+        """
+        from lightning_gpuprof.trace.analyses.communication.rank_window import read_beside
+
+        found = cls()
+        for name, file in files.items():
+            window = read_beside(file)
+            if window is None:
+                return None
+            found._windows[name] = window
+        return None if found.compared is None else found
+
+    def add(self, name: str, linked: LinkedTrace, found: TraceAnalysis, diagnosed: TraceDiagnosis | None) -> None:
         """Take a trace; one that names no rank is none of a job.
 
         Args:
             name: Name of the file.
             linked: The trace.
             found: What was computed from it.
+            diagnosed: What the rules say of it.
         """
         if linked.trace.about.rank is not None:
-            self._traces.append((name, linked))
+            from lightning_gpuprof.trace.analyses.communication.rank_window import rank_window
+
+            self._windows[name] = rank_window(linked)
             self._analyses[name] = found
+            self._diagnoses[name] = diagnosed
 
     @functools.cached_property
     def compared(self) -> RanksComparison | None:
         """The ranks beside each other, once all are there; None unless there are several, each once."""
-        numbers = [linked.trace.about.rank for _, linked in self._traces]
+        numbers = [window.rank for window in self._windows.values()]
         if len(set(numbers)) < 2 or len(set(numbers)) < len(numbers):
             return None
         from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
 
         with progress("comparing the ranks"):
-            return compare_ranks([linked for _, linked in self._traces], names=[name for name, _ in self._traces])
+            return compare_ranks(list(self._windows.values()), names=list(self._windows))
 
     def write(self, target: Path) -> None:
         """Write their page.
@@ -212,9 +239,9 @@ class Ranks:
         from lightning_gpuprof.sinks.ranks_html import render_ranks_html
 
         if self.compared is None:
-            known = ", ".join(str(linked.trace.about.rank) for _, linked in self._traces)
+            known = ", ".join(str(window.rank) for window in self._windows.values())
             raise ArgumentError("--html", str(target), PAGE_OF, f"The traces name these ranks: {known}. {EACH_ALONE}")
-        diagnoses = {name: diagnosis(linked, self._analyses[name]) for name, linked in self._traces}
+        diagnoses = {name: judged for name, judged in self._diagnoses.items() if judged is not None}
         write_whole(target, render_ranks_html(self.compared, self._analyses, diagnoses).encode())
 
     def print_comparison(self) -> None:
@@ -225,14 +252,14 @@ class Ranks:
         if found is None:
             return
         tables = [
-            ranks.rank_table(found),
+            ranks.rank_note_table(found),
+            ranks.rank_table(found, _MOST_RANKS),
+            ranks.late_rank_table(found),
             ranks.rank_kind_table(found),
             ranks.matched_collective_table(found),
             ranks.unmatched_collective_table(found),
-            ranks.late_rank_table(found),
-            ranks.rank_note_table(found),
         ]
-        _print(f"{len(self._traces)} ranks", trace_terminal.render_tables(tables))
+        _print(f"{len(self._windows)} ranks", trace_terminal.render_tables(tables))
 
 
 def write(

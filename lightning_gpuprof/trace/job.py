@@ -16,6 +16,7 @@ import msgspec
 
 from lightning_gpuprof.errors import GpuProfError
 from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.trace.analyses.communication.rank_window import rank_window, write_beside
 from lightning_gpuprof.trace.analysis import DEBUG_VARIABLE, analyse, first_rows
 from lightning_gpuprof.trace.compression import compress, replacing
 from lightning_gpuprof.trace.facts import window_facts
@@ -94,6 +95,8 @@ def _run_analysis(job: Job) -> tuple[WindowFacts, list[str]]:
             linked = LinkedTrace(Trace.read(job.plain, processes=1))
             facts = window_facts(linked, start_step=job.start_step, stop_step=job.stop_step)
             facts = msgspec.structs.replace(facts, analysis=first_rows(analyse(linked)))
+            if in_place and (linked.trace.about.world_size or 1) > 1:
+                write_beside(rank_window(linked), job.final)
         except Exception as error:
             problems.append(_failure_line(f"analysing {job.plain.name}", error))
     if in_place:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from python_process import run_python
+from rank_windows import write_windows
 
 from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.trace.analyses.communication.rank_window import file_beside
 
 EVENTS = [
     {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "pid": 1, "tid": 1, "ts": 0.0, "dur": 100.0},
@@ -135,6 +137,33 @@ def test_ranks_of_one_job_are_held_against_each_other(trace: Path, printed: Call
     assert set(found) == {ranks[0].name, ranks[1].name, "ranks"}
     assert [row["rank"] for row in found["ranks"]["ranks"]] == [0, 1]
     assert "ranks" not in json.loads(printed("trace", ranks[0], trace, "--analysis"))
+
+
+def test_many_ranks_are_compared_by_what_they_kept_without_their_traces(
+    tmp_path: Path, printed: Callable[..., str]
+) -> None:
+    files = write_windows(tmp_path, 12, late=7, steps=2, collectives=10)
+    text = printed("trace", *files)
+    assert text.splitlines()[0].startswith("12 ranks")
+    assert "Rank 7 waits least" in " ".join(text.split())
+    assert "The 8 of 12 ranks that the others waited for longest" in text
+    assert f"Details of a rank: gpuprof trace {files[0]}" in text
+
+
+def test_few_ranks_are_compared_first_and_shown_after(trace: Path, tmp_path: Path, printed: Callable[..., str]) -> None:
+    files = write_windows(tmp_path, 2, late=1, steps=2, collectives=10)
+    for file in files:
+        file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": EVENTS}))
+    assert "Rank 1 waits least" not in printed("trace", *files)  # these are other traces
+    kept = write_windows(tmp_path, 2, late=1, steps=2, collectives=10)
+    for file in kept:
+        content = json.dumps({"schemaVersion": 1, "traceEvents": EVENTS}).encode()
+        file.write_bytes(content)
+        beside = file_beside(file)
+        beside.write_bytes(beside.read_bytes().replace(b'"trace_bytes":8', b'"trace_bytes":%d' % len(content)))
+    text = printed("trace", *kept)
+    assert text.index("Rank 1 waits least") < text.index(f"{kept[0]}\n")
+    assert text.count("2 ranks") == 1
 
 
 def test_ranks_of_one_job_have_a_page_together(

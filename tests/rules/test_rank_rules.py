@@ -17,6 +17,7 @@ from lightning_gpuprof.rules.ranks.ddp_bucket_size import DdpBucketSize
 from lightning_gpuprof.rules.ranks.exposed_comm import ExposedComm
 from lightning_gpuprof.rules.ranks.load_imbalance import LoadImbalance
 from lightning_gpuprof.rules.ranks.straggler_rank import StragglerRank
+from lightning_gpuprof.trace.analyses.communication.rank_window import rank_window
 from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
 
 
@@ -77,7 +78,7 @@ def test_one_rank_never_calls_less_transfer_than_all_ranks_show() -> None:
     """Of a recorded job."""
     numbers = [0, 2, 4, 5, 6, 7]  # 1 and 3 hold much work that was launched before the window
     names = [f"v100_dlrm_8rank_{number}.json.gz" for number in range(8)]
-    truth = compare_ranks([recorded_trace(name) for name in names])
+    truth = compare_ranks([rank_window(recorded_trace(name)) for name in names])
     of_job: dict[str, Value] = {"trainer.num_nodes": 1, "trainer.world_size": 8}
     for number in numbers:
         run = collective_run(trace_metrics(recorded_window(names[number]), of_job))

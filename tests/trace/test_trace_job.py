@@ -12,6 +12,7 @@ import pytest
 from tiny_traces import kineto_text, training_step
 
 from lightning_gpuprof.model.window import WindowFacts
+from lightning_gpuprof.trace.analyses.communication.rank_window import file_beside, read_beside
 from lightning_gpuprof.trace.job import run
 
 FINAL = "rank0.123.pt.trace.json.gz"
@@ -89,6 +90,15 @@ def test_a_missing_trace_is_told(paths: Paths) -> None:
     assert paths.read().problem == "compressing window.json failed: No such file or directory"
     assert paths.read().file == ""
     assert paths.left() == {"facts.json"}
+
+
+def test_of_several_ranks_it_also_leaves_what_comparing_them_needs(paths: Paths) -> None:
+    paths.plain.write_text(kineto_text(training_step(), distributedInfo={"rank": 3, "world_size": 4}))
+    assert job(paths).returncode == 0
+    window = read_beside(paths.final)
+    assert window is not None
+    assert (window.rank, window.world_size) == (3, 4)
+    assert paths.left() == {FINAL, "facts.json", file_beside(paths.final).name}
 
 
 def test_the_plain_trace_is_kept_if_it_cannot_be_compressed(paths: Paths) -> None:

@@ -23,12 +23,20 @@ _TRANSFER = "shortest duration among the ranks: the last to arrive does not wait
 _WAITING = "duration beyond the transfer: waiting for ranks that came later"
 
 
-def rank_table(comparison: RanksComparison) -> Table:
-    """What each rank did, and who waited for whom."""
-    largest = max((rank.waiting_us for rank in comparison.ranks), default=0.0)
+def rank_table(comparison: RanksComparison, most: int | None = None) -> Table:
+    """What each rank did, and who waited for whom.
+
+    Args:
+        comparison: Of the ranks.
+        most: Rows; of more ranks those that the others waited for longest. None: all.
+    """
+    largest, rows, title = max((rank.waiting_us for rank in comparison.ranks), default=0.0), comparison.ranks, "Ranks"
+    if most is not None and len(rows) > most:
+        rows = tuple(sorted(rows, key=lambda rank: -rank.caused_us)[:most])
+        title = f"The {most} of {len(comparison.ranks)} ranks that the others waited for longest"
     return Table.of(
-        "Ranks",
-        comparison.ranks,
+        title,
+        rows,
         Column("rank", lambda rank: rank.rank, FIGURE, hover=lambda rank: plain.name(rank.trace)),
         Column("computing", lambda rank: rank.computation_us, US_AS_MS, help="kernels other than communication"),
         Column("idle", lambda rank: rank.idle_us, US_AS_MS, help="no kernel and no copy ran"),

@@ -7,13 +7,8 @@ import msgspec
 import numpy as np
 
 from lightning_gpuprof.model.trace.communication import CollectiveKind
+from lightning_gpuprof.model.trace.rank_window import BEFORE_WINDOW, CollectiveClass, RankWindow
 from lightning_gpuprof.model.trace.ranks import UnmatchedCollectives
-from lightning_gpuprof.trace.analyses.communication.collectives import (
-    CollectiveCalls,
-    CollectiveDescription,
-    collective_calls,
-)
-from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ABSENT, Int64, Mask, Rows
 
 SAME_SIZE: frozenset[CollectiveKind] = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
@@ -48,6 +43,9 @@ class Matched(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     start_ns: Int64
     """Unix time by the rank's own clock; 0 where it took no part, likewise below."""
     end_ns: Int64
+    computed_at_start_ns: Int64
+    """How long the device of the rank had computed by then."""
+    computed_at_end_ns: Int64
     keys: tuple[Key, ...]
     unmatched: tuple[UnmatchedCollectives, ...]
     unmatched_of_rank: tuple[int, ...]
@@ -88,20 +86,19 @@ class _Calls(msgspec.Struct, frozen=True, kw_only=True):
 
     key: Rows
     number: Rows
-    start_ns: Int64
-    end_ns: Int64
+    times_ns: Int64
+    """Start, end, and what the device had computed by both; one row each."""
 
 
-def match_collectives(traces: Sequence[LinkedTrace]) -> Matched:
+def match_collectives(windows: Sequence[RankWindow]) -> Matched:
     """Match the collectives of ranks by step, process group, kind, size where it is the same on all, and order.
 
     Where ranks do not have the same number under a key, none of them is matched: their order does not say which is
     missing. Point-to-point transfers are not matched: a trace does not say with whom.
     """
-    calls = [collective_calls(trace) for trace in traces]
-    sized = _kinds_with_sizes(calls)
+    sized = _kinds_with_sizes(windows)
     keys: dict[Key, int] = {}
-    ranks = [_calls(trace, call, sized, keys) for trace, call in zip(traces, calls, strict=True)]
+    ranks = [_calls(window, sized, keys) for window in windows]
     names = tuple(keys)
     counts = np.array([np.bincount(rank.key, minlength=len(names)) for rank in ranks], np.int64)
     counts = counts.reshape(len(ranks), len(names))
@@ -109,19 +106,21 @@ def match_collectives(traces: Sequence[LinkedTrace]) -> Matched:
     good = np.array([not reason for reason in reasons], np.bool_)
     starts = np.concatenate(([0], np.cumsum(np.where(good, counts.max(axis=0, initial=0), 0))))
     shape = (int(starts[-1]), len(ranks))
-    present, start_ns, end_ns = np.zeros(shape, np.bool_), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    present, times_ns = np.zeros(shape, np.bool_), np.zeros((4, *shape), np.int64)
     for column, rank in enumerate(ranks):
         kept = good[rank.key]
         row = starts[rank.key[kept]] + rank.number[kept]
         present[row, column] = True
-        start_ns[row, column], end_ns[row, column] = rank.start_ns[kept], rank.end_ns[kept]
+        times_ns[:, row, column] = rank.times_ns[:, kept]
     key = np.repeat(np.arange(len(names)), np.diff(starts))
     return Matched(
         key=key,
         number=np.arange(shape[0]) - starts[key],
         present=present,
-        start_ns=start_ns,
-        end_ns=end_ns,
+        start_ns=times_ns[0],
+        end_ns=times_ns[1],
+        computed_at_start_ns=times_ns[2],
+        computed_at_end_ns=times_ns[3],
         keys=names,
         unmatched=tuple(
             UnmatchedCollectives(
@@ -139,41 +138,40 @@ def match_collectives(traces: Sequence[LinkedTrace]) -> Matched:
     )
 
 
-def _kinds_with_sizes(calls: Sequence[CollectiveCalls]) -> set[CollectiveKind]:
+def _kinds_with_sizes(windows: Sequence[RankWindow]) -> set[CollectiveKind]:
     """Kinds whose sizes are known everywhere: one that is known on some ranks only tells nothing apart."""
-    unknown = {one.kind for call in calls for one in call.described if one.message_bytes is None}
-    return set(SAME_SIZE - unknown)
+    known = (one for window in windows for one in window.collectives.classes)
+    return set(SAME_SIZE - {one.kind for one in known if one.message_bytes is None})
 
 
-def _calls(linked: LinkedTrace, calls: CollectiveCalls, sized: set[CollectiveKind], keys: dict[Key, int]) -> _Calls:
-    work, rows = linked.work, calls.rows
-    steps: list[str | None] = [*linked.steps.names, _BEFORE, None]
-    at = linked.steps.at(linked.launch_start_ns[rows])
-    step = np.where(at >= 0, at, len(steps) - 1)
-    if len(linked.trace.runtime):
-        step = np.where(linked.launched[rows], step, len(steps) - 2)
-    combined = step * max(len(calls.described), 1) + calls.what
-    unique, of_row = np.unique(combined, return_inverse=True)
+def _calls(window: RankWindow, sized: set[CollectiveKind], keys: dict[Key, int]) -> _Calls:
+    calls = window.collectives
+    step, of_class = np.array(calls.step, np.int64), np.array(calls.of_class, np.int64)
+    many = max(len(calls.classes), 1)
+    unique, of_row = np.unique((step - BEFORE_WINDOW) * many + of_class, return_inverse=True)
+    steps: list[str | None] = [_BEFORE, None, *window.steps]
     numbers = []
     for code in unique.tolist():
-        where, what = divmod(code, max(len(calls.described), 1))
-        numbers.append(keys.setdefault(_key(steps[where], calls.described[what], sized), len(keys)))
+        where, what = divmod(code, many)
+        numbers.append(keys.setdefault(_key(steps[where], calls.classes[what], sized), len(keys)))
     key = np.array(numbers, np.intp)[of_row]
     order = np.argsort(key, kind="stable")
     first = np.concatenate(([True], np.diff(key[order]) > 0))[: len(order)]
     position = np.arange(len(order))
     number = np.empty(len(order), np.intp)
     number[order] = position - np.maximum.accumulate(np.where(first, position, 0))
-    base_ns = linked.trace.base_time_ns or 0
-    return _Calls(key=key, number=number, start_ns=work.start_ns[rows] + base_ns, end_ns=work.end_ns[rows] + base_ns)
+    columns = (calls.start_ns, calls.end_ns, calls.computed_at_start_ns, calls.computed_at_end_ns)
+    times_ns = np.array(columns, np.int64)
+    times_ns[:2] += window.base_time_ns
+    return _Calls(key=key, number=number, times_ns=times_ns)
 
 
-def _key(step: str | None, described: CollectiveDescription, sized: set[CollectiveKind]) -> Key:
+def _key(step: str | None, one: CollectiveClass, sized: set[CollectiveKind]) -> Key:
     return Key(
         step=step,
-        group=described.group,
-        kind=described.kind,
-        message_bytes=described.message_bytes if described.kind in sized else None,
+        group=one.group,
+        kind=one.kind,
+        message_bytes=one.message_bytes if one.kind in sized else None,
     )
 
 

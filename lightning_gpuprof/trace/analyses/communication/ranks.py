@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from lightning_gpuprof.model.trace.rank_window import RankWindow
 from lightning_gpuprof.model.trace.ranks import (
     ClassExcess,
     KindTimes,
@@ -15,10 +16,6 @@ from lightning_gpuprof.model.trace.ranks import (
 )
 from lightning_gpuprof.trace.analyses.communication.rank_checks import named, rank_caveats, ranks_of
 from lightning_gpuprof.trace.analyses.communication.rank_matching import Matched, match_collectives
-from lightning_gpuprof.trace.analyses.joins.device_parts import DeviceParts, device_parts
-from lightning_gpuprof.trace.analyses.kernels.kernel_traits import kernel_traits
-from lightning_gpuprof.trace.intervals import NOWHERE
-from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ratio
 
 CLOCKS_AGREE_US = 50.0
@@ -29,32 +26,31 @@ MAX_ROWS = 20
 """Collectives that are listed one by one, and as many without a counterpart."""
 
 
-def compare_ranks(traces: Sequence[LinkedTrace], *, names: Sequence[str] | None = None) -> RanksComparison:
+def compare_ranks(windows: Sequence[RankWindow], *, names: Sequence[str] | None = None) -> RanksComparison:
     """Compare ranks of one window by the durations of their collectives.
 
     Args:
-        traces: One for each rank, in any order; not all ranks of the job need be there.
+        windows: One for each rank, in any order; not all ranks of the job need be there.
         names: What to call the traces, e.g. their files.
 
     Raises:
         TraceError: Fewer than two traces, a rank twice, traces of jobs of different sizes, or ranks that only some of
             the traces name.
     """
-    called = list(names) if names is not None else [f"trace {number + 1}" for number in range(len(traces))]
-    ranks = ranks_of(traces, called)
+    called = list(names) if names is not None else [f"trace {number + 1}" for number in range(len(windows))]
+    ranks = ranks_of(windows, called)
     order = sorted(range(len(ranks)), key=lambda row: ranks[row])
-    traces, called, ranks = [traces[i] for i in order], [called[i] for i in order], [ranks[i] for i in order]
-    world_size = next((size for trace in traces if (size := trace.trace.about.world_size)), None)
-    matched = match_collectives(traces)
-    devices = [_rank_device(trace) for trace in traces]
+    windows, called, ranks = [windows[i] for i in order], [called[i] for i in order], [ranks[i] for i in order]
+    world_size = next((window.world_size for window in windows if window.world_size), None)
+    matched = match_collectives(windows)
     clocks = _clocks(matched)
     times = tuple(
-        _times(matched, column, rank, name, device, trace.trace.base_time_ns or 0, clocks)
-        for column, (rank, name, device, trace) in enumerate(zip(ranks, called, devices, traces, strict=True))
+        _times(matched, column, rank, name, window, clocks)
+        for column, (rank, name, window) in enumerate(zip(ranks, called, windows, strict=True))
     )
     most_waiting = np.argsort(-matched.waiting_ns.sum(axis=1), kind="stable")
     agree = None if clocks is None else clocks.apart_us <= CLOCKS_AGREE_US
-    missing = tuple(sorted(set(range(world_size or 0)) - set(ranks))) if named(traces) else ()
+    missing = tuple(sorted(set(range(world_size or 0)) - set(ranks))) if named(windows) else ()
     return RanksComparison(
         world_size=world_size,
         ranks=times,
@@ -66,19 +62,9 @@ def compare_ranks(traces: Sequence[LinkedTrace], *, names: Sequence[str] | None 
         unmatched=matched.unmatched[:MAX_ROWS],
         ends_apart_us=None if clocks is None else clocks.apart_us,
         clocks_agree=agree,
-        late=late_rank(matched, traces, times),
-        notes=rank_caveats(traces, called, matched, missing, world_size, agree, times),
+        late=late_rank(matched, windows, times),
+        notes=rank_caveats(windows, called, matched, missing, world_size, agree, times),
     )
-
-
-def _rank_device(linked: LinkedTrace) -> tuple[str | None, DeviceParts]:
-    """Name and times of the device of a rank that communicates, else of its first one."""
-    count = np.bincount(linked.work.device[linked.is_communication], minlength=1)
-    parts = device_parts(linked)
-    if not parts:
-        return None, DeviceParts(busy=NOWHERE, computation=NOWHERE, communication=NOWHERE, copies=NOWHERE)
-    device = int(count.argmax()) if count.any() else min(parts)
-    return linked.trace.devices[device], parts[device]
 
 
 class _Clocks(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,27 +96,27 @@ def _times(
     column: int,
     rank: int,
     name: str,
-    device: tuple[str | None, DeviceParts],
-    base_ns: int,
+    window: RankWindow,
     clocks: _Clocks | None,
 ) -> RankTimes:
-    device_name, parts = device
     present = matched.present[:, column]
     waiting_ns = matched.waiting_ns
     starts, ends = matched.start_ns[present, column], matched.end_ns[present, column]
     order = np.argsort(starts, kind="stable")
     from_ns = np.maximum.accumulate(ends[order])[:-1]
     to_ns = np.maximum(starts[order][1:], from_ns)
+    computed_from_ns = np.maximum.accumulate(matched.computed_at_end_ns[present, column][order])[:-1]
+    computed_to_ns = np.maximum(matched.computed_at_start_ns[present, column][order][1:], computed_from_ns)
     own = waiting_ns[present, column][order]
     caused = np.flatnonzero(matched.last == column)
     return RankTimes(
         rank=rank,
         trace=name,
-        device=device_name,
-        window_us=parts.busy.length_ns / 1000,
-        computation_us=parts.computation.total_ns / 1000,
-        communication_us=parts.communication.total_ns / 1000,
-        idle_us=(parts.busy.length_ns - parts.busy.total_ns) / 1000,
+        device=window.device,
+        window_us=window.window_ns / 1000,
+        computation_us=window.computation_ns / 1000,
+        communication_us=window.communication_ns / 1000,
+        idle_us=(window.window_ns - window.busy_ns) / 1000,
         matched=int(present.sum()),
         unmatched=matched.unmatched_of_rank[column],
         transfer_us=int(matched.transfer_ns[present].sum()) / 1000,
@@ -139,7 +125,7 @@ def _times(
         last=len(caused),
         caused_us=int(waiting_ns[caused].sum()) / 1000,
         between_us=int((to_ns - from_ns).sum()) / 1000,
-        between_computation_us=int(parts.computation.overlap_ns(from_ns - base_ns, to_ns - base_ns).sum()) / 1000,
+        between_computation_us=int((computed_to_ns - computed_from_ns).sum()) / 1000,
         clock_offset_us=None if clocks is None else clocks.offset_us[column],
     )
 
@@ -180,12 +166,12 @@ def _collective(matched: Matched, row: int, ranks: Sequence[int], agree: bool | 
     )
 
 
-def late_rank(matched: Matched, traces: Sequence[LinkedTrace], times: Sequence[RankTimes]) -> LateRank | None:
+def late_rank(matched: Matched, windows: Sequence[RankWindow], times: Sequence[RankTimes]) -> LateRank | None:
     """The rank that waited least, of those that took part in most of the collectives in which all wait for all.
 
     Args:
         matched: The collectives.
-        traces: Of each rank, in the order of the columns of ``matched``; likewise below.
+        windows: Of each rank, in the order of the columns of ``matched``; likewise below.
         times: Of each rank.
 
     Returns:
@@ -214,13 +200,13 @@ def late_rank(matched: Matched, traces: Sequence[LinkedTrace], times: Sequence[R
             if comparable
             else None
         ),
-        excess_by_class=_excess(traces, column),
+        excess_by_class=_excess(windows, column),
     )
 
 
-def _excess(traces: Sequence[LinkedTrace], column: int) -> tuple[ClassExcess, ...]:
+def _excess(windows: Sequence[RankWindow], column: int) -> tuple[ClassExcess, ...]:
     """Classes of kernels that take longer on one rank than on the median of the others."""
-    totals = [_class_us(trace) for trace in traces]
+    totals = [window.class_us for window in windows]
     found = []
     for kind in sorted({kind for total in totals for kind in total} - {"communication"}):
         own = totals[column].get(kind, 0.0)
@@ -228,12 +214,3 @@ def _excess(traces: Sequence[LinkedTrace], column: int) -> tuple[ClassExcess, ..
         if own > others:
             found.append(ClassExcess(kernel_class=kind, rank_us=own, others_median_us=others, excess_us=own - others))
     return tuple(sorted(found, key=lambda one: -one.excess_us))
-
-
-def _class_us(linked: LinkedTrace) -> dict[str, float]:
-    """Durations of kernels of each class, summed."""
-    traits = kernel_traits(linked)
-    totals: dict[str, int] = {}
-    for trait, duration_ns in zip(traits.of_group, traits.groups.sums(linked.trace.kernel.duration_ns), strict=True):
-        totals[trait.kernel_class] = totals.get(trait.kernel_class, 0) + int(duration_ns)
-    return {kind: duration_ns / 1000 for kind, duration_ns in totals.items()}
