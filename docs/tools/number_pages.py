@@ -86,7 +86,7 @@ GROUPS: tuple[Group, ...] = (
 )
 """In the order of a report."""
 
-ELSEWHERE = {"run": "../conditions.md"}
+ELSEWHERE = {"run": "../conditions.md", "sources": "../compare.md"}
 """Fields of ``report.json`` without a page here, and where they are explained."""
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from lightning_gpuprof.analyze import conditions
 from lightning_gpuprof.analyze.comparison import changes, judging, notes
+from lightning_gpuprof.analyze.comparison.code_changes import code_changes
 from lightning_gpuprof.analyze.comparison.finding_changes import expectation, finding_changes
 from lightning_gpuprof.analyze.comparison.judging import Runs
 from lightning_gpuprof.analyze.comparison.notes import way_out
@@ -105,6 +106,7 @@ def compare(
         findings=findings,
         predicted_speedup_max=predicted,
         conditions=differing[:MAX_CONDITIONS],
+        code=code_changes(before.sources, after.sources),
         notes=(*conditions.warnings(differing, allow), *noted, *(windows.caveats if windows else ())),
         metrics=tuple(metrics) or DEFAULT_METRICS,
         threshold_ratio=threshold_ratio,

@@ -174,6 +174,7 @@ class Journal(msgspec.Struct, kw_only=True, dict=True):
     standstills: list[Standstill] = msgspec.field(default_factory=list)
     windows: list[WindowRecord] = msgspec.field(default_factory=list)
     conditions: dict[str, Value] = msgspec.field(default_factory=dict)
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
     notices: list[Notice] = msgspec.field(default_factory=list)
     compilations: list[Compilation] = msgspec.field(default_factory=list)
     compiler_counts: CompilerCounts | None = None
@@ -567,6 +568,7 @@ def _add_sites(journal: Journal, record: CallSites) -> None:
             thread.sites[site] = thread.sites.get(site, 0) + looks
     journal.threads_ns += record.threads_ns
     journal.code.update(record.code)
+    journal.sources.update(record.sources)
     for slot, (asked, late) in record.lock.items():
         before = journal.lock.get(slot, (0, 0))
         journal.lock[slot] = before[0] + asked, before[1] + late

@@ -101,6 +101,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
     crowd = signals.caveats(cpu, host, journal.header.world_size)
     metrics = Metrics(
         **_account(journal, windows, summary, chosen, notable(journal, notices), crowd),
+        sources=journal.sources,
         steps=summary,
         phases=budget.phase_rows(
             phases,

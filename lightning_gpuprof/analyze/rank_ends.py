@@ -6,7 +6,9 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from lightning_gpuprof.model.device import xid_words
 from lightning_gpuprof.model.numbers import listed, numbered, seconds
+from lightning_gpuprof.model.phases import Phase, words_of
 from lightning_gpuprof.model.rank_summary import RankSummary
 
 FINISHED = "finished"
@@ -52,7 +54,7 @@ def _standing(ranks: Sequence[RankSummary]) -> tuple[str, ...]:
     groups: dict[tuple[bool, int, str], list[RankSummary]] = {}
     for one in ranks:
         if one.stands_in is not None:
-            where = f"{one.stands_in}{f' ({one.stands_collective})' if one.stands_collective else ''}"
+            where = f"{stands_in_words(one.stands_in)}{f' ({one.stands_collective})' if one.stands_collective else ''}"
             at = f" at {one.stands_at}" if one.stands_at else ""
             key = (waits(one), one.batches, f"in {where}{at} after {_batches(one.batches)}")
             groups.setdefault(key, []).append(one)
@@ -67,6 +69,11 @@ def _standing(ranks: Sequence[RankSummary]) -> tuple[str, ...]:
         named.append(f"{numbered('rank', moving)} still running, or killed")
     lasted = seconds(min(one.stands_s for of in groups.values() for one in of))
     return (f"no progress for {lasted}: {named[0]}", *named[1:_MOST_NAMED])
+
+
+def stands_in_words(phase: Phase) -> str:
+    """Where a rank stands: that it waits is said of ranks that wait for others."""
+    return "the DataLoader" if phase == "data_wait" else phase if phase in WAITING_PHASES else words_of(phase)
 
 
 def waits(one: RankSummary) -> bool:
@@ -158,6 +165,9 @@ def _without_end(ranks: Sequence[RankSummary], why: str, unread: Collection[int]
     if not unread:
         shortest = _batches(min(one.batches for one in ranks))
         said += f"; {'its' if len(numbers) == 1 else 'the shortest'} journal holds {shortest}"
+    if broken := next((one for one in ranks if one.xids), None):
+        of = "its GPU" if len(numbers) == 1 else f"the GPU of rank {broken.rank}"
+        said += f"; {of} reported {xid_words(broken.xids[-1])}"
     return (said,)
 
 
@@ -180,12 +190,13 @@ def _error(one: RankSummary) -> str:
 
 
 def failure(one: RankSummary) -> str:
-    """The exception that ended it, and where that was raised.
+    """The exception that ended it, where that was raised, and the last error of its GPU.
 
     Args:
         one: A rank that was interrupted.
     """
-    return f"{_error(one)}{f' at {one.failed_at}' if one.failed_at else ''}"
+    xid = f" (its GPU reported Xid {one.xids[-1]})" if one.xids else ""
+    return f"{_error(one)}{f' at {one.failed_at}' if one.failed_at else ''}{xid}"
 
 
 def first_to_last(ended: Sequence[RankSummary], own: RankSummary) -> list[RankSummary]:

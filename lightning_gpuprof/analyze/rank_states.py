@@ -18,6 +18,7 @@ from lightning_gpuprof.analyze.rank_ends import (
     has_failed,
     may_be_why,
     rank_ends,
+    stands_in_words,
     waits,
 )
 from lightning_gpuprof.analyze.rank_summary import (
@@ -258,7 +259,8 @@ def _state(one: RankSummary, written_s: float | None) -> RankState:
     elif silent and not lives:
         state = "silent"
     elif one.stands_in is not None:
-        state, detail = "hanging", f"in {one.stands_in}{f' at {one.stands_at}' if one.stands_at else ''}"
+        at = f" at {one.stands_at}" if one.stands_at else ""
+        state, detail = "hanging", f"in {stands_in_words(one.stands_in)}{at}"
     elif silent:
         state, detail = "hanging", _WRITES_NOTHING
     return RankState(

@@ -8,6 +8,7 @@ from lightning_gpuprof.analyze import statistics
 from lightning_gpuprof.analyze.journal import Ints, Journal
 from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.model.journal import DISTURBED
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.report import SpeedLevel, Steps
 
 SHOWN_LEVELS = 4
@@ -111,7 +112,7 @@ def _largest_phase_change(speed_levels: tuple[SpeedLevel, ...]) -> str:
     names = before.phases_ms.keys() | after.phases_ms.keys()
     change = {name: after.phases_ms.get(name, 0.0) - before.phases_ms.get(name, 0.0) for name in sorted(names)}
     phase = max(change, key=lambda name: sign * change[name])
-    return f"{phase} changed by {change[phase]:+.3g} ms"
+    return f"{words_of(phase)} changed by {change[phase]:+.3g} ms"
 
 
 def _speed_levels(journal: Journal, chosen: Selection) -> tuple[SpeedLevel, ...]:

@@ -20,8 +20,10 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from types import FrameType
 
+from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.host.process_files import run_delay_ns
 from lightning_gpuprof.capture.other_threads import OtherThreads
+from lightning_gpuprof.capture.source_files import source_files
 from lightning_gpuprof.model.journal import CALLS, CallSites
 from lightning_gpuprof.model.shown_code import shown_code
 
@@ -33,6 +35,8 @@ _EARLY_NS = 1_000_000_000
 not more, because each stands for the same time."""
 MAX_DEPTH = 12
 """Frames of a stack that are kept, the innermost: recursion has no end."""
+_SHORT_S = 2.0
+"""Shorter runs are not worth the time of reading their source files."""
 _MAX_PAUSE_S = 0.02
 """As long as steps of small models: whoever wakes up gets the interpreter at the end of what held it, and a fixed short
 pause would always ask where nobody has it."""
@@ -107,7 +111,7 @@ class UserCode:
             code = frame.f_code
             path = shown.get(code.co_filename)
             if path is None:
-                path = shown[code.co_filename] = self._show(code.co_filename)
+                path = shown[code.co_filename] = self.shown_path(code.co_filename)
             if path:
                 yield f"{path}:{frame.f_lineno} {code.co_name}"
             if code.co_name in _STAGES and PurePath(code.co_filename).parts[-2:] == _TRAINER_FILE:
@@ -130,7 +134,7 @@ class UserCode:
         """
         path = self._shown.get(filename)
         if path is None:
-            path = self._shown[filename] = self._show(filename)
+            path = self._shown[filename] = self.shown_path(filename)
         return f"{path}:{line} {function}" if path else None
 
     def code_at(self, place: str, since_s: float) -> str:
@@ -151,7 +155,12 @@ class UserCode:
         line = "" if changed else linecache.getline(file, int(rest.partition(" ")[0]))
         return shown_code(line.strip())[:_MAX_CODE_CHARACTERS]
 
-    def _show(self, filename: str) -> str:
+    def shown_path(self, filename: str) -> str:
+        """The path as people are shown it; empty for a library's.
+
+        Args:
+            filename: As a code object has it.
+        """
         if filename.startswith("<"):
             return filename if filename.startswith(_INTERACTIVE) else ""
         path = PurePath(os.path.normpath(self._cwd / filename))
@@ -205,6 +214,8 @@ class CallSiteSampler:
     """When time began to be charged to that slot, ``time.perf_counter_ns()``."""
     user_code: UserCode | None = None
     """Separates the user's files from others; default: those of this interpreter."""
+    now_s: Callable[[], float] = time.time
+    """As times of files count."""
 
     name = "call_sites"
 
@@ -220,8 +231,9 @@ class CallSiteSampler:
         self._first_ns: int | None = None
         self._looked = False
         self._coded: set[str] = set()
-        self._since_s = time.time()
+        self._since_s = self.now_s()
         self._handed_over_ns = 0
+        self._has_sources = False
 
     def open(self) -> None:
         """Learn which files are the user's; it takes a millisecond, which is not for the main thread."""
@@ -306,6 +318,7 @@ class CallSiteSampler:
                 threads_ns=threads_ns,
                 lock=lock,
                 code=self._code(counts),
+                sources=self._sources(),
             ),
         )
 
@@ -321,3 +334,15 @@ class CallSiteSampler:
         code = self.user_code
         read = {place: code.code_at(place, self._since_s) for place in new} if code is not None else {}
         return {place: line for place, line in read.items() if line}
+
+    def _sources(self) -> dict[str, str]:
+        """The user's source files, once."""
+        if self._has_sources or self.user_code is None or self.now_s() - self._since_s < _SHORT_S:
+            return {}
+        self._has_sources = True
+        try:
+            return source_files(self.user_code.shown_path)
+        except Exception as error:  # of what a program puts in the place of a module; the looks count all the same
+            if must_propagate(error):
+                raise
+            return {}

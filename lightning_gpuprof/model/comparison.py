@@ -69,6 +69,19 @@ class ConditionChange(msgspec.Struct, kw_only=True, frozen=True):
     nothing."""
 
 
+class CodeChange(msgspec.Struct, kw_only=True, frozen=True):
+    """A source file of the user that differs between the runs, comments and hidden strings aside."""
+
+    path: str
+    added: int
+    """Lines."""
+    removed: int
+    diff: tuple[str, ...]
+    """The first lines of a unified diff, each with its sign."""
+    cut: bool = False
+    """There are more."""
+
+
 class FindingChange(msgspec.Struct, kw_only=True, frozen=True):
     """A finding of either run and what became of it."""
 
@@ -177,6 +190,8 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     predicted_speedup_max: float | None
     """Largest bound among the earlier run's findings."""
     conditions: tuple[ConditionChange, ...]
+    code: tuple[CodeChange, ...] | None = None
+    """Largest change first; None: no file of both runs is known."""
     notes: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     """Measures that decide the outcome."""

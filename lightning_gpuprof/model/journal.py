@@ -215,6 +215,8 @@ class CallSites(msgspec.Struct, tag="sites", tag_field="k", kw_only=True, omit_d
     code: dict[str, str] = {}
     """``file:line function`` -> what is written in that line, of the places seen most; ``***`` for strings that may be
     secret."""
+    sources: dict[str, str] = {}
+    """Path -> the user's source file, without comments; ``***`` as above."""
 
 
 class Standstill(msgspec.Struct, tag="standstill", tag_field="k", kw_only=True):

@@ -267,6 +267,8 @@ class Device(msgspec.Struct, kw_only=True, frozen=True):
     energy: DeviceEnergy | None = None
     errors: tuple[ErrorCounter, ...] = ()
     """Those that this GPU has."""
+    xids: tuple[int, ...] = ()
+    """Codes of the critical errors (Xid) that the driver reported during the run, in their order."""
 
     @property
     def title(self) -> str:
@@ -302,6 +304,9 @@ class Measured(msgspec.Struct, kw_only=True, frozen=True):
 
     run: dict[str, Value]
     """Conditions of the run, flat, dotted names."""
+    sources: dict[str, str] = {}
+    """The user's source files by path, without comments and what may be secret; empty if the run was too short, or
+    source lines were not sampled."""
     validity: Validity
     wall: Wall
     steps: Steps

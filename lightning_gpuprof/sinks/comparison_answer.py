@@ -4,6 +4,7 @@ The terminal, the page and the tab show the same answer.
 """
 
 import math
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Comparison, Judgement
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.sinks import comparison_tables, first_screen, gains, plain, step_bars, wording
 from lightning_gpuprof.sinks.json_report import FILE_NAME
 
@@ -25,6 +27,9 @@ LONGEST_NOTE = 160
 LONGEST_REASON = 320
 """Characters of the reason why runs are not comparable: nothing else is shown of them."""
 CONDITIONS_CELLS = 110
+MAX_FILES = 2
+MAX_DIFF = 2
+"""Lines of a change of code that a first screen shows: a longer one is under ``--all``."""
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +71,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Label and text."""
     notes: tuple[str, ...]
     """Sentences, the most important first."""
+    diff: tuple[str, ...]
+    """Lines of the code that changed, each with its sign, where those are few."""
 
 
 def answer(comparison: Comparison) -> Answer:
@@ -79,6 +86,7 @@ def answer(comparison: Comparison) -> Answer:
         phases=() if times is None else _phase_changes(comparison),
         facts=tuple((label, short(text)) for label, text in _facts(comparison, times)),
         notes=_notes(comparison),
+        diff=_short_diff(comparison),
     )
 
 
@@ -254,9 +262,11 @@ def _wall_words(comparison: Comparison) -> str:
 def _conditions(comparison: Comparison) -> str:
     known, _ = comparison_tables.divided_conditions(comparison.conditions)
     differing = [change for change in known if change.name != STATUS]
-    if not differing:
-        return "none of the known conditions; code is not compared"
-    shown: list[str] = []
+    code = [comparison_tables.code_words(one) for one in comparison.code or ()]
+    if not differing and not code:
+        unknown = "none of the known conditions; code was not compared"
+        return unknown if comparison.code is None else "no known condition, and no line of the code that both runs have"
+    shown: list[str] = code[:MAX_FILES]
     for change in differing:
         values = (
             plain.shorten(comparison_tables.condition_value(value), 30) for value in (change.before, change.after)
@@ -265,8 +275,18 @@ def _conditions(comparison: Comparison) -> str:
         if shown and sum(map(len, shown)) + len(text) > CONDITIONS_CELLS:
             break
         shown.append(text)
-    more = len(differing) - len(shown)
+    more = len(differing) + len(code) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")
+
+
+def _short_diff(comparison: Comparison) -> tuple[str, ...]:
+    """Those of the one file that differs."""
+    files = comparison.code or ()
+    lines = [line for one in files for line in one.diff if not line.startswith(" ")]
+    if len(files) != 1 or len(lines) > MAX_DIFF:
+        return ()
+    code = textwrap.dedent("\n".join(line[1:] for line in lines)).split("\n")
+    return tuple(f"{line[0]} {text}" for line, text in zip(lines, code, strict=True))
 
 
 def _next(comparison: Comparison) -> str:
@@ -277,7 +297,7 @@ def _next(comparison: Comparison) -> str:
         grown = {row.name: row.after_ms - row.before_ms for row in _phase_changes(comparison)}
         grown.pop(step_bars.OTHER, None)
         longest = max(grown, key=lambda name: grown[name], default="")
-        words = f"; {longest} grew most ({signed(grown[longest])} ms)" if grown.get(longest, 0.0) > 0 else ""
+        words = f"; {words_of(longest)} grew most ({signed(grown[longest])} ms)" if grown.get(longest, 0.0) > 0 else ""
         return f"revert the change{words}"
     if found is None:
         return "nothing: the later run has no finding"

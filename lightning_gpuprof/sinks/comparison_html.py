@@ -10,6 +10,7 @@ from lightning_gpuprof.sinks.comparison_answer import run_names
 from lightning_gpuprof.sinks.files import write_whole
 from lightning_gpuprof.sinks.html_page import bdi, folded, glossary, page, section, table_html
 from lightning_gpuprof.sinks.views.compared import compared
+from lightning_gpuprof.sinks.views.first import diff_html
 
 OPEN_TABLES = 2
 """Totals and phases; the others unfold."""
@@ -55,6 +56,7 @@ def render_html(comparison: Comparison) -> str:
         *(section(anchor, table) for anchor, table in shown[OPEN_TABLES:]),
         "</details>\n",
         _conditions(comparison),
+        _code(comparison),
         _judged(comparison),
         _notes(comparison),
         glossary(_TERMS),
@@ -70,6 +72,15 @@ def _conditions(comparison: Comparison) -> str:
     if len(table.rows) <= OPEN_CONDITIONS:
         return section("conditions", table)
     return folded("conditions", f"{table.title} ({len(table.rows)})", table_html(table))
+
+
+def _code(comparison: Comparison) -> str:
+    """The lines of the user's code that changed, closed at first."""
+    files = [
+        f"<h3>{bdi(comparison_tables.code_words(change))}</h3>\n{diff_html(change.diff)}"
+        for change in comparison.code or ()
+    ]
+    return folded("code", "Code that differs", "".join(files)) if files else ""
 
 
 def _judged(comparison: Comparison) -> str:

@@ -8,6 +8,7 @@ from rich.constrain import Constrain
 from rich.text import Text
 
 from lightning_gpuprof.model.comparison import THIS_RUN, Comparison, Outcome
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.comparison_answer import (
     Answer,
@@ -21,7 +22,7 @@ from lightning_gpuprof.sinks.comparison_answer import (
     signed,
 )
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar
-from lightning_gpuprof.sinks.terminal_text import command, grid, labelled, sentence_text
+from lightning_gpuprof.sinks.terminal_text import command, diff_lines, grid, labelled, sentence_text
 
 MAX_NOTES = 1
 
@@ -52,13 +53,17 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
         parts += [Text(""), _StepBars(found.times, found.target)]
         if found.phases:
             parts += [Text(""), _PhaseBars(found.statistic, found.phases)]
-    parts += [Text(""), *(labelled(f"{label}:", text) for label, text in found.facts)]
+    parts.append(Text(""))
+    for label, text in found.facts:
+        parts.append(labelled(f"{label}:", text))
+        if label == "changed":
+            parts += diff_lines(found.diff)
     return Constrain(Group(*parts, *_commands_and_notes(comparison, found)), width)
 
 
 def _commands_and_notes(comparison: Comparison, found: Answer) -> list[RenderableType]:
     notes = [labelled("note:", short(note)) for note in found.notes[:MAX_NOTES]]
-    if (left := len(found.notes) - MAX_NOTES) > 0:
+    if (left := len(found.notes) - MAX_NOTES) > 0 and not found.diff:  # which has its lines
         notes.append(labelled("note:", f"and {left} more under --all"))
     if comparison.after == THIS_RUN:
         return notes
@@ -123,9 +128,9 @@ class _PhaseBars:
             f"  {self.statistic} ms per step ({kept} both, {gone} gone, {added} added)", style="dim", no_wrap=True
         )
         whole = max(max(row.before_ms, row.after_ms) for row in self.rows)
-        names = max(cell_len(row.name) for row in self.rows)
+        names = max(cell_len(words_of(row.name)) for row in self.rows)
         heads = [
-            f"  {row.name:<{names}} {amount(row.before_ms):>6} -> {amount(row.after_ms):>6} "
+            f"  {words_of(row.name):<{names}} {amount(row.before_ms):>6} -> {amount(row.after_ms):>6} "
             f"{signed(row.after_ms - row.before_ms):>7} "
             for row in self.rows
         ]

@@ -4,9 +4,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingChange, Judgement, Source
+from lightning_gpuprof.model.comparison import (
+    Change,
+    CodeChange,
+    Comparison,
+    ConditionChange,
+    FindingChange,
+    Judgement,
+    Source,
+)
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.phases import PHASE_TERMS
+from lightning_gpuprof.model.phases import PHASE_TERMS, words_of
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import FIGURE, PART_TERMS, Column, Table, name
 from lightning_gpuprof.sinks.window_tables.differences import change_table as traced_table
@@ -96,7 +104,7 @@ def change_table(title: str, changes: Sequence[Change]) -> Table:
         changes: Its rows.
     """
     columns: list[Column[Change]] = [
-        Column("", lambda row: row.name, name(NAME_LIMIT), hover=lambda row: _TERMS.get(row.name, "")),
+        Column("", lambda row: words_of(row.name), name(NAME_LIMIT), hover=lambda row: _TERMS.get(row.name, "")),
         Column("before", lambda row: _amount(row.before, row.unit), FIGURE),
         Column("after", lambda row: _amount(row.after, row.unit), FIGURE),
         Column("difference", lambda row: _signed(row.difference, row.unit), FIGURE),
@@ -170,6 +178,15 @@ def condition_table(comparison: Comparison, limit: int | None = None) -> Table:
     )
 
 
+def code_words(change: CodeChange) -> str:
+    """``train.py (2 lines added, 1 removed)``."""
+    both = (("added", change.added), ("removed", change.removed))
+    first, *second = [(words, lines) for words, lines in both if lines]
+    more = "".join(f", {lines} {words}" for words, lines in second)
+    begin = "; its first lines" if change.cut else ""
+    return f"{plain.name(change.path, 60)} ({numbers.counted(first[1], 'line')} {first[0]}{more}{begin})"
+
+
 def divided_conditions(
     changes: Sequence[ConditionChange],
 ) -> tuple[tuple[ConditionChange, ...], tuple[ConditionChange, ...]]:
@@ -237,14 +254,15 @@ def achieved(finding: FindingChange) -> str:
     """What its fix brought, as far as it is known."""
     if finding.achieved_ms_per_step is None:
         return ""
-    text = f"{numbers.significant(finding.achieved_ms_per_step)} ms/step in {plain.name(finding.achieved_in)}"
+    text = f"{numbers.significant(finding.achieved_ms_per_step)} ms/step in {plain.name(words_of(finding.achieved_in))}"
     return f"{text}, more than promised" if finding.above_bound else text
 
 
 def change_words(change: Change) -> str:
     """One row as a sentence: ``forward: 12.3 -> 42.1 ms (+242.3 %)``."""
     unit = "" if change.unit in _SCALED else f" {change.unit}"
-    text = f"{plain.name(change.name)}: {_amount(change.before, change.unit)} -> {_amount(change.after, change.unit)}"
+    before, after = (_amount(value, change.unit) for value in (change.before, change.after))
+    text = f"{plain.name(words_of(change.name))}: {before} -> {after}"
     text += f"{unit} ({_relative(change)}"
     interval = _interval(change)
     return f"{text}; difference {interval}{unit})" if interval else f"{text})"

@@ -11,11 +11,12 @@ from rich.text import Text
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Change, Comparison, ConditionChange, FindingState, Outcome
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.sinks import comparison_screen, comparison_tables, plain, tables, wording
 from lightning_gpuprof.sinks.comparison_tables import SMALL_RATIO
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import draw
-from lightning_gpuprof.sinks.terminal_text import grid, title
+from lightning_gpuprof.sinks.terminal_text import diff_lines, grid, title
 
 MAX_CONDITIONS = 20
 MAX_UNKNOWN = 3
@@ -52,6 +53,7 @@ def render(comparison: Comparison, *, width: int = MAX_WIDTH) -> RenderableType:
         *_windows(comparison, inner),
         *_findings(comparison),
         *_conditions(comparison),
+        *_code(comparison),
         *_notes(comparison),
     ]
     return Constrain(Group(*parts), width)
@@ -118,7 +120,7 @@ def _drawn(table: tables.Table, width: int) -> list[RenderableType]:
 def _divided(title: str, changes: tuple[Change, ...], width: int) -> list[RenderableType]:
     """The parts of a whole; those that are next to nothing in both runs are only named."""
     large = comparison_tables.large(changes)
-    small = [c.name for c in changes if c not in large and (c.before or c.after)]
+    small = [words_of(c.name) for c in changes if c not in large and (c.before or c.after)]
     lines = _drawn(comparison_tables.change_table(title, large), width)
     if lines and small:
         lines.append(
@@ -184,6 +186,13 @@ def _unknown(changes: Sequence[ConditionChange]) -> list[RenderableType]:
     named = ", ".join(plain.name(change.name, 40) for change in changes[:MAX_UNKNOWN])
     more = ", ..." if len(changes) > MAX_UNKNOWN else ""
     return [Padding(Text(f"known of one run only: {len(changes)} ({named}{more}; see --json)"), (0, 0, 0, _INDENT))]
+
+
+def _code(comparison: Comparison) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    for change in comparison.code or ():
+        lines += [title(comparison_tables.code_words(change)), *diff_lines(change.diff)]
+    return lines
 
 
 def _notes(comparison: Comparison) -> list[RenderableType]:

@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.console import keep_together
 
 
@@ -49,6 +50,15 @@ def command(label: str, text: str) -> RenderableType:
         text: The command.
     """
     return Text.assemble("  ", (label, "dim"), f" {text}", no_wrap=True, overflow="ignore")
+
+
+def diff_lines(lines: Sequence[str]) -> list[RenderableType]:
+    """Lines of code that each begin with their sign; those that are too long are cut."""
+    styles = {"-": "red", "+": "green"}
+    return [
+        Text(f"    {plain.visible(line)}", style=styles.get(line[:1], ""), no_wrap=True, overflow="ellipsis")
+        for line in lines
+    ]
 
 
 def bullet(text: str) -> RenderableType:

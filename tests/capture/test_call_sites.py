@@ -381,3 +381,17 @@ def test_what_is_written_in_a_line_is_noted_once_and_not_of_a_file_that_changed(
     assert again.code == {}
     os.utime(file)
     assert sampler.user_code.code_at(place, since_s=1000.0) == ""
+
+
+def test_the_user_s_modules_are_kept_once_and_not_of_a_short_run(blocked: Start, tmp_path: Path) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    now_s = [10.0]
+    sampler = CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path), now_s=lambda: now_s[0])
+    sampler.sample(0)
+    assert [record.sources for record in sampler.close()] == [{}]
+    now_s[0] += 2.0
+    sampler.sample(SECOND)
+    (record,) = sampler.close()
+    assert record.sources  # the modules of the tests
+    sampler.sample(2 * SECOND)
+    assert [record.sources for record in sampler.close()] == [{}]

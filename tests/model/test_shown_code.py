@@ -1,8 +1,10 @@
 """A line of the user's code in a report: it is recognised, and no secret in it can be read."""
 
+import tokenize
+
 import pytest
 
-from lightning_gpuprof.model.shown_code import shown_code
+from lightning_gpuprof.model.shown_code import shown_code, shown_lines
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,50 @@ def test_what_may_be_secret_is_hidden(code: str, shown: str) -> None:
 
 def test_a_word_that_nothing_calls_a_secret_stays() -> None:
     assert shown_code('greet("correct horse")') == 'greet("correct horse")'
+
+
+def test_of_a_file_comments_empty_lines_and_long_strings_are_left_out() -> None:
+    source = [
+        "'''Train.",
+        "password: hunter2",
+        "'''",
+        "# token hunter2",
+        "",
+        "import os  # it's \"hunter2",
+        'KEY = "hunter2"  # "',
+        "path = 'data/train'",
+        'text = f"""',
+        "  {KEY} '# hunter2'",
+        '"""; batch = 64',
+    ]
+    assert list(shown_lines("\n".join(source))) == [
+        "'''***'''",
+        "import os",
+        'KEY = "***"',
+        "path = 'data/train'",
+        'text = f"""***"""; batch = 64',
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'PASSWORD = "abc\\\nhunter2"',
+        'login(\n    "hunter",\n)',
+        'connect(\n    host, (\n    "hunter"))',
+        "f\"{login('hunter')}\"",
+        "class A:\n  '''hunter\n  2'''\n  key = 'hunter'",
+    ],
+)
+def test_secrets_in_several_lines_are_hidden(source: str) -> None:
+    assert "hunter" not in "\n".join(shown_lines(source))
+
+
+def test_statements_keep_their_lines() -> None:
+    source = "if a:\n    b = call(\n        1,\n    )  # c\n\nelse:\n    pass\n"
+    assert list(shown_lines(source)) == ["if a:", "    b = call(", "        1,", "    )", "else:", "    pass"]
+
+
+def test_what_is_no_python_is_an_error() -> None:
+    with pytest.raises((SyntaxError, tokenize.TokenError)):
+        list(shown_lines("a = (\n"))

@@ -181,7 +181,7 @@ def test_a_slower_run_names_the_phase_that_grew_and_the_change() -> None:
     assert "REGRESSED Mean step" in text
     assert "2x slower" in text
     assert "loader.num_workers 0 -> 4" in text
-    assert "next: revert the change; data_wait grew most" in text
+    assert "next: revert the change; waiting for data grew most" in text
 
 
 def test_a_reason_is_told_once() -> None:
@@ -318,3 +318,32 @@ def test_a_bound_is_never_rounded_up() -> None:
         "345",
         "0",
     ]
+
+
+def with_code(report: Report, **sources: str) -> Report:
+    return msgspec.structs.replace(report, sources={f"{name}.py": text for name, text in sources.items()})
+
+
+def test_the_lines_of_code_that_changed_are_shown_where_they_are_few() -> None:
+    before = with_code(digits(), train="def step():\n    load()\n    run(1)\n    end()", model="a", gone="x")
+    after = with_code(scaled(digits(), 0.5), train="def step():\n    load()\n    run(2)\n    end()", model="a", new="y")
+    text = drawn(before, after)
+    assert "changed: train.py (1 line added, 1 removed);" in text
+    assert re.search(r"\n +- run\(1\)\n +\+ run\(2\)\n", text)
+    assert len(text.splitlines()) <= 25
+    assert "load()" in everything(compare(before, after))
+    assert '<span class="minus">-    run(1)</span>' in comparison_html.render_html(compare(before, after))
+
+
+def test_many_changed_lines_are_counted_and_all_of_them_are_under_all() -> None:
+    before, after = with_code(digits(), train="a\nb\nc\nd"), with_code(digits(), train="a2\nb2\nc2\nd2")
+    assert "changed: train.py (4 lines added, 4 removed)\n" in drawn(before, after)
+    assert "- a" not in drawn(before, after)
+    assert "+d2" in everything(compare(before, after))
+
+
+def test_what_is_known_of_the_code_is_said_where_nothing_changed() -> None:
+    known = with_code(digits(), train="a")
+    assert "changed: no known condition, and no line of the code that both runs have" in drawn(known, known)
+    unknown = with_code(digits(), other="a")
+    assert "changed: none of the known conditions; code was not compared" in drawn(known, unknown)

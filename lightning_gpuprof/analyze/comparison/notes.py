@@ -8,6 +8,7 @@ from lightning_gpuprof.analyze.comparison.changes import OTHERS_CPU
 from lightning_gpuprof.analyze.comparison.judging import OTHERS_CPUS, Runs, batch_size
 from lightning_gpuprof.model.comparison import Change, ConditionChange, Judgement, Outcome
 from lightning_gpuprof.model.conditions import FixedGroup
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 
 CAUSE_RATIO = 0.1
@@ -34,7 +35,7 @@ def cause(training: Judgement, phases: Sequence[Change]) -> str:
     ]
     if not named:
         return ""
-    shown = [f"{name} {difference:+.3g}" for name, difference in named[:MAX_CAUSES]]
+    shown = [f"{words_of(name)} {difference:+.3g}" for name, difference in named[:MAX_CAUSES]]
     rest = whole - sum(difference for _, difference in named[:MAX_CAUSES])
     if abs(rest) >= CAUSE_RATIO * abs(whole):
         shown.append(f"all else {rest:+.3g}")

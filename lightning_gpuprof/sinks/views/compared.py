@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from lightning_gpuprof.model.comparison import Comparison, Outcome
-from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.model.phases import PHASES, words_of
 from lightning_gpuprof.sinks.comparison_answer import PhaseChange, StepTimes, Target, amount, answer, run_names
 from lightning_gpuprof.sinks.html_page import bdi, legend, prose
-from lightning_gpuprof.sinks.step_bars import OTHER, PHASE_WORDS, Segment, StepBar
-from lightning_gpuprof.sinks.views.first import MINUS, bar_row
+from lightning_gpuprof.sinks.step_bars import OTHER, Segment, StepBar
+from lightning_gpuprof.sinks.views.first import MINUS, bar_row, diff_html
 
 _OFF_RATIO = 0.02
 """Phases that miss the step by more are of another statistic, and the bars are not divided."""
@@ -22,10 +22,11 @@ def compared(comparison: Comparison) -> str:
     kind = _SEVERITY.get(comparison.outcome, "info")
     bars = "" if found.times is None else _bars(found.times, found.target, found.phases)
     facts = "".join(f"<dt>{escape(label)}</dt><dd>{prose(_arrow(text))}</dd>\n" for label, text in found.facts)
+    notes = f"{diff_html(found.diff)}{_notes(found.notes)}"
     return (
         f'<section id="outcome" class="first {kind}">\n<div class="meta">{runs}</div>\n'
         f'<h1><strong class="outcome">{escape(comparison.outcome.capitalize())}.</strong> {bdi(_arrow(found.verdict))}'
-        f'</h1>\n{bars}<div class="card">\n<dl class="facts">\n{facts}</dl>\n{_notes(found.notes)}</div>\n</section>\n'
+        f'</h1>\n{bars}<div class="card">\n<dl class="facts">\n{facts}</dl>\n{notes}</div>\n</section>\n'
     )
 
 
@@ -48,7 +49,7 @@ def _bars(times: StepTimes, target: Target | None, phases: Sequence[PhaseChange]
             f'data-ms="{target.ms:.6g}">{escape(target.words)}</b></div></div>\n'
         )
     colours = legend(
-        (row.name, f"{escape(PHASE_WORDS.get(row.name, row.name))} {amount(row.before_ms)} → {amount(row.after_ms)} ms")
+        (row.name, f"{escape(words_of(row.name))} {amount(row.before_ms)} → {amount(row.after_ms)} ms")
         for row in phases
         if len(before.segments) > 1
     )
@@ -69,9 +70,7 @@ def _step_bar(ms: float, phases: Mapping[str, float]) -> StepBar:
     else:
         parts[OTHER] = max(0.0, parts.get(OTHER, 0.0) + missing_ms)
     order = [name for name in (*PHASES, "train", OTHER) if name in parts]
-    return StepBar(
-        ms=ms, segments=tuple(Segment(key=name, label=PHASE_WORDS.get(name, name), ms=parts[name]) for name in order)
-    )
+    return StepBar(ms=ms, segments=tuple(Segment(key=name, label=words_of(name), ms=parts[name]) for name in order))
 
 
 def _notes(notes: Sequence[str]) -> str:
