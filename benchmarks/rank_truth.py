@@ -43,7 +43,7 @@ from lightning_gpuprof.model.journal import (
     Record,
     Slot,
 )
-from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.phases import Phase, words_of
 from lightning_gpuprof.summary_file import SummaryFile
 
 Times = npt.NDArray[np.float64]
@@ -334,7 +334,8 @@ def judge(case: Case, job: JobRanks, saved_ms: float | None = None) -> Verdict:
             subject = job.findings[0].subject
             rank_right = subject == _named(case.late) and len(compared) == case.ranks - len(case.left_out)
         if case.phase is not None:
-            spent = "waiting for data" if case.phase == "data_wait" else f"in {case.phase}"
+            words = words_of(case.phase)
+            spent = f"in {words}" if words == case.phase else words
             phase_right = f"most of it {spent}." in said
     return Verdict(
         case=case.name,

@@ -13,7 +13,7 @@ from lightning_gpuprof.capture.live_scalars import step_scalars
 from lightning_gpuprof.capture.recorder import Reading
 from lightning_gpuprof.capture.step_clock import ClosedStep
 from lightning_gpuprof.model.journal import PROFILED, Slot
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.phases import PHASES, Phase, words_of
 
 NAME = "live line"
 EVERY_S = 0.5
@@ -148,7 +148,7 @@ def _phases(shares: Mapping[Phase, float]) -> list[str]:
         return []
     first, second, *_ = sorted(shares, key=lambda phase: -shares[phase])
     other: Phase = second if first == "data_wait" else "data_wait"
-    return [f"largest {first} {shares[first]:.0%}", f"{other} {shares[other]:.0%}"]
+    return [f"largest: {words_of(first)} {shares[first]:.0%}", f"{words_of(other)} {shares[other]:.0%}"]
 
 
 def _three_digits(value: float) -> str:

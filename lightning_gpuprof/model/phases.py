@@ -86,6 +86,21 @@ PHASE_TERMS: dict[Phase, str] = {
 }
 """One sentence per phase, as reports explain it."""
 
+_WORDS: dict[str, str] = {
+    "data_wait": "waiting for data",
+    "h2d": "moving the batch",
+    "clip": "gradient clipping",
+    "sync": "waiting for ranks",
+    "epoch_gap": "between epochs",
+    "sanity": "sanity check",
+}
+
+
+def words_of(part: str) -> str:
+    """What people call a phase or a part of the wall time; files and scalars have its own name."""
+    return _WORDS.get(part, part)
+
+
 FETCH_RANGE = "enumerate(DataLoader)#gpuprof.__next__"
 """What a fetch is called in a trace file. TensorBoard's profiler tab counts a range of this form as DataLoader time,
 but only if it is a ``cpu_op``: the one that torch itself emits is a ``user_annotation`` today, which the tab drops."""

@@ -4,6 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.finding import VerdictKind
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.rules.base import Metrics, Phase
 
@@ -49,4 +50,5 @@ def late_ranks(metrics: Metrics, ratio: float) -> str:
     times = metrics.ranks
     if not isinstance(times, RankTimes) or times.late.lost.lower_ratio <= 0.5 * ratio:
         return ""
-    return f"{times.late_name}, which {'takes' if len(times.late.ranks) == 1 else 'take'} longer in {times.late.phase}"
+    take = "takes" if len(times.late.ranks) == 1 else "take"
+    return f"{times.late_name}, which {take} longer ({words_of(times.late.phase)})"

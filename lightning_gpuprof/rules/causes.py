@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from lightning_gpuprof.model.device_step import DeviceStep
 from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
-from lightning_gpuprof.model.phases import Part
+from lightning_gpuprof.model.phases import Part, words_of
 from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.rules.base import Metrics, MissingSignal, millis, percent
 from lightning_gpuprof.rules.cause import KIND_OF_PHASE, MIN_NAMED_RATIO, Cause
@@ -76,7 +76,8 @@ def _outlying_steps(metrics: Metrics) -> Cause | None:
         passes=ratio >= OUTLIERS_RATIO,
         words=f"{outliers.count:,} of {counted(outliers.checked, 'step')} "
         + ("are a slow part of the run" if stalls.in_slow_levels else f"stalled, for up to {millis(outliers.worst_ms)}")
-        + f": {percent(ratio)} of the steps' time, {percent(part)} of that in {phase}{_for_rare_ranks(metrics, ratio)}",
+        + f": {percent(ratio)} of the steps' time, {percent(part)} of that in {words_of(phase)}"
+        + _for_rare_ranks(metrics, ratio),
     )
 
 
@@ -87,4 +88,5 @@ def _for_rare_ranks(metrics: Metrics, ratio: float) -> str:
     if not isinstance(times, RankTimes) or rare is None or rare.lower_ratio <= 0.5 * ratio:
         return ""
     ranks = times.named(*rare.ranks)
-    return f", because of {ranks}, which {'takes' if len(rare.ranks) == 1 else 'take'} longer in {rare.phase} then"
+    take = "takes" if len(rare.ranks) == 1 else "take"
+    return f", because of {ranks}, which {take} longer then ({words_of(rare.phase)})"

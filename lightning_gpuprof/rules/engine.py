@@ -16,6 +16,7 @@ from lightning_gpuprof.model.finding import (
     worthwhile,
 )
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.rules.base import Metrics, Rule, millis
 from lightning_gpuprof.rules.discovery import describe, installed
 from lightning_gpuprof.rules.gains import combined_gain, settled_gains
@@ -171,6 +172,5 @@ def _words(lasting: LevelChange) -> str:
     counted = WITHOUT_WAITS if change.undelayed else ""
     when = f"Since batch {after.from_batch}" if lasts else f"From batch {after.from_batch} to {after.to_batch}"
     took = "takes" if lasts else "took"
-    return (
-        f"{when}{elapsed_words(after)}, {change.phase} {took} {millis(now_ms)} instead of {millis(then_ms)}{counted}."
-    )
+    what = f"{words_of(change.phase)} {took} {millis(now_ms)} instead of {millis(then_ms)}"
+    return f"{when}{elapsed_words(after)}, {what}{counted}."

@@ -9,7 +9,7 @@ from lightning_gpuprof.model.device_step import HOST_SLICES
 from lightning_gpuprof.model.finding import MIN_COST_MS
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, words_of
 from lightning_gpuprof.model.signals import ordinary_ratio
 from lightning_gpuprof.rules.base import Metrics, Phase, Share, millis, percent, usable
 from lightning_gpuprof.rules.cause import KIND_OF_PHASE, MIN_NAMED_RATIO, Cause, late_ranks
@@ -177,7 +177,7 @@ def _blocked_host(metrics: Metrics) -> tuple[list[Cause], float]:
             ratio=certain,
             passes=certain >= HOST_RATIO and blocked_ms >= MIN_COST_MS,
             words=f"the main thread is blocked for {millis(blocked_ms)} of each {millis(period_ms)} step "
-            f"({percent(min(1.0, blocked_ms / period_ms))}), mostly in {worst.phase}{site}",
+            f"({percent(min(1.0, blocked_ms / period_ms))}), mostly in {words_of(worst.phase)}{site}",
         )
     ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
 
@@ -195,7 +195,7 @@ def _waiting_for_ranks(metrics: Metrics) -> Iterable[Cause]:
         ratio=certain,
         passes=certain >= SYNC_RATIO and waited_ms >= MIN_COST_MS,
         words=f"this rank waits {millis(waited_ms)} of each {millis(period_ms)} step "
-        f"({percent(min(1.0, waited_ms / period_ms))}) in {found.for_ranks.phase} for {whom}",
+        f"({percent(min(1.0, waited_ms / period_ms))}) in {words_of(found.for_ranks.phase)} for {whom}",
     )
 
 

@@ -6,7 +6,7 @@ from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import VerdictKind
 from lightning_gpuprof.model.method import Cost, Level, LevelName, Method, Outlook
 from lightning_gpuprof.model.numbers import amount, counted, factor, listed
-from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, words_of
 from lightning_gpuprof.model.window import WindowFacts
 from lightning_gpuprof.rules.base import Metrics, Phase, millis, percent
 from lightning_gpuprof.rules.cause import MIN_NAMED_RATIO
@@ -153,7 +153,8 @@ def _bottleneck(metrics: Metrics, diagnosis: Diagnosis) -> Level:
     shares = sorted(metrics.shares.items(), key=lambda item: -item[1].median_ratio)
     if shares:
         lines.append(
-            "of the step: " + ", ".join(f"{phase} {percent(s.median_ratio)}" for phase, s in shares if s.median_ms > 0)
+            "of the step: "
+            + ", ".join(f"{words_of(phase)} {percent(s.median_ratio)}" for phase, s in shares if s.median_ms > 0)
         )
     known = verdict.kind != "not-enough-data"
     return Level(
@@ -185,7 +186,7 @@ def _component(metrics: Metrics, diagnosis: Diagnosis, folded: str) -> Level:
         phase, ratio = slowest(metrics)
     subject = next((finding for finding in diagnosis.findings if finding.subject), None)
     which = " around the model" if diagnosis.verdict.kind == "loop-bound" else ""
-    answer = f"Most time{which}: {phase}, {percent(ratio)} of the step" if phase else "No phase was measured"
+    answer = f"Most time{which}: {words_of(phase)}, {percent(ratio)} of the step" if phase else "No phase was measured"
     if subject is not None:
         answer += f". Most to gain: {subject.subject}"
     lines = []

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.method import Check, CheckState, Level, LevelName
 from lightning_gpuprof.model.numbers import amount, counted
-from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, words_of
 from lightning_gpuprof.rules.base import Metrics, Phase, millis, percent, possible
 from lightning_gpuprof.rules.engine import Diagnosis
 
@@ -87,7 +87,7 @@ def _component(metrics: Metrics, levels: Sequence[Level]) -> Iterable[Box]:
     times = [f"{p} {millis(s.median_ms)}" for p in ("forward", "backward", "optimizer") if (s := metrics.share(p))]
     yield "phases of the step are profiled", bool(times), ", ".join(times) or "no steady step"
     phase, ratio = slowest(metrics)
-    yield "the slowest phase is known", phase is not None, f"{phase}, {percent(ratio)}" if phase else "none"
+    yield "the slowest phase is known", phase is not None, f"{words_of(phase)}, {percent(ratio)}" if phase else "none"
     opened = [one.name for one in levels if one.name in ("bottleneck", "component", "operation") and one.unfolded]
     yield "narrowed down level by level", "component" in opened, f"opened: {', '.join(opened) or 'none'}"
     traced = any(window.file for window in metrics.windows)

@@ -22,12 +22,22 @@ Text of others cannot hold it, see :func:`~lightning_gpuprof.sinks.plain.visible
 _BEFORE_UNIT = re.compile(
     r"(?<=\d) (?=(?:%|[KMGT]?i?B(?:/s)?|[mµn]?s(?:/step)?|min|h|W|k?J|MHz|(?:samples|steps|events|kernels|CPUs)\b))"
 )
+_COMMAND = re.compile(r"\bgpuprof [a-z-]+(?: (?:--?[\w-]*(?:[ =][\w./-]+)?|\S*/\S+|\S+\.py))*")
+"""In a sentence: the options and paths behind it, not what is said of it."""
+_LONGEST_HELD = 45
+"""Characters: a longer command may not fit in the narrowest column of text."""
 _PADDING = re.compile(r" (?=(?: |\x1b\[[0-9;]*m)*$)")
 
 
 def keep_together(text: str) -> str:
-    """The text with numbers held to their units, and separators to what they follow, for :func:`print_to`."""
-    return _BEFORE_UNIT.sub(_HELD, text).replace(" · ", f"{_HELD}· ")
+    """The text with numbers held to their units, separators to what they follow, and commands whole.
+
+    For :func:`print_to`. A command that is folded cannot be copied.
+    """
+    text = _BEFORE_UNIT.sub(_HELD, text).replace(" · ", f"{_HELD}· ")
+    return _COMMAND.sub(
+        lambda found: found[0].replace(" ", _HELD) if len(found[0]) <= _LONGEST_HELD else found[0], text
+    )
 
 
 class Bar:

@@ -14,7 +14,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, NotEvaluated, Severity
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.phases import STEP_PARTS
+from lightning_gpuprof.model.phases import STEP_PARTS, words_of
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
 from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of, line_of
@@ -36,7 +36,7 @@ from lightning_gpuprof.sinks.gains import (
     speedup_of,
     times_faster,
 )
-from lightning_gpuprof.sinks.step_bars import PHASE_WORDS, StepBar, after_fix, cause_of, run_bar, step_bar
+from lightning_gpuprof.sinks.step_bars import StepBar, after_fix, cause_of, run_bar, step_bar
 
 ReliabilityKind = Literal["ok", "conditional", "warming up", "too little"]
 
@@ -149,8 +149,6 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     """``step``: the bars are a step; ``run``: the run's time per step, as the fix is outside of it."""
     bar_name: str
     """What the bars are: ``median step``, ``mean step`` or ``whole run``, and of which rank where there are several."""
-    bar_steps: int
-    """Steps that a bar stands for, whose times are of one: all of them where it is the run."""
     today: StepBar | None
     """None: no step was steady."""
     after: StepBar | None
@@ -177,6 +175,11 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     """What ``gpuprof try`` measured of the fix; empty where nobody tried."""
     opportunities: tuple[Opportunity, ...]
     checks: CheckList
+
+    @property
+    def bar_steps(self) -> int:
+        """Steps that a bar stands for, whose times are of one: all of them where it is the run."""
+        return self.steps if self.scale == "run" else 1
 
     def shown(self, ms: float) -> str:
         """A time of the bars as people read it: ``163 ms``, of the run ``1.47 s``."""
@@ -259,7 +262,6 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         severity=None if first is None else first.severity,
         scale=scale,
         bar_name=f"{_bar_name(claim)}{_of_rank(report.run)}",
-        bar_steps=report.steps.count if scale == "run" else 1,
         today=today,
         after=after,
         likely=words,
@@ -340,7 +342,7 @@ def _not_made(report: Report) -> str:
 def _outside_steps(report: Report) -> str:
     total, inside = report.wall.total_s, STEP_PARTS[wording.stage(report)]
     parts = [
-        f"{numbers.seconds(seconds)} {'' if part == 'epoch_gap' else 'of '}{PHASE_WORDS.get(part, part)}"
+        f"{numbers.seconds(seconds)} {'' if part == 'epoch_gap' else 'of '}{words_of(part)}"
         for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
         if part != inside and seconds >= MIN_PART_RATIO * total > 0
     ]

@@ -14,6 +14,7 @@ from lightning_gpuprof.model.memory import (
     MemoryHistory,
     OutOfMemory,
 )
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, FIGURE, NAME, SIGNIFICANT, SIZE, TEXT, Column, Table, bar, facts
 
@@ -72,7 +73,7 @@ def _device_line(device: DeviceMemory, memory: Memory) -> str:
         parts[0] += f" of {numbers.size(device.total_bytes)} ({share}), headroom {numbers.size(device.headroom_bytes)}"
     parts.append(f"allocated peak {numbers.size(device.allocated_peak_bytes)}")
     if device.peak_phase is not None:
-        parts[-1] += f" in {device.peak_phase}"
+        parts[-1] += f" in {words_of(device.peak_phase)}"
     held = _held_by_kind(memory)
     if held:
         parts.append("held by " + ", ".join(f"{name} {numbers.size(count)}" for name, count in held if count))
@@ -110,7 +111,7 @@ def _leaks(memory: Memory) -> list[Growth]:
 
 def end_line(end: OutOfMemory) -> str:
     """Where memory ran out, what was asked for and what was there."""
-    where = "".join(f", in {plain.name(one)}" for one in (end.phase, in_words(end.place)) if one)
+    where = "".join(f", in {plain.name(one)}" for one in (words_of(end.phase), in_words(end.place)) if one)
     parts = [f"step {end.global_step}, batch {end.batch}{where}"]
     if end.requested_bytes is not None:
         parts.append(f"{numbers.size(end.requested_bytes)} requested")
@@ -152,7 +153,7 @@ def _overview(memory: Memory) -> Table:
             ("of the total", numbers.exact_percent(device.peak_ratio), "reserved peak over total"),
             ("headroom", size(device.headroom_bytes), "total less reserved peak, memory of other processes included"),
             ("allocated peak", size(device.allocated_peak_bytes), "most that tensors used at one time"),
-            ("peak in", device.peak_phase or numbers.ABSENT, "phase in which the run peaked"),
+            ("peak in", words_of(device.peak_phase or numbers.ABSENT), "phase in which the run peaked"),
             ("activations", size(device.activations_bytes), _ACTIVATIONS),
             ("fragmentation at the peak", numbers.exact_percent(device.fragmentation_ratio), _SPLIT),
             ("retries", _number(device.retries_count), "allocations for which torch had to free its cache first"),
@@ -182,7 +183,7 @@ def _phases(device: DeviceMemory) -> Table:
     return Table.of(
         f"Memory of {plain.name(device.name)} at the end of each phase",
         sorted(device.phases, key=lambda row: MEMORY_PHASES.index(row.phase)),
-        Column("phase", lambda row: row.phase, hover=lambda row: _PHASE_TERMS[row.phase]),
+        Column("phase", lambda row: words_of(row.phase), hover=lambda row: _PHASE_TERMS[row.phase]),
         bar(lambda row: row.allocated_bytes / most if most else 0.0, lambda row: row.phase),
         Column("allocated", lambda row: row.allocated_bytes, SIZE, help="by tensors; median over sampled steps"),
         Column("growth", lambda row: row.growth_bytes, SIZE, help="since the end of the previous phase"),
@@ -251,7 +252,7 @@ def _history(history: MemoryHistory) -> list[Table]:
         peaks = Table.of(
             f"Peak of each phase in steps {steps}",
             history.peaks_by_phase.items(),
-            Column("phase", lambda row: row[0], NAME),
+            Column("phase", lambda row: words_of(row[0]), NAME),
             Column("peak", lambda row: row[1], SIZE),
         )
         tables.append(peaks)

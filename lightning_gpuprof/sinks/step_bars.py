@@ -7,25 +7,12 @@ from msgspec.structs import replace
 
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding
-from lightning_gpuprof.model.phases import PHASES, WORKING_PHASES, Part
+from lightning_gpuprof.model.phases import PHASES, WORKING_PHASES, Part, words_of
 from lightning_gpuprof.model.report import PhaseRow, Report
 
 OTHER = "other"
 GIL = "waiting for the GIL"
 """Name of the claim of a thread that holds it."""
-
-PHASE_WORDS: Mapping[str, str] = {
-    "data_wait": "waiting for data",
-    "h2d": "moving the batch",
-    "zero_grad": "zero_grad",
-    "clip": "gradient clipping",
-    "sync": "waiting for ranks",
-    "epoch_gap": "between epochs",
-    "sanity": "sanity check",
-    "setup": "setup",
-    "teardown": "teardown",
-}
-"""What people call a phase or a part of the wall time, where its own name does not say it."""
 
 CAUSE_WORDS: Mapping[str, str] = {
     "outliers": "extra time in slow steps",
@@ -80,25 +67,32 @@ def step_bar(report: Report, claim: Claim | None) -> StepBar | None:
         return None
     always = None if claim is None else claim.phase
     if claim is not None and claim.resource == "uneven steps":
-        return _bar(period.mean, {row.phase: row.mean_ms or 0.0 for row in report.phases}, always)
-    return _bar(period.median, _step_times(report, period.median, always), always)
+        means: dict[str, float] = {row.phase: row.mean_ms or 0.0 for row in report.phases}
+        return _bar(period.mean, means, always)
+    return _bar(period.median, phase_times(report), always)
 
 
-def _step_times(report: Report, period_ms: float, always: str | None) -> dict[str, float]:
-    """The medians of the phases; where they miss the median step, longer as they are in an ordinary step.
+def phase_times(report: Report) -> dict[str, float]:
+    """The phases of the median step in ms, as bars and tables say them; empty if no step was steady.
 
-    Always of the median is the phase whose median a finding says.
+    They are the medians of the phases. Where those miss the median step, phases are longer as they are in an ordinary
+    step, but for one that a finding is about: it says the median.
+
+    Args:
+        report: The report.
     """
-    medians: dict[str, float] = {
-        row.phase: row.median_ms for row in report.phases if row.median_ms is not None and row.median_ms > 0
-    }
+    period = report.steps.period_ms
+    if period is None or not period.median > 0:
+        return {}
+    said = {finding.explains.phase for finding in report.findings if finding.explains is not None}
+    medians: dict[str, float] = {row.phase: row.median_ms for row in report.phases if row.median_ms is not None}
     longer = {
         row.phase: row.ordinary_ms - medians.get(row.phase, 0.0)
         for row in report.phases
-        if row.ordinary_ms is not None and row.phase != always and row.ordinary_ms > medians.get(row.phase, 0.0)
+        if row.ordinary_ms is not None and row.phase not in said and row.ordinary_ms > medians.get(row.phase, 0.0)
     }
-    missing_ms, known_ms = period_ms - sum(medians.values()), sum(longer.values())
-    if missing_ms <= MISSING_RATIO * period_ms or known_ms <= 0:
+    missing_ms, known_ms = period.median - sum(medians.values()), sum(longer.values())
+    if missing_ms <= MISSING_RATIO * period.median or known_ms <= 0:
         return medians
     return medians | {key: medians.get(key, 0.0) + missing_ms * ms / known_ms for key, ms in longer.items()}
 
@@ -133,7 +127,7 @@ def _bar(
     times = {key: own_ms if key == always else ms * factor for key, ms in times.items()}
     order: dict[str, int] = {phase: n for n, phase in enumerate(PHASES)}
     shown = [
-        Segment(key=key, label=_label(key), ms=ms, is_outside=key in outside)
+        Segment(key=key, label=words_of(key), ms=ms, is_outside=key in outside)
         for key, ms in sorted(times.items(), key=lambda item: order.get(item[0], len(order)))
         if ms > 0 and (key == always or ms >= _MIN_SHOWN_RATIO * whole_ms)
     ]
@@ -141,10 +135,6 @@ def _bar(
     if rest_ms > 1e-9 * whole_ms:
         shown.append(Segment(key=OTHER, label="other", ms=rest_ms))
     return StepBar(ms=whole_ms, segments=tuple(sorted(shown, key=lambda segment: segment.is_outside)))
-
-
-def _label(key: str) -> str:
-    return PHASE_WORDS.get(key, key.replace("_", " "))
 
 
 def _taken_from(today: StepBar, finding: Finding, phases: Sequence[PhaseRow]) -> Mapping[str, float]:
@@ -173,7 +163,7 @@ def cause_of(today: StepBar, finding: Finding) -> str:
     claim, keys = finding.explains, {segment.key for segment in today.segments}
     if claim is None or not keys.isdisjoint((claim.phase, claim.part, finding.phase)):
         return ""
-    return CAUSE_WORDS.get(claim.name, _label(claim.name))
+    return CAUSE_WORDS.get(claim.name) or words_of(claim.name).replace("_", " ")
 
 
 def _beyond_cpu_ms(times: Mapping[str, float], phases: Sequence[PhaseRow]) -> dict[str, float]:

@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part, Phase
+from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, Part, Phase, words_of
 from lightning_gpuprof.model.report import OVERHEAD_TERMS, Device, Distribution, PhaseRow, Report
 from lightning_gpuprof.model.window import OperatorRow, WindowFacts
-from lightning_gpuprof.sinks import plain, wording
+from lightning_gpuprof.sinks import plain, step_bars, wording
 
 PART_TERMS: dict[Part, str] = {
     "setup": "from the call to the first step: loaders, model transfer, callbacks' setup",
@@ -34,6 +34,7 @@ PART_TERMS: dict[Part, str] = {
 """One sentence per part of the wall time, as reports explain it."""
 
 MEDIAN = "half of the steady, untraced steps are faster"
+OF_MEDIAN_STEP = "median; of an ordinary step where the medians of the phases do not sum to the median step time"
 P95 = "95 % of the steady, untraced steps are faster"
 _UTILIZATION = 'NVML\'s "a kernel was running": says nothing about efficiency'
 
@@ -234,7 +235,7 @@ def wall_table(report: Report) -> Table:
     return Table.of(
         "Wall time",
         parts,
-        Column("part", lambda row: row[0], hover=lambda row: PART_TERMS[row[0]]),
+        Column("part", lambda row: words_of(row[0]), hover=lambda row: PART_TERMS[row[0]]),
         bar(share, lambda row: row[0]),
         Column("time", lambda row: row[1], S),
         wall_share_column(report, share),
@@ -252,28 +253,41 @@ class _OfPhases(Protocol):
     def phases_ms(self) -> Mapping[Phase, float]: ...
 
 
+def phase_column(phase: Callable[[R], Phase], help: str = "") -> Column[R]:
+    """The column of a phase, in the words of every screen; its own name is in the hover.
+
+    Args:
+        phase: Of a row.
+        help: What the column is.
+    """
+    return Column(
+        "phase",
+        lambda row: words_of(phase(row)),
+        help=help,
+        hover=lambda row: f"{phase(row)}: {PHASE_TERMS[phase(row)]}",
+    )
+
+
 def phase_median(phase: Phase) -> Column[_OfPhases]:
     """The column of a phase's median time."""
-    return Column(phase, lambda row: row.phases_ms.get(phase), MS, help=f"median; {PHASE_TERMS[phase]}")
-
-
-def _share_of_step(report: Report, row: PhaseRow) -> float | None:
-    """Median time of a phase over the median step time: the one share of a step, as in verdict and findings."""
-    period = report.steps.period_ms
-    return None if row.median_ms is None or period is None or period.median <= 0 else row.median_ms / period.median
+    return Column(words_of(phase), lambda row: row.phases_ms.get(phase), MS, help=f"median; {PHASE_TERMS[phase]}")
 
 
 def phase_table(report: Report) -> Table:
     """Phases of a step, in the report's order, with both shares, each under its name."""
+    times, period = step_bars.phase_times(report), report.steps.period_ms
+
+    def of_step(row: PhaseRow) -> float | None:
+        return times[row.phase] / period.median if period is not None and row.phase in times else None
 
     def length(row: PhaseRow) -> float:
-        of_step = _share_of_step(report, row)
-        return row.share if of_step is None else min(1.0, of_step)
+        share = of_step(row)
+        return row.share if share is None else min(1.0, share)
 
     columns: list[Column[PhaseRow]] = [
-        Column("phase", lambda row: row.phase, hover=lambda row: PHASE_TERMS[row.phase]),
+        phase_column(lambda row: row.phase),
         bar(length, lambda row: row.phase),
-        Column("wall", lambda row: row.median_ms, MS, help=f"median: {MEDIAN}"),
+        Column("wall", lambda row: times.get(row.phase), MS, help=OF_MEDIAN_STEP),
     ]
     if any(row.cpu_ms is not None for row in report.phases):
         busy = "median CPU time of the main thread; the rest is waiting"
@@ -285,9 +299,9 @@ def phase_table(report: Report) -> Table:
         Column("p95", lambda row: row.p95_ms, MS, help=f"wall: {P95}"),
         Column(
             OF_STEP,
-            lambda row: _share_of_step(report, row),
+            of_step,
             PERCENT,
-            help="median time of the phase over the median step time; rare long steps do not move it",
+            help="that time over the median step time; rare long steps do not move it",
         ),
         Column(OF_ALL_STEPS, lambda row: row.share, PERCENT, help="of the time of all steps; sums to 100 %"),
         Column("total", lambda row: row.total_s, S, help="over all steps, warm-up and traced ones included"),
@@ -309,7 +323,7 @@ def line_table(report: Report, limit: int) -> Table:
         Column(
             "line", lambda row: row.place, NAME, help="innermost line of yours, with all that it calls in libraries"
         ),
-        Column("phase", lambda row: row.phase, hover=lambda row: PHASE_TERMS[row.phase]),
+        phase_column(lambda row: row.phase),
         bar(lambda row: row.share / largest if largest > 0 else 0.0, lambda row: row.phase),
         Column(
             "total",

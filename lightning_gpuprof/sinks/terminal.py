@@ -13,7 +13,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, Severity
 from lightning_gpuprof.model.host import HostUse
-from lightning_gpuprof.model.phases import PARTS, STEP_PARTS, Stage
+from lightning_gpuprof.model.phases import PARTS, STEP_PARTS, Stage, words_of
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import (
     compile_tables,
@@ -118,7 +118,7 @@ class _WallLine:
         line = Text(no_wrap=True)
         for part, seconds, share in self.shares:
             piece = Text.assemble(
-                f"{part} ",
+                f"{words_of(part)} ",
                 (
                     Bar(share, BAR_CELLS, "").text(options.ascii_only),
                     "blue" if part == STEP_PARTS[self.stage] else "yellow",
@@ -158,7 +158,7 @@ def _phases(report: Report) -> list[RenderableType]:
     other_share = tables.OF_STEP if report.steps.period_ms is None else tables.OF_ALL_STEPS
     seen = msgspec.structs.replace(report, phases=tuple(row for row in report.phases if row.total_s > 0))
     lines = [
-        title("Phases of a step (host time, median of steady steps)"),
+        title("Phases of a step (host time, of the median step)"),
         _table(tables.phase_table(seen).without("total").without(other_share)),
     ]
     if seen.phases:

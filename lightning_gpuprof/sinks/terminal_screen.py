@@ -22,7 +22,7 @@ from lightning_gpuprof.sinks import first_screen, memory_tables, plain
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, make_console, print_to
 from lightning_gpuprof.sinks.first_screen import FirstScreen, Opportunity
 from lightning_gpuprof.sinks.step_bars import OTHER, StepBar
-from lightning_gpuprof.sinks.terminal_text import command, grid, indented, labelled, sentence_text
+from lightning_gpuprof.sinks.terminal_text import command, diff_lines, grid, indented, labelled, sentence_text
 
 MAX_LINES = 25
 _LEFT_OUT = ("bridge", "explain", "second", "others", "outside", "why conditional", "tab")
@@ -264,11 +264,11 @@ def _answer(screen: FirstScreen, width: int, *, bridge: bool) -> list[Renderable
         lines.append(indented(sentence_text(_short(screen.sentence, width))))
     fix = screen.fix
     if fix is not None:
-        code = [(f"{mark} {line}", {"-": "red", "+": "green"}.get(mark, "")) for mark, line in fix.diff[:MAX_CODE]]
-        lines.append(labelled("change:", fix.where) if code else labelled("do:", _short(fix.advice, width)))
-        if fix.code and not code:
-            code = [(fix.where, "dim"), (fix.code, "")]
-        lines += [Text(f"    {text}", style=style, no_wrap=True, overflow="ellipsis") for text, style in code]
+        lines.append(labelled("change:", fix.where) if fix.diff else labelled("do:", _short(fix.advice, width)))
+        if fix.diff:
+            lines += diff_lines([f"{mark} {line}" for mark, line in fix.diff[:MAX_CODE]])
+        elif fix.code:
+            lines += [Text(f"    {fix.where}", "dim", no_wrap=True, overflow="ellipsis"), *diff_lines([fix.code])]
     if screen.gain:
         whole = f", the whole run {screen.whole_run}" if screen.scale == "step" and screen.whole_run else ""
         whole += f" ({screen.bridge})" if screen.bridge and bridge else ""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES
+from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, words_of
 from lightning_gpuprof.model.report import LABEL_TERMS, STEP_LABELS, LedgerRow, Report
 from lightning_gpuprof.sinks.tables import (
     COUNT,
@@ -60,10 +60,10 @@ def ledger_table(report: Report, limit: int, least_ratio: float = 0.0) -> Table:
             name(60),
             help="a callback or module with its hook, or what Lightning did",
         ),
-        Column("part", of_row(lambda row: row.part, ""), hover=of_row(lambda row: PART_TERMS[row.part], "")),
+        Column("part", of_row(lambda row: words_of(row.part), ""), hover=of_row(lambda row: PART_TERMS[row.part], "")),
         Column(
             "phase",
-            of_row(lambda row: row.phase or "", ""),
+            of_row(lambda row: words_of(row.phase or ""), ""),
             help="in its own loop",
             hover=of_row(lambda row: PHASE_TERMS[row.phase] if row.phase else "", ""),
         ),

@@ -7,6 +7,7 @@ from html import escape
 import msgspec
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, DeviceIdle
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
@@ -84,8 +85,9 @@ def _bars(found: Operators, on_device: bool) -> str:
     items = []
     for row in rows:
         spent = spent_us(row)
+        phase = escape(words_of(row.phase))
         head = (
-            f'<span class="name">{bdi(plain.name(row.operator, NAME_CELLS))} <small>{escape(row.phase)}</small></span>'
+            f'<span class="name">{bdi(plain.name(row.operator, NAME_CELLS))} <small>{phase}</small></span>'
             f'<span><span class="bar" style="width:{100 * spent / largest:.2f}%"></span></span>'
             f'<span class="n">{numbers.fixed(spent / 1000)} ms</span>'
             f'<span class="n">{numbers.exact_percent(spent / total if total else None)}</span>'

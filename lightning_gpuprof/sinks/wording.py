@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Expectation
 from lightning_gpuprof.model.finding import Evidence, Expected, Gain, NotEvaluated
-from lightning_gpuprof.model.phases import STAGES, Phase, Stage
+from lightning_gpuprof.model.phases import STAGES, Phase, Stage, words_of
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, Report, StepLabel
 from lightning_gpuprof.sinks import plain
 
@@ -151,7 +151,7 @@ def empty_phases(report: Report) -> list[str]:
         if hidden:
             verb = "are" if len(hidden) > 1 else "is"
             lines.append(f"in manual optimization {' and '.join(hidden)} {verb} part of forward")
-    return [f"no time in: {', '.join(empty)}", *lines] if empty else lines
+    return [f"no time in: {', '.join(map(words_of, empty))}", *lines] if empty else lines
 
 
 _LEFT_OUT: Mapping[StepLabel, str] = {

@@ -54,7 +54,7 @@ def test_a_slower_phase_is_a_regression_and_is_named() -> None:
 def test_a_faster_phase_is_an_improvement() -> None:
     result = compared(steps(1), steps(2, data_wait=-6.0))
     assert result.outcome == "improved"
-    assert ": data_wait -" in result.cause
+    assert ": waiting for data -" in result.cause
     assert row(result, "phase.data_wait").outcome == "improved"
 
 

@@ -34,6 +34,15 @@ def test_the_first_to_fail_is_named() -> None:
     )
 
 
+def test_an_error_of_the_gpu_is_named_with_the_rank_that_it_ended() -> None:
+    own = rank(0, "interrupted: RuntimeError", end_s=20)
+    failed = rank(1, "interrupted: AcceleratorError", end_s=18.5, xids=[63, 79])
+    (said,) = rank_ends(own, [failed]).sentences
+    assert "with AcceleratorError (its GPU reported Xid 79) after 60 batches" in said
+    (killed,) = rank_ends(own, [rank(1, "", end_s=5, xids=[31])]).sentences
+    assert killed.endswith("its journal holds 60 batches; its GPU reported Xid 31 (GPU memory page fault)")
+
+
 def test_who_was_first_is_told_by_the_calendar_and_not_by_the_clocks_of_hosts() -> None:
     own = rank(0, "interrupted: RuntimeError", end_s=20)
     other = rank(1, "interrupted: ValueError", end_s=3019, start_ns=3000 * S)

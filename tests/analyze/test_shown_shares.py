@@ -90,9 +90,9 @@ def test_the_terminal_shows_one_share_of_the_step_for_the_wait() -> None:
         + re.findall(r"(?:waiting for data, share of the step) ([\d.]+) %", line)
         + re.findall(r"next batch takes .* step \(([\d.]+) %\)", line)
         + re.findall(r"for the next batch \(([\d.]+) %\)", line)
-        + re.findall(r"^ *data_wait .* ([\d.]+) %$", line)
+        + re.findall(r"^ *waiting for data  .* ([\d.]+) %$", line)
         for line in text.splitlines()
-        if re.search(r"data_wait|waiting for data|next batch", line)
+        if re.search(r"waiting for data|next batch", line)
     ]
     shown = [float(value) for values in of_step for value in values]
     assert len(shown) >= 5, text
@@ -109,4 +109,4 @@ def test_without_a_steady_step_the_phases_have_their_share_of_all_steps() -> Non
     text = printed(build(journal(2)))
     head = next(line for line in text.splitlines() if re.match(r" +phase ", line))
     assert head.endswith("of all steps")
-    assert re.search(r"\n *data_wait .* 40.0 %\n", text)
+    assert re.search(r"\n *waiting for data .* 40.0 %\n", text)

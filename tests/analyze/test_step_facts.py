@@ -44,7 +44,7 @@ def test_a_run_that_changed_says_when_and_in_which_phase() -> None:
     assert after.phases_ms["data_wait"] == pytest.approx(23)
     assert before.phases_ms["forward"] == pytest.approx(5, rel=0.02)
     (caveat,) = [c for c in m.validity.caveats if "speed levels" in c]
-    assert caveat == "two speed levels: 9.99 ms until batch 799, then 29 ms; data_wait changed by +19 ms"
+    assert caveat == "two speed levels: 9.99 ms until batch 799, then 29 ms; waiting for data changed by +19 ms"
     assert m.validity.ok
 
 

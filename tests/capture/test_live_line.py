@@ -33,12 +33,12 @@ class Line:
 
 def test_the_line_says_step_period_throughput_largest_phase_and_wait() -> None:
     said = text(step(6, backward=60, data_wait=40), step(7, 100 * MS, backward=60, data_wait=40))
-    assert said == "gpuprof: step 7 | 100 ms | 320 samples/s | largest backward 60% | data_wait 40%"
+    assert said == "gpuprof: step 7 | 100 ms | 320 samples/s | largest: backward 60% | waiting for data 40%"
 
 
 def test_where_the_wait_is_the_largest_phase_the_next_one_is_told_of() -> None:
     said = text(step(7, backward=20, data_wait=70, forward=10))
-    assert said.endswith("| largest data_wait 70% | backward 20%")
+    assert said.endswith("| largest: waiting for data 70% | backward 20%")
 
 
 def test_what_is_not_known_is_left_out() -> None:

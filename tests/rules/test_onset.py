@@ -49,13 +49,13 @@ def loading_of(metrics: Metrics) -> Finding:
 
 def test_the_cause_says_since_when_with_before_and_after() -> None:
     assert loading_of(slower_from_121()).summary.endswith(
-        "Since batch 121 (1.20 s into the run), data_wait takes 8.30 ms instead of 4.10 ms."
+        "Since batch 121 (1.20 s into the run), waiting for data takes 8.30 ms instead of 4.10 ms."
     )
 
 
 def test_a_part_that_became_quicker_is_said_as_well() -> None:
     assert (
-        "Since batch 121 (1.20 s into the run), data_wait takes 2.00 ms instead of 8.30 ms"
+        "Since batch 121 (1.20 s into the run), waiting for data takes 2.00 ms instead of 8.30 ms"
         in loading_of(slower_from_121(8.3, 2.0)).summary
     )
 
@@ -112,7 +112,9 @@ def test_a_slow_part_that_ended_is_told_with_its_end() -> None:
     metrics = slower_from_121(steps=360)
     parts = part(4.1, start=1, count=120), part(8.3, start=121, count=120, from_s=1.2), part(4.1, start=241, count=120)
     summary = loading_of(replace(metrics, evenness=Evenness(speed_levels=parts))).summary
-    assert summary.endswith("From batch 121 to 240 (1.20 s into the run), data_wait took 8.30 ms instead of 4.10 ms.")
+    assert summary.endswith(
+        "From batch 121 to 240 (1.20 s into the run), waiting for data took 8.30 ms instead of 4.10 ms."
+    )
 
 
 def test_the_cost_of_lr_schedulers_is_a_part_of_the_optimizer() -> None:
@@ -128,7 +130,7 @@ def test_the_change_itself_is_found_although_most_of_the_step_is_the_phase_that_
     found = diagnose(slower_from_121(9.0, 18.0, median_ms=18.0, steps=400), [SingleProcessLoading(), PhaseChange()])
     change = next(f for f in found.findings if f.rule == "phase-change")
     assert "From batch 121 on (1.20 s into the run), steps take 20.4 ms instead of 11.4 ms" in change.summary
-    assert change.subject == "data_wait"
+    assert change.subject == "waiting for data"
     assert sum(f.summary.count("Since batch 121") for f in found.findings) == (found.findings[0] is not change)
 
 

@@ -22,9 +22,9 @@ RULE = PhaseChange()
 def test_a_dataset_that_turns_slow_half_way_is_found_with_its_phase_and_batch() -> None:
     finding = fired(RULE, of_speed_levels(stretch(count=200), stretch({"data_wait": 50.0}, start=200, count=200)))
     assert finding.severity == "critical"
-    assert (finding.subject, finding.explains) == ("data_wait", claims.WAIT_FOR_BATCHES)
+    assert (finding.subject, finding.explains) == ("waiting for data", claims.WAIT_FOR_BATCHES)
     assert "From batch 200 on, steps take 100 ms instead of 50.0 ms" in finding.summary
-    assert "100 % of the difference is in data_wait" in finding.summary
+    assert "100 % of the difference is in waiting for data" in finding.summary
     assert finding.advice.startswith("Find what changed at batch 200 in Digits")
     assert "windows=[(99, 101), (299, 301)]" in finding.advice
     assert finding.gain.saved_ms_per_step == pytest.approx(25)

@@ -109,7 +109,7 @@ def test_on_a_crowded_machine_only_stalls_outside_the_model_or_on_a_grid_are_the
     assert "fully used" in finding.summary
     assert finding.advice.startswith("First look for other processes")
     finding = fired(RULE, crowded(stalling({"forward": 0.5, "data_wait": 0.5})))
-    assert (finding.severity, finding.subject) == ("critical", "data_wait")
+    assert (finding.severity, finding.subject) == ("critical", "waiting for data")
     assert finding.gain.saved_ms_per_step == pytest.approx(2400 / 580)
     finding = fired(RULE, crowded(stalling("forward", every=50)))
     assert finding.severity == "critical"

@@ -187,14 +187,14 @@ def test_time_in_backward_for_a_late_rank_is_no_work_of_the_model() -> None:
 def test_the_late_rank_is_named_wherever_the_others_wait_for_it(metrics: Metrics, kind: str) -> None:
     verdict = decide(with_ranks(metrics, excess_ms=20.0, late=1))
     assert verdict.kind == kind
-    assert "waits for rank 1 (host node0), which takes longer in forward" in verdict.summary
+    assert "waits for rank 1 (host node0), which takes longer (forward)" in verdict.summary
     assert "rank 1" not in decide(with_ranks(metrics, excess_ms=1.0, late=1)).summary
 
 
 def test_of_stalls_the_rank_that_all_wait_for_is_named() -> None:
     stalls = replace(stalling("sync"), run={**stalling("sync").run, "trainer.world_size": 2})
     assert (
-        "because of rank 1 (host node0), which takes longer in callbacks then"
+        "because of rank 1 (host node0), which takes longer then (callbacks)"
         in decide(with_ranks(stalls, excess_ms=0.0, rare_ms=2000.0)).summary
     )
     assert "rank 1" not in decide(with_ranks(stalls, excess_ms=0.0, rare_ms=10.0)).summary

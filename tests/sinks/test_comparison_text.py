@@ -58,7 +58,7 @@ def test_a_narrow_terminal_loses_columns_but_no_line_is_too_long(width: int) -> 
     stream = io.StringIO()
     print_to(stream, render(comparison, width=width), width)
     assert max(cell_len(line) for line in stream.getvalue().splitlines()) <= width
-    assert "data_wait" in stream.getvalue()
+    assert "waiting for data" in stream.getvalue()
 
 
 def test_memory_gpus_host_operators_and_what_judges_are_there() -> None:
@@ -80,7 +80,7 @@ def test_what_was_promised_stands_beside_what_was_achieved() -> None:
         msgspec.structs.replace(row, median_ms=0.2) if row.phase == "data_wait" else row for row in after.phases
     )
     text = " ".join(printed(before, msgspec.structs.replace(after, phases=rows)).split())
-    assert "up to 1.77x, 11.8 ms/step; achieved 11.6 ms/step in data_wait" in text
+    assert "up to 1.77x, 11.8 ms/step; achieved 11.6 ms/step in waiting for data" in text
 
 
 def test_what_cannot_be_compared_says_why() -> None:

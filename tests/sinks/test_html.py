@@ -14,7 +14,7 @@ from parsed_page import Page
 
 from lightning_gpuprof.model.curves import Mark, Marks
 from lightning_gpuprof.model.finding import NotEvaluated
-from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES
+from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, words_of
 from lightning_gpuprof.sinks import host_tables, html, plain, tables
 from lightning_gpuprof.sinks.html import render_html
 from lightning_gpuprof.sinks.html_page import prose, script_json
@@ -107,8 +107,8 @@ def test_every_phase_is_explained_on_hover_and_in_the_list_of_terms(full: str) -
     page = Page(full)
     titles = [value for tag, name, value in page.attributes if (tag, name) == ("abbr", "title")]
     for phase in PHASES:
-        assert PHASE_TERMS[phase] in titles
-        assert f"{phase} (phase)" in page.text
+        assert f"{phase}: {PHASE_TERMS[phase]}" in titles
+        assert f"{words_of(phase)} (phase)" in page.text
 
 
 def test_a_page_stays_small_for_a_hundred_thousand_steps() -> None:

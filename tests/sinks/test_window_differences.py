@@ -82,7 +82,7 @@ def test_devices_show_their_change_and_a_missing_side_is_a_dash() -> None:
 
 def test_changes_have_a_sign_a_share_and_a_word() -> None:
     assert texts(tables.phase_change_table(FOUND))[0] == [
-        "data_wait",
+        "waiting for data",
         "0.100",
         "0.0500",
         "-0.0500",

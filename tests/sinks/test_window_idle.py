@@ -171,7 +171,7 @@ def test_the_longest_gaps_say_where_the_host_was() -> None:
         ),
         ("x" * 60 + "/modeling_bert.py(1001): forward", "..." + "x" * 25 + "/modeling_bert.py(1001): forward"),
         ("Optimizer.step#SGD.step", "Optimizer.step"),
-        (None, "data_wait"),
+        (None, "waiting for data"),
     ],
 )
 def test_what_the_host_was_in_is_cut_where_it_tells_least(host: str | None, shown: str) -> None:

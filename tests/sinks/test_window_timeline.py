@@ -25,7 +25,7 @@ def test_every_lane_has_rows_with_the_time_and_share_of_the_step() -> None:
     table = timeline_table(found())
     assert table.title == "One step, moment by moment: step 8, the median of 3 (1.00 ms on the host)"
     rows = {(row[0].text, row[1].text): [cell.text for cell in row[3:]] for row in table.rows}
-    assert rows["phases", "data_wait"] == ["0.200", "20.0 %", "1"]
+    assert rows["phases", "waiting for data"] == ["0.200", "20.0 %", "1"]
     assert rows["calls", "cudaLaunchKernel"] == ["0.0700", "7.0 %", "14"]
     assert rows["GPU 0 stream 8", "kernel13"] == ["0.0330", "3.3 %", "1"]
     assert {row[0].text for row in table.rows} == {
@@ -38,7 +38,7 @@ def test_bars_of_calls_and_of_idle_causes_have_colours_of_their_own() -> None:
     keys = {(row[0].text, row[1].text): row[2].key for row in timeline_table(found()).rows}
     assert keys["calls", "cudaLaunchKernel"] == "call_launch"
     assert keys["GPU 0 idle", "slow launches"] == "idle_launch"
-    assert keys["phases", "data_wait"] == "data_wait"
+    assert keys["phases", "waiting for data"] == "data_wait"
 
 
 @pytest.mark.parametrize(

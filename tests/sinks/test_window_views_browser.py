@@ -56,7 +56,7 @@ def test_the_timeline_is_drawn_told_on_pointing_and_looked_at_closer(page: Any) 
     whole = figure.locator("rect[data-part]").count()
     assert whole > 60
     figure.locator("rect[data-part]").first.hover()
-    assert figure.locator(".said").text_content() == "phases: data_wait, 200 µs, from 0 µs on"
+    assert figure.locator(".said").text_content() == "phases: waiting for data, 200 µs, from 0 µs on"
     assert figure.locator(".tools span").text_content() == "1 ms, on the host"
     figure.get_by_role("button", name="Zoom in").press("Enter")
     assert figure.locator(".tools span").text_content() == "250 µs to 750 µs of 1 ms"

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from lightning_gpuprof.model.device import MIN_SAMPLES
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.numbers import listed
-from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, PHASE_TERMS, Phase, words_of
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS
 from lightning_gpuprof.rules.base import Evidence, Finding, Metrics, millis, percent, threshold, usable
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -88,7 +88,9 @@ class GpuUtilLow(GpuRule):
         for phase, share in metrics.shares.items():
             if phase not in COMPUTE_PHASES and usable(share) and share.lower_ratio >= self.named_ratio:
                 why = _RULE_OF.get(phase) or PHASE_TERMS[phase]
-                found.append((share.median_ratio, f"{phase} {percent(share.median_ratio)} of the step ({why})"))
+                found.append(
+                    (share.median_ratio, f"{words_of(phase)} {percent(share.median_ratio)} of the step ({why})")
+                )
         return [words for _, words in sorted(found, reverse=True)]
 
     def _of_windows(self, metrics: Metrics) -> list[str]:

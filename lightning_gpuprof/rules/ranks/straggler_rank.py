@@ -61,6 +61,7 @@ from typing import NamedTuple
 from lightning_gpuprof.model.clock_events import WORDS
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import capital, counted, mhz, millis, numbered, percent, seconds
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.rank_times import LateRanks, RankTimes
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -326,11 +327,12 @@ def _cause(late: LateRanks) -> str:
 
 
 def _spent(phase: Phase) -> str:
-    return "waiting for data" if phase == "data_wait" else f"in {phase}"
+    words = words_of(phase)
+    return f"in {phase}" if words == phase else words
 
 
 def _place(phase: Phase) -> str:
-    return "the DataLoader" if phase == "data_wait" else phase
+    return "the DataLoader" if phase == "data_wait" else words_of(phase)
 
 
 def _advice(times: RankTimes) -> str:

@@ -30,7 +30,7 @@ import re
 
 from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.missing import MissingSignal, measured
-from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.model.phases import PHASE_TERMS, Phase, words_of
 from lightning_gpuprof.model.waiting import MIN_SAMPLES, Waiting
 from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, claims, counted, listed, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -76,17 +76,21 @@ class BlockedInStep(BaseRule):
         code = _code_at(site, metrics)
         where = f", mostly in {in_words(site)}" if site else ""
         does = "sleeps" if re.search(_SLEEPS, code) else "is blocked"
-        also = [str(b.phase) for b in found.phases if b is not worst and found.certain_ratio(b) >= self.least_ratio]
+        also = [
+            words_of(b.phase) for b in found.phases if b is not worst and found.certain_ratio(b) >= self.least_ratio
+        ]
         others = f" Also in {listed(also)}." if also else ""
         crowded = " The CPUs are fully used: part of this may be waiting for a CPU." if found.crowded else ""
         return self.finding(
             severity="info" if found.crowded else None,
-            subject=site or worst.phase,
-            summary=f"The main thread {does} in {worst.phase} for {cost}{where}.{others}{crowded}",
+            subject=site or words_of(worst.phase),
+            summary=f"The main thread {does} in {words_of(worst.phase)} for {cost}{where}.{others}{crowded}",
             advice=_advice(worst.phase, site, code),
             evidence=(
-                self.evidence("least_ratio", worst.blocked.median_ratio, f"blocked in {worst.phase}, of the step"),
-                self.fact(f"{worst.phase} wall time", worst.wall_ms, "ms"),
+                self.evidence(
+                    "least_ratio", worst.blocked.median_ratio, f"blocked in {words_of(worst.phase)}, of the step"
+                ),
+                self.fact(f"{words_of(worst.phase)} wall time", worst.wall_ms, "ms"),
                 self.fact("blocked", worst.blocked.median_ms, "ms"),
                 self.fact("waiting for torch's other threads, at most", found.companions_ratio(worst), "ratio"),
                 Evidence(name="sampled steps", value=worst.samples, limit=MIN_SAMPLES),
@@ -129,8 +133,9 @@ def _code_at(site: str, metrics: Metrics) -> str:
 def _advice(phase: Phase, site: str, code: str) -> str:
     """What to do about the blocking call, by what the line visibly does."""
     if not site:
-        return f"Find the blocking call in {phase} ({PHASE_TERMS[phase]}; no line of your code was seen there). {_ANY}"
+        where = f"{words_of(phase)} ({PHASE_TERMS[phase]}; no line of your code was seen there)"
+        return f"Find the blocking call in {where}. {_ANY}"
     if re.search(_SLEEPS, code):
         return f"Remove the sleep in {in_words(site)}. If it waits for something, wait for that in a background thread."
     remedy = next((words for called, words in _REMEDIES if re.search(called, code)), _ANY)
-    return f"Move the blocking call in {in_words(site)} out of {phase}. {remedy}"
+    return f"Move the blocking call in {in_words(site)} out of {words_of(phase)}. {remedy}"

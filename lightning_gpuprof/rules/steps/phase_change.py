@@ -37,6 +37,7 @@ difference.
 
 from lightning_gpuprof.model.evenness import Growth, LevelChange, Stretch
 from lightning_gpuprof.model.numbers import counted, millis, percent
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, claims, measured, threshold, worthwhile_evidence
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.step_drift import StepDrift
@@ -91,14 +92,14 @@ class PhaseChange(BaseRule):
         windows = sorted(window_at(metrics, (one.from_batch + one.to_batch) // 2) for one in (change.slow, change.fast))
         return self.finding(
             severity="info" if weak else None,
-            subject=change.phase,
+            subject=words_of(change.phase),
             summary=f"{_words(found)}{computing_words(change)}{''.join(caveats)}",
             advice=f"Find what changed at batch {later.from_batch} in {suspect_words(metrics, change)}. Two trace "
             f"windows show the difference: GpuProfiler(windows={windows}).",
             evidence=(
                 worthwhile_evidence("excess of the slow part, per step", cost),
                 self.evidence("least_cost_s", cost.ms * cost.steps / 1e3, "excess of the slow part, in all", "s"),
-                self.fact(f"change in {change.phase}", change.phase_ms, "ms"),
+                self.fact(f"change in {words_of(change.phase)}", change.phase_ms, "ms"),
                 *(self.fact(f"batches {one.from_batch} to {one.to_batch}", one.period_ms, "ms") for one in levels[:4]),
             ),
             cost=cost.uncertain if weak else cost,
@@ -129,7 +130,8 @@ def _words(found: LevelChange) -> str:
     return (
         f"{_where(slow, found.levels)}, steps take {millis(slow.period_ms)} instead of {millis(fast.period_ms)} "
         f"(batches {fast.from_batch} to {fast.to_batch}){without}. "
-        f"{percent(found.change.phase_ratio)} of the difference is in {found.change.phase}.{differ if others else ''}"
+        f"{percent(found.change.phase_ratio)} of the difference is in {words_of(found.change.phase)}."
+        f"{differ if others else ''}"
     )
 
 

@@ -29,6 +29,7 @@ lists, reset metrics each epoch.
 """
 
 from lightning_gpuprof.model.evenness import Growth
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, counted, measured, millis, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -69,10 +70,10 @@ class StepDrift(BaseRule):
         if (growth.mean_ms - growth.first_ms) * steps < self.least_cost_s * 1e3 or not cost.certain.is_worth():
             return None
         return self.finding(
-            subject=change.phase,
+            subject=words_of(change.phase),
             summary=f"The step time grew gradually from {millis(growth.first_ms)} to {millis(change.slow.period_ms)} "
             f"over {counted(steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
-            f"{percent(change.phase_ratio)} of it is in {change.phase}.{computing_words(change)}"
+            f"{percent(change.phase_ratio)} of it is in {words_of(change.phase)}.{computing_words(change)}"
             f"{UNKNOWN if unknown else ''}",
             advice=f"Find what grows with every step in {suspect_words(metrics, change)}: a list, a metric's state or "
             "a retained graph. Keep loss.detach() instead of loss, limit lists (collections.deque(maxlen=...)), reset "
@@ -80,7 +81,7 @@ class StepDrift(BaseRule):
             evidence=(
                 self.evidence("least_growth_ratio", change.lower_ms / growth.first_ms, "growth of the step time"),
                 self.evidence("most_chance", growth.drift.p_value, "chance of this without a trend"),
-                self.fact(f"growth of {change.phase}", change.phase_ms, "ms"),
+                self.fact(f"growth of {words_of(change.phase)}", change.phase_ms, "ms"),
                 *(self.fact(f"fifth {i}", one.period_ms, "ms") for i, one in enumerate(growth.drift.fifths, 1)),
             ),
             cost=cost.uncertain if unknown else cost,

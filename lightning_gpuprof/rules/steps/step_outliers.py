@@ -43,7 +43,7 @@ from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
-from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.model.phases import PHASE_TERMS, Phase, words_of
 from lightning_gpuprof.rules.base import (
     Advice,
     BaseRule,
@@ -130,7 +130,7 @@ class StepOutliers(BaseRule):
         advice, change = _advice(metrics, stalls, phase, median_ms=median_ms)
         return self.finding(
             severity="info" if weak else cost.severity,
-            subject=(costly_callback(metrics) if phase == "callbacks" else "") or phase,
+            subject=(costly_callback(metrics) if phase == "callbacks" else "") or words_of(phase),
             summary=(
                 f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, up to {millis(worst_ms)} "
                 f"where an ordinary step takes {millis(median_ms)}. The stalls cost {seconds(excess_ms / 1e3)} of "
@@ -208,6 +208,10 @@ def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float)
             return f"Log fewer keys, or to a faster logger. Stalls: {when}.", None
         return f"Log less often or to a faster logger: {change.added[0]}. Stalls: {when}.", change
     site = site_in(metrics, phase)
-    place = f"{phase}, most often seen in {in_words(site)}" if site else f"{phase} ({PHASE_TERMS[phase]})"
+    place = (
+        f"{words_of(phase)}, most often seen in {in_words(site)}"
+        if site
+        else f"{words_of(phase)} ({PHASE_TERMS[phase]})"
+    )
     what = f"Find what runs {when} in {place}: file or network access, recompilation, garbage collection."
     return f"{what} A trace window over one of these steps shows it: GpuProfiler(windows=[...]).", None

@@ -6,7 +6,7 @@ from lightning_gpuprof.model.code_place import in_words
 from lightning_gpuprof.model.evenness import SpeedChange, Stretch
 from lightning_gpuprof.model.loading import MAX_PREFETCH, Loading
 from lightning_gpuprof.model.numbers import round_number
-from lightning_gpuprof.model.phases import COMPUTE_PHASES
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, words_of
 from lightning_gpuprof.rules.base import Advice, Change, Metrics, Phase, Value, millis, possible, seconds
 
 LIMIT_S = 0.5
@@ -50,7 +50,11 @@ def suspect_words(metrics: Metrics, change: SpeedChange) -> str:
         dataset = metrics.loader.dataset if metrics.loader is not None else ""
         return f"{dataset or 'the dataset'} (its files, its cache, the size of its samples)"
     site = site_in(metrics, change.phase)
-    return f"{change.phase}, around {in_words(site)}" if site and change.phase in COMPUTE_PHASES else change.phase
+    return (
+        f"{words_of(change.phase)}, around {in_words(site)}"
+        if site and change.phase in COMPUTE_PHASES
+        else words_of(change.phase)
+    )
 
 
 def costly_callback(metrics: Metrics) -> str:

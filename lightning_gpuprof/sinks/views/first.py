@@ -191,6 +191,12 @@ def _fix(fix: Fix, proof: str, tried: str) -> str:
     return f'<div class="card">\n<h2>{title}{where}</h2>\n{shown}{measured}{prove}</div>\n'
 
 
+def diff_html(lines: Sequence[str]) -> str:
+    """Lines of code that each begin with their sign; empty without lines."""
+    marked = "".join(f'<span class="{_DIFF[line[0]]}">{escape(plain.visible(line))}</span>\n' for line in lines)
+    return _code(marked, "") if marked else ""
+
+
 def _code(shown: str, copied: str, kind: str = "") -> str:
     """Lines of code, and what a button copies of them; none where nothing is to be copied."""
     button = f'<button type="button" data-copy="{escape(copied)}">Copy</button>' if copied else ""

@@ -5,7 +5,7 @@ from html import escape
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.conditions import GROUPS, HASH_NAME, fact_of
 from lightning_gpuprof.model.journal import Value
-from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, PHASES
+from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, PHASES, words_of
 from lightning_gpuprof.model.report import Report, Steps
 from lightning_gpuprof.sinks import plain, tables, wording
 from lightning_gpuprof.sinks.first_screen import reliability
@@ -131,8 +131,8 @@ def conditions(report: Report) -> str:
 
 def terms(_: Report) -> str:
     """Glossary."""
-    phases = ((f"{phase} (phase)", PHASE_TERMS[phase]) for phase in PHASES)
-    parts = ((f"{part} (part of the wall time)", tables.PART_TERMS[part]) for part in PARTS)
+    phases = ((f"{words_of(phase)} (phase)", PHASE_TERMS[phase]) for phase in PHASES)
+    parts = ((f"{words_of(part)} (part of the wall time)", tables.PART_TERMS[part]) for part in PARTS)
     return glossary((*_GLOSSARY, *phases, *parts))
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.curves import MARK_TERMS
-from lightning_gpuprof.model.phases import PARTS
+from lightning_gpuprof.model.phases import PARTS, words_of
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import tables, time_tables, wording
 from lightning_gpuprof.sinks.drawings import spread_svg, steps_svg
@@ -30,7 +30,7 @@ def wall(report: Report) -> str:
 
 def _shares(report: Report) -> list[tuple[str, str, float]]:
     total, parts = report.wall.total_s, report.wall.parts
-    return [(part, part.replace("_", " "), parts[part] / total) for part in PARTS if part in parts and total > 0]
+    return [(part, words_of(part), parts[part] / total) for part in PARTS if part in parts and total > 0]
 
 
 def ledger(report: Report) -> str:
@@ -91,7 +91,7 @@ def _place(first: int, last: int) -> str:
 
 def phases(report: Report) -> str:
     """Phases of the steps, the step time, its speed levels, what steps count as."""
-    shares = stack("Time of all steps by phase", [(row.phase, row.phase, row.share) for row in report.phases])
+    shares = stack("Time of all steps by phase", [(row.phase, words_of(row.phase), row.share) for row in report.phases])
     period = f"<h3>Step time</h3>\n{table_html(tables.step_time_table(report))}"
     period += titled((time_tables.speed_level_table(report), time_tables.label_table(report)))
     drawn = spread_figure(report)
@@ -117,7 +117,7 @@ def overview(report: Report) -> str:
     )
     ran = f"{wording.stage(report).capitalize()} took {numbers.seconds(total)}"
     phases = tables.phase_table(report)
-    worth = {row.phase for row in report.phases if row.total_s > 0}
+    worth = {words_of(row.phase) for row in report.phases if row.total_s > 0}
     rows = tuple(row for row in phases.rows if row[0].text in worth)
     return (
         f"<h3>{ran}</h3>\n{stack('Wall time by part', shares)}{colours}{steps(report)}"

@@ -10,7 +10,7 @@ from html import escape
 import msgspec
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.phases import PHASES
+from lightning_gpuprof.model.phases import PHASES, words_of
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks import plain
@@ -98,8 +98,9 @@ def _bars(flame: Flame, parent: Path, left_us: float) -> Iterator[tuple[int, Pat
 def _bar(flame: Flame, depth: int, path: Path, left_us: float, us: float) -> tuple[str, str]:
     """A bar, and its name if that has room in it."""
     x, width, y = WIDTH * left_us / flame.total_us, WIDTH * us / flame.total_us, depth * ROW
-    name = plain.name(path[-1])
-    said = f"{' > '.join(map(plain.name, path))}: {numbers.seconds(us / 1e6)}, {numbers.percent(us / flame.total_us)}"
+    words = (words_of(path[0]), *path[1:])
+    name = plain.name(words[-1])
+    said = f"{' > '.join(map(plain.name, words))}: {numbers.seconds(us / 1e6)}, {numbers.percent(us / flame.total_us)}"
     colour = path[0] if path[0] in PHASES and depth == 0 else "operator"
     fitting = (written for written in (name, name.rpartition(" ")[2]) if len(written) * LETTER + 8 < width)
     written = next(fitting, "")

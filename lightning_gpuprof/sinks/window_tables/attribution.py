@@ -1,7 +1,6 @@
 """Tables of device time by line, module and phase."""
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.phases import PHASE_TERMS
 from lightning_gpuprof.model.trace.attribution import (
     Attributed,
     Attribution,
@@ -12,7 +11,7 @@ from lightning_gpuprof.model.trace.attribution import (
     Stacks,
 )
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SENTENCE, US_AS_MS, Column, Table, bar
+from lightning_gpuprof.sinks.tables import COUNT, PERCENT, SENTENCE, US_AS_MS, Column, Table, bar, phase_column
 from lightning_gpuprof.sinks.window_tables import short_names
 
 MAX_LINES = 20
@@ -166,12 +165,7 @@ def phase_device_table(result: Attribution) -> Table:
     return Table.of(
         "Device time by phase",
         result.phases,
-        Column(
-            "phase",
-            lambda one: one.phase,
-            help="phase of the host at launch",
-            hover=lambda one: PHASE_TERMS[one.phase],
-        ),
+        phase_column(lambda one: one.phase, "phase of the host at launch"),
         bar(lambda one: one.device_ratio, lambda one: one.phase),
         Column("device", lambda one: one.device_us, US_AS_MS, help=_DEVICE),
         Column("share", lambda one: one.device_ratio, PERCENT, help=_OF_DEVICE),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.phases import PHASE_TERMS
+from lightning_gpuprof.model.phases import PHASE_TERMS, words_of
 from lightning_gpuprof.model.trace.differences import Change, ComparedTrace, DeviceTimes, Differences, OperatorChange
 from lightning_gpuprof.sinks.tables import COUNT, FIGURE, US_AS_MS, Column, Format, R, Table, name, sentence_table
 from lightning_gpuprof.sinks.window_tables import short_names
@@ -136,7 +136,7 @@ def change_table(title: str, what: str, changes: Sequence[Change], left_out: int
     if what == "kernel":
         named = short_names.column(KERNEL_LIMIT)
     elif what == "phase":
-        named = Column(what, lambda one: one.name, hover=lambda one: _PHASE_TERMS.get(one.name, ""))
+        named = Column(what, lambda one: words_of(one.name), hover=lambda one: _PHASE_TERMS.get(one.name, ""))
     return Table.of(
         f"{title}{more}",
         changes,

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.trace.idle import (
     IDLE_CAUSE_TERMS,
     DeviceIdle,
@@ -193,7 +194,7 @@ def _mixture(gap: IdleGap) -> str:
 
 
 def _host(gap: IdleGap) -> str:
-    return short_names.host(gap.host, _NAME) if gap.host else gap.phase or numbers.ABSENT
+    return short_names.host(gap.host, _NAME) if gap.host else words_of(gap.phase or numbers.ABSENT)
 
 
 def _held(gap: IdleGap) -> str:

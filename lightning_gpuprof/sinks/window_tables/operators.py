@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators, OperatorShapes
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, TFLOPS, US, US_AS_MS, Column, Table, bar, name
 
@@ -148,7 +149,7 @@ def operators_by_shape(operators: Operators, limit: int = TOP) -> Table:
         Column("operator", lambda row: row.operator, name(NAME_CELLS)),
         Column("inputs", lambda row: row.input_shape, name(SHAPE_CELLS), help=SHAPES),
         Column("type", lambda row: row.dtype, name(SHAPE_CELLS), help="of the tensors' elements"),
-        Column("phase", lambda row: row.phase, help=_PHASE),
+        Column("phase", lambda row: words_of(row.phase), help=_PHASE),
         Column("calls", lambda row: row.occurrences, COUNT, help="in the window"),
     )
     if on_device:
@@ -210,6 +211,6 @@ def _types(
 
 _NAMED: tuple[Column[OperatorDetail], ...] = (
     Column("operator", lambda row: row.operator, name(NAME_CELLS)),
-    Column("phase", lambda row: row.phase, help=_PHASE),
+    Column("phase", lambda row: words_of(row.phase), help=_PHASE),
     Column("calls", lambda row: row.occurrences, COUNT, help="in the window"),
 )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, Phase
+from lightning_gpuprof.model.phases import PHASE_TERMS, PHASES, Phase, words_of
 from lightning_gpuprof.model.trace.step_trace import StepDevice, StepRow, StepTrace
 from lightning_gpuprof.sinks.tables import COUNT, PERCENT, US_AS_MS, Column, Table, bar, name
 
@@ -26,7 +26,8 @@ def step_phase_table(trace: StepTrace) -> Table:
     if mean is not None:
         for phase in _recorded_phases(trace):
             of_steps = [row.phases_us.get(phase, 0.0) for row in trace.steps]
-            rows.append(_PhaseTime(phase, PHASE_TERMS[phase], mean.phases_us.get(phase, 0.0), of_steps, phase))
+            mean_us = mean.phases_us.get(phase, 0.0)
+            rows.append(_PhaseTime(words_of(phase), PHASE_TERMS[phase], mean_us, of_steps, phase))
         rows.append(_PhaseTime("other", _OTHER, mean.other_us, [row.other_us for row in trace.steps], "loop"))
         rows.append(_PhaseTime("sum", "", mean.total_us, [row.total_us for row in trace.steps], ""))
 
@@ -135,4 +136,4 @@ _MS = replace(US_AS_MS, unit="")
 
 
 def _of_phase(phase: Phase) -> Column[StepRow]:
-    return Column(phase, lambda row: row.phases_us.get(phase, 0.0), _MS, help=PHASE_TERMS[phase])
+    return Column(words_of(phase), lambda row: row.phases_us.get(phase, 0.0), _MS, help=PHASE_TERMS[phase])

@@ -1,7 +1,7 @@
 """One table of everything in the lanes of a window's timeline."""
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.phases import PHASE_TERMS, Phase
+from lightning_gpuprof.model.phases import PHASE_TERMS, Phase, words_of
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, IDLE_CAUSES, IdleCause
 from lightning_gpuprof.model.trace.step_trace import WHOLE_WINDOW
 from lightning_gpuprof.model.trace.timeline import LaneSum, PartKind, Timeline, TimelineLane
@@ -61,7 +61,9 @@ def part_name(lane: TimelineLane, name: str, kind: PartKind, limit: int = NAME_C
         return _SEVERAL.get(kind, "others")
     if lane.kind == "idle":
         return cause_word(_CAUSES[name]) if name in _CAUSES else plain.name(name, limit)
-    return short_names.work(name, limit) if lane.kind == "stream" else plain.name(name, limit)
+    if lane.kind == "stream":
+        return short_names.work(name, limit)
+    return plain.name(words_of(name) if kind == "phase" else name, limit)
 
 
 def part_key(name: str, kind: PartKind) -> str:
