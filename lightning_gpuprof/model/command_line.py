@@ -10,7 +10,7 @@ from lightning_gpuprof.errors import HIDDEN
 MAX_TEXT = 400
 """Characters of them; the rest is cut."""
 _OPTION = re.compile(r"(-[A-Za-z]|--[A-Za-z][\w.-]*)(=|\Z)")
-SECRET_NAME = re.compile(r"token|secret|pass|pwd|key|cred|auth|pin\b", re.IGNORECASE)
+SECRET_NAME = re.compile(r"token|secret|pass|pwd|\bpw\b|key|cred|auth|pin\b", re.IGNORECASE)
 """Names of options, and of variables, of which not even a number is shown."""
 _HARMLESS = re.compile(
     r"[-+]?[\d.]{1,10}(e[-+]?\d{1,3})?|true|false|none|null"

@@ -48,9 +48,9 @@ def shown_code(code: str) -> str:
 
 
 def shown_lines(text: str) -> Iterator[str]:
-    """The statements of a source file as :func:`shown_code` shows them, without comments and empty lines.
+    """The statements of a source file as :func:`shown_code` shows them, without comments, docstrings and empty lines.
 
-    A string of several lines, such as a docstring, is ``***``. What is hidden beside a name like ``password`` is so in
+    A string of several lines is ``***``. What is hidden beside a name like ``password`` is so in
     all lines of the statement.
 
     Args:
@@ -76,7 +76,8 @@ def shown_lines(text: str) -> Iterator[str]:
 def _shown_statement(tokens: Sequence[tokenize.TokenInfo], lines: Sequence[str]) -> Iterator[str]:
     begin = next((token.start[0] for token in tokens if token.type != tokenize.COMMENT), 0)
     end = tokens[-1].end[0] if tokens[-1].type == tokenize.NEWLINE else 0
-    if not 0 < begin <= end:
+    kinds = {token.type for token in tokens} - {tokenize.NEWLINE, tokenize.COMMENT}
+    if not 0 < begin <= end or kinds == {tokenize.STRING}:
         return
     code, starts = "".join(lines[begin - 1 : end]), [0]
     for line in lines[begin - 1 : end]:

@@ -261,7 +261,9 @@ def _wall_words(comparison: Comparison) -> str:
 
 def _conditions(comparison: Comparison) -> str:
     known, _ = comparison_tables.divided_conditions(comparison.conditions)
-    differing = [change for change in known if change.name != STATUS]
+    differing = sorted(
+        (change for change in known if change.name != STATUS), key=lambda change: change.name == "arguments_hash"
+    )
     code = [comparison_tables.code_words(one) for one in comparison.code or ()]
     if not differing and not code:
         unknown = "none of the known conditions; code was not compared"
@@ -272,6 +274,8 @@ def _conditions(comparison: Comparison) -> str:
             plain.shorten(comparison_tables.condition_value(value), 30) for value in (change.before, change.after)
         )
         text = f"{plain.name(change.name, 40)} {' -> '.join(values)}"
+        if change.name == "arguments_hash":
+            text = "arguments of the program that are not shown"
         if shown and sum(map(len, shown)) + len(text) > CONDITIONS_CELLS:
             break
         shown.append(text)

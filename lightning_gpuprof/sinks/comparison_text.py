@@ -16,7 +16,7 @@ from lightning_gpuprof.sinks import comparison_screen, comparison_tables, plain,
 from lightning_gpuprof.sinks.comparison_tables import SMALL_RATIO
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import draw
-from lightning_gpuprof.sinks.terminal_text import diff_lines, grid, title
+from lightning_gpuprof.sinks.terminal_text import diff_lines, grid, sentence_text, title
 
 MAX_CONDITIONS = 20
 MAX_UNKNOWN = 3
@@ -75,7 +75,7 @@ def print_comparison(comparison: Comparison, file: IO[str] | None = None, *, eve
 
 
 def _facts(rows: Sequence[tuple[str, str]]) -> RenderableType:
-    lines = [(Text(label, style="dim"), Text(text)) for label, text in rows]
+    lines = [(Text(label, style="dim"), sentence_text(text)) for label, text in rows]
     return Constrain(Padding(grid(lines, gap=2), (0, 0, 0, _INDENT)), MAX_WIDTH)
 
 

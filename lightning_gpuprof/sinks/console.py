@@ -22,7 +22,7 @@ Text of others cannot hold it, see :func:`~lightning_gpuprof.sinks.plain.visible
 _BEFORE_UNIT = re.compile(
     r"(?<=\d) (?=(?:%|[KMGT]?i?B(?:/s)?|[mµn]?s(?:/step)?|min|h|W|k?J|MHz|(?:samples|steps|events|kernels|CPUs)\b))"
 )
-_COMMAND = re.compile(r"\bgpuprof [a-z-]+(?: (?:--?[\w-]*(?:[ =][\w./-]+)?|\S*/\S+|\S+\.py))*")
+_COMMAND = re.compile(r"\bgpuprof [a-z-]+(?: (?:--?[\w-]*(?:[ =][\w./-]+)?|\S*/\S+|\S+\.py|[A-Z]+\b))*")
 """In a sentence: the options and paths behind it, not what is said of it."""
 _LONGEST_HELD = 45
 """Characters: a longer command may not fit in the narrowest column of text."""

@@ -76,7 +76,7 @@ def phase_times(report: Report) -> dict[str, float]:
     """The phases of the median step in ms, as bars and tables say them; empty if no step was steady.
 
     They are the medians of the phases. Where those miss the median step, phases are longer as they are in an ordinary
-    step, but for one that a finding is about: it says the median.
+    step, but for one that a finding is about: it says the median. Where they exceed it by little, they shrink to it.
 
     Args:
         report: The report.
@@ -92,6 +92,10 @@ def phase_times(report: Report) -> dict[str, float]:
         if row.ordinary_ms is not None and row.phase not in said and row.ordinary_ms > medians.get(row.phase, 0.0)
     }
     missing_ms, known_ms = period.median - sum(medians.values()), sum(longer.values())
+    if -MISSING_RATIO * period.median <= missing_ms < 0:
+        others_ms = sum(ms for phase, ms in medians.items() if phase not in said)
+        factor = max(0.0, 1 + missing_ms / others_ms) if others_ms > 0 else 1.0
+        return {phase: ms if phase in said else ms * factor for phase, ms in medians.items()}
     if missing_ms <= MISSING_RATIO * period.median or known_ms <= 0:
         return medians
     return medians | {key: medians.get(key, 0.0) + missing_ms * ms / known_ms for key, ms in longer.items()}

@@ -26,13 +26,13 @@ def code_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[C
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[CodeChange]:
     for path in before.keys() & after.keys():
         earlier, later = (side[path].splitlines() for side in (before, after))
-        lines = list(difflib.unified_diff(earlier, later, n=1, lineterm=""))[2:]
+        lines = list(difflib.unified_diff(earlier, later, n=1, lineterm=""))[2:]  # without the names of the files
         if not lines:
             continue
         yield CodeChange(
             path=path,
             added=sum(line.startswith("+") for line in lines),
             removed=sum(line.startswith("-") for line in lines),
-            diff=tuple(line for line in lines if not line.startswith("@@"))[:MAX_LINES],
+            diff=tuple(" ..." if line.startswith("@@") else line for line in lines[1:])[:MAX_LINES],
             cut=len(lines) > MAX_LINES,
         )

@@ -23,6 +23,9 @@ CHEAPER = (
 _LEFT_RATIO = 0.1
 """Of the wait, what a plan leaves of it that is worth a word. Heuristic."""
 
+_BUSY_RATIO = 0.75
+"""Of the CPUs, from which what workers load slows the model. Heuristic."""
+
 _NAMED_CPUS = 0.25
 """Use of the CPUs by others from which it is worth a word. Heuristic."""
 
@@ -115,15 +118,21 @@ def why_workers(metrics: Metrics, state: Loading, change: Change) -> str:
 
 
 def loading_left(state: Loading, plan: WorkerPlan) -> str:
-    """What of the wait more workers leave at best; empty if that is little.
+    """What of the wait more workers leave at best, or what they take of the model's CPUs; empty if that is little.
 
     Args:
         state: How the training loop is fed.
         plan: The number of workers.
     """
     left_ms = plan.period_ms - state.compute_ms
-    few = left_ms < _LEFT_RATIO * state.wait.median_ms
-    return "" if few else f"a wait of at least {millis(left_ms)} in each step"
+    if left_ms >= _LEFT_RATIO * state.wait.median_ms:
+        return f"a wait of at least {millis(left_ms)} in each step"
+    if state.cpu_ms is None or state.cpu_bound is not True:
+        return ""
+    needed_ms = state.compute_ms + state.cpu_ms.least_ms
+    if needed_ms < _BUSY_RATIO * plan.period_ms * state.usable_cpus:
+        return ""
+    return f"the CPU time of loading, {millis(state.cpu_ms.least_ms)} a batch, on the CPUs that the model computes on"
 
 
 def _reason(metrics: Metrics, state: Loading, workers: Value, batch: str) -> str:

@@ -30,7 +30,7 @@ from lightning_gpuprof.rules.base import Advice, BaseRule, Finding, Metrics, mil
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 
-_PROPOSED = 8
+PROPOSED = 8
 """Batch size that leaves an eighth of what each fetch costs. Heuristic."""
 
 _SHORT_MS = {**dict.fromkeys(("zero_grad", "h2d", "callbacks", "logging"), 0.02), "loop": 0.22}
@@ -93,7 +93,7 @@ class SmallBatchLoader(BaseRule):
             raise MissingSignal("batch loading was not measured from inside")
         if size > self.most_bytes:
             return None
-        saved_ms = min(price_ms * (1 - 1 / _PROPOSED), state.idle_ms)
+        saved_ms = min(price_ms * (1 - 1 / PROPOSED), state.idle_ms)
         certain_ms = saved_ms * state.wait.lower_ratio / state.wait.median_ratio
         cost = metrics.cost(saved_ms, certain_ms, step_ms=state.period_ms)
         if not cost.is_worth():
@@ -119,7 +119,7 @@ class SmallBatchLoader(BaseRule):
 
 def _advice(metrics: Metrics, *, price_ms: float) -> Advice:
     accumulated = metrics.positive("trainer.accumulate_grad_batches") or 1
-    size, rest = _PROPOSED, "Adjust the learning rate to the new batch size."
+    size, rest = PROPOSED, "Adjust the learning rate to the new batch size."
     if accumulated > 1:
         size = accumulated
         rest = f"With accumulate_grad_batches=1 instead of {accumulated} the optimizer sees the same batch."

@@ -7,8 +7,8 @@ bookkeeping. Steps of a few milliseconds feel that.
 ## How it is measured
 The phase `loop` (Lightning's work between the named actions) as a share of the step time of steady steps: the lower
 bound of its median, if the step time is below 20 ms. Callbacks and logging have rules of their own. The gain is that of
-batches four times as large, if the model's own time grew with them: three quarters of the phase. It is information
-only.
+batches four times as large (of single samples, eight), if the model's own time grew with them: three quarters of the
+phase. It is information only.
 
 ## When it is wrong
 - While a device is busy, the host's time costs nothing.
@@ -21,8 +21,10 @@ progress bar: as a test only.
 
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, claims, setting, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.input.small_batch_loader import PROPOSED
 
 _TIMES = 4
+"""Batches as large. Heuristic; of single samples as many as :mod:`small_batch_loader` proposes."""
 
 _NO_OTHERS = dict.fromkeys(("data_wait", "h2d", "backward", "optimizer", "zero_grad", "callbacks", "logging"), 0.0)
 
@@ -38,6 +40,13 @@ class BarebonesGap(BaseRule):
         fires(
             "the loop takes a fifth", "info", "Set batch_size=128", times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 1.0}
         ),
+        fires(
+            "batches of one sample",
+            "info",
+            "Set batch_size=8",
+            batch_size=1,
+            times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 1.0},
+        ),
         quiet("the loop takes less than a tenth of 5 ms", times_ms={**_NO_OTHERS, "forward": 4.0, "loop": 0.44}),
         looks_alike("the loop takes as much of 21 ms", times_ms={**_NO_OTHERS, "forward": 11.0, "loop": 10.0}),
         not_evaluated("four steps are steady", "4 steady steps", steady=4),
@@ -46,16 +55,17 @@ class BarebonesGap(BaseRule):
     def check(self, metrics: Metrics) -> Finding | None:
         metrics.require_steady()
         cost, batch = metrics.cost_of(metrics.share_of("loop")), metrics.batch_size
-        saved = cost.part(1 - 1 / _TIMES)
+        times = PROPOSED if batch == 1 else _TIMES
+        saved = cost.part(1 - 1 / times)
         if cost.step_ms >= self.most_period_ms or cost.lower_ratio < self.least_ratio or not saved.is_worth():
             return None
-        larger = f"Set batch_size={batch * _TIMES}" if batch else f"Use batches {_TIMES} times as large"
-        change = setting("DataLoader", batch_size=(batch, batch * _TIMES)) if batch else None
+        larger = f"Set batch_size={batch * times}" if batch else f"Use batches {times} times as large"
+        change = setting("DataLoader", batch_size=(batch, batch * times)) if batch else None
         return self.finding(
             severity="info",
             subject="Lightning's loop",
             summary=f"Lightning's own loop takes {cost}, whatever the batch size.",
-            advice=f"{larger} if training allows it: {_TIMES} times as many samples then share the loop's time. "
+            advice=f"{larger} if training allows it: {times} times as many samples then share the loop's time. "
             "Trainer(barebones=True) shows what is left without logging, callbacks and progress bar.",
             change=change,
             evidence=(
