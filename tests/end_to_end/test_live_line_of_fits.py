@@ -58,7 +58,7 @@ for name, bar in (("none", None), ("tqdm", TQDMProgressBar()), ("rich", RichProg
 print("WRITERS", *sorted(writers), flush=True)
 """
 
-TOLD = re.compile(r"gpuprof: step \d+(, none since \d+ s)? \| .* ms \| .* samples/s \| largest forward \d+% \| .*%")
+TOLD = re.compile(r"gpuprof: step \d+(, none since \d+ s)? \| .* ms \| .* samples/s \| largest: forward \d+% \| .*%")
 
 
 @pytest.fixture(scope="module")

@@ -61,6 +61,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "a slow PCIe slot": {"pcie-degraded": "info"},
     "corrected memory errors": {"ecc-xid": "info"},
     "uncorrected memory errors": {"ecc-xid": "critical"},
+    "one GPU falls off the bus": {"ecc-xid": "critical"},
     "links that fail": {"nvlink-down": "info"},
     "shared with another process": {"gpu-shared": "warning"},
     "a MIG device": {"mig-slice": "info"},

@@ -299,7 +299,7 @@ def test_two_runs_side_by_side_show_the_change(reader: Reader, second_run: str) 
         shown(page, SLOW, "phases")
     page.get_by_label("beside").select_option(second_run)
     page.locator(".columns .column").nth(1).wait_for()
-    row = page.locator(".changes tr", has_text="data_wait")
+    row = page.locator(".changes tr", has_text="waiting for data")
     assert re.search(r"[+-][\d,.]+ %", row.inner_text())
     names = page.locator(".run-name").all_inner_texts()
     assert names == [name.removesuffix("/gpuprof") for name in (SLOW, second_run)]
