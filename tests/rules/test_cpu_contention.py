@@ -136,6 +136,7 @@ def test_what_no_setting_helps_is_information_however_long_the_wait(rule: CpuCon
         assert fewer.severity == "critical"
         assert fewer.change.added == (f"DataLoader(..., num_workers={kept})",)
         assert ("Fit the run into 4 CPUs" in fewer.advice) is (kept <= 3)
+        assert fewer.leaves == ("" if kept <= 3 else f"{kept} workers on 4 CPUs, as many as the step needs")
 
 
 @pytest.mark.parametrize("main_thread_cpus", [0.1, 0.38])

@@ -19,7 +19,7 @@ from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.prediction import WARM_MS, expected, with_workers
+from lightning_gpuprof.rules.prediction import WARM_MS, WARM_RATIO, expected, with_workers
 from lightning_gpuprof.sinks import wording
 
 CHANGE = Change(call="Trainer", arguments={"log_every_n_steps": 50})
@@ -179,6 +179,15 @@ def test_a_cpu_that_idled_meanwhile_is_faster_afterwards() -> None:
     )
     before, after = expected(callbacks(metrics), metrics), expected(callbacks(metrics), idle)
     assert before.step_ms - after.step_ms == pytest.approx(WARM_MS)
+
+
+def test_the_longer_a_cpu_idled_the_more_the_rest_gains() -> None:
+    metrics = build(times_ms={"callbacks": 4.0}, run={"device.type": "cpu"})
+    idle = replace(
+        metrics, phases=tuple(stored(row, cpu_ms=0.0) if row.phase == "callbacks" else row for row in metrics.phases)
+    )
+    before, after = expected(callbacks(metrics), metrics), expected(callbacks(metrics), idle)
+    assert before.step_ms - after.step_ms == pytest.approx(WARM_RATIO * 4.0)
 
 
 def test_a_wait_in_forward_goes_and_what_forward_computes_is_not_taken_for_one() -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from lightning_gpuprof.model.finding import Severity
 from lightning_gpuprof.model.worker_time import worker_threads
-from lightning_gpuprof.rules.base import Advice, Change, Cost, Metrics, MissingSignal, cpus, measured, possible
+from lightning_gpuprof.rules.base import Advice, Change, Cost, Metrics, MissingSignal, counted, cpus, measured, possible
 
 ONE_THREAD_PER_WORKER = Change(add=("DataLoader(..., worker_init_fn=lambda _: torch.set_num_threads(1))",))
 TOO_FEW_CPUS = "The run has too few CPUs"
@@ -46,6 +46,8 @@ class Fitting(msgspec.Struct, frozen=True, kw_only=True):
     """Information where no setting helps; None: by the cost."""
     title: str = ""
     """Empty: the rule's."""
+    leaves: str = ""
+    """What still shares the CPUs after the change."""
 
 
 def fitting(metrics: Metrics) -> Fitting:
@@ -76,8 +78,12 @@ def fitting(metrics: Metrics) -> Fitting:
         each = " in each rank (or OMP_NUM_THREADS)" if ranks > 1 else ""
         settings = [f"{line}{each}" for line in change.add]
         settings += [f"num_workers={kept} instead of {workers}"] if kept < workers else []
-        aim = "Take less of the" if computing and kept > fewer else "Fit the run into"
-        return Fitting(advice=(f"{aim} {cpus(usable_cpus)}: {' and '.join(settings)}.", change))
+        crowded = computing and kept > fewer
+        aim = "Take less of the" if crowded else "Fit the run into"
+        return Fitting(
+            advice=(f"{aim} {cpus(usable_cpus)}: {' and '.join(settings)}.", change),
+            leaves=f"{counted(kept, 'worker')} on {cpus(usable_cpus)}, as many as the step needs" if crowded else "",
+        )
     more = cpus(math.floor(room) + 1)
     if not computing or needed < workers:
         return Fitting(advice=f"Use at least {more}, or find the other threads that compute: `top -H`.")

@@ -83,6 +83,7 @@ class CpuContention(BaseRule):
             subject="CPU quota" if by_quota else "this run's own threads and workers",
             summary=f"The main thread waits {cost} for a free CPU. {cause}.",
             advice=fit.advice,
+            leaves=fit.leaves,
             severity=fit.severity,
             title=fit.title,
             evidence=(

@@ -66,6 +66,7 @@ class CpuOversubscription(BaseRule):
             subject=", ".join(who),
             summary=f"{' and '.join(who)} share {cpus(usable_cpus)}. The main thread waits {cost} for a free one.",
             advice=fit.advice,
+            leaves=fit.leaves,
             severity=fit.severity,
             title=fit.title,
             evidence=(

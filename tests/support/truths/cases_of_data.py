@@ -110,7 +110,7 @@ DATA: tuple[Case, ...] = (
     Case(
         name="12 workers on few CPUs",
         source=fit("transformer", slow_items(2, burns=True), workers(12), steps=150),
-        expected=(("too-many-workers", "cpu-contention"),),
+        expected=(("too-many-workers", "cpu-contention", "cpu-oversubscription"),),
         allowed=("loader-cpu-bound", "input-bound", "slow-first-steps", "cpu-contention", "step-outliers"),
     ),
     Case(
