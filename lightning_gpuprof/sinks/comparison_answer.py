@@ -242,7 +242,9 @@ def _achieved_of_predicted(comparison: Comparison, times: StepTimes | None) -> s
     if times is None or promised_ms is None or comparison.training.speedup is None:
         return ""
     saved, most = times.before_ms - times.after_ms, times.before_ms - promised_ms
-    if comparison.above_bound:
+    if comparison.above_bound and saved > most:  # not only the whole fit
+        if amount(saved) == amount(most):
+            return f"all of the promised {amount(most)} ms per step and a little more: something else changed as well"
         return f"{amount(saved)} ms per step, more than the promised {amount(most)} ms: something else changed as well"
     if comparison.training.outcome == "within noise":
         return f"not known, hidden by noise; promised: {amount(most)} ms per step"

@@ -16,7 +16,7 @@ from lightning_gpuprof.sinks import comparison_screen, comparison_tables, plain,
 from lightning_gpuprof.sinks.comparison_tables import SMALL_RATIO
 from lightning_gpuprof.sinks.console import MAX_WIDTH, make_console, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import draw
-from lightning_gpuprof.sinks.terminal_text import diff_lines, grid, sentence_text, title
+from lightning_gpuprof.sinks.terminal_text import diff_lines, grid, indented, sentence_text, title
 
 MAX_CONDITIONS = 20
 MAX_UNKNOWN = 3
@@ -124,10 +124,10 @@ def _divided(title: str, changes: tuple[Change, ...], width: int) -> list[Render
     lines = _drawn(comparison_tables.change_table(title, large), width)
     if lines and small:
         lines.append(
-            Text(f"  below {numbers.exact_percent(SMALL_RATIO)} in both runs: {', '.join(small)}", style="dim")
+            indented(Text(f"below {numbers.exact_percent(SMALL_RATIO)} in both runs: {', '.join(small)}", style="dim"))
         )
     if lines and (why := comparison_tables.unjudged(large)):
-        lines.append(Text(f"  {comparison_tables.UNJUDGED}: {why}", style="dim"))
+        lines.append(indented(Text(f"{comparison_tables.UNJUDGED}: {why}", style="dim")))
     return lines
 
 
@@ -153,7 +153,7 @@ def _findings(comparison: Comparison) -> list[RenderableType]:
         rows.append((state, *map(Text, texts)))
     lines: list[RenderableType] = [title("Findings"), Padding(grid(rows, gap=2), (0, 0, 0, _INDENT))]
     if any(finding.state == "not judged" for finding in comparison.findings):
-        lines.append(Text(f"  {comparison_tables.NOT_JUDGED}"))
+        lines.append(indented(Text(comparison_tables.NOT_JUDGED)))
     return lines
 
 

@@ -84,7 +84,7 @@ def steps_svg(figure: StepFigure) -> str:
         )
     bottom = height + 16 * len(lanes) + 8
     marks += _across(x, _ticks(first, last), bottom, "batch")
-    return _svg(bottom + 26, shapes, marks) + legend((curve.phase, words_of(curve.phase)) for curve in phases)
+    return _svg(bottom + 26, shapes, marks) + legend((curve.phase, curve.words) for curve in phases)
 
 
 def _area(
@@ -150,10 +150,10 @@ def spread_svg(figure: SpreadFigure) -> str:
     for number, row in enumerate(figure.rows):
         level = 6 + 24 * number
         ends = f"p05 {significant(row.p05)} ms, median {significant(row.median)}, p95 {significant(row.p95)}"
-        marks.append(_label(level + 13, words_of(row.phase)))
+        marks.append(_label(level + 13, row.words))
         shapes.append(
             f'<rect x="{x(row.p05):.1f}" y="{level}" width="{max(1.0, x(row.p95) - x(row.p05)):.1f}" height="16" '
-            f'fill="var(--{row.phase})"><title>{words_of(row.phase)}: {ends}</title></rect>'
+            f'fill="var(--{row.phase})"><title>{row.words}: {ends}</title></rect>'
             f'<path d="M{x(row.median):.1f} {level - 2}v20" stroke="var(--ink)" stroke-width="2"/>'
         )
     bottom = 6 + 24 * len(figure.rows)
@@ -163,10 +163,10 @@ def spread_svg(figure: SpreadFigure) -> str:
 def heat_html(figure: HeatFigure) -> str:
     """Ranks by phases as a table whose cells have the colour of the difference from the median rank."""
     most = max((abs(v or 0.0) for row in figure.apart_ms for v in row), default=0.0) or 1.0
-    known: dict[str, str] = {str(phase): said for phase, said in PHASE_TERMS.items()}
+    known = {words_of(phase): said for phase, said in PHASE_TERMS.items()}
     head = "".join(
-        f'<th scope="col" class="n">{term(words_of(phase), known.get(phase, "time of the rank, ms"))}</th>'
-        for phase in figure.phases
+        f'<th scope="col" class="n">{term(name, known.get(name, "time of the rank, ms"))}</th>'
+        for name in figure.columns
     )
     rows = []
     for rank, times, apart in zip(figure.ranks, figure.ms, figure.apart_ms, strict=True):

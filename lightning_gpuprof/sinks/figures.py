@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from lightning_gpuprof.model.curves import MarkKind
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.phases import PHASES, Phase, words_of
 from lightning_gpuprof.model.report import Report
 
 MAX_POINTS = 6000
@@ -18,6 +18,8 @@ class PhaseCurve(msgspec.Struct, kw_only=True, frozen=True):
     """Time of one phase in each step, ms."""
 
     phase: Phase
+    words: str
+    """What people call it."""
     ms: list[float | None]
 
 
@@ -55,7 +57,7 @@ def step_figure(report: Report) -> StepFigure | None:
     for phase in PHASES:
         values = report.series.get(f"{phase}_ms", [])
         if len(values) == len(batch) and any(values):
-            curves.append(PhaseCurve(phase=phase, ms=[_rounded(values[i]) for i in chosen]))
+            curves.append(PhaseCurve(phase=phase, words=words_of(phase), ms=[_rounded(values[i]) for i in chosen]))
     began = report.series.get("t_s", [])
     known = len(began) == len(batch) and all(map(math.isfinite, began))
     return StepFigure(
@@ -97,6 +99,8 @@ class PhaseSpread(msgspec.Struct, kw_only=True, frozen=True):
     """How one phase scatters over the steady, unprofiled steps, ms."""
 
     phase: Phase
+    words: str
+    """What people call it."""
     p05: float
     median: float
     p95: float
@@ -111,7 +115,7 @@ class SpreadFigure(msgspec.Struct, kw_only=True, frozen=True):
 def spread_figure(report: Report) -> SpreadFigure | None:
     """Where 5 to 95 % of the steady steps lie, for each phase; None if that is not known of any."""
     rows = [
-        PhaseSpread(phase=row.phase, p05=row.p05_ms, median=row.median_ms, p95=row.p95_ms)
+        PhaseSpread(phase=row.phase, words=words_of(row.phase), p05=row.p05_ms, median=row.median_ms, p95=row.p95_ms)
         for row in report.phases
         if row.p05_ms is not None and row.median_ms is not None and row.p95_ms is not None and row.p95_ms > 0
     ]

@@ -7,7 +7,7 @@ import msgspec
 
 from lightning_gpuprof.model.curves import RankRow, Ranks
 from lightning_gpuprof.model.numbers import counted
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.phases import PHASES, Phase, words_of
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import MS, SIGNIFICANT, Column, Table, name, phase_median
 
@@ -22,7 +22,8 @@ class HeatFigure(msgspec.Struct, kw_only=True, frozen=True):
     """Ranks by phases, or by what else their time goes to; rows are ranks."""
 
     ranks: list[str]
-    phases: Sequence[str]
+    columns: Sequence[str]
+    """What people call the phases."""
     ms: list[list[float | None]]
     """Time, ms: a median per step, or the total of a window."""
     apart_ms: list[list[float | None]]
@@ -44,7 +45,7 @@ def heat_figure(found: Ranks) -> HeatFigure:
         }
     return HeatFigure(
         ranks=list(rows),
-        phases=phases,
+        columns=[words_of(phase) for phase in phases],
         ms=[[_rounded(times.get(phase)) for phase in phases] for times in rows.values()],
         apart_ms=[[_rounded(times.get(phase, 0.0) - usual[phase]) for phase in phases] for times in rows.values()],
     )

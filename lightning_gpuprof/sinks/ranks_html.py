@@ -100,7 +100,7 @@ def _heat(comparison: RanksComparison) -> str:
     rows = range(len(comparison.ranks))
     data = HeatFigure(
         ranks=[f"rank {rank.rank}" for rank in comparison.ranks],
-        phases=list(times_us),
+        columns=list(times_us),
         ms=[[_ms(each[row]) for each in times_us.values()] for row in rows],
         apart_ms=[[_ms(each[row] - usual_us[what]) for what, each in times_us.items()] for row in rows],
     )

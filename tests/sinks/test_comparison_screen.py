@@ -71,6 +71,22 @@ def test_what_the_noise_hides_is_not_called_nothing() -> None:
     assert "none of the promised" in " ".join(drawn(digits(), scaled(digits(), 1.5)).split())
 
 
+@pytest.mark.parametrize(
+    ("most", "words"),
+    [
+        (1.5, r"([\d.]+) ms per step, more than the promised (?!\1 )[\d.]+ ms: something else changed as well"),
+        (1.999, r"all of the promised [\d.]+ ms per step and a little more: something else changed as well"),
+        (2.2, r"[\d.]+ of the promised [\d.]+ ms per step \(9\d %\)"),
+    ],
+)
+def test_two_equal_numbers_are_not_one_more_than_the_other(most: float, words: str) -> None:
+    report = with_promise(digits(), most)
+    after = scaled(report, 0.5)
+    rate = (after.steps.samples_per_s or 0.0, after.steps.samples_per_s or 0.0)
+    after = msgspec.structs.replace(after, steps=msgspec.structs.replace(after.steps, samples_per_s_interval=rate))
+    assert re.search(f"achieved: {words}", " ".join(drawn(report, after).split()))
+
+
 def with_promise(report: Report, speedup: float) -> Report:
     assert report.combined is not None
     bound = msgspec.structs.replace(report.combined, step_speedup_max=speedup, run_speedup_max=speedup)

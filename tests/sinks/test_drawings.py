@@ -10,7 +10,7 @@ from lightning_gpuprof.sinks.figures import PhaseSpread, SpreadFigure
 
 @pytest.mark.parametrize("most", [0.4, 7.0, 94.9, 100.0, 1234.0])
 def test_each_tick_of_the_spread_stands_at_its_own_value(most: float) -> None:
-    row = PhaseSpread(phase="forward", p05=most / 2, median=most / 2, p95=most)
+    row = PhaseSpread(phase="forward", words="forward", p05=most / 2, median=most / 2, p95=most)
     drawn = spread_svg(SpreadFigure(rows=[row]))
     (bar,) = re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', drawn)
     left, width = (float(value) for value in bar)

@@ -75,14 +75,14 @@ def test_curves_are_in_the_unit_of_their_panel_and_side_by_side_where_they_have_
 
 def test_ranks_are_held_against_the_median_rank() -> None:
     figure = heat_figure(sample_report.ranks(3))
-    wait = figure.phases.index("data_wait")
+    wait = figure.columns.index("waiting for data")
     assert [row[wait] for row in figure.ms] == [2.0, 2.0, 8.0]
     assert [row[wait] for row in figure.apart_ms] == [0.0, 0.0, 6.0]
 
 
 def test_many_ranks_are_the_latest_ones_and_hosts() -> None:
     figure = heat_figure(sample_report.ranks(1024, per_host=8))
-    wait = figure.phases.index("data_wait")
+    wait = figure.columns.index("waiting for data")
     assert len(figure.ranks) == 32
     assert figure.ranks[0] == "rank 1023"
     assert figure.apart_ms[0][wait] == 6.0

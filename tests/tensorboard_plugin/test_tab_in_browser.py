@@ -19,6 +19,7 @@ from planted_runs import Planted, Sleepy, fit
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.tensorboard_plugin.run_list import MAX_TREND
 
@@ -350,7 +351,11 @@ def drawn_beside(page: Any, *both: dict[str, Any], kind: str = "steps") -> None:
 def test_the_longest_steps_are_cut_in_both_runs_or_in_none(reader: Reader) -> None:
     page = reader.open(run=SLOW, view="steps")
     shown(page, SLOW, "steps")
-    steps = {"period_ms": [10.0] * 40, "phases": [{"phase": "forward", "ms": [10.0] * 40}], "marks": []}
+    steps = {
+        "period_ms": [10.0] * 40,
+        "phases": [{"phase": "forward", "words": "forward", "ms": [10.0] * 40}],
+        "marks": [],
+    }
     calm = {**steps, "batch": list(range(40)), "t_s": None}
     rough = {**calm, "period_ms": [30.0] * 39 + [900.0], "batch": list(range(50, 90))}
     drawn_beside(page, calm, rough)
@@ -371,8 +376,8 @@ def test_the_plots_of_two_runs_are_equally_high_whatever_happened_in_them(reader
     many = {**few, "marks": [{**mark, "kind": kind} for kind in ("outlier", "window", "epoch")]}
     drawn_beside(
         page,
-        {**few, "phases": [{"phase": "forward", "ms": [9.0] * 9}]},
-        {**many, "phases": [{"phase": phase, "ms": [1.0] * 9} for phase in phases]},
+        {**few, "phases": [{"phase": "forward", "words": "forward", "ms": [9.0] * 9}]},
+        {**many, "phases": [{"phase": phase, "words": words_of(phase), "ms": [1.0] * 9} for phase in phases]},
     )
     first, second = page.evaluate(
         "[...document.querySelectorAll('.js-plotly-plot')].map((one) => [one._fullLayout.height,"
@@ -409,12 +414,15 @@ def test_what_only_one_of_two_runs_measured_has_its_place_in_both(reader: Reader
     order, other = ([text.partition("</b>")[0] for text in column] for column in columns)
     assert order == other
     assert sorted(order) == ["<b>CPU time", "<b>Disk", "<b>Resident memory"]
-    phases = [{"phase": phase, "p05": 1, "median": 2, "p95": 3} for phase in ("data_wait", "forward", "backward")]
+    phases = [
+        {"phase": phase, "words": words_of(phase), "p05": 1, "median": 2, "p95": 3}
+        for phase in ("data_wait", "forward", "backward")
+    ]
     drawn_beside(page, {"rows": phases[::2]}, {"rows": phases[1:]}, kind="spread")
     rows = "[...document.querySelectorAll('.js-plotly-plot')].map((one) => one.layout.yaxis.categoryarray)"
     above, beside = page.evaluate(rows)
     assert above == beside
-    assert sorted(above) == ["backward", "data_wait", "forward"]
+    assert sorted(above) == ["backward", "forward", "waiting for data"]
 
 
 def test_the_titles_of_curves_end_inside_of_a_narrow_figure(reader: Reader) -> None:

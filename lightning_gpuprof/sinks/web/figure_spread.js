@@ -1,11 +1,11 @@
-// For each phase a bar from p05 to p95 with a line at the median: data has rows of phase, p05, median and p95, in ms.
+// For each phase a bar from p05 to p95 with a line at the median: data has rows of phase, words, p05, median and p95, in ms.
 "use strict";
 gpuprof.figures.spread = (place, data, both) => {
   const { colour, options, layout, axis, merged, upTo } = gpuprof;
   const rows = [...data.rows].reverse();
-  const y = rows.map((row) => row.phase);
+  const y = rows.map((row) => row.words);
   // Both runs have their phases in the order of a step: what only the other has leaves its line free.
-  const lines = merged(both.map((one) => one.rows.map((row) => row.phase).reverse()));
+  const lines = merged(both.map((one) => one.rows.map((row) => row.words).reverse()));
   const canvas = document.createElement("div");
   place.append(canvas);
   return () => Plotly.react(canvas, [

@@ -40,8 +40,8 @@ gpuprof.figures.steps = (place, data, both) => {
   const kinds = Object.keys(symbols).filter((kind) => both.some((one) => one.marks.some((row) => row.kind === kind)));
   const lanes = kinds.reverse()
     .map((kind) => data.marks.find((row) => row.kind === kind) ?? { kind, first: [], last: [], ms: [] });
-  const absent = [...new Set(both.flatMap((one) => one.phases.map((curve) => curve.phase)))]
-    .filter((phase) => !data.phases.some((curve) => curve.phase === phase));
+  const absent = [...new Map(both.flatMap((one) => one.phases.map((curve) => [curve.phase, curve.words])))]
+    .filter(([phase]) => !data.phases.some((curve) => curve.phase === phase));
   const shown = (ms) => (ms === null ? "" : ", " + (ms < 1000 ? ms.toPrecision(3) + " ms" : (ms / 1000).toPrecision(3) + " s"));
 
   // The time of a batch lies on the line between the nearest ones that are drawn.
@@ -79,9 +79,9 @@ gpuprof.figures.steps = (place, data, both) => {
 
   function traces() {
     const x = run.unit === "batch" || !data.t_s ? data.batch : data.t_s;
-    const unknown = absent.map((phase) => ({ phase, ms: x.map(() => 0), hoverinfo: "skip" }));
+    const unknown = absent.map(([phase, words]) => ({ phase, words, ms: x.map(() => 0), hoverinfo: "skip" }));
     const areas = [...data.phases, ...unknown].map((curve) => ({
-      type: "scatter", mode: "lines", name: curve.phase, x, y: curve.ms, stackgroup: "period",
+      type: "scatter", mode: "lines", name: curve.words, x, y: curve.ms, stackgroup: "period",
       line: { width: 0, shape: "hvh", color: colour(curve.phase) }, fillcolor: colour(curve.phase),
       ...(curve.hoverinfo ? { hoverinfo: "skip" } : { hovertemplate: "%{y:.3~g} ms" }),
     }));

@@ -1,6 +1,7 @@
 """Tables of where the host waits for the device, and what that costs."""
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.trace.sync_points import SyncPoints, SyncSite
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import COUNT, FIGURE, SIGNIFICANT, US_AS_MS, Column, Table
@@ -102,5 +103,5 @@ def _place(site: SyncSite) -> tuple[str, str]:
         inside = f"; in {plain.name(site.module)}" if site.module else ""
         return short_names.code_line(site.line, _PLACE_LIMIT), f"{means}{inside}"
     phase = None if site.phase == "h2d" else site.phase  # that is what it does, not where
-    around = [one for one in (site.annotation, site.module, site.inside) if one] or [phase or numbers.ABSENT]
+    around = [one for one in (site.annotation, site.module, site.inside) if one] or [words_of(phase or numbers.ABSENT)]
     return plain.name(around[0], _PLACE_LIMIT), ", ".join(map(plain.name, around[1:]))
