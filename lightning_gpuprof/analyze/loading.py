@@ -5,6 +5,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from lightning_gpuprof.model.cpu_demand import exceeds_its_cpus
 from lightning_gpuprof.model.host import ProcessUse
 from lightning_gpuprof.model.input_pipeline import InputLoader
 from lightning_gpuprof.model.loading import (
@@ -64,7 +65,13 @@ def loading(metrics: Metrics) -> Loading:
             known.
     """
     found = _loading(metrics)
-    return replace(found, pace=_pace(metrics, found), bursts=_bursty_loading(metrics, found))
+    crowded = bool(found.num_workers and found.cpu_bound) and exceeds_its_cpus(metrics.cpu, metrics.host)
+    return replace(
+        found,
+        pace=_pace(metrics, found),
+        bursts=_bursty_loading(metrics, found),
+        delayed_ms=_delayed_ms(metrics) if crowded else 0.0,
+    )
 
 
 @or_unmeasured

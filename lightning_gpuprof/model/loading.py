@@ -198,8 +198,8 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     order_ms: float = 0.0
     """What the sampler takes of the step's wait for data, which :attr:`wait` is without."""
     delayed_ms: float = 0.0
-    """Where batches come in bursts, how long the model waits for a CPU in each step while workers compute batches: a
-    cheaper batch ends that as well."""
+    """How long the model waits for a CPU in each step while workers compute batches: a cheaper batch ends that as
+    well."""
     pace: Pace | None = None
     """What is left if workers make batches all the time. None: no workers, or it was not measured in them."""
     bursts: Loading | None = None
@@ -429,7 +429,8 @@ class Starving(msgspec.Struct, frozen=True, kw_only=True):
 
         With n processes that make batches in P ms each, a batch comes P / n ms after the one before; without the part
         p ms of it that is p / n less. So R = min(W, p / n), without workers p itself, and no more than the device
-        idles. To the wait W belongs what the model waits for a CPU that the workers take.
+        idles. To the wait W of batches in bursts belongs what the model waits for a CPU that the workers take.
         """
         whole_ms = self.make_ms / max(1, self.state.num_workers)
-        return min(self.state.wait.median_ms + self.state.delayed_ms, part * whole_ms, self.state.idle_ms)
+        delayed_ms = self.state.delayed_ms if self.bursts else 0.0  # else that is expected, beyond the wait
+        return min(self.state.wait.median_ms + delayed_ms, part * whole_ms, self.state.idle_ms)

@@ -23,6 +23,10 @@ BETWEEN_RUNS_RATIO = 0.06
 """By which the step times of two runs of the same program differ. Heuristic: ten pairs of fits on two quiet CPUs, alike
 but for a change without effect, differed by up to 3.4 %."""
 
+FREED_RATIO = 0.8
+"""What the model waits for a CPU beside workers that compute batches, the part that ends when they need not. Heuristic:
+some of their work is left."""
+
 SAVED_RATIO = 0.03
 """By which the time that a change ends differs between two runs of a program: files are written, and batches of a
 validation made, at another speed. Heuristic: 2 % where a validation was made rarer."""
@@ -68,6 +72,8 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
     if change is None:
         if not claim.is_in_step:
             return None
+        if claim == claims.WAIT_FOR_BATCHES:
+            return _with_cheaper_batches(gain, metrics)
     elif change.inside:
         return None
     elif change.call == "DataLoader" and claim in (claims.WAIT_FOR_BATCHES, claims.OUTLIERS):
@@ -92,6 +98,16 @@ def _with_more_workers(workers: Value, claim: Claim, metrics: Metrics) -> Expect
     found = with_workers(per_step, workers, metrics)
     unknown = state.lacks_cpus and not worthwhile(found.whole_ms - found.upper_ms, found.whole_ms)
     return None if unknown else found  # it depends on what other programs leave next time
+
+
+def _with_cheaper_batches(gain: Gain, metrics: Metrics) -> Expected | None:
+    """Where the workers leave the model too few CPUs: without the wait, and without most of what the model waits."""
+    state = metrics.loading
+    if isinstance(state, Unmeasured) or not state.delayed_ms or gain.saved_ms_per_step < MOSTLY * state.wait.median_ms:
+        return None
+    rest_ms, freed_ms = max(0.0, gain.whole_ms - gain.saved_ms_per_step), state.delayed_ms
+    found = _between(gain.whole_ms, rest_ms - freed_ms, rest_ms - FREED_RATIO * freed_ms, gain.whole_ms - gain.lower_ms)
+    return msgspec.structs.replace(found, upper_ms=max(found.step_ms, min(gain.whole_ms, found.upper_ms)))
 
 
 def _is_known_to_hold_the_step(claim: Claim, metrics: Metrics) -> bool:

@@ -34,6 +34,7 @@ from lightning_gpuprof.sinks.gains import (
     saved_words,
     scale_of,
     speedup_of,
+    steps_s,
     times_faster,
 )
 from lightning_gpuprof.sinks.step_bars import StepBar, after_fix, cause_of, run_bar, step_bar
@@ -163,13 +164,15 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     """Of the step or of the run: that of the two times shown."""
     steps: int
     """Of the run."""
+    steps_s: float
+    """What all of them took."""
     wall_s: float
     wall_after_s: float | None
     fix: Fix | None
     proof: str
     """A command; empty where there is nothing to prove."""
     outside: str
-    """What of the run is not in its steps: ``Not part of any step: 2.00 s of setup``; empty if next to nothing, or if
+    """What of the run is not in its steps: ``Outside of the steps: 2.00 s of setup``; empty if next to nothing, or if
     the bar has it."""
     tried: str
     """What ``gpuprof try`` measured of the fix; empty where nobody tried."""
@@ -204,16 +207,14 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bridge(self) -> str:
-        """Why the run gains less than a step: ``2x faster: such steps are 79 % of it``; empty: it gains as much."""
+        """Why the run gains less than a step: ``2x faster: these steps take 79 % of it``; empty: it gains as much."""
         if self.scale == "run" or self.wall_after_s is None or self.speedup is None or self.today is None:
             return ""
-        of_run, part = (
-            faster(times_faster(self.wall_s, self.wall_after_s)),
-            self.steps * self.today.ms / 1e3 / self.wall_s,
-        )
-        if of_run == faster(self.speedup) or part > 1:
+        of_run = faster(times_faster(self.wall_s, self.wall_after_s))
+        if of_run == faster(self.speedup):
             return ""
-        return f"{of_run}: such steps are {numbers.percent(part)} of it"
+        part = min(self.steps * self.today.ms / 1e3, self.steps_s) / self.wall_s
+        return f"{of_run}: these steps take {numbers.percent(part)} of it"
 
     @property
     def whole_run(self) -> str:
@@ -244,7 +245,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
     if today is not None and gained is not None and gained.gain is not None:
         saved_ms, claimed_ms = saved_of_bar(gained, today.ms, claim), claimed_of_bar(gained.gain, today.ms, claim)
         after = after_fix(today, gained, claimed_ms=claimed_ms, saved_ms=saved_ms, phases=report.phases)
-        wall_after_s = run_after_s(report, likely_saved_ms(gained) or 0.0, scale)
+        wall_after_s = run_after_s(report, likely_saved_ms(gained) or 0.0, scale, saved_ms / today.ms)
         times = times_faster(today.ms, after.ms) if scale == "step" else times_faster(report.wall.total_s, wall_after_s)
         words = words if gained.expected is None else expectation(report, gained, gained.expected, today.ms)
     fix = None if first is None else _without_said(fix_of(first, report.run, line_of(first, report.lines)), first)
@@ -270,6 +271,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         claimed_ms=claimed_ms,
         speedup=times,
         steps=report.steps.count,
+        steps_s=steps_s(report),
         wall_s=report.wall.total_s,
         wall_after_s=wall_after_s,
         fix=fix,
@@ -346,7 +348,7 @@ def _outside_steps(report: Report) -> str:
         for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
         if part != inside and seconds >= MIN_PART_RATIO * total > 0
     ]
-    return f"Not part of any step: {', '.join(parts[:4])}" if parts else ""
+    return f"Outside of the steps: {', '.join(parts[:4])}" if parts else ""
 
 
 def title_of(finding: Finding) -> str:

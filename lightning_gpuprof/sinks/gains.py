@@ -186,17 +186,24 @@ def saved_words(ms: float, steps: int, scale: Scale) -> str:
     return f"{numbers.seconds(ms * steps / 1e3)} per run" if scale == "run" else f"{numbers.seconds(ms / 1e3)} per step"
 
 
-def run_after_s(report: Report, saved_ms: float, scale: Scale) -> float:
+def steps_s(report: Report) -> float:
+    """Wall time of all steps of a run."""
+    return report.wall.parts.get(STEP_PARTS[wording.stage(report)], 0.0)
+
+
+def run_after_s(report: Report, saved_ms: float, scale: Scale, ratio: float) -> float:
     """Wall time of the run with so much less per step.
 
     Args:
         report: Of the run.
         saved_ms: Per step.
         scale: Where that lies.
+        ratio: Of a step, what is saved: where most steps are longer than the mean one, they save no more of all steps.
     """
     parts = report.wall.parts
-    inside_s = parts.get(STEP_PARTS[wording.stage(report)], 0.0)
-    most_s = inside_s if scale == "step" else report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
+    most_s = report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
+    if scale == "step":
+        most_s = steps_s(report) * ratio
     return report.wall.total_s - max(0.0, min(saved_ms * report.steps.count / 1e3, most_s))
 
 

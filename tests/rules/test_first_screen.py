@@ -492,7 +492,7 @@ def test_a_setting_of_the_profiler_is_no_fix() -> None:
 def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bool) -> None:
     report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
     screen = msgspec.structs.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
-    assert ("as other phases run faster on a CPU that no longer waits" in render(screen)) is said
+    assert ("as other phases run faster once the wait is gone" in render(screen)) is said
 
 
 def test_a_finding_without_code_is_explained_by_two_sentences() -> None:
@@ -542,11 +542,24 @@ def test_a_bound_that_is_just_what_the_first_fix_leaves_is_no_gain_of_its_own(re
     assert ("no more than the rest that 1 leaves" in html) is said
 
 
+def test_the_run_saves_no_more_of_its_steps_than_a_step_of_itself() -> None:
+    """The median step is twice the mean one."""
+    report = report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None))
+    train_s, setup_s = report.steps.count * report.steps.period_ms.median / 2e3, 1.0
+    wall = msgspec.structs.replace(
+        report.wall, total_s=train_s + setup_s, parts={**report.wall.parts, "train": train_s, "setup": setup_s}
+    )
+    screen = first_screen(msgspec.structs.replace(report, wall=wall))
+    left_s = train_s * screen.after.ms / screen.today.ms
+    assert screen.wall_after_s == pytest.approx(setup_s + left_s)
+    assert screen.bridge.endswith(f"these steps take {numbers.percent(train_s / screen.wall_s)} of it")
+
+
 def test_why_the_run_gains_less_than_a_step_is_said() -> None:
     screen = first_screen(report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)))
-    part = numbers.percent(screen.steps * screen.today.ms / 1e3 / screen.wall_s)
+    part = numbers.percent(min(screen.steps * screen.today.ms / 1e3, screen.steps_s) / screen.wall_s)
     of_run = faster(screen.wall_s / screen.wall_after_s)
-    assert screen.bridge == f"{of_run}: such steps are {part} of it"
+    assert screen.bridge == f"{of_run}: these steps take {part} of it"
     assert screen.bridge in render(screen).replace("\xa0", " ")
 
 

@@ -19,7 +19,7 @@ from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.prediction import WARM_MS, WARM_RATIO, expected, with_workers
+from lightning_gpuprof.rules.prediction import FREED_RATIO, WARM_MS, WARM_RATIO, expected, with_workers
 from lightning_gpuprof.sinks import wording
 
 CHANGE = Change(call="Trainer", arguments={"log_every_n_steps": 50})
@@ -179,6 +179,23 @@ def test_a_cpu_that_idled_meanwhile_is_faster_afterwards() -> None:
     )
     before, after = expected(callbacks(metrics), metrics), expected(callbacks(metrics), idle)
     assert before.step_ms - after.step_ms == pytest.approx(WARM_MS)
+
+
+@pytest.mark.parametrize(("workers_cpus", "frees"), [(1.6, True), (0.2, False)])
+def test_a_cheaper_batch_also_ends_what_the_model_waits_for_the_workers_cpus(workers_cpus: float, frees: bool) -> None:
+    """The model computes for 10 ms on what two workers leave of two CPUs, and waits 2 ms for one of these."""
+    metrics = starved(transforms={"Blur": 0.9}, usable_cpus=2.0, process_cpus=0.4, worker_cpus=workers_cpus)
+    rows = tuple(
+        stored(row, cpu_ms=(row.median_ms or 0.0) - 2.0) if row.phase == "forward" else row for row in metrics.phases
+    )
+    metrics = replace(metrics, phases=rows, cpu=replace(metrics.cpu, run_delay_ratio=0.3))
+    finding = first(metrics, "transform-hotspot")
+    assert finding.gain is not None
+    assert (measured(metrics.loading).delayed_ms == pytest.approx(2.0)) is frees
+    assert (finding.expected is not None) is frees
+    if finding.expected is not None:
+        saved_ms = finding.expected.whole_ms - finding.expected.step_ms
+        assert saved_ms == pytest.approx(finding.gain.saved_ms_per_step + FREED_RATIO * 2.0)
 
 
 def test_the_longer_a_cpu_idled_the_more_the_rest_gains() -> None:

@@ -99,7 +99,7 @@ def _saved_words(screen: FirstScreen) -> str:
         more_ms = (screen.saved_ms or 0.0) - screen.claimed_ms
         said.append(
             f"{screen.shown(screen.claimed_ms)} saved directly, {screen.shown(more_ms)} as other phases run faster "
-            "on a CPU that no longer waits"
+            "once the wait is gone"
         )
     if screen.outside:
         said.append(screen.outside)
