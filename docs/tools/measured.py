@@ -236,8 +236,8 @@ def removed() -> str:
         f"promise {low} to {high} (median {middle}; of fits that ran more than once, their median counts). "
         + (f"Above 1.1: {'; '.join(above)}." if above else "None promises more than 1.1 of it.")
         + f" The {sum(ratio < 0.8 for ratio, _ in ratios)} below 0.8 say what their advice leaves."
-        f" On another machine, {len(again)} fits, three times each: {again[0][0]:.2f} to {again[-1][0]:.2f} (median "
-        f"{again[len(again) // 2][0]:.2f}); {len(too_high)} above 1.1: {'; '.join(too_high) or 'none'}."
+        f" On another machine, {len(again)} fits, three times or more each: {again[0][0]:.2f} to {again[-1][0]:.2f} "
+        f"(median {again[len(again) // 2][0]:.2f}); above 1.1: {'; '.join(too_high) or 'none'}."
     )
 
 
