@@ -1,7 +1,5 @@
 """What a step is expected to take once the change of a finding is made."""
 
-import msgspec
-
 from lightning_gpuprof.model.finding import Expected, worthwhile
 from lightning_gpuprof.model.loading import Loading
 from lightning_gpuprof.model.missing import Unmeasured
@@ -84,8 +82,7 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
     whole_ms = gain.whole_ms
     rest_ms = max(0.0, whole_ms - gain.saved_ms_per_step)
     warm_ms = _warm_ms(_idle_ms(claim, gain, metrics), rest_ms)
-    found = _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, whole_ms - gain.lower_ms)
-    return msgspec.structs.replace(found, upper_ms=max(found.step_ms, min(whole_ms, found.upper_ms)))
+    return _between(whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, whole_ms - gain.lower_ms)
 
 
 def _with_more_workers(workers: Value, claim: Claim, metrics: Metrics) -> Expected | None:
@@ -105,9 +102,9 @@ def _with_cheaper_batches(gain: Gain, metrics: Metrics) -> Expected | None:
     state = metrics.loading
     if isinstance(state, Unmeasured) or not state.delayed_ms or gain.saved_ms_per_step < MOSTLY * state.wait.median_ms:
         return None
-    rest_ms, freed_ms = max(0.0, gain.whole_ms - gain.saved_ms_per_step), state.delayed_ms
-    found = _between(gain.whole_ms, rest_ms - freed_ms, rest_ms - FREED_RATIO * freed_ms, gain.whole_ms - gain.lower_ms)
-    return msgspec.structs.replace(found, upper_ms=max(found.step_ms, min(gain.whole_ms, found.upper_ms)))
+    rest_ms, floor_ms = gain.whole_ms - gain.saved_ms_per_step, max(0.0, state.period_ms - state.idle_ms)
+    least_ms, likely_ms = (max(floor_ms, rest_ms - ratio * state.delayed_ms) for ratio in (1.0, FREED_RATIO))
+    return _between(gain.whole_ms, least_ms, likely_ms, gain.whole_ms - gain.lower_ms)
 
 
 def _is_known_to_hold_the_step(claim: Claim, metrics: Metrics) -> bool:
@@ -130,24 +127,23 @@ def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
     warm_ms = _warm_ms(state.wait.median_ms, state.compute_ms) if idles else 0.0
     floor_ms = max(0.0, state.period_ms - state.idle_ms)
     least, likely, most = (max(floor_ms, time) for time in state.step_times_ms(workers, warm_ms=warm_ms))
-    found = _between(state.period_ms, least, likely, most)
-    return msgspec.structs.replace(found, upper_ms=min(found.upper_ms, max(found.step_ms, state.period_ms)))
+    return _between(state.period_ms, least, likely, most)
 
 
 def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float) -> Expected:
-    """An interval that also covers what two runs of one program differ by."""
+    """An interval that also covers what two runs of one program differ by; no step gets longer than it was."""
     likely_ms = max(likely_ms, 0.01 * whole_ms)
     saved_ms = SAVED_RATIO * max(0.0, whole_ms - likely_ms)
     return Expected(
         whole_ms=whole_ms,
         step_ms=likely_ms,
         lower_ms=max(0.0, min(least_ms, likely_ms) * (1 - BETWEEN_RUNS_RATIO) - saved_ms),
-        upper_ms=max(most_ms, likely_ms) * (1 + BETWEEN_RUNS_RATIO) + saved_ms,
+        upper_ms=max(likely_ms, min(whole_ms, max(most_ms, likely_ms) * (1 + BETWEEN_RUNS_RATIO) + saved_ms)),
     )
 
 
 def _warm_ms(idle_ms: float, rest_ms: float) -> float:
-    """What the rest of a step gets faster when its CPU no longer has nothing to do for so long."""
+    """How much faster the rest of a step gets once its CPU no longer idles for so long."""
     return min(WARM_RATIO * idle_ms, WARM_MS, MOST_WARM_RATIO * rest_ms)
 
 

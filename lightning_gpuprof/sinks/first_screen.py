@@ -172,7 +172,7 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     proof: str
     """A command; empty where there is nothing to prove."""
     outside: str
-    """What of the run is not in its steps: ``Outside of the steps: 2.00 s of setup``; empty if next to nothing, or if
+    """What of the run is not in its steps: ``Outside the steps: 2.00 s of setup``; empty if next to nothing, or if
     the bar has it."""
     tried: str
     """What ``gpuprof try`` measured of the fix; empty where nobody tried."""
@@ -348,7 +348,7 @@ def _outside_steps(report: Report) -> str:
         for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
         if part != inside and seconds >= MIN_PART_RATIO * total > 0
     ]
-    return f"Outside of the steps: {', '.join(parts[:4])}" if parts else ""
+    return f"Outside the steps: {', '.join(parts[:4])}" if parts else ""
 
 
 def title_of(finding: Finding) -> str:

@@ -181,14 +181,32 @@ def test_a_cpu_that_idled_meanwhile_is_faster_afterwards() -> None:
     assert before.step_ms - after.step_ms == pytest.approx(WARM_MS)
 
 
-@pytest.mark.parametrize(("workers_cpus", "frees"), [(1.6, True), (0.2, False)])
-def test_a_cheaper_batch_also_ends_what_the_model_waits_for_the_workers_cpus(workers_cpus: float, frees: bool) -> None:
+def crowded(workers_cpus: float, **changes: Any) -> Metrics:
     """The model computes for 10 ms on what two workers leave of two CPUs, and waits 2 ms for one of these."""
-    metrics = starved(transforms={"Blur": 0.9}, usable_cpus=2.0, process_cpus=0.4, worker_cpus=workers_cpus)
+    metrics = starved(transforms={"Blur": 0.9}, usable_cpus=2.0, process_cpus=0.4, worker_cpus=workers_cpus, **changes)
     rows = tuple(
         stored(row, cpu_ms=(row.median_ms or 0.0) - 2.0) if row.phase == "forward" else row for row in metrics.phases
     )
-    metrics = replace(metrics, phases=rows, cpu=replace(metrics.cpu, run_delay_ratio=0.3))
+    return replace(metrics, phases=rows, cpu=replace(metrics.cpu, run_delay_ratio=0.3))
+
+
+def test_where_a_device_works_meanwhile_a_free_cpu_shortens_no_step() -> None:
+    metrics = crowded(1.6, device_idle=0.3, run={"device.type": "cuda"})
+    state, finding = measured(metrics.loading), first(metrics, "transform-hotspot")
+    assert state.delayed_ms > 0
+    assert finding.gain is not None
+    whole_ms = finding.gain.whole_ms
+    bound = empty(
+        Finding, rule=finding.rule, gain=gain(state.wait.median_ms, 0.0, whole_ms), explains=claims.WAIT_FOR_BATCHES
+    )
+    found = expected(bound, metrics)
+    assert found is not None
+    assert found.step_ms == pytest.approx(0.7 * state.period_ms)
+
+
+@pytest.mark.parametrize(("workers_cpus", "frees"), [(1.6, True), (0.2, False)])
+def test_a_cheaper_batch_also_ends_what_the_model_waits_for_the_workers_cpus(workers_cpus: float, frees: bool) -> None:
+    metrics = crowded(workers_cpus)
     finding = first(metrics, "transform-hotspot")
     assert finding.gain is not None
     assert (measured(metrics.loading).delayed_ms == pytest.approx(2.0)) is frees
