@@ -492,7 +492,7 @@ def test_a_setting_of_the_profiler_is_no_fix() -> None:
 def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bool) -> None:
     report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
     screen = msgspec.structs.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
-    assert ("as other phases run faster once the wait is gone" in render(screen)) is said
+    assert ("as the other phases then run faster" in render(screen)) is said
 
 
 def test_a_finding_without_code_is_explained_by_two_sentences() -> None:

@@ -6,7 +6,7 @@ Lightning validates in the training process and on the same device. The step tim
 ## How it is measured
 The time of all validation runs inside `fit`, without the sanity check, over the wall time without setup and teardown.
 The proposed factor k brings the share to 5 %; it is at most 10 and the number of runs. The gain is (1 - 1/k) of the
-time, spread over all training steps. Below 40 % of the wall time it is at most a warning.
+time, spread over all training steps; the rest is said. Below 40 % of the wall time it is at most a warning.
 
 ## When it is wrong
 - If validation steers the training (early stopping, a schedule on a plateau), fewer runs change it.
@@ -22,7 +22,7 @@ import math
 
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import capital, often, round_number
-from lightning_gpuprof.rules.base import Advice, Change, Finding, Value, claims, counted, percent, threshold
+from lightning_gpuprof.rules.base import Advice, Change, Finding, Value, claims, counted, percent, seconds, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule
 
@@ -45,6 +45,7 @@ class ValidationStall(StallRule):
 
     examples = (
         fires("4 runs take 14 of 34 s", "critical", "every epoch: Trainer(..., check_val_every_n_epoch=4)", **_FOUR),
+        fires("one of 4 runs is left", "critical", "That leaves about 3.50 s of validation.", **_FOUR),
         fires("they are every second epoch", "critical", "check_val_every_n_epoch=8", **_FOUR, run={_EPOCHS: 2}),
         fires("there are 100 an epoch", "critical", "val_check_interval=0.1)", validation=(400, 25.0)),
         fires("they count batches", "critical", "interval=4000, check_val_every_n_epoch=None", **_every(1000)),
@@ -73,12 +74,16 @@ class ValidationStall(StallRule):
         saved = stall.cost.part(1 - 1 / stall.rarer)
         if not saved.is_worth():
             return None
+        advice, change = _less(metrics, stall)
+        left_s = validation.total_s / stall.rarer
         capped = stall.cost.severity == "critical" and stall.ratio < self.critical_ratio
         return self.finding(
             severity="warning" if capped else stall.cost.severity,
             subject=validation.subject or "validation loop",
             summary=stall.words(f"Validation ran {often(validation.count)}"),
-            advice=_less(metrics, stall),
+            advice=advice,
+            change=change,
+            leaves="" if change is None else f"about {seconds(left_s)} of validation",
             evidence=(
                 self.evidence("least_ratio", stall.ratio, "validation, share of the wall time"),
                 self.fact("validation", validation.total_s, "s"),

@@ -98,8 +98,8 @@ def _saved_words(screen: FirstScreen) -> str:
     if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
         more_ms = (screen.saved_ms or 0.0) - screen.claimed_ms
         said.append(
-            f"{screen.shown(screen.claimed_ms)} saved directly, {screen.shown(more_ms)} as other phases run faster "
-            "once the wait is gone"
+            f"{screen.shown(screen.claimed_ms)} saved directly, {screen.shown(more_ms)} as the other phases "
+            "then run faster"
         )
     if screen.outside:
         said.append(screen.outside)
