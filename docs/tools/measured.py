@@ -229,15 +229,11 @@ def removed() -> str:
     ratios = _promised_ratios("truth_removed")
     above = [f"{case} ({ratio:.2f})" for ratio, case in ratios if ratio > 1.1]
     low, middle, high = (f"{ratios[at][0]:.2f}" for at in (0, len(ratios) // 2, -1))
-    again = _promised_ratios("truth_removed_repeated")
-    too_high = [f"{case} ({ratio:.2f})" for ratio, case in again if ratio > 1.1]
     return (
         f"`--removed` runs a fit again without its fault. Of what the fault cost, the findings of {len(ratios)} fits "
-        f"promise {low} to {high} (median {middle}; of fits that ran more than once, their median counts). "
+        f"promise {low} to {high} (median {middle}; each fit ran three times, and its median counts). "
         + (f"Above 1.1: {'; '.join(above)}." if above else "None promises more than 1.1 of it.")
         + f" The {sum(ratio < 0.8 for ratio, _ in ratios)} below 0.8 say what their advice leaves."
-        f" On another machine, {len(again)} fits, three times or more each: {again[0][0]:.2f} to {again[-1][0]:.2f} "
-        f"(median {again[len(again) // 2][0]:.2f}); above 1.1: {'; '.join(too_high) or 'none'}."
     )
 
 

@@ -20,6 +20,8 @@ class Change(msgspec.Struct, kw_only=True, frozen=True):
     """Lines of code to add."""
     inside: str = ""
     """The method of the user's that builds what is meant, ``val_dataloader``; empty: that of the training."""
+    place: str = ""
+    """Where ``add`` goes, in words: ``before trainer.fit``; empty: the lines say it, or ``file`` does."""
     file: str = ""
     """Where the call or the line is; empty: not known."""
     line: int | None = None

@@ -2,15 +2,19 @@
 
 import re
 
-from lightning_gpuprof.rules.base import Metrics
+from lightning_gpuprof.rules.base import Change, Metrics
+
+BEFORE_FIT = "before trainer.fit"
+IN_MODULE = "in the LightningModule"
+_AFTER_INIT = "at the end of its __init__"
 
 _NO_LOG = (2, 13)
 """From this torch on, compiling a ``training_step`` that calls ``self.log`` ends training with InternalTorchDynamoError
 (2.13.0 with Lightning 2.6; also without this profiler)."""
 
 
-def compile_line(metrics: Metrics, options: str = "") -> tuple[str, str]:
-    """The line, and what has to be said of it: a sentence after a space, or nothing.
+def compile_model(metrics: Metrics, options: str = "") -> tuple[str, Change]:
+    """How to compile the model: sentences, and the line.
 
     Args:
         metrics: The run.
@@ -18,6 +22,11 @@ def compile_line(metrics: Metrics, options: str = "") -> tuple[str, str]:
     """
     version = re.match(r"(\d+)\.(\d+)", str(metrics.condition("version.torch") or ""))
     if metrics.log_calls is None or version is None or (int(version[1]), int(version[2])) < _NO_LOG:
-        return f"model = torch.compile(model{options})", ""
-    why = f"in torch {version[0]} a compiled training_step that calls self.log fails"
-    return f"self.net = torch.compile(self.net{options})", f" Compile the networks in the model, not the model: {why}."
+        line = f"model = torch.compile(model{options})"
+        return f"Compile the model {BEFORE_FIT}: {line}.", Change(add=(line,), place=BEFORE_FIT)
+    line = f"self.net = torch.compile(self.net{options})"
+    return (
+        f"Compile the networks in the model {_AFTER_INIT}: {line}. Why not the model: in torch {version[0]} a compiled "
+        "training_step that calls self.log fails.",
+        Change(add=(line,), place=_AFTER_INIT),
+    )

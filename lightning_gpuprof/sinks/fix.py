@@ -39,6 +39,8 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
 
     where: str = ""
     """``train.py:42``; empty: not known."""
+    place: str = ""
+    """In words, where the added lines go, if ``where`` is not known: ``before trainer.fit``."""
     inside: tuple[str, ...] = ()
     """Lines around the diff: of a configuration, its section."""
     removed: tuple[str, ...] = ()
@@ -115,6 +117,7 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
             removed, added = called
     return Fix(
         where=plain.name(where),
+        place="" if where else plain.sentence(change.place),
         removed=_lines(removed),
         added=_lines(added),
         advice=advice,

@@ -264,7 +264,9 @@ def _answer(screen: FirstScreen, width: int, *, bridge: bool) -> list[Renderable
         lines.append(indented(sentence_text(_short(screen.sentence, width))))
     fix = screen.fix
     if fix is not None:
-        lines.append(labelled("change:", fix.where) if fix.diff else labelled("do:", _short(fix.advice, width)))
+        lines.append(
+            labelled("change:", fix.where or fix.place) if fix.diff else labelled("do:", _short(fix.advice, width))
+        )
         if fix.diff:
             lines += diff_lines([f"{mark} {line}" for mark, line in fix.diff[:MAX_CODE]])
         elif fix.code:

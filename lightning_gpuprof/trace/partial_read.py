@@ -11,7 +11,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
@@ -32,7 +32,9 @@ TWO_BY_FORK_FROM_BYTES = 20 << 20
 _FIRST_SHARE_PLAIN = 0.52
 _FIRST_SHARE_GZIP = 0.6
 _FIRST_SHARE_COPIED = 0.54
-"""Of the JSON; a fresh process starts later, and any unpacks a compressed file from its begin."""
+_FIRST_SHARE_BUSY = 0.2
+"""Of the JSON, by this process: more where the other starts later, as a fresh one does, or unpacks a compressed file
+from its begin; less where this one has other work first."""
 _START = f"import sys; sys.path = list(filter(None, sys.path)); from {__name__} import main; main()"
 """Not ``-m``: what is defined in a main module cannot be unpickled here. Nothing is imported from the folder that
 this runs in: traces may lie there beside anything."""
@@ -131,7 +133,13 @@ def size_of_json(path: Path) -> int:
 
 
 def read_in_two(
-    path: Path, size_json: int, *, frames: bool, block_bytes: int, fork: bool = False
+    path: Path,
+    size_json: int,
+    *,
+    frames: bool,
+    block_bytes: int,
+    fork: bool = False,
+    meanwhile: Callable[[], None] | None = None,
 ) -> PartialRead | None:
     """Read a file in two processes; None if the second one failed, which says nothing about the file.
 
@@ -141,16 +149,22 @@ def read_in_two(
         frames: Whether calls of Python functions are wanted.
         block_bytes: Bytes of JSON in memory at a time, in each process.
         fork: The second process may be a copy of this one, see :meth:`Trace.read`.
+        meanwhile: What this process does first, once the other has started.
 
     Raises:
         msgspec.DecodeError: As :func:`read_part`, of the first half, and what else it raises.
     """
-    share = _FIRST_SHARE_COPIED if fork else _FIRST_SHARE_GZIP if is_gzip(path) else _FIRST_SHARE_PLAIN
+    if fork:
+        share = _FIRST_SHARE_BUSY if meanwhile else _FIRST_SHARE_COPIED
+    else:
+        share = _FIRST_SHARE_GZIP if is_gzip(path) else _FIRST_SHARE_PLAIN
     middle = max(1, int(size_json * share))
     start = _copied_process if fork else _fresh_process
     with start(path, middle, frames=frames, block_bytes=block_bytes) as pickled:
         if pickled is None:
             return None
+        if meanwhile is not None:
+            meanwhile()
         first = read_part(path, frames=frames, block_bytes=block_bytes, stop=middle)
         if first.document is not None:  # the guess of the size was far too large
             return first

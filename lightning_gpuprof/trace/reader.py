@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -198,6 +198,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         processes: int | None = None,
         block_bytes: int = BLOCK_BYTES,
         fork: bool = False,
+        meanwhile: Callable[[], None] | None = None,
     ) -> Trace:
         """Read a trace, plain or gzip.
 
@@ -209,6 +210,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             block_bytes: Bytes of JSON that are in memory at a time.
             fork: The second process may be a copy of this one, as no thread of it may hold a lock and it has no
                 GPU. A copy starts at once: two are then the default from 20 MB of JSON on.
+            meanwhile: What this process does while the second one already reads, such as imports; not called where
+                one process reads all.
 
         Returns:
             The trace. A trace without steps, operators or GPU is valid.
@@ -216,7 +219,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         Raises:
             TraceError: The file is missing, a folder, empty, cut off, broken, or not a Kineto trace.
         """
-        trace = _read_file(_File(source, frames, block_bytes, processes, fork))
+        trace = _read_file(_File(source, frames, block_bytes, processes, fork, meanwhile))
         trim_heap()
         return trace
 
@@ -231,7 +234,9 @@ class _File:
         block_bytes: int,
         processes: int | None,
         fork: bool,
+        meanwhile: Callable[[], None] | None,
     ) -> None:
+        self.meanwhile = meanwhile
         self.frames, self.block_bytes, self.processes = frames, block_bytes, processes
         self.fork = fork and hasattr(os, "fork")
         self._stream: BinaryIO | None = None
@@ -322,7 +327,14 @@ def _read_pieces(file: _File) -> Trace:
         size = size_of_json(file.path)
         least = TWO_BY_FORK_FROM_BYTES if file.fork else TWO_FROM_BYTES
         if (file.processes or min(usable_cpus(), 2) * (size >= least)) > 1:
-            half = read_in_two(file.path, size, frames=file.frames, block_bytes=file.block_bytes, fork=file.fork)
+            half = read_in_two(
+                file.path,
+                size,
+                frames=file.frames,
+                block_bytes=file.block_bytes,
+                fork=file.fork,
+                meanwhile=file.meanwhile,
+            )
     if half is None:
         with file.open() as stream:
             pieces = Pieces(stream, block_bytes=file.block_bytes)

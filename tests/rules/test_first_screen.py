@@ -405,6 +405,13 @@ def test_advice_without_a_change_is_told_in_words() -> None:
     assert fix == Fix(advice=finding.advice)
 
 
+@pytest.mark.parametrize(("file", "heading"), [("", " before trainer.fit"), ("net.py", " in <code>net.py</code>")])
+def test_where_lines_go_is_said(file: str, heading: str) -> None:
+    change = Change(add=("model = torch.compile(model)",), place="before trainer.fit", file=file)
+    report = msgspec.structs.replace(fixed({}), findings=(finding_with(change),))
+    assert f"<h2>Change this{heading}</h2>" in render(first_screen(report))
+
+
 def test_a_value_that_was_not_known_is_not_shown_as_an_empty_call() -> None:
     fix = fix_of(finding_with(Change(call="Trainer", arguments={"benchmark": True})), {})
     assert fix.diff == (("+", "Trainer(..., benchmark=True)"),)

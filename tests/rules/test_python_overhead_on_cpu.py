@@ -91,7 +91,9 @@ def test_the_model_is_compiled_only_where_operators_are_many(ops: int, is_own: b
     """10 ms of Python a step between twice as many operators, half of them in forward."""
     finding = fired(RULE, on_cpu(window(python_us=10_000.0, op_us=1.0 / ops, ops=ops)))
     own = "Vectorise the Python code in training_step() (train.py:41): "
-    assert finding.advice.startswith(own if is_own else "Compile the model: model = torch.compile(model).")
+    assert finding.advice.startswith(
+        own if is_own else "Compile the model before trainer.fit: model = torch.compile(model)."
+    )
     assert (finding.change is None) is is_own
 
 

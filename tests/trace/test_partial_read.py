@@ -1,5 +1,6 @@
 """Reading a trace in two processes gives what one gives, and a second process that fails costs nothing but time."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -67,6 +68,18 @@ def test_a_second_process_that_cannot_be_started_costs_nothing(
     monkeypatch.setattr(partial_read.sys, "executable", executable)
     trace = Trace.read(path, processes=2, block_bytes=3000)
     assert content(trace) == content(Trace.read(path, processes=1))
+
+
+@pytest.mark.parametrize(("processes", "times"), [(1, 0), (2, 1)])
+def test_what_is_done_meanwhile_is_done_once_and_only_beside_another_process(
+    tmp_path: Path, processes: int, times: int
+) -> None:
+    path, done = write(tmp_path / "t.json", kineto_text(many_steps())), []
+    read = Trace.read(
+        path, processes=processes, block_bytes=3000, fork=True, meanwhile=functools.partial(done.append, path)
+    )
+    assert len(done) == times
+    assert content(read) == content(Trace.read(path, processes=1))
 
 
 @pytest.mark.parametrize("dies_in", ["fork", "read_part"])

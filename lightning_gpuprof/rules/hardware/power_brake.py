@@ -28,7 +28,7 @@ def _held(*reasons: str) -> dict[str, object]:
 
 class PowerBrake(ClockRule):
     id = "power-brake"
-    title = "A power brake slows down the GPU"
+    title = "A power brake throttles the GPU"
     specialises = ("low-clocks", "power-throttle", "thermal-throttle")
 
     least_samples: int = threshold(2, source="heuristic: one look may be an accident")

@@ -34,7 +34,7 @@ def _held(reason: str, ratio: float, clock_mhz: float) -> dict[str, object]:
 
 class ThermalThrottle(ClockRule):
     id = "thermal-throttle"
-    title = "Heat slows down the GPU"
+    title = "The GPU is thermally throttled"
     specialises = ("low-clocks", "power-throttle")
 
     least_ratio: float = threshold(0.05, source="heuristic: 5 % of the busy samples")

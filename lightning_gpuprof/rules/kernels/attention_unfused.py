@@ -22,6 +22,7 @@ from lightning_gpuprof.model.share import Measured
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, millis, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
+from lightning_gpuprof.rules.torch_advice import BEFORE_FIT
 
 _FUSED_BACKENDS = ("flash", "mem_efficient", "cudnn")
 
@@ -99,7 +100,8 @@ class AttentionUnfused(KernelRule):
             "code calls it already, need_weights=True, output_attentions=True or fp64 makes it fall back."
         )
         if isinstance(backends, str) and not any(name in backends for name in _FUSED_BACKENDS):
-            change = Change(add=tuple(f"torch.backends.cuda.enable_{name}_sdp(True)" for name in _FUSED_BACKENDS[:2]))
+            enabled = tuple(f"torch.backends.cuda.enable_{name}_sdp(True)" for name in _FUSED_BACKENDS[:2])
+            change = Change(add=enabled, place=BEFORE_FIT)
             advice = (
                 f"Enable the fused backends: {'; '.join(change.add)}. Now only {backends or 'no'} attention is enabled."
             )

@@ -59,6 +59,7 @@ class ChannelsLastMissing(KernelRule):
         count = metrics.positive("model.convolutions")
         already = metrics.positive("model.channels_last_convolutions") or 0
         now = f" {already} of {count} convolutions are in it now." if count else ""
+        batch = f"{_BATCH}  # in on_after_batch_transfer"
         is_last = count is not None and count <= already
         advice = f"Use channels_last: {_MODEL} in __init__, and {_BATCH} in on_after_batch_transfer.{now}"
         if is_last:
@@ -79,5 +80,5 @@ class ChannelsLastMissing(KernelRule):
                 self.fact("convolutions per step", convolutions.ms, "ms"),
             ),
             cost=changes,
-            change=Change(add=(_BATCH,) if is_last else (_MODEL, _BATCH)),
+            change=Change(add=(batch,) if is_last else (f"{_MODEL}  # in __init__", batch)),
         )

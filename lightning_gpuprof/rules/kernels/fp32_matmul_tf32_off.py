@@ -22,6 +22,7 @@ from lightning_gpuprof.model.signals import capability
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, listed, measured, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
+from lightning_gpuprof.rules.torch_advice import BEFORE_FIT
 
 _MATMUL, _CUDNN = "flags.float32_matmul_precision", "flags.cudnn_tf32"
 _CAPABILITY = "device.capability"
@@ -120,5 +121,5 @@ class Fp32MatmulTf32Off(KernelRule):
         if matmul == "highest" and cudnn is False:
             return "all", f"{no_matmul} and {no_cudnn}", Change(remove=removed, add=(_SET_MATMUL, added))
         if matmul == "highest":
-            return "matrix products", no_matmul, Change(add=(_SET_MATMUL,))
+            return "matrix products", no_matmul, Change(add=(_SET_MATMUL,), place=BEFORE_FIT)
         return ("convolutions", no_cudnn, Change(remove=removed, add=(added,))) if cudnn is False else None

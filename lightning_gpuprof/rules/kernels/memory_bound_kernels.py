@@ -19,10 +19,10 @@ compiler saves is not known beforehand: information, and the gain's lower bound 
 from msgspec.structs import replace
 
 from lightning_gpuprof.rules import claims
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, listed, measured, percent, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, listed, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.kernels.kernel_rule import UNTRACED, DeviceRun, KernelRule
-from lightning_gpuprof.rules.torch_advice import compile_line
+from lightning_gpuprof.rules.torch_advice import compile_model
 
 
 def _run(ms: float = 30.0, bandwidth_ratio: float = 0.8) -> dict[str, object]:
@@ -66,19 +66,18 @@ class MemoryBoundKernels(KernelRule):
             raise MissingSignal("the bytes of pointwise operators or the memory bandwidth are not known")
         if bandwidth < self.least_bandwidth_ratio or not saved.is_worth():
             return None
-        line, how = compile_line(metrics)
+        advice, change = compile_model(metrics)
         return self.of_kernels(
             run,
             subject=found.names[0],
             summary=f"Pointwise kernels and reductions take {time}. They reach "
             f"{percent(bandwidth)} of the memory bandwidth, which limits them. Longest: {listed(found.names)}.",
-            advice=f"Compile the model before trainer.fit: {line}.{how} Fused pointwise operators keep "
-            "intermediate results out of memory.",
+            advice=f"{advice} Fused pointwise operators keep intermediate results out of memory.",
             time=time,
             evidence=(
                 self.evidence("least_bandwidth_ratio", bandwidth, "share of the memory bandwidth"),
                 self.fact("pointwise kernels per step", found.elementwise.ms, "ms"),
             ),
             cost=saved,
-            change=Change(add=(line,)),
+            change=change,
         )

@@ -15,9 +15,9 @@ hint: the gain is that of `launch-bound`.
 """
 
 from lightning_gpuprof.model.device_step import ExplainedStep
-from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, claims, threshold
+from lightning_gpuprof.rules.base import Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
-from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, compile_words, late_launches
+from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, compile_for_launches, late_launches
 from lightning_gpuprof.rules.launches.step_rule import compiled, confidence
 
 _SHORT = {"kernel_us": 3.0}
@@ -49,11 +49,11 @@ class CompileAbsent(LaunchRule):
             raise MissingSignal("whether the model is compiled is not known")
         if state:
             return None
-        line, why = compile_words(metrics, step)
+        advice, change = compile_for_launches(metrics, step)
         return self.finding(
             subject="torch.compile",
             summary=f"The model is not compiled, and the GPU waits {late} for the next launch.",
-            advice=f"Compile the model before trainer.fit: {line}.{why} torch.compile can fuse "
+            advice=f"{advice} torch.compile can fuse "
             f"{step.kernels_per_step:,.0f} launches per step. Check the gain with `gpuprof compare`.",
             evidence=(
                 self.evidence("least_ratio", late.ratio, "waiting for launches, share of the step"),
@@ -61,5 +61,5 @@ class CompileAbsent(LaunchRule):
             ),
             confidence=confidence(step),
             explains=claims.LATE_LAUNCHES,
-            change=Change(add=(line,)),
+            change=change,
         )

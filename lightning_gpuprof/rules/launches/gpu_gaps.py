@@ -40,7 +40,7 @@ def _other(ms: float) -> dict[str, float]:
 
 class GpuGaps(StepRule):
     id = "gpu-gaps"
-    title = "The host stops launching mid-step"
+    title = "Host work leaves the GPU idle mid-step"
     explains = claims.HOST_ELSEWHERE
 
     least_gap_ms: float = threshold(1.0, source="heuristic: 1 ms, and 2 % of the step")
@@ -116,4 +116,4 @@ def _advice(metrics: Metrics, owner: GapPlace) -> Advice:
     if _EXPANDABLE in str(metrics.condition("allocator.settings")):
         return text, None
     line = f"PYTORCH_CUDA_ALLOC_CONF={_EXPANDABLE}"
-    return f"{text} Also set {line}.", Change(add=(line,))
+    return f"{text} Also set {line}.", Change(add=(line,), place="in the environment")

@@ -6,7 +6,7 @@ from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.signals import FOREACH, FUSED, can_fuse
 from lightning_gpuprof.rules.base import Advice, Change, Cost, Evidence, Metrics, MissingSignal, setting
 from lightning_gpuprof.rules.launches.step_rule import StepRule, compiled, explained_step, shapes_vary
-from lightning_gpuprof.rules.torch_advice import compile_line
+from lightning_gpuprof.rules.torch_advice import compile_model
 
 IDLE_RATIO = 0.15
 """Time waiting for launches, of the step, from which a run is launch-bound. TraceLens: idle above 15 %."""
@@ -64,24 +64,23 @@ def fewer_launches(metrics: Metrics, step: ExplainedStep) -> Advice:
     return " ".join(text for text, _ in advice), next((change for _, change in advice if change is not None), None)
 
 
-def compile_words(metrics: Metrics, step: ExplainedStep) -> tuple[str, str]:
-    """The line that compiles the model, and why so: CUDA graphs are recorded again for each shape.
+def compile_for_launches(metrics: Metrics, step: ExplainedStep) -> tuple[str, Change]:
+    """How to compile the model: CUDA graphs are recorded again for each shape.
 
     Args:
         metrics: The run.
         step: Its device's step.
     """
     varies = shapes_vary(step)
-    line, how = compile_line(metrics, ", dynamic=True" if varies else ', mode="reduce-overhead"')
-    if varies:
-        return line, f" Its input shapes vary.{how}"
-    return line, how + ("" if varies is False else " If input shapes vary, use dynamic=True instead.")
+    text, change = compile_model(metrics, ", dynamic=True" if varies else ', mode="reduce-overhead"')
+    if varies is not False:
+        text += " Its input shapes vary." if varies else " If input shapes vary, use dynamic=True instead."
+    return text, change
 
 
 def _compile(metrics: Metrics, step: ExplainedStep) -> Advice:
     if not compiled(metrics):
-        line, why = compile_words(metrics, step)
-        return f"Compile the model before trainer.fit: {line}.{why}", Change(add=(line,))
+        return compile_for_launches(metrics, step)
     mode = str(metrics.condition("compile.mode") or "default")
     if shapes_vary(step) or any(graph in mode for graph in _GRAPH_MODES):
         return "Look for graph breaks, and for code that runs outside the compiled model.", None

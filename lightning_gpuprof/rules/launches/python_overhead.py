@@ -38,11 +38,11 @@ from lightning_gpuprof.model.code_place import in_words, parts
 from lightning_gpuprof.model.device_step import ExplainedStep
 from lightning_gpuprof.model.missing import MissingSignal, measured
 from lightning_gpuprof.model.signals import delayed_ratio
-from lightning_gpuprof.rules.base import Advice, Change, Finding, Metrics, claims, millis, percent, severity, threshold
+from lightning_gpuprof.rules.base import Advice, Finding, Metrics, claims, millis, percent, severity, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.launches.late_launches import IDLE_RATIO, LaunchRule, late_launches, launch_evidence
 from lightning_gpuprof.rules.launches.step_rule import compiled
-from lightning_gpuprof.rules.torch_advice import compile_line
+from lightning_gpuprof.rules.torch_advice import compile_model
 
 _LINE = "model = torch.compile(model)"
 _OF_THE_MODEL = ("forward", "training_step")
@@ -70,7 +70,13 @@ class PythonOverhead(LaunchRule):
 
     examples = (
         fires("Python takes 40 us", "critical", "mostly in forward() (net.py:20)", step=_python(40), run=_EAGER),
-        fires("the model is not compiled", "critical", f"Compile the model: {_LINE}", step=_python(40), run=_EAGER),
+        fires(
+            "the model is not compiled",
+            "critical",
+            f"Compile the model before trainer.fit: {_LINE}",
+            step=_python(40),
+            run=_EAGER,
+        ),
         fires("the model is compiled", "critical", "compiled part", step=_python(40), run={"compile.state": "module"}),
         fires("Python takes 13 us", "critical", "while the host runs Python", step=_python(13)),
         quiet("Python takes 8 us", step=_python(8)),
@@ -161,5 +167,5 @@ def _compile(metrics: Metrics, place: str) -> Advice:
     loops = f"loops over layers, time steps or samples{_in(place)} with operators on whole tensors"
     if compiled(metrics):
         return f"Replace {loops}, or move them into the compiled part.", None
-    line, how = compile_line(metrics)
-    return f"Compile the model: {line}.{how} Otherwise replace {loops}.", Change(add=(line,))
+    text, change = compile_model(metrics)
+    return f"{text} Otherwise replace {loops}.", change

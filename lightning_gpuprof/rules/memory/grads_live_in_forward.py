@@ -19,6 +19,7 @@ Clear them at the end of the step, in `on_train_batch_end`, after all code of yo
 from lightning_gpuprof.rules.base import Change, Finding, Metrics, MissingSignal, gib, measured, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.memory.memory_rule import MemoryUse, ShortMemoryRule
+from lightning_gpuprof.rules.torch_advice import IN_MODULE
 
 _PEAK = {"allocated_gib": 110.0, "peak_phase": "forward"}
 _GRADIENTS, _ACCUMULATED = {"gradients_bytes": 16 * 2**30}, "trainer.accumulate_grad_batches"
@@ -68,7 +69,7 @@ class GradsLiveInForward(ShortMemoryRule):
             f"forward, when the memory of {memory.name} peaks.",
             advice=f"Free up to {gib(gradients)} by clearing them at the end of the step: in on_train_batch_end, "
             "optimizer.zero_grad(set_to_none=True)",
-            change=Change(add=_CLEAR),
+            change=Change(add=_CLEAR, place=IN_MODULE),
             evidence=(
                 self.evidence("least_ratio", ratio, "gradients, share of the peak"),
                 self.fact("phase of the peak", memory.peak_phase),

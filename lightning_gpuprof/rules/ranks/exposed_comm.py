@@ -37,14 +37,14 @@ from lightning_gpuprof.rules.ranks.collective_times import collective_run, sized
 
 _MOSTLY_TRANSFER_RATIO = 0.5
 _WIDE = ("float", "double")
-_BF16 = Change(add=("DDPStrategy(ddp_comm_hook=default_hooks.bf16_compress_hook)",))
+_BF16 = Change(add=("DDPStrategy(..., ddp_comm_hook=default_hooks.bf16_compress_hook)",))
 _MANY_IN_A_STEP = 100
 """All-reduces of one size, or of unknown sizes. Heuristic: DDP makes one for each 25 MB."""
 
 
 class ExposedComm(BaseRule):
     id = "exposed-comm"
-    title = "Communication is not overlapped"
+    title = "Exposed communication stalls the step"
 
     least_ratio: float = threshold(0.10, source="torch-tb-profiler and MindInsight: communication above 10 %")
 
@@ -112,6 +112,7 @@ class ExposedComm(BaseRule):
         )
         transfer = _transfer_advice(metrics, run.ranks, window, largest)
         return self.finding(
+            title="Transfers between ranks stall the step" if mostly_transfer else "Collectives wait for a late rank",
             severity=exposed.severity,
             subject=sized(largest) if largest is not None else "collectives",
             summary=f"Communication that does not overlap with computation takes {exposed}. {split}{of_it}",

@@ -31,6 +31,7 @@ from lightning_gpuprof.model.numbers import counted, millis, percent, round_numb
 from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN
+from lightning_gpuprof.rules.torch_advice import IN_MODULE
 
 ONE_SIDED = 1.645
 """Standard errors of a mean from its 5 % lower bound."""
@@ -108,7 +109,7 @@ class GcPauses(BaseRule):
             return (
                 "Exclude dataset and model from each collection: gc.freeze() in on_train_start. If that is not enough, "
                 f"gc.disable() there and gc.collect() every {every:,} steps{ranks}: one takes {millis(each_ms)}.",
-                Change(add=("def on_train_start(self):", "    gc.freeze()")),
+                Change(add=("def on_train_start(self):", "    gc.freeze()"), place=IN_MODULE),
             )
         per_step = worst.count / max(1, metrics.steps.count)
         times = min(_MOST_TIMES, max(2, round_number(math.ceil(ratio / self.wanted_ratio))))
@@ -116,7 +117,7 @@ class GcPauses(BaseRule):
         return (
             f"Collect {times} times less often: {threshold} in on_train_start. Why: the {_name(worst)} is collected "
             f"{per_step:.1f} times per step. Or make fewer small objects per step that refer to each other.",
-            Change(add=("def on_train_start(self):", f"    {threshold}")),
+            Change(add=("def on_train_start(self):", f"    {threshold}"), place=IN_MODULE),
         )
 
 

@@ -174,7 +174,7 @@ def duration(ms: float) -> str:
 
 def _fix(fix: Fix, proof: str, tried: str) -> str:
     diff = "".join(f'<span class="{_DIFF[mark]}">{mark} {escape(line)}</span>\n' for mark, line in fix.diff)
-    where = f" in <code>{escape(fix.where)}</code>" if fix.where else ""
+    where = f" in <code>{escape(fix.where)}</code>" if fix.where else f" {escape(fix.place)}" if fix.place else ""
     if diff:
         shown = _code(diff, fix.copied)
         more = " ".join(text for text in (fix.why, fix.effect) if text) or "More about this change"
