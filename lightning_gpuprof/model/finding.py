@@ -9,6 +9,8 @@ from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.phases import Phase
 
 Severity = Literal["critical", "warning", "info"]
+REMAINING = "Remaining cost:"
+"""Begins the end of an advice that says what the change leaves."""
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 VerdictKind = Literal[
@@ -170,7 +172,7 @@ class Finding(msgspec.Struct, kw_only=True, frozen=True):
     expected: Expected | None = None
     """What the change is expected to bring by itself; None: not predicted."""
     leaves: str = ""
-    """What remains of the fault after the change, as the end of "That leaves"; empty: nothing is known to."""
+    """What remains of the fault after the change, as the end of "Remaining cost:"; empty: nothing is known to."""
 
     @property
     def most_saved_ms(self) -> float:

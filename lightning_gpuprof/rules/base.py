@@ -21,6 +21,7 @@ from lightning_gpuprof.model.finding import (
     CRITICAL_STEPS,
     MIN_COST_MS,
     MIN_GAIN_RATIO,
+    REMAINING,
     WARNING_RATIO,
     Evidence,
     Finding,
@@ -250,7 +251,7 @@ class BaseRule:
             phase: Where that time lies, if it is in one phase and the claim does not say so.
             change: The advice as data.
             title: The fault in one short line; default: :attr:`title`.
-            leaves: What of the fault stays, as the end of "That leaves", without a full stop; it ends the advice.
+            leaves: What of the fault stays, as the end of "Remaining cost:", without a full stop; it ends the advice.
         """
         if not isinstance(advice, str):
             advice, change = advice
@@ -263,7 +264,7 @@ class BaseRule:
             severity=severity or "info",
             subject=subject,
             summary=summary,
-            advice=f"{advice} That leaves {leaves}." if leaves else advice,
+            advice=f"{advice} {REMAINING} {leaves}." if leaves else advice,
             leaves=leaves,
             evidence=tuple(one for one in evidence if one is not None),
             gain=gain,

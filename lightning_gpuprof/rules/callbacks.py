@@ -88,7 +88,7 @@ def why_every(metrics: Metrics, every: int, best: float, left_ms: float, wanted_
     left = f"Why {every}: that leaves {millis(left_ms)} per step"
     if every >= best:
         return f"{left}, about {percent(wanted_ratio)} of it."
-    return f"{left}; a longer interval would not run twice in {metrics.steps.optimizer_steps:,} steps."
+    return f"{left}; with a longer interval it would not run twice in {metrics.steps.optimizer_steps:,} steps."
 
 
 def logging_change(metrics: Metrics, rarer: int) -> Change | None:

@@ -84,7 +84,8 @@ def _without(gain: Gain, claim: Claim, metrics: Metrics) -> Expected:
     """Without what a gain saves; on a CPU, the rest of a step is then faster, too."""
     rest_ms = max(0.0, gain.whole_ms - gain.saved_ms_per_step)
     warm_ms = _warm_ms(gain.saved_ms_per_step, rest_ms) if metrics.is_cpu_only and claim.is_in_step else 0.0
-    return _between(gain.whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, gain.whole_ms - gain.lower_ms)
+    most_ms = gain.whole_ms - gain.lower_ms
+    return _between(gain.whole_ms, rest_ms - 2 * warm_ms, rest_ms - warm_ms, most_ms, in_step=claim.is_in_step)
 
 
 def _with_more_workers(workers: Value, claim: Claim, metrics: Metrics) -> Expected | None:
@@ -136,10 +137,10 @@ def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
     return _between(state.period_ms, least, likely, most)
 
 
-def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float) -> Expected:
+def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float, *, in_step: bool = True) -> Expected:
     """An interval that also covers what two runs of one program differ by; no step gets longer than it was."""
     likely_ms = max(likely_ms, 0.01 * whole_ms)
-    saved_ms = SAVED_RATIO * max(0.0, whole_ms - likely_ms)
+    saved_ms = 0.0 if in_step else SAVED_RATIO * max(0.0, whole_ms - likely_ms)
     return Expected(
         whole_ms=whole_ms,
         step_ms=likely_ms,

@@ -59,7 +59,7 @@ MIN_PART_RATIO = 0.01
 """Parts of the run below it are not named."""
 _PLACE = re.compile(r" \(([^() ]+:\d+)\)")
 """``take() (train.py:36)``"""
-_VERSION = re.compile(r"(version_|.*[-_]v?)(\d+)")
+_VERSION = re.compile(r"(version_)(\d+)")
 
 
 class Reliability(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,14 +207,14 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bridge(self) -> str:
-        """Why the run gains less than a step: ``2x faster: these steps take 79 % of it``; empty: it gains as much."""
+        """Why the run gains less: ``2x faster: 21 % of it is not in these steps``; empty: it gains as much."""
         if self.scale == "run" or self.wall_after_s is None or self.speedup is None or self.today is None:
             return ""
         of_run = faster(times_faster(self.wall_s, self.wall_after_s))
         if of_run == faster(self.speedup):
             return ""
-        part = min(self.steps * self.today.ms / 1e3, self.steps_s) / self.wall_s
-        return f"{of_run}: these steps take {numbers.percent(part)} of it"
+        rest = 1 - min(self.steps * self.today.ms / 1e3, self.steps_s) / self.wall_s
+        return f"{of_run}: {numbers.percent(rest)} of it is not in these steps"
 
     @property
     def whole_run(self) -> str:

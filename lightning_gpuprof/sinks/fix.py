@@ -10,7 +10,7 @@ import msgspec
 from lightning_gpuprof.errors import HIDDEN
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.code_place import parts
-from lightning_gpuprof.model.finding import Finding
+from lightning_gpuprof.model.finding import REMAINING, Finding
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.report import LineRow
 from lightning_gpuprof.sinks import plain
@@ -86,7 +86,7 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
         at, code = ("", "") if own is None else (named(own), plain.sentence(own.code))
         return Fix(advice=advice, where=at, code=code)
     sentences = SENTENCE_END.split(advice)
-    why = " ".join(one for one in sentences if one.startswith(("Why ", "That leaves ")))
+    why = " ".join(one for one in sentences if one.startswith(("Why ", REMAINING)))
     said = [one for one in sentences if one.startswith("Trade-off: ")]
     effect = " ".join(said or dict.fromkeys(_EFFECTS[name] for name in change.arguments if name in _EFFECTS))
     configured = yaml_change(change, run)

@@ -136,7 +136,7 @@ def test_evidence_has_limit_and_source_of_its_threshold() -> None:
 def test_what_a_change_leaves_ends_the_advice() -> None:
     words = {"subject": "loader", "summary": "It waits.", "advice": "Set it.", "evidence": ()}
     found = Example().finding(**words, leaves="the first epoch")
-    assert (found.advice, found.leaves) == ("Set it. That leaves the first epoch.", "the first epoch")
+    assert (found.advice, found.leaves) == ("Set it. Remaining cost: the first epoch.", "the first epoch")
     assert Example().finding(**words).advice == "Set it."
 
 

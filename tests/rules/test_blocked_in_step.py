@@ -100,7 +100,7 @@ def test_of_a_sleep_it_is_said_first_that_it_sleeps() -> None:
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [
-        ("weights = torch.load(path)", "Read before training"),
+        ("weights = torch.load(path)", "Read the data before training"),
         ("frame.to_csv(path)", "Write from a background thread"),
         ("answer = requests.get(url)", "Send and receive from"),
         ("self.lock.acquire()", "Collect its result"),

@@ -61,7 +61,7 @@ def test_advice_that_was_followed_silences_the_rule(every: int, steps: int, each
     assert f"can lose up to {then:,} steps instead of {every:,}." in found.advice
     after = saving(then)
     left = f"{after.checkpoint.count:,} checkpoint{'s' if after.checkpoint.count > 1 else ''} in the run"
-    assert f"That leaves {left}" in found.advice or "1 checkpoint in the run" in found.advice
+    assert f"Remaining cost: {left}" in found.advice or "1 checkpoint in the run" in found.advice
     assert ("1 checkpoint in the run" in found.advice) is (after.checkpoint.count == 1)
     if steps // then > 1:
         assert RULE.check(after) is None

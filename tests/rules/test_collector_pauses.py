@@ -25,7 +25,7 @@ def test_collections_of_the_oldest_generation_are_found_with_the_line_that_helps
     finding = fired(RULE, collecting(0.3))
     assert finding.severity == "critical"
     assert finding.subject == "garbage collector, oldest generation"
-    assert "takes 30 % of the steps' time, 6.00 s in all" in finding.summary
+    assert "takes 30 % of the time in steps, 6.00 s in all" in finding.summary
     assert "gc.collect() every 120 steps" in finding.advice
     assert finding.gain.saved_ms_per_step == pytest.approx(15)
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(15 * (1 - 1.645 / 10))

@@ -499,7 +499,7 @@ def test_a_setting_of_the_profiler_is_no_fix() -> None:
 def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bool) -> None:
     report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
     screen = msgspec.structs.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
-    assert ("as the other phases then run faster" in render(screen)) is said
+    assert ("as the rest of the step then runs faster" in render(screen)) is said
 
 
 def test_a_finding_without_code_is_explained_by_two_sentences() -> None:
@@ -531,7 +531,7 @@ def test_more_workers_than_cpus_are_a_bound_and_the_reason_says_so() -> None:
     assert "Steps could be up to " in many.headline
     assert many.whole_run.endswith(" at best")
     assert many.opportunities[0].faster.startswith("up to ")
-    assert "; on 2 CPUs this holds only while loading mostly waits and the storage keeps up." in many.fix.why
+    assert "; on 2 CPUs this holds because loading mostly waits, as long as the storage keeps up." in many.fix.why
     enough = first_screen(
         report_of(starved(items_ms=39.0, workers=1, usable_cpus=64.0, host=HostUse(usable_cpus=64.0)))
     )
@@ -559,14 +559,14 @@ def test_the_run_saves_no_more_of_its_steps_than_a_step_of_itself() -> None:
     screen = first_screen(msgspec.structs.replace(report, wall=wall))
     left_s = train_s * screen.after.ms / screen.today.ms
     assert screen.wall_after_s == pytest.approx(setup_s + left_s)
-    assert screen.bridge.endswith(f"these steps take {numbers.percent(train_s / screen.wall_s)} of it")
+    assert screen.bridge.endswith(f": {numbers.percent(1 - train_s / screen.wall_s)} of it is not in these steps")
 
 
 def test_why_the_run_gains_less_than_a_step_is_said() -> None:
     screen = first_screen(report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)))
-    part = numbers.percent(min(screen.steps * screen.today.ms / 1e3, screen.steps_s) / screen.wall_s)
+    rest = numbers.percent(1 - min(screen.steps * screen.today.ms / 1e3, screen.steps_s) / screen.wall_s)
     of_run = faster(screen.wall_s / screen.wall_after_s)
-    assert screen.bridge == f"{of_run}: these steps take {part} of it"
+    assert screen.bridge == f"{of_run}: {rest} of it is not in these steps"
     assert screen.bridge in render(screen).replace("\xa0", " ")
 
 

@@ -112,6 +112,6 @@ def test_how_long_batches_take_to_make_is_not_told_beside_it() -> None:
 def test_what_the_main_process_waits_while_it_loads_data_is_left_out_and_said() -> None:
     waits = build(times_ms={"data_wait": 20.0}, num_workers=0)
     finding = fired(RULE, replace(beside(), shares=waits.shares, loader=waits.loader))
-    assert finding.leaves.endswith("ms of loading data per step, of which the GIL has an unknown part")
-    assert finding.advice.endswith(f"That leaves {finding.leaves}.")
+    assert finding.leaves.endswith("ms of data loading per step, some of which may also be waiting for the GIL")
+    assert finding.advice.endswith(f"Remaining cost: {finding.leaves}.")
     assert not fired(RULE, beside()).leaves

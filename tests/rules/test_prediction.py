@@ -19,7 +19,14 @@ from lightning_gpuprof.model.missing import measured
 from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.engine import diagnose
-from lightning_gpuprof.rules.prediction import FREED_RATIO, WARM_MS, WARM_RATIO, expected, with_workers
+from lightning_gpuprof.rules.prediction import (
+    BETWEEN_RUNS_RATIO,
+    FREED_RATIO,
+    WARM_MS,
+    WARM_RATIO,
+    expected,
+    with_workers,
+)
 from lightning_gpuprof.sinks import wording
 
 CHANGE = Change(call="Trainer", arguments={"log_every_n_steps": 50})
@@ -98,7 +105,7 @@ def test_of_workers_less_is_expected_where_others_use_cpus_and_nothing_is_said_w
     assert why[0].startswith("a batch costs 82.0 ms of CPU time")
     assert why[1].startswith("a batch took 82.0 ms while other programs ran, and you have")
     assert "Other processes use 1.9 CPUs: while they do, workers gain less." in why[1]
-    assert why[1].endswith("That leaves a wait of at least 36.0 ms in each step.")
+    assert why[1].endswith("Remaining cost: a wait of at least 36.0 ms in each step.")
 
 
 def test_beside_others_no_step_with_workers_is_expected_to_take_longer_than_now() -> None:
@@ -171,6 +178,7 @@ def test_without_a_callback_the_rest_of_a_step_on_a_cpu_is_faster(callback_ms: f
     found = expected(finding, metrics)
     assert found is not None
     assert found.step_ms == pytest.approx(found.whole_ms - finding.gain.saved_ms_per_step - faster_ms)
+    assert found.lower_ms == pytest.approx((1 - BETWEEN_RUNS_RATIO) * (found.step_ms - faster_ms))
     assert found.upper_ms <= found.whole_ms
 
 

@@ -12,6 +12,7 @@ from lightning_gpuprof.model.host import HostUse, Level, MachineUse
 from lightning_gpuprof.model.input_pipeline import InputLoader, InputPipeline, InputVerdictKind, InputWorker
 from lightning_gpuprof.model.metrics import CallbackShare, Metrics
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import LineRow
 from lightning_gpuprof.rules.base import MissingSignal
 from lightning_gpuprof.rules.engine import diagnose
 from lightning_gpuprof.rules.steps.step_outliers import StepOutliers
@@ -42,7 +43,7 @@ def stalling(
 def test_twelve_stalls_in_eight_seconds_are_found_and_the_phase_is_named() -> None:
     finding = fired(RULE, stalling())
     assert (finding.severity, finding.subject) == ("critical", "forward")
-    assert "12 of 580 steps stalled, up to 405 ms" in finding.summary
+    assert "12 of 580 steps stalled, for up to 405 ms" in finding.summary
     assert "4.80 s of 7.82 s (61 %): 100 % in forward" in finding.summary
     assert finding.gain.saved_ms_per_step == pytest.approx(4800 / 580)
     assert finding.gain.speedup_max == pytest.approx(7816 / (7816 - 4800))
@@ -68,7 +69,11 @@ def test_a_callback_of_lightning_that_stalls_is_told_by_its_argument() -> None:
 def test_stalls_of_the_loader_get_a_queue_that_hides_them_or_a_worker() -> None:
     assert "prefetch_factor=40" in fired(RULE, stalling("data_wait")).advice
     assert decide(stalling("data_wait")).kind == "input-bound"
-    assert "num_workers=1" in fired(RULE, stalling("data_wait", num_workers=0)).advice
+    assert fired(RULE, stalling("data_wait", num_workers=0)).change is None, "a worker that reads two batches ahead"
+    line = LineRow(place="data.py:36 read_shard", phase="data_wait", total_s=4.0, share=0.5, looks=40)
+    loading = fired(RULE, replace(stalling("data_wait", num_workers=0), lines=(line,)))
+    assert loading.advice.startswith("Find what read_shard() (data.py:36) does in batches")
+    assert "num_workers=1" in fired(RULE, stalling("data_wait", count=60, stall_ms=9.0, num_workers=0)).advice
 
 
 def test_stalls_of_a_loader_that_every_step_waits_for_get_the_workers_that_its_wait_needs() -> None:

@@ -73,7 +73,7 @@ def test_a_single_stall_is_no_burst() -> None:
         (59.0, 2.0, 0.95, "of CPU time and you have 2 CPUs"),
         (59.0, 2.0, None, "was not measured"),
         (294.0, 2.0, 0.02, "31 workers would remove the wait completely, but each is a process with its own memory"),
-        (59.0, 16.0, 0.95, "one worker is spare"),
+        (59.0, 16.0, 0.95, "plus a spare worker"),
     ],
 )
 def test_the_number_is_that_of_the_input_view_or_it_is_said_why_not(
@@ -81,7 +81,7 @@ def test_the_number_is_that_of_the_input_view_or_it_is_said_why_not(
 ) -> None:
     enough = enough_workers(items_ms + 1.0, 10.02)  # a step without its wait
     finding = fired(RULE, starved(items_ms=items_ms, workers=1, usable_cpus=usable_cpus, worker_cpus=worker_cpus))
-    assert (finding.change.arguments["num_workers"] == enough) is (why == "one worker is spare")
+    assert (finding.change.arguments["num_workers"] == enough) is (why == "plus a spare worker")
     assert why in finding.advice
 
 

@@ -140,7 +140,7 @@ def _reason(metrics: Metrics, state: Loading, workers: Value, batch: str) -> str
     if workers == enough:
         many = _more_than_cpus(state) if enough > state.usable_cpus else ""
         rest = f"the rest of the step {millis(state.compute_ms)}"
-        return f"loading a batch takes {batch}, {rest}, and one worker is spare{many}."
+        return f"loading a batch takes {batch}, {rest}, plus a spare worker{many}."
     if state.cpu_bound is False:
         held = metrics.host.held_by_worker_bytes
         needs = "each is a process with its own memory"
@@ -155,7 +155,7 @@ def _reason(metrics: Metrics, state: Loading, workers: Value, batch: str) -> str
 
 
 def _more_than_cpus(state: Loading) -> str:
-    return f"; on {cpus(state.usable_cpus)} this holds only while loading mostly waits and the storage keeps up"
+    return f"; on {cpus(state.usable_cpus)} this holds because loading mostly waits, as long as the storage keeps up"
 
 
 def making_evidence(state: Loading) -> list[Evidence]:

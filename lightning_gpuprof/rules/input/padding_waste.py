@@ -34,7 +34,7 @@ _MIXED = {**_TO_512, "fixed": False, "to_longest_ratio": 0.95}
 
 class PaddingWaste(BaseRule):
     id = "padding-waste"
-    title = "The model computes on padding"
+    title = "The model wastes compute on padding"
     certainty = 0.7
 
     least_ratio: float = threshold(0.20, source="heuristic: share of padding that a fix takes away")
@@ -73,7 +73,7 @@ class PaddingWaste(BaseRule):
             summary=f"{percent(within)} of the tokens in {found.name} are padding: {rows}."
             + ("" if mixed else f" {percent(beyond)} are beyond the longest row of the batch."),
             advice=_MIX if mixed else f"Pad each batch only to its longest row{_HOW}",
-            change=None if mixed else Change(add=(_PAD,)),
+            change=None if mixed else Change(add=_PADDED, place="in collate_fn"),
             evidence=(
                 self.evidence(
                     "least_mixed_ratio" if mixed else "least_ratio", ratio, "padding that the fix takes away"
@@ -103,9 +103,10 @@ class PaddingWaste(BaseRule):
         return most
 
 
-_PAD = "torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad_id)  # in collate_fn; labels: -100"
+_PAD = "torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad_id)"
+_PADDED = (f"ids = {_PAD}", f"labels = {_PAD.replace('rows', 'label_rows').replace('pad_id', '-100')}")
 _HOW = (
-    f", in collate_fn: {_PAD.partition('  #')[0]}. Pad labels with the loss's ignore_index (default: -100). "
+    f", in collate_fn: {_PAD}. Pad labels with the loss's ignore_index (default: -100). "
     'A tokenizer that is called on whole batches does the same with padding="longest".'
 )
 _MIX = (

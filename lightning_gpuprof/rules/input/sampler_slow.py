@@ -28,7 +28,6 @@ from lightning_gpuprof.rules.base import (
     MissingSignal,
     claims,
     of_each_step,
-    percent,
     threshold,
 )
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
@@ -49,7 +48,7 @@ class SamplerSlow(BaseRule):
         fires(
             "the sampler takes 9 of 20 ms",
             "critical",
-            "takes 9.00 ms of each 20.0 ms step ... 90 %",
+            "takes 9.00 ms of each 20.0 ms step (45 %)",
             saves_ms=9.0,
             **_ORDER,
         ),
@@ -75,10 +74,9 @@ class SamplerSlow(BaseRule):
         return self.finding(
             severity=wait_severity(idle_ratio, cost.lower_ratio, cost.steps),
             subject=slowest.order_of or "sampler",
-            summary=f"The {name} takes {of_each_step(slowest.order_ms, step_ms)}, "
-            f"{percent(order_ms / wait.median_ms)} of the wait for data.",
+            summary=f"The {name} takes {of_each_step(slowest.order_ms, step_ms)}.",
             advice=f"Compute the order once per epoch in the {name}, vectorised with torch.randperm or torch.argsort, "
-            "and just iterate over it; or use shuffle=True. More workers would not help: the sampler runs in the main "
+            "and iterate over that; or use shuffle=True. More workers would not help: the sampler runs in the main "
             "process.",
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "sampler, share of the step"),

@@ -56,7 +56,7 @@ class TooFewWorkers(BaseRule):
         fires(
             "one worker waits for its items",
             "critical",
-            "num_workers=12). Why 12 ... on 2 CPUs this holds only while loading",
+            "num_workers=12). Why 12 ... on 2 CPUs this holds because loading",
             lacks="persistent_workers",
             saves_ms=149.5,
             **_BEHIND,

@@ -57,7 +57,7 @@ class WorkerStartup(BaseRule):
 
     examples = (
         fires("three wait", "critical", "takes 1.20 s ... (..., persistent_workers=True", saves_ms=9.0, **_ANEW),
-        fires("loaders are re-created", "critical", "0). That leaves", lacks="persistent_workers", **_RELOADED),
+        fires("loaders are re-created", "critical", "0). Remaining cost:", lacks="persistent_workers", **_RELOADED),
         quiet("the workers stay alive", **{**_ANEW, "persistent_workers": True}),
         quiet("they start quickly", persistent_workers=False),
         quiet("there are none", num_workers=0, persistent_workers=False, first_wait_s=2.0),
@@ -106,7 +106,7 @@ class WorkerStartup(BaseRule):
                 Evidence(name="epoch starts after the first", value=count, limit=self.least_epochs),
             ),
             cost=cost,
-            leaves="the first epoch, which waits for its workers to start",
+            leaves="the first epoch, in which the workers have to start",
             confidence=0.9,
             explains=claims.EPOCH_START,
         )

@@ -57,7 +57,7 @@ def _python(us: float, *, op_us: float = 12.0, kernel_us: float = 3.0, fetch_us:
 
 class PythonOverhead(LaunchRule):
     id = "python-overhead"
-    title = "Python between operators is slow"
+    title = "Python code between operators is slow"
     explains = claims.LATE_LAUNCHES
     specialises = ("launch-bound",)
 

@@ -88,7 +88,7 @@ class CallbackSlow(BaseRule):
             "the module has none",
             "critical",
             "Net takes 20.0 ms ... begin Net.on_after_backward with `if self.global_step % 60: return`",
-            lacks="Callback Net",
+            lacks="Net callback",
             **_costs(20.0, "Net", "on_after_backward"),
             run={"model.class": "main.<locals>.Net"},
         ),
@@ -96,7 +96,9 @@ class CallbackSlow(BaseRule):
         fires("the bar is slow", "critical", "refresh_rate=25)", lacks="begin", **_costs(5.0, "TQDMProgressBar #2")),
         fires("two are slow", "critical", "AlsoSlow 12 %", times_ms={"callbacks": 30.0}, callbacks_ms=_TWO),
         fires("the module's own hooks are", "critical", "Hooks of Net", times_ms={"callbacks": 30.0}),
-        fires("what the GPU does is not known", "info", "Slow takes", **_SLOW, run={"device.type": "cuda"}),
+        fires(
+            "what the GPU does is not known", "info", "The Slow callback takes", **_SLOW, run={"device.type": "cuda"}
+        ),
         quiet("the callback takes 0.3 ms", callbacks_ms={("Quick", "on_train_batch_end"): 0.3}),
         looks_alike("the step waits for data", times_ms={"data_wait": 60.0}),
         looks_alike("a GPU is busy at that time", **_SLOW, run={"device.type": "cuda"}, idle_ratio=0.02),
@@ -116,7 +118,7 @@ class CallbackSlow(BaseRule):
         others = [f"{c.owner} {percent(c.ratio)}" for c in worth[1:4]]
         also = f" Also above {percent(self.least_ratio)}: {listed(others)}." if others else ""
         own = _is_module(metrics, owner)
-        name = owner if own else f"Callback {owner}"
+        name = owner if own else f"The {owner} callback"
         what = f"{name} takes" if hook else f"Hooks of {owner} itself take"
         where = f", mostly in {hook}" if hook else ""
         on_cpu = bool(metrics.is_cpu_only)

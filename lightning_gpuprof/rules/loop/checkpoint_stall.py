@@ -61,7 +61,7 @@ class CheckpointStall(StallRule):
         fires(
             "20 take 6 s",
             "critical",
-            "That leaves 1 checkpoint in the run, about 300 ms.",
+            "Remaining cost: 1 checkpoint in the run, about 300 ms.",
             saves_ms=14.25,
             checkpoint=(20, 6.0),
         ),
@@ -73,7 +73,7 @@ class CheckpointStall(StallRule):
         ),
         fires("every epoch saves", "critical", "every_n_epochs=20", epochs=20, checkpoint=(20, 6.0), run=_EPOCHS),
         fires("every 20 steps save", "critical", "every_n_train_steps=400", checkpoint=(20, 6.0), run=_STEPS),
-        fires("20 take 1.3 s", "info", "That leaves 2 checkpoints in the run", checkpoint=(20, 1.3)),
+        fires("20 take 1.3 s", "info", "Remaining cost: 2 checkpoints in the run", checkpoint=(20, 1.3)),
         fires("the last steps are saved", "info", "up to 200 steps instead of 20", checkpoint=(20, 1.3), run=_STEPS),
         fires("every second saves", "critical", "timedelta(seconds=20)", checkpoint=(20, 6.0), run=_SECONDS),
         fires(
@@ -158,7 +158,8 @@ class CheckpointStall(StallRule):
         left_s = stall.part.total_s * left / count
         share = percent(left_s / (stall.total_s - stall.part.total_s + left_s))
         number = next(iter(change.arguments.values()), None)
-        why = "" if number is None else f" Why {number:,}: checkpoints then take {share} of the training time."
+        then = "one is enough for a run of this length" if left == 1 else f"they then take {share} of the training time"
+        why = "" if number is None else f" Why {number:,}: {then}."
         return f"save less often: {change.added[0]}.{why} Trade-off: a crash {lost_by_a_crash(metrics, change, count)}"
 
 

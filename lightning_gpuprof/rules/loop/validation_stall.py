@@ -35,7 +35,7 @@ def _every(interval: int | str) -> dict[str, object]:
 
 class ValidationStall(StallRule):
     id = "validation-stall"
-    title = "Validation takes much of the run"
+    title = "Validation takes up much of the run"
     name = "validation"
 
     least_ratio: float = threshold(0.20, source="heuristic: a fifth of the wall time")
@@ -45,7 +45,7 @@ class ValidationStall(StallRule):
 
     examples = (
         fires("4 runs take 14 of 34 s", "critical", "every epoch: Trainer(..., check_val_every_n_epoch=4)", **_FOUR),
-        fires("one of 4 runs is left", "critical", "That leaves about 3.50 s of validation.", **_FOUR),
+        fires("one of 4 runs is left", "critical", "Remaining cost: about 3.50 s of validation.", **_FOUR),
         fires("they are every second epoch", "critical", "check_val_every_n_epoch=8", **_FOUR, run={_EPOCHS: 2}),
         fires("there are 100 an epoch", "critical", "val_check_interval=0.1)", validation=(400, 25.0)),
         fires("they count batches", "critical", "interval=4000, check_val_every_n_epoch=None", **_every(1000)),
@@ -103,8 +103,11 @@ def _less(metrics: Metrics, stall: Stall) -> Advice:
         text, change = _rarer(metrics, stall.rarer, metrics.validation.count / max(1, len(metrics.epoch_starts)))
         if stall.remains_once:
             text = text.replace("Validate ", "Validate once in the run, ", 1)
-        then = stall.ratio / (stall.ratio + stall.rarer * (1 - stall.ratio))
-        why = f" Why {stall.rarer} times less often: validation then takes {percent(then)} of the training time."
+        then = percent(stall.ratio / (stall.ratio + stall.rarer * (1 - stall.ratio)))
+        then = (
+            "this keeps one validation" if stall.remains_once else f"validation then takes {then} of the training time"
+        )
+        why = f" Why {stall.rarer} times less often: {then}."
         return text + why + (f" Or {words}" if words else ""), change
     if not words:
         return "Make validation itself cheaper: a smaller validation set, or workers in its DataLoader.", None

@@ -115,7 +115,7 @@ class BlockedInStep(BaseRule):
 
 
 _REMEDIES = (
-    (r"\b(open|load|loads|read\w*)\(", "Read before training or in the Dataset."),
+    (r"\b(open|load|loads|read\w*)\(", "Read the data before training or in the Dataset."),
     (r"\b(dump|dumps|save\w*|write\w*|to_csv|flush|fsync)\(", "Write from a background thread."),
     (r"\b(get|post|put|request|urlopen|recv\w*|send\w*)\(", "Send and receive from a background thread."),
     (r"\b(acquire|wait|join|result|communicate|check_output|run)\(", "Collect its result a few steps later instead."),

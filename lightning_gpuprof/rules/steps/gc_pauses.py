@@ -86,7 +86,7 @@ class GcPauses(BaseRule):
         return self.finding(
             severity="info" if hidden else cost.severity,
             subject=f"garbage collector, {_name(worst)}",
-            summary=f"Python's garbage collector takes {percent(pauses.pause_ratio)} of the steps' time, "
+            summary=f"Python's garbage collector takes {percent(pauses.pause_ratio)} of the time in steps, "
             f"{seconds(total_s)} in all. {counted(worst.count, 'collection')} of the {_name(worst)} took "
             f"{seconds(worst.total_s)}, the longest {millis(worst.longest_s * 1e3)}.{HIDDEN if hidden else ''}",
             advice=self._advice(metrics, worst, pauses.pause_ratio, step_ms),
@@ -96,7 +96,7 @@ class GcPauses(BaseRule):
                 self.fact("pauses of 20 ms and more", pauses.long_count),
             ),
             cost=cost,
-            leaves="collections of what each step makes",
+            leaves="collections of the objects that each step creates",
             confidence=0.5 if hidden else 0.85,
             explains=claims.OUTLIERS if _make_outliers(metrics, pauses) else claims.GARBAGE_COLLECTOR,
         )
@@ -109,7 +109,7 @@ class GcPauses(BaseRule):
             return (
                 "Exclude dataset and model from each collection: gc.freeze() in on_train_start. If that is not enough, "
                 f"gc.disable() there and gc.collect() every {every:,} steps{ranks}: one takes {millis(each_ms)}.",
-                Change(add=("def on_train_start(self):", "    gc.freeze()"), place=IN_MODULE),
+                Change(add=("def on_train_start(self):", "    gc.freeze()  # import gc"), place=IN_MODULE),
             )
         per_step = worst.count / max(1, metrics.steps.count)
         times = min(_MOST_TIMES, max(2, round_number(math.ceil(ratio / self.wanted_ratio))))
@@ -117,7 +117,7 @@ class GcPauses(BaseRule):
         return (
             f"Collect {times} times less often: {threshold} in on_train_start. Why: the {_name(worst)} is collected "
             f"{per_step:.1f} times per step. Or make fewer small objects per step that refer to each other.",
-            Change(add=("def on_train_start(self):", f"    {threshold}"), place=IN_MODULE),
+            Change(add=("def on_train_start(self):", f"    {threshold}  # import gc"), place=IN_MODULE),
         )
 
 

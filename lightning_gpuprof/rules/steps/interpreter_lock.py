@@ -74,7 +74,7 @@ class InterpreterLockHeld(BaseRule):
             subject=f"thread {thread.name}",
             summary=f"{capital(name)} holds the GIL{where}. The main thread spends up to {millis(lost_ms)} of each "
             f"{millis(step_ms)} step waiting for it.",
-            advice=f"Move the work of {name} to a process (multiprocessing, ProcessPoolExecutor) or into native code "
+            advice=f"Move {name}'s work to a process (multiprocessing, ProcessPoolExecutor) or into native code "
             "that releases the GIL: only one thread can run Python at a time.",
             evidence=(
                 self.evidence("least_ratio", certain, "waiting outside the fetch, share of the step, at least"),
@@ -97,6 +97,5 @@ def _leaves(metrics: Metrics, lost_ms: float, most_ms: float) -> str:
     alone = metrics.loader is not None and metrics.loader.num_workers == 0
     if not alone or wait is None or wait.total_ratio < HELD_RATIO:
         return ""
-    return (
-        f"{millis(wait.total_ratio * metrics.step_ms)} of loading data per step, of which the GIL has an unknown part"
-    )
+    loading_ms = wait.total_ratio * metrics.step_ms
+    return f"{millis(loading_ms)} of data loading per step, some of which may also be waiting for the GIL"

@@ -90,7 +90,7 @@ class OptimizerSlow(BaseRule):
                 self.fact("fused update (estimate)", fused.ms, "ms"),
             ),
             cost=cost,
-            leaves=f"the {'fused' if can_fuse(metrics) else 'joint'} update, about {millis(fused.ms)} of each step",
+            leaves=f"the {'fused' if can_fuse(metrics) else 'joint'} update, estimated at {millis(fused.ms)} per step",
             confidence=0.85 if kind in FUSED else 0.6,
             explains=claims.OPTIMIZER,
         )
@@ -108,5 +108,5 @@ def _advice(metrics: Metrics, kind: str, tensors: float, foreach: Value) -> Advi
     before: dict[str, Value] = {"foreach": foreach} if name == "foreach" and foreach is not None else {}
     return (
         f"Update all tensors together{why}: torch.optim.{kind}(..., {name}=True) in configure_optimizers.",
-        Change(call=f"torch.optim.{kind}", arguments={name: True}, before=before),
+        Change(call=f"torch.optim.{kind}", arguments={name: True}, before=before, place="in configure_optimizers"),
     )

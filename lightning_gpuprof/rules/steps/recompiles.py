@@ -83,7 +83,7 @@ class Recompiles(BaseRule):
                 *(self.fact("guard", reason) for reason in guards[:3]),
             ),
             cost=cost if costly else None,
-            leaves="the first compilation, which comes once" if costly else "",
+            leaves="the first compilation, which happens once" if costly else "",
             confidence=0.9 if its and its[0].reason else 0.75,
             explains=claims.RECOMPILES,
         )

@@ -129,11 +129,12 @@ class StepOutliers(BaseRule):
         notes = ((doubtful, doubt), (accidents and not alike, _CHANCE), (alike, _ALIKE), (hidden, HIDDEN))
         advice, change = _advice(metrics, stalls, phase, median_ms=median_ms)
         return self.finding(
+            title="Some steps stall waiting for data" if phase == "data_wait" else self.title,
             severity="info" if weak else cost.severity,
             subject=(costly_callback(metrics) if phase == "callbacks" else "") or words_of(phase),
             summary=(
-                f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, up to {millis(worst_ms)} "
-                f"where an ordinary step takes {millis(median_ms)}. The stalls cost {seconds(excess_ms / 1e3)} of "
+                f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, for up to {millis(worst_ms)}; "
+                f"an ordinary step takes {millis(median_ms)}. The stalls cost {seconds(excess_ms / 1e3)} of "
                 f"{seconds(outliers.total_ms / 1e3)} ({percent(ratio)}): {where}."
             )
             + "".join(words for holds, words in notes if holds),
@@ -195,7 +196,9 @@ def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float)
         return f"A trace window over one shows what it waits for: GpuProfiler(windows=[...]). Stalls: {when}.", None
     if phase == "data_wait":
         queue, change = queue_against(metrics, outliers.worst_ms, median_ms)
-        return f"Find the slow samples {when} and make them cheaper.{queue}", change
+        site = "" if has_workers else next((row.place for row in metrics.lines if row.phase == phase), "")
+        what, them = (f"what {in_words(site)} does", "it") if site else ("the slow samples", "them")
+        return f"Find {what} {when} and make {them} cheaper.{queue}", change
     if phase == "callbacks":
         name = costly_callback(metrics)
         setting = own_setting(metrics, name, _RARER)

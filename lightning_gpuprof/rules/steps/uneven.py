@@ -28,6 +28,9 @@ WITHOUT_WAITS = ", not counting waits for a CPU"
 UNTIL_FULL = "slow samples that come before the queue is full"
 """What a longer queue leaves."""
 
+_READ_AHEAD = 2
+"""Batches that one worker has ready, torch's default of ``prefetch_factor``."""
+
 UNKNOWN = " Whether other processes took the CPUs was not measured."
 """Said of a change that may be the machine's for lack of a measurement."""
 
@@ -98,6 +101,8 @@ def queue_against(metrics: Metrics, worst_ms: float, median_ms: float) -> Advice
     workers = loader.num_workers
     if workers == 0:
         plan = metrics.loading.helpful_plan if isinstance(metrics.loading, Loading) else None
+        if plan is None and worst_ms > (1 + _READ_AHEAD) * median_ms:  # one worker hides no such stall
+            return "", None
         wanted = 1 if plan is None else plan.num_workers  # as rules on the wait of every step advise
         arguments: dict[str, Value] = {"num_workers": wanted, "persistent_workers": True}
         change = Change(call="DataLoader", arguments=arguments, before={"num_workers": 0})

@@ -94,12 +94,13 @@ def _saved_words(screen: FirstScreen) -> str:
         run = f"<b>The whole run: {screen.whole_run.replace('->', '→')}</b>"
         run += f" ({_held(screen.bridge)})" if screen.bridge else ""
     if screen.interval:
-        said.append(f"estimate: {screen.interval}")
+        what = "step" if screen.scale == "step" else "run"
+        said.append(f"likely {what} time after the fix: {screen.interval}")
     if screen.claimed_ms is not None and (screen.saved_ms or 0.0) > BEYOND_RATIO * screen.claimed_ms:
         more_ms = (screen.saved_ms or 0.0) - screen.claimed_ms
         said.append(
-            f"{screen.shown(screen.claimed_ms)} saved directly, {screen.shown(more_ms)} as the other phases "
-            "then run faster"
+            f"{screen.shown(screen.claimed_ms)} saved directly, {screen.shown(more_ms)} as the rest of the step "
+            "then runs faster (warm caches, free CPUs)"
         )
     if screen.outside:
         said.append(screen.outside)
