@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from lightning_gpuprof.analyze import conditions
 from lightning_gpuprof.analyze.comparison import changes, judging, notes
 from lightning_gpuprof.analyze.comparison.code_changes import code_changes
-from lightning_gpuprof.analyze.comparison.finding_changes import expectation, finding_changes
+from lightning_gpuprof.analyze.comparison.finding_changes import ended_outside_steps, expectation, finding_changes
 from lightning_gpuprof.analyze.comparison.judging import Runs
 from lightning_gpuprof.analyze.comparison.notes import way_out
 from lightning_gpuprof.analyze.comparison.uncertainty import StepTimes, draws_of
@@ -49,8 +49,9 @@ def compare(
 
     Without ``metrics`` the outcome is that of training throughput. A regression of the wall time alone makes it
     ``regressed``, because the run takes longer whatever its steps do; an improvement of the wall time alone makes it
-    ``improved``. With them it is ``regressed`` if one of them is, else ``not comparable`` if one is that, else
-    ``improved`` if one is.
+    ``improved``, also with slower steps where a finding on validation, checkpoints or gaps between epochs is gone.
+    With them it is ``regressed`` if one of them is, else ``not comparable`` if one is that, else ``improved`` if one
+    is.
 
     Args:
         before: Report of the earlier run.
@@ -83,11 +84,11 @@ def compare(
     memory = changes.memory(runs, unequal)
     host = changes.host(runs)
     windows = None if unlike else window_changes(before, after)
-    outcome = _outcome(training, wall)
+    findings = finding_changes(before, after, phases, comparable=not unequal)
+    outcome = _outcome(training, wall, ended_outside=ended_outside_steps(before, findings))
     if metrics:
         outcome = _outcome_of(metrics, training, wall, (*totals, *phases, *memory))
     predicted = max((most for f in before.findings if (most := f.most_speedup) is not None), default=None)
-    findings = finding_changes(before, after, phases, comparable=not unequal)
     came = expectation(before, after, findings, training, wall)
     above = _exceeds_promise(before.combined, training, wall, came)
     cause = notes.cause(training, mean_phases or phases)
@@ -147,7 +148,9 @@ def _exceeds_promise(
     return any(j.outcome == "improved" and j.lower is not None and j.lower > bound for j, bound in bounds)
 
 
-def _outcome(training: Judgement, wall: Judgement) -> Outcome:
+def _outcome(training: Judgement, wall: Judgement, *, ended_outside: bool) -> Outcome:
+    if training.outcome == "regressed" and wall.outcome == "improved" and ended_outside:
+        return "improved"  # what stood between the steps was there in proportion to them
     if training.outcome in ("not comparable", "regressed"):
         return training.outcome
     if wall.outcome in ("regressed", "improved"):

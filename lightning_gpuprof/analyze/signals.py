@@ -77,16 +77,18 @@ def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
     ranks = None if machine is None else machine.cpu_ranks_cpus
     if delay is None or (world_size > 1 and ranks is None):
         return []
-    ratio = min(delay.median_ratio, MAX_DELAYED_RATIO)
+    others = None if machine is None or machine.cpu_others_cpus is None else machine.cpu_others_cpus.mean
+    # Other programs take CPUs in bursts, which the median step may not meet.
+    waits = delay.median_ratio if others is None else max(delay.median_ratio, delay.total_ratio)
+    ratio = min(waits, MAX_DELAYED_RATIO)
     if ratio < DELAY_RATIO or exceeds_its_cpus(cpu, host):
         return []
-    waited = f"the main thread waited for a CPU in {100 * ratio:.0f} % of the step"
+    waited = f"the main thread waited for a CPU in {100 * ratio:.0f} % of the time in steps"
     times = 1 / (1 - ratio)
     long = f"{times:.1f}x as long as" if times >= 2 else f"{100 * (times - 1):.0f} % longer than"
     longer = f"so steps are up to {long} on a quiet machine"
-    if machine is None or machine.cpu_others_cpus is None:
+    if others is None:
         return [f"{waited}, {longer}; the run was too short to measure who used the CPUs"] if not host.samples else []
-    others = machine.cpu_others_cpus.mean
     if others < OTHERS_CPUS:
         return []
     own = (1.0 if cpu.process_cpus is None else cpu.process_cpus) + (cpu.worker_cpus or 0.0)

@@ -143,8 +143,8 @@ def _verdict(comparison: Comparison, times: StepTimes | None) -> str:
     if _asked(comparison):
         return f"By {', '.join(plain.name(one, 40) for one in comparison.metrics)}. {step}{_times(training)}."
     if comparison.outcome != training.outcome and wall.outcome == comparison.outcome:
-        beside = " The steps did not change." if training.outcome == "within noise" else ""
-        return f"{_wall_words(comparison)}{_times(wall)}.{beside}"
+        steps = {"within noise": " The steps did not change.", "regressed": f" {step}{_times(training)}."}
+        return f"{_wall_words(comparison)}{_times(wall)}.{steps.get(training.outcome, '')}"
     return f"{step}{_times(training)}{_promise(comparison)}."
 
 

@@ -7,7 +7,10 @@ import pytest
 from built_reports import finding, run
 
 from lightning_gpuprof.analyze.compare import compare
+from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import NotEvaluated
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.sinks.comparison_answer import answer
 
 
 def test_a_much_shorter_period_is_an_improvement_on_both_axes() -> None:
@@ -92,6 +95,20 @@ def test_wall_time_regression_alone_is_a_regression() -> None:
 def test_wall_time_improvement_alone_is_an_improvement() -> None:
     result = compare(run(20.0, wall_s=30.0), run(20.0, wall_s=20.0))
     assert (result.training.outcome, result.wall.outcome, result.outcome) == ("within noise", "improved", "improved")
+
+
+@pytest.mark.parametrize(
+    ("claim", "outcome"),
+    [(claims.VALIDATION, "improved"), (claims.CHECKPOINT, "improved"), (claims.SANITY_CHECK, "regressed")],
+)
+def test_a_fix_between_the_steps_outweighs_slightly_slower_steps(claim: Claim, outcome: str) -> None:
+    """What comes once does not: a longer run would lose more by its steps."""
+    found = msgspec.structs.replace(finding("stall", 3.0), explains=claim)
+    result = compare(run(20.0, wall_s=30.0, findings=(found,)), run(21.5, wall_s=10.0))
+    assert (result.training.outcome, result.wall.outcome, result.outcome) == ("regressed", "improved", outcome)
+    verdict = answer(result).verdict
+    assert "slower" in verdict
+    assert verdict.startswith("Whole fit 30.0 s -> 10.0 s: 3x faster") is (outcome == "improved")
 
 
 def test_wall_times_of_different_work_are_not_held_against_each_other() -> None:

@@ -340,9 +340,18 @@ def test_other_programs_that_take_the_cpus_are_a_caveat(
         assert any("other programs used 1.6 CPUs of this machine" in one for one in build(apart).validity.caveats)
     if reported:
         assert said[0] == (
-            "other programs used 1.6 of 2 CPUs; the main thread waited for a CPU in 30 % of the step, so steps are "
-            "up to 43 % longer than on a quiet machine"
+            "other programs used 1.6 of 2 CPUs; the main thread waited for a CPU in 30 % of the time in steps, "
+            "so steps are up to 43 % longer than on a quiet machine"
         )
+
+
+def test_other_programs_that_take_the_cpus_in_bursts_are_a_caveat() -> None:
+    """One step in five waits; the median one does not."""
+    of = sampled("host", {"cpu_others_cpus": 1.1})
+    of.conditions["cpu.usable"] = 2.0
+    waits_ns = np.where(np.arange(40) % 5 == 0, 8 * MS, 0)
+    of.cpu = CpuColumns(batch=np.arange(20, 60), charged={}, run_delay_ns=waits_ns)
+    assert any("waited for a CPU in 16 % of the time" in one for one in build(of).validity.caveats)
 
 
 def test_how_much_longer_steps_are_is_said_in_times_from_two_on() -> None:
@@ -355,8 +364,8 @@ def test_a_run_too_short_for_a_sample_of_the_host_still_says_that_it_waited_for_
     waits = Share(median_ratio=0.26, lower_ratio=0.2, median_ms=0.5, total_ratio=0.4)
     cpu = CpuFacts(usable_cpus=2.0, process_cpus=0.7, worker_cpus=None, run_delay=waits, run_delay_ratio=0.26)
     assert caveats(cpu, HostUse(), 1) == [
-        "the main thread waited for a CPU in 26 % of the step, so steps are up to 35 % longer than on a quiet machine; "
-        "the run was too short to measure who used the CPUs"
+        "the main thread waited for a CPU in 26 % of the time in steps, so steps are up to 35 % longer than on a quiet "
+        "machine; the run was too short to measure who used the CPUs"
     ]
     assert caveats(cpu, HostUse(samples=5), 1) == []  # the machine does not say
     assert caveats(msgspec.structs.replace(cpu, usable_cpus=0.5), HostUse(), 1) == []  # it is the run's own want

@@ -7,6 +7,8 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.phases import PARTS, Part, Phase
 from lightning_gpuprof.model.report import Report
 
+_RECURRING: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
+
 SURELY_ABOVE_RATIO = 1.1
 """Where no interval is known, so much of a bound must be passed before it is called passed (heuristic)."""
 
@@ -45,6 +47,18 @@ def finding_changes(
     return (*gone, *new, *kept)
 
 
+def ended_outside_steps(before: Report, findings: tuple[FindingChange, ...]) -> bool:
+    """Whether something that recurs between the steps is no longer found; what comes once, as a sanity check, is not.
+
+    Args:
+        before: Report of the earlier run.
+        findings: What became of each finding.
+    """
+    gone = {(one.rule, one.subject) for one in findings if one.state == "gone"}
+    claims = (one.explains for one in before.findings if (one.rule, one.subject) in gone)
+    return any(claim is not None and claim.part in _RECURRING for claim in claims)
+
+
 def expectation(
     before: Report, after: Report, findings: tuple[FindingChange, ...], training: Judgement, wall: Judgement
 ) -> Expectation | None:
@@ -81,14 +95,14 @@ def expectation(
 
 
 def _is_made(finding: Finding, before: Report, after: Report, gone: set[tuple[str, str]]) -> bool:
-    """Whether its settings are those of the later run, or, where these are not known, it is gone."""
+    """Whether it is gone, or its settings are those of the later run."""
+    if (finding.rule, finding.subject) in gone:
+        return True
     change = finding.change
     prefix = {"DataLoader": "loader", "Trainer": "trainer"}.get(change.call) if change is not None else None
     known = {} if change is None or prefix is None else {f"{prefix}.{name}": v for name, v in change.arguments.items()}
     known = {name: value for name, value in known.items() if name in before.run and name in after.run}
-    if not known:
-        return (finding.rule, finding.subject) in gone
-    return all(after.run[name] == value for name, value in known.items())
+    return bool(known) and all(after.run[name] == value for name, value in known.items())
 
 
 def _vanished(

@@ -124,7 +124,7 @@ class StepOutliers(BaseRule):
         if ((accidents or alike) and small) or ((doubtful or alike) and crowded):
             return None
         weak = doubtful or alike or hidden or accidents
-        where = listed([f"{percent(part)} in {name}" for name, part in holders])
+        where = listed([f"{percent(part)} in {words_of(name)}" for name, part in holders])
         doubt = _IN_TIME if stalls.made_in_time else _DOUBT
         notes = ((doubtful, doubt), (accidents and not alike, _CHANCE), (alike, _ALIKE), (hidden, HIDDEN))
         advice, change = _advice(metrics, stalls, phase, median_ms=median_ms)
