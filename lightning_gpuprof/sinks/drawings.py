@@ -60,7 +60,8 @@ def steps_svg(figure: StepFigure) -> str:
     for curve in phases:
         upper = [low + (_mean(curve.ms[a:b]) or 0.0) for low, (a, b) in zip(base, columns, strict=True)]
         total = sum(upper) - sum(base)
-        shapes.append(_area(figure.batch, columns, base, upper, x, y, curve.phase, total / len(columns)))
+        said = f"{curve.words}: {significant(total / len(columns))} ms on average"
+        shapes.append(_area(figure.batch, columns, base, upper, x, y, curve.phase, said))
         base = upper
     longest = [max((p for p in figure.period_ms[a:b] if p is not None), default=0.0) for a, b in columns]
     line = " ".join(
@@ -95,14 +96,14 @@ def _area(
     x: Callable[[float], float],
     y: Callable[[float], float],
     key: str,
-    mean_ms: float,
+    said: str,
 ) -> str:
     """A band in steps; clipped by the picture where it is higher."""
     ends = [(x(batch[a]), x(batch[b - 1] + 1)) for a, b in columns]
     there = [f"{a:.0f} {max(y(v), 0):.0f}H{b:.0f}" for (a, b), v in zip(ends, high, strict=True)]
     back = [f"{b:.0f} {max(y(v), 0):.0f}H{a:.0f}" for (a, b), v in zip(ends, low, strict=True)][::-1]
     path = f"M{'L'.join(there)}L{'L'.join(back)}z"
-    return f'<path d="{path}" fill="var(--{key})"><title>{key}: {significant(mean_ms)} ms on average</title></path>'
+    return f'<path d="{path}" fill="var(--{key})"><title>{said}</title></path>'
 
 
 def curves_svg(figure: CurveFigure) -> str:

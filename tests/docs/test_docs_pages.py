@@ -27,6 +27,10 @@ DOCS = ROOT / "docs"
 RENEW = "run: python docs/tools/pages.py"
 
 
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
 def test_the_pages_on_disk_are_those_of_the_source(tmp_path: Path) -> None:
     (tmp_path / "rules").mkdir()
     for name in ("conditions.md", "how-to-read.md", "rules/README.md"):
