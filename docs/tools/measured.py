@@ -231,7 +231,7 @@ def removed() -> str:
     low, middle, high = (f"{ratios[at][0]:.2f}" for at in (0, len(ratios) // 2, -1))
     return (
         f"`--removed` runs a fit again without its fault. Of what the fault cost, the findings of {len(ratios)} fits "
-        f"promise {low} to {high} (median {middle}; each fit ran three times, and its median counts). "
+        f"promise {low} to {high} (median {middle}; of fits that ran more than once, their median counts). "
         + (f"Above 1.1: {'; '.join(above)}." if above else "None promises more than 1.1 of it.")
         + f" The {sum(ratio < 0.8 for ratio, _ in ratios)} below 0.8 say what their advice leaves."
     )

@@ -85,7 +85,7 @@ def compare(
     host = changes.host(runs)
     windows = None if unlike else window_changes(before, after)
     findings = finding_changes(before, after, phases, comparable=not unequal)
-    outcome = _outcome(training, wall, ended_outside=ended_outside_steps(before, findings))
+    outcome = _outcome(training, wall, ended_outside=ended_outside_steps(before, after, findings))
     if metrics:
         outcome = _outcome_of(metrics, training, wall, (*totals, *phases, *memory))
     predicted = max((most for f in before.findings if (most := f.most_speedup) is not None), default=None)

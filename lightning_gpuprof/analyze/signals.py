@@ -83,7 +83,8 @@ def caveats(cpu: CpuFacts, host: HostUse, world_size: int) -> list[str]:
     ratio = min(waits, MAX_DELAYED_RATIO)
     if ratio < DELAY_RATIO or exceeds_its_cpus(cpu, host):
         return []
-    waited = f"the main thread waited for a CPU in {100 * ratio:.0f} % of the time in steps"
+    of_what = "the time in steps" if waits > delay.median_ratio else "the step"
+    waited = f"the main thread waited for a CPU in {100 * ratio:.0f} % of {of_what}"
     times = 1 / (1 - ratio)
     long = f"{times:.1f}x as long as" if times >= 2 else f"{100 * (times - 1):.0f} % longer than"
     longer = f"so steps are up to {long} on a quiet machine"

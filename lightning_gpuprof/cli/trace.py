@@ -161,7 +161,7 @@ def _run(options: Namespace) -> int:
 
 
 def _read_ahead(file: Path) -> LinkedTrace:
-    """A trace; what comes after it is imported while another process reads a part, which saves a sixth of all."""
+    """A trace; what comes after it is imported while another process reads a part, which saves a twelfth of all."""
     from lightning_gpuprof.trace.linked import LinkedTrace
     from lightning_gpuprof.trace.reader import Trace
 

@@ -46,6 +46,9 @@ _ENDED = frozenset(
 """Measured time that the change of such a finding ends. What compilation, another precision or other kernels bring is
 only known once it was tried."""
 
+_PARTS_OF_LOADING = frozenset(("transform-hotspot", "collate-hotspot"))
+"""Rules whose gain is that of a named part, measured; the whole of loading a batch never ends."""
+
 MOSTLY = 0.8
 """Of a gain, what has to be waiting for its fix to end it. Heuristic: a sleep in ``training_step`` has 0.95."""
 
@@ -71,7 +74,7 @@ def expected(finding: Finding, metrics: Metrics) -> Expected | None:
         if not claim.is_in_step:
             return None
         if claim == claims.WAIT_FOR_BATCHES:
-            return _with_cheaper_batches(gain, metrics)
+            return _with_cheaper_batches(finding.rule, gain, metrics)
     elif change.inside:
         return None
     elif change.call == "DataLoader" and claim in (claims.WAIT_FOR_BATCHES, claims.OUTLIERS):
@@ -100,13 +103,14 @@ def _with_more_workers(workers: Value, claim: Claim, metrics: Metrics) -> Expect
     return None if unknown else found  # it depends on what other programs leave next time
 
 
-def _with_cheaper_batches(gain: Gain, metrics: Metrics) -> Expected | None:
+def _with_cheaper_batches(rule: str, gain: Gain, metrics: Metrics) -> Expected | None:
     """Without the wait; where workers leave the model too few CPUs, also without most of what the model waits."""
     state = metrics.loading
     if isinstance(state, Unmeasured):
         return None
-    if state.num_workers == 0 and metrics.is_cpu_only:
-        return _without(gain, claims.WAIT_FOR_BATCHES, metrics)
+    if state.num_workers == 0:
+        known = rule in _PARTS_OF_LOADING and metrics.is_cpu_only
+        return _without(gain, claims.WAIT_FOR_BATCHES, metrics) if known else None
     if not state.delayed_ms or gain.saved_ms_per_step < MOSTLY * state.wait.median_ms:
         return None
     rest_ms, floor_ms = gain.whole_ms - gain.saved_ms_per_step, max(0.0, state.period_ms - state.idle_ms)

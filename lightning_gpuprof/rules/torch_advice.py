@@ -6,7 +6,7 @@ from lightning_gpuprof.rules.base import Change, Metrics
 
 BEFORE_FIT = "before trainer.fit"
 IN_MODULE = "in the LightningModule"
-_AFTER_INIT = "at the end of its __init__"
+_AFTER_INIT = "at the end of the LightningModule's __init__"
 
 _NO_LOG = (2, 13)
 """From this torch on, compiling a ``training_step`` that calls ``self.log`` ends training with InternalTorchDynamoError

@@ -207,14 +207,14 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bridge(self) -> str:
-        """Why the run gains less: ``2x faster: 21 % of it is not in these steps``; empty: it gains as much."""
+        """Why the run gains less: ``2x faster: 21 % of the run is outside these steps``; empty: it gains as much."""
         if self.scale == "run" or self.wall_after_s is None or self.speedup is None or self.today is None:
             return ""
         of_run = faster(times_faster(self.wall_s, self.wall_after_s))
         if of_run == faster(self.speedup):
             return ""
         rest = 1 - min(self.steps * self.today.ms / 1e3, self.steps_s) / self.wall_s
-        return f"{of_run}: {numbers.percent(rest)} of it is not in these steps"
+        return f"{of_run}: {numbers.percent(rest)} of the run is outside these steps"
 
     @property
     def whole_run(self) -> str:

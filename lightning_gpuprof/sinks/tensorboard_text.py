@@ -63,7 +63,7 @@ def _change(screen: FirstScreen) -> list[str]:
         return []
     fix = screen.fix
     code = [f"    {mark} {plain.visible(line)}" for mark, line in fix.diff]
-    change = [f"**Change:** {escape(fix.where if code else fix.advice)}"]
+    change = [f"**Change:** {escape((fix.where or fix.place) if code else fix.advice)}"]
     code = code or ([f"    {fix.where}", f"    {plain.visible(fix.code)}"] if fix.code else [])
     change.append("\n".join(code))
     if screen.gain:

@@ -12,7 +12,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
@@ -32,9 +32,10 @@ TWO_BY_FORK_FROM_BYTES = 20 << 20
 _FIRST_SHARE_PLAIN = 0.52
 _FIRST_SHARE_GZIP = 0.6
 _FIRST_SHARE_COPIED = 0.54
-_FIRST_SHARE_BUSY = 0.2
+_LEAST_FIRST_SHARE = 0.2
+_BUSY_BYTES = 18 << 20
 """Of the JSON, by this process: more where the other starts later, as a fresh one does, or unpacks a compressed file
-from its begin; less where this one has other work first."""
+from its begin; less where this one has other work first: imports, in which it could read so many bytes."""
 _START = f"import sys; sys.path = list(filter(None, sys.path)); from {__name__} import main; main()"
 """Not ``-m``: what is defined in a main module cannot be unpickled here. Nothing is imported from the folder that
 this runs in: traces may lie there beside anything."""
@@ -155,7 +156,8 @@ def read_in_two(
         msgspec.DecodeError: As :func:`read_part`, of the first half, and what else it raises.
     """
     if fork:
-        share = _FIRST_SHARE_BUSY if meanwhile else _FIRST_SHARE_COPIED
+        busy = _BUSY_BYTES / max(1, size_json) if meanwhile else 0.0
+        share = max(_LEAST_FIRST_SHARE, _FIRST_SHARE_COPIED - busy)
     else:
         share = _FIRST_SHARE_GZIP if is_gzip(path) else _FIRST_SHARE_PLAIN
     middle = max(1, int(size_json * share))
@@ -164,7 +166,8 @@ def read_in_two(
         if pickled is None:
             return None
         if meanwhile is not None:
-            meanwhile()
+            with suppress(Exception):  # it is called again where it is needed, and fails there
+                meanwhile()
         first = read_part(path, frames=frames, block_bytes=block_bytes, stop=middle)
         if first.document is not None:  # the guess of the size was far too large
             return first

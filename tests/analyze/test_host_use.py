@@ -340,7 +340,7 @@ def test_other_programs_that_take_the_cpus_are_a_caveat(
         assert any("other programs used 1.6 CPUs of this machine" in one for one in build(apart).validity.caveats)
     if reported:
         assert said[0] == (
-            "other programs used 1.6 of 2 CPUs; the main thread waited for a CPU in 30 % of the time in steps, "
+            "other programs used 1.6 of 2 CPUs; the main thread waited for a CPU in 30 % of the step, "
             "so steps are up to 43 % longer than on a quiet machine"
         )
 
@@ -364,7 +364,7 @@ def test_a_run_too_short_for_a_sample_of_the_host_still_says_that_it_waited_for_
     waits = Share(median_ratio=0.26, lower_ratio=0.2, median_ms=0.5, total_ratio=0.4)
     cpu = CpuFacts(usable_cpus=2.0, process_cpus=0.7, worker_cpus=None, run_delay=waits, run_delay_ratio=0.26)
     assert caveats(cpu, HostUse(), 1) == [
-        "the main thread waited for a CPU in 26 % of the time in steps, so steps are up to 35 % longer than on a quiet "
+        "the main thread waited for a CPU in 26 % of the step, so steps are up to 35 % longer than on a quiet "
         "machine; the run was too short to measure who used the CPUs"
     ]
     assert caveats(cpu, HostUse(samples=5), 1) == []  # the machine does not say

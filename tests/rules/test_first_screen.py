@@ -559,14 +559,14 @@ def test_the_run_saves_no_more_of_its_steps_than_a_step_of_itself() -> None:
     screen = first_screen(msgspec.structs.replace(report, wall=wall))
     left_s = train_s * screen.after.ms / screen.today.ms
     assert screen.wall_after_s == pytest.approx(setup_s + left_s)
-    assert screen.bridge.endswith(f": {numbers.percent(1 - train_s / screen.wall_s)} of it is not in these steps")
+    assert screen.bridge.endswith(f": {numbers.percent(1 - train_s / screen.wall_s)} of the run is outside these steps")
 
 
 def test_why_the_run_gains_less_than_a_step_is_said() -> None:
     screen = first_screen(report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None)))
     rest = numbers.percent(1 - min(screen.steps * screen.today.ms / 1e3, screen.steps_s) / screen.wall_s)
     of_run = faster(screen.wall_s / screen.wall_after_s)
-    assert screen.bridge == f"{of_run}: {rest} of it is not in these steps"
+    assert screen.bridge == f"{of_run}: {rest} of the run is outside these steps"
     assert screen.bridge in render(screen).replace("\xa0", " ")
 
 

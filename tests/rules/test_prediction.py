@@ -191,6 +191,8 @@ def test_without_workers_a_cheaper_batch_ends_its_part_of_the_wait() -> None:
     found = expected(finding, metrics)
     assert found is not None
     assert found.step_ms == pytest.approx(found.whole_ms - 10.0 - WARM_RATIO * 10.0)
+    whole = first(loads_by_itself(40.0, 10.0, cpu=1.0, cpus=1.0), "input-bound")
+    assert whole.expected is None, "batches can be made cheaper, but not free"
     on_a_device = replace(metrics, run={**metrics.run, "device.type": "cuda"})
     assert expected(finding, on_a_device) is None
 

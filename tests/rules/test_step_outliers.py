@@ -73,6 +73,9 @@ def test_stalls_of_the_loader_get_a_queue_that_hides_them_or_a_worker() -> None:
     line = LineRow(place="data.py:36 read_shard", phase="data_wait", total_s=4.0, share=0.5, looks=40)
     loading = fired(RULE, replace(stalling("data_wait", num_workers=0), lines=(line,)))
     assert loading.advice.startswith("Find what read_shard() (data.py:36) does in batches")
+    often = msgspec.structs.replace(line, total_s=0.2)
+    loading = fired(RULE, replace(stalling("data_wait", num_workers=0), lines=(often,)))
+    assert "read_shard" not in loading.advice, "ordinary steps take as much of it"
     assert "num_workers=1" in fired(RULE, stalling("data_wait", count=60, stall_ms=9.0, num_workers=0)).advice
 
 

@@ -8,6 +8,8 @@ from lightning_gpuprof.model.phases import PARTS, Part, Phase
 from lightning_gpuprof.model.report import Report
 
 _RECURRING: tuple[Part, ...] = ("validation", "checkpoint", "epoch_gap")
+_MOSTLY = 0.5
+"""Of what a run got shorter by. Heuristic."""
 
 SURELY_ABOVE_RATIO = 1.1
 """Where no interval is known, so much of a bound must be passed before it is called passed (heuristic)."""
@@ -47,16 +49,23 @@ def finding_changes(
     return (*gone, *new, *kept)
 
 
-def ended_outside_steps(before: Report, findings: tuple[FindingChange, ...]) -> bool:
-    """Whether something that recurs between the steps is no longer found; what comes once, as a sanity check, is not.
+def ended_outside_steps(before: Report, after: Report, findings: tuple[FindingChange, ...]) -> bool:
+    """Whether what recurs between the steps is no longer found and is most of what the run got shorter by.
+
+    What comes once, as a sanity check, does not count: a longer run would gain as little by it.
 
     Args:
         before: Report of the earlier run.
+        after: Report of the later run.
         findings: What became of each finding.
     """
     gone = {(one.rule, one.subject) for one in findings if one.state == "gone"}
-    claims = (one.explains for one in before.findings if (one.rule, one.subject) in gone)
-    return any(claim is not None and claim.part in _RECURRING for claim in claims)
+    left = {one.rule for one in after.findings}
+    ended = [one for one in before.findings if (one.rule, one.subject) in gone and one.rule not in left]
+    if not any(one.explains is not None and one.explains.part in _RECURRING for one in ended):
+        return False
+    ends_s = sum(before.wall.parts.get(part, 0.0) - after.wall.parts.get(part, 0.0) for part in _RECURRING)
+    return ends_s >= _MOSTLY * (before.wall.total_s - after.wall.total_s)
 
 
 def expectation(
@@ -95,13 +104,13 @@ def expectation(
 
 
 def _is_made(finding: Finding, before: Report, after: Report, gone: set[tuple[str, str]]) -> bool:
-    """Whether it is gone, or its settings are those of the later run."""
-    if (finding.rule, finding.subject) in gone:
-        return True
+    """Whether its settings are those of the later run, or others than before, or not known, and it is gone."""
     change = finding.change
     prefix = {"DataLoader": "loader", "Trainer": "trainer"}.get(change.call) if change is not None else None
     known = {} if change is None or prefix is None else {f"{prefix}.{name}": v for name, v in change.arguments.items()}
     known = {name: value for name, value in known.items() if name in before.run and name in after.run}
+    if (finding.rule, finding.subject) in gone:
+        return not known or any(before.run[name] != after.run[name] for name in known)
     return bool(known) and all(after.run[name] == value for name, value in known.items())
 
 

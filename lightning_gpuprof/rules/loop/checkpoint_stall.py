@@ -158,7 +158,11 @@ class CheckpointStall(StallRule):
         left_s = stall.part.total_s * left / count
         share = percent(left_s / (stall.total_s - stall.part.total_s + left_s))
         number = next(iter(change.arguments.values()), None)
-        then = "one is enough for a run of this length" if left == 1 else f"they then take {share} of the training time"
+        then = (
+            "one is enough for a run of this length"
+            if left == 1
+            else f"checkpoints then take {share} of the training time"
+        )
         why = "" if number is None else f" Why {number:,}: {then}."
         return f"save less often: {change.added[0]}.{why} Trade-off: a crash {lost_by_a_crash(metrics, change, count)}"
 

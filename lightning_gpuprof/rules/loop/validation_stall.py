@@ -46,6 +46,9 @@ class ValidationStall(StallRule):
     examples = (
         fires("4 runs take 14 of 34 s", "critical", "every epoch: Trainer(..., check_val_every_n_epoch=4)", **_FOUR),
         fires("one of 4 runs is left", "critical", "Remaining cost: about 3.50 s of validation.", **_FOUR),
+        fires(
+            "one of 19 runs is left", "critical", "cost: about 1.00 s of validation", epochs=19, validation=(19, 19.0)
+        ),
         fires("they are every second epoch", "critical", "check_val_every_n_epoch=8", **_FOUR, run={_EPOCHS: 2}),
         fires("there are 100 an epoch", "critical", "val_check_interval=0.1)", validation=(400, 25.0)),
         fires("they count batches", "critical", "interval=4000, check_val_every_n_epoch=None", **_every(1000)),
@@ -75,7 +78,7 @@ class ValidationStall(StallRule):
         if not saved.is_worth():
             return None
         advice, change = _less(metrics, stall)
-        left_s = validation.total_s / stall.rarer
+        left_s = validation.total_s / (validation.count if stall.remains_once and validation.count > 1 else stall.rarer)
         capped = stall.cost.severity == "critical" and stall.ratio < self.critical_ratio
         return self.finding(
             severity="warning" if capped else stall.cost.severity,

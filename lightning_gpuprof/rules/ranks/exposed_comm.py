@@ -112,7 +112,7 @@ class ExposedComm(BaseRule):
         )
         transfer = _transfer_advice(metrics, run.ranks, window, largest)
         return self.finding(
-            title="Transfers between ranks stall the step" if mostly_transfer else "Collectives wait for a late rank",
+            title=self.title if mostly_transfer else "Collectives wait for a late rank",
             severity=exposed.severity,
             subject=sized(largest) if largest is not None else "collectives",
             summary=f"Communication that does not overlap with computation takes {exposed}. {split}{of_it}",

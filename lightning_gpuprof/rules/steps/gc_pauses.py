@@ -109,7 +109,7 @@ class GcPauses(BaseRule):
             return (
                 "Exclude dataset and model from each collection: gc.freeze() in on_train_start. If that is not enough, "
                 f"gc.disable() there and gc.collect() every {every:,} steps{ranks}: one takes {millis(each_ms)}.",
-                Change(add=("def on_train_start(self):", "    gc.freeze()  # import gc"), place=IN_MODULE),
+                Change(add=("def on_train_start(self):", "    gc.freeze()"), place=IN_MODULE),
             )
         per_step = worst.count / max(1, metrics.steps.count)
         times = min(_MOST_TIMES, max(2, round_number(math.ceil(ratio / self.wanted_ratio))))
@@ -117,7 +117,7 @@ class GcPauses(BaseRule):
         return (
             f"Collect {times} times less often: {threshold} in on_train_start. Why: the {_name(worst)} is collected "
             f"{per_step:.1f} times per step. Or make fewer small objects per step that refer to each other.",
-            Change(add=("def on_train_start(self):", f"    {threshold}  # import gc"), place=IN_MODULE),
+            Change(add=("def on_train_start(self):", f"    {threshold}"), place=IN_MODULE),
         )
 
 

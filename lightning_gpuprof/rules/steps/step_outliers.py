@@ -67,6 +67,8 @@ _RARER = 10
 _LIMIT = "median + max(5 * 1.4826 * MAD, 0.5 * median)"
 _DOUBT = " The machine's CPUs were fully used: these steps may have waited for a CPU."
 _IN_TIME = " All batches together took less time to load: something else held them up."
+_ORDINARY_RATIO = 0.5
+"""Of what a line takes, the most that ordinary steps may take for it to be what stalls the others. Heuristic."""
 _CHANCE = " Stalls this rare may be pauses of the machine."
 _ALIKE = " All phases slowed down alike: larger batches, or something stopped the whole process."
 
@@ -169,6 +171,13 @@ class StepOutliers(BaseRule):
         return stalls.may_be_pauses((phase for phase, _ in holders), self.most_chance)
 
 
+def _stalling_line(metrics: Metrics, phase: Phase) -> str:
+    """The line that takes most of a phase, where ordinary steps take too little of it to be what it takes."""
+    row, share = next((row for row in metrics.lines if row.phase == phase), None), metrics.share(phase)
+    ordinary_s = 0.0 if share is None else share.median_ms * metrics.steps.count / 1e3
+    return row.place if row is not None and ordinary_s < _ORDINARY_RATIO * row.total_s else ""
+
+
 def _left(change: Change) -> str:
     """Of the stalls, what a change leaves that makes them rarer or hides them; empty for others."""
     if "prefetch_factor" in change.arguments:
@@ -196,7 +205,7 @@ def _advice(metrics: Metrics, stalls: Stalls, phase: Phase, *, median_ms: float)
         return f"A trace window over one shows what it waits for: GpuProfiler(windows=[...]). Stalls: {when}.", None
     if phase == "data_wait":
         queue, change = queue_against(metrics, outliers.worst_ms, median_ms)
-        site = "" if has_workers else next((row.place for row in metrics.lines if row.phase == phase), "")
+        site = "" if has_workers else _stalling_line(metrics, phase)
         what, them = (f"what {in_words(site)} does", "it") if site else ("the slow samples", "them")
         return f"Find {what} {when} and make {them} cheaper.{queue}", change
     if phase == "callbacks":
