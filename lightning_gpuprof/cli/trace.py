@@ -116,11 +116,8 @@ def _run(options: Namespace) -> int:
             print(f"\nDetails of a rank: gpuprof trace {visible(str(files[0]))}")
             return 0
     for number, (name, file) in enumerate(_named(files).items(), 1):
-        if ahead is not None:
-            linked = ahead
-        else:
-            with _progress("reading", name, number, len(files)):
-                linked = outputs.read(file)
+        with _progress("reading", name, number, len(files)):
+            linked = outputs.read(file) if ahead is None else ahead
         if options.html is not None and len(files) > 1 and linked.trace.about.rank is None:
             raise ArgumentError("--html", name, outputs.PAGE_OF, f"This trace names no rank. {outputs.EACH_ALONE}")
         if options.operators:
