@@ -228,7 +228,12 @@ def row(one: Judgement) -> dict[str, object]:
         return kept
     findings = [f"{f.rule} ({f.severity}): {f.subject}" for f in one.said.findings]
     disturbed = None if one.said.run_delay_ratio is None else round(one.said.run_delay_ratio, 3)
-    return kept | {"verdict": one.said.verdict, "findings": findings, "run_delay_ratio": disturbed}
+    return kept | {
+        "verdict": one.said.verdict,
+        "findings": findings,
+        "run_delay_ratio": disturbed,
+        "reliability": one.said.reliability,
+    }
 
 
 def run_matrix(cases: Sequence[Case], options: argparse.Namespace) -> int:
@@ -268,16 +273,18 @@ def run_load(cases: Sequence[Case], options: argparse.Namespace) -> int:
     """Whether the next step is the same in all runs of a case while other programs have the CPUs."""
     with hogs(options.load):
         judgements = [one for number in range(options.repetitions) for one in matrix(cases, repetition=number)]
-    table = Table("case", "first finding", "runs", "same", title=f"First findings beside {options.load} CPU hogs")
+    table = Table("case", "first screen", "runs", "same", title=f"First screens beside {options.load} CPU hogs")
     rows = []
     for case in cases:
-        firsts = Counter(first_finding(one) for one in judgements if one.case == case.name)
+        firsts = Counter(leads(one) for one in judgements if one.case == case.name)
         most, runs = firsts.most_common(1)[0]
         table.add_row(case.name, "\n".join(firsts), "\n".join(map(str, firsts.values())), str(len(firsts) == 1))
         rows.append({"case": case.name, "most": most, "most_runs": runs, "firsts": dict(firsts)})
     console.print(table)
     same = sum(len(one["firsts"]) == 1 for one in rows)  # type: ignore[arg-type]
     print(f"the same next step in all {options.repetitions} runs: {same} of {len(rows)} cases")
+    said = [one.said for one in judgements if one.said is not None]
+    print(f"said to be reliable: {sum(one.reliability == 'ok' for one in said)} of {len(said)} runs")
     write_json(
         options.json,
         "truth under load",
@@ -289,11 +296,11 @@ def run_load(cases: Sequence[Case], options: argparse.Namespace) -> int:
     return 0
 
 
-def first_finding(one: Judgement) -> str:
-    """Rule and subject of what a report names first."""
+def leads(one: Judgement) -> str:
+    """What a first screen is about: a finding, or only that the run is to be repeated on a quiet machine."""
     if one.said is None:
         return "failed"
-    return f"{one.said.findings[0].rule}: {one.said.findings[0].subject}" if one.said.findings else "none"
+    return one.said.leads or "none"
 
 
 def run_doses(options: argparse.Namespace) -> int:

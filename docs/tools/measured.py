@@ -155,9 +155,11 @@ def load() -> str:
     """Whether the first finding is the same in all runs while other programs compute."""
     found = _results("truth_load")
     same = sum(len(one["firsts"]) == 1 for one in found["results"])
+    reliable = sum(run["reliability"] == "ok" for run in found["runs"])
     return (
-        f"Beside {found['hogs']} programs that compute on {found['machine']['cpus']} CPUs, {same} of "
-        f"{len(found['results'])} fits had the same first finding, or none, in all {found['repetitions']} runs."
+        f"Beside {found['hogs']} programs that compute on {found['machine']['cpus']} CPUs, the first screens of {same} "
+        f"of {len(found['results'])} fits were about the same finding, or none, in all {found['repetitions']} runs. "
+        f"{reliable or 'None'} of the {len(found['runs'])} runs was called reliable."
     )
 
 

@@ -232,9 +232,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         report: The report.
         folder: Of the run, for the command that proves the fix; None: not known.
     """
-    first = next(iter(report.findings), None)
-    if first is not None and first.gain is None and first.severity == "info":
-        first = None
+    first = _leading(report)
     gained = None if first is None else _finding_with_gain(report, first)
     about = gained or first
     claim = None if about is None else about.explains
@@ -281,6 +279,14 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         opportunities=_opportunities(report, gained, saved_ms, times, words.sure),
         checks=_checks(report),
     )
+
+
+def _leading(report: Report) -> Finding | None:
+    """The finding that the headline is about; a hint only where its gain is known and no other program ran."""
+    first = next(iter(report.findings), None)
+    if first is None or first.severity != "info":
+        return first
+    return None if first.gain is None or report.validity.conditional else first
 
 
 def _ended(report: Report, first: Finding | None) -> tuple[str, ...]:
@@ -458,9 +464,10 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
 
 
 def _hints(report: Report) -> str:
-    """The one finding without a known gain, or how many there are."""
+    """The one finding that is a hint, or how many there are."""
     first, *others = report.findings
-    return f"{1 + len(others)} hints, gain unknown" if others else f"Hint: {title_of(first)}"
+    unknown = ", gain unknown" if all(one.gain is None for one in report.findings) else ""
+    return f"{1 + len(others)} hints{unknown}" if others else f"Hint: {title_of(first)}"
 
 
 def _is_unfinished(report: Report) -> bool:

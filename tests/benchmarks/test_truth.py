@@ -34,6 +34,8 @@ def told(*findings: JudgedFinding, verdict: str = "loop-bound", run_delay_ratio:
         verdict=verdict,
         verdict_words="",
         findings=findings,
+        leads="",
+        reliability="ok",
         not_evaluated={},
         period_ms=10.0,
         period_mean_ms=10.0,
@@ -55,6 +57,12 @@ def test_no_finding_promises_more_than_its_fault_costs_or_far_less_without_sayin
     assert len(promised) >= 60
     assert [case for case, ratio, _ in promised if ratio > 1.1] == []
     assert [case for case, ratio, run in promised if ratio < 0.8 and not run.get("leaves")] == []
+
+
+def test_beside_other_programs_the_first_screen_is_about_the_same_in_all_runs_and_never_called_reliable() -> None:
+    result = json.loads((truth.RESULTS / "truth_load.json").read_text(encoding="utf-8"))
+    assert [one["firsts"] for one in result["results"] if len(one["firsts"]) > 1] == []
+    assert {one["reliability"] for one in result["runs"]} == {"conditional"}
 
 
 def test_there_are_enough_cases_of_every_kind() -> None:

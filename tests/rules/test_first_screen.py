@@ -29,7 +29,7 @@ from lightning_gpuprof.rules.discovery import discover
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.first_screen import first_screen, proof
 from lightning_gpuprof.sinks.fix import Fix, fix_of
-from lightning_gpuprof.sinks.gains import faster
+from lightning_gpuprof.sinks.gains import faster, likely_saved_ms
 from lightning_gpuprof.sinks.html_page import page
 from lightning_gpuprof.sinks.step_bars import OTHER, Segment, StepBar, after_fix
 from lightning_gpuprof.sinks.views.findings import findings
@@ -281,6 +281,19 @@ def test_few_steps_are_too_little_and_other_programs_make_it_conditional() -> No
     assert first_screen(crowded).reliability.kind == "conditional"
     assert "quiet machine" in first_screen(crowded).headline
     assert "Healthy" not in first_screen(crowded).headline
+
+
+def test_beside_other_programs_a_hint_does_not_lead() -> None:
+    report = report_of(build(times_ms={"data_wait": 2.5, "forward": 4.0, "backward": 5.0}))
+    (hint,) = report.findings
+    assert hint.severity == "info"
+    assert hint.gain is not None
+    assert first_screen(report).severity == "info"
+    crowded = msgspec.structs.replace(report, validity=msgspec.structs.replace(report.validity, conditional=True))
+    screen = check(crowded)
+    assert screen.severity is None
+    assert screen.headline.startswith("No finding, but other programs ran: re-run on a quiet machine. Hint: ")
+    assert [one.saved_ms for one in screen.opportunities] == [likely_saved_ms(hint)]
 
 
 @pytest.mark.parametrize(("half", "kind"), [(0.09, "ok"), (0.11, "conditional")])

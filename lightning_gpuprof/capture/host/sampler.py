@@ -30,6 +30,8 @@ _THREADS_COST_RATIO = 0.0005
 _THREADS_AT_LEAST_S = 5.0
 _PROPORTIONAL_COST_RATIO = 0.0005
 _PROPORTIONAL_AT_LEAST_S = 30.0
+_SECOND_S = 0.4
+"""After which the second whole sample is taken at the latest: rates, of a run that is shorter than an interval, too."""
 _MEMORY_AT_LEAST_S = 0.05
 _MEMORY_LOOKS = 40
 """At the process's memory, while the time so far grows by a factor of e: also a leak of the first seconds is seen."""
@@ -167,7 +169,7 @@ class HostSampler:
         self.interval_s = min(whole_s, max(_MEMORY_AT_LEAST_S, elapsed_s / _MEMORY_LOOKS))
         if t_ns + self.interval_s * 5e8 < self._whole_due_ns:  # half of a tick is near enough
             return self._memory_alone(t_ns)
-        whole_ns = round(whole_s * 1e9)
+        whole_ns = round((min(whole_s, _SECOND_S) if elapsed_s == 0 else whole_s) * 1e9)
         due_ns = self._whole_due_ns + whole_ns
         self._whole_due_ns = due_ns if due_ns > t_ns else t_ns + whole_ns
         found: dict[str, dict[str, float]] = {"process": {}, "host": {}, "cgroup": {}}
@@ -226,7 +228,7 @@ class HostSampler:
         values |= reading.levels
         self._own_cpu_s = reading.counters["cpu_user_cpus"] + reading.counters["cpu_system_cpus"]
         self._ended_children_s = reading.ended_children_s
-        if grown:  # 7 ms that a run without a second sample does not pay
+        if grown and t_ns - (self._first_ns or 0) >= self._wanted_s * 1e9:  # 7 ms that a short run does not pay
             rss_bytes = reading.levels["rss_bytes"]
             with contextlib.suppress(OSError):
                 values |= (

@@ -207,6 +207,7 @@ def test_the_memory_of_a_young_run_is_looked_at_more_often_and_everything_else_n
     assert len([t for t in alone if t < 2 * SECOND]) >= 36
     assert 58 <= len(whole) <= 61
     assert not [t for t in alone if t > 45 * SECOND]
+    assert whole[1] == pytest.approx(0.4 * SECOND, abs=0.05 * SECOND), "what others use of a run of a second is known"
     assert sampler.interval_s == 1.0
 
 

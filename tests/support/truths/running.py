@@ -23,6 +23,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.pipeline import load_report
+from lightning_gpuprof.sinks.first_screen import first_screen
 from truths.fits import Fit
 from truths.setup import Setup
 
@@ -68,6 +69,9 @@ class RunOutcome:
     verdict: str
     verdict_words: str
     findings: tuple[JudgedFinding, ...]
+    leads: str
+    """Rule and subject of what the first screen is about; empty: nothing."""
+    reliability: str
     not_evaluated: dict[str, str]
     period_ms: float | None
     period_mean_ms: float | None
@@ -109,6 +113,8 @@ class Job:
 def read_outcome(path: Path) -> RunOutcome:
     """Read a report, which has to be one that can be trusted."""
     report = checked(load_report(path.parent))
+    screen = first_screen(report)
+    first = report.findings[0] if screen.severity is not None else None
     return RunOutcome(
         verdict=report.verdict.kind,
         verdict_words=report.verdict.summary,
@@ -126,6 +132,8 @@ def read_outcome(path: Path) -> RunOutcome:
             )
             for f in report.findings
         ),
+        leads="" if first is None else f"{first.rule}: {first.subject}",
+        reliability=screen.reliability.kind,
         not_evaluated={n.rule: n.why for n in report.not_evaluated},
         period_ms=None if report.steps.period_ms is None else report.steps.period_ms.median,
         period_mean_ms=_last_half_ms(path.parent),
