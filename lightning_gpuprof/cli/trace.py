@@ -35,6 +35,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--table", metavar="NAME,…", type=names, default=(), help="print these tables only; 'all' for all"
     )
+    parser.add_argument("--all", action="store_true", help="print all findings, and the tables that matter most")
     parser.add_argument("--json", action="store_true", help="print the basic facts of each file as JSON, times in µs")
     parser.add_argument(
         "--analysis", action="store_true", help="print everything as JSON, with the comparison of ranks"
@@ -142,7 +143,7 @@ def _run(options: Namespace) -> int:
         elif options.perfetto and annotated is not None:
             outputs.serve(annotated)
         else:
-            outputs.print_analysis(file, analysis, diagnosis, options.table, alone=len(files) == 1)
+            outputs.print_analysis(file, analysis, diagnosis, options.table, whole=options.all, alone=len(files) == 1)
         if options.analysis or options.html is not None or not options.table:
             ranks.add(name, linked, analysis, diagnosis)
     if options.analysis and ranks.compared is not None:
@@ -205,6 +206,9 @@ def _check(options: Namespace) -> None:
     if unknown := [name for name in options.table if name not in known]:
         raise ArgumentError("--table", unknown[0], "be a table's name", f"There are: {', '.join(known)}.")
     alone = [name for name in ("json", "analysis", "operators", "compare", "perfetto") if getattr(options, name)]
+    if options.all and (alone or options.table):
+        other = alone[0] if alone else "table"
+        raise ArgumentError("--all", True, f"not go with --{other}", "Ask for one at a time.")
     if len(alone) > 1 and alone != ["json", "compare"]:
         raise ArgumentError(f"--{alone[1]}", True, f"not go with --{alone[0]}", "Ask for one at a time.")
     if options.compare and len(files) != 2:
@@ -250,6 +254,7 @@ COMMAND = Command(
     ),
     examples=(
         "gpuprof trace rank0.1763705000.pt.trace.json.gz",
+        "gpuprof trace trace.json.gz --all",
         "gpuprof trace trace.json.gz --table cuda_gpu_kern_sum,cuda_api_sum",
         "gpuprof trace trace.json.gz --html trace.html",
         "gpuprof trace trace.json.gz --perfetto",

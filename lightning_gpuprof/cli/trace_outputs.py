@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -127,20 +128,29 @@ def _conditions(linked: LinkedTrace) -> dict[str, Value]:
 
 
 def print_analysis(
-    path: Path, found: TraceAnalysis, diagnosed: TraceDiagnosis | None, tables: Sequence[str], *, alone: bool
+    path: Path,
+    found: TraceAnalysis,
+    diagnosed: TraceDiagnosis | None,
+    tables: Sequence[str],
+    *,
+    whole: bool,
+    alone: bool,
 ) -> None:
-    """Print findings, summary and the tables that matter most, or the tables asked for; of several files no tables.
+    """Print the first findings and the summary, or all of them with tables, or the tables asked for.
 
     Args:
         path: The trace's file.
         found: What was computed.
         diagnosed: Verdict and findings; None where tables are asked for.
-        tables: Names of tables; empty for those that matter most.
+        tables: Names of tables; empty for none.
+        whole: All findings, and the tables that matter most.
         alone: Whether it is the only file.
     """
     names = NAMES if "all" in tables else tables
-    shown = None if alone and not tables else names
-    _print(str(path), [trace_terminal.render(found, diagnosis=diagnosed, names=shown, width=terminal_width())])
+    shown = None if whole else names
+    parts = [trace_terminal.render(found, diagnosis=diagnosed, names=shown, width=terminal_width())]
+    more = f"  Tables: gpuprof trace {shlex.quote(visible(str(path)))} --all"
+    _print(str(path), [*parts, *([Text(more, style="dim")] if alone and not tables and not whole else [])])
 
 
 def compare(before: Path, after: Path) -> Differences:

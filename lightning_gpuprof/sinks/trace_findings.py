@@ -14,15 +14,25 @@ from lightning_gpuprof.sinks.terminal_text import indented, labelled, sentence_t
 QUIET = "No finding from this trace."
 HOW = "Trainer(callbacks=[GpuProfiler()])"
 HOW_SHAPES = "record the trace with record_shapes=True"
+MAX_WHOLE = 3
+"""Findings whose evidence and fix are printed; the others have a line each."""
 
 _STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
-def terminal(found: TraceDiagnosis) -> list[RenderableType]:
-    """The verdict, each finding with its fix, and how many rules need a run."""
+def terminal(found: TraceDiagnosis, *, whole: bool) -> list[RenderableType]:
+    """The verdict, the findings with their fixes, and how many rules need a run.
+
+    Args:
+        found: What the rules say of a trace.
+        whole: Whether all findings are printed with evidence and fix, or only the first :data:`MAX_WHOLE`.
+    """
     lines: list[RenderableType] = [sentence_text(plain.sentence(found.verdict.summary), "bold")]
     lines += [sentence_text(plain.sentence(caveat), "yellow") for caveat in found.caveats]
-    lines += [_finding(number, finding) for number, finding in enumerate(found.findings, 1)] or [Text(QUIET)]
+    lines += [
+        _finding(number, finding) if whole or number <= MAX_WHOLE else _head(number, finding)
+        for number, finding in enumerate(found.findings, 1)
+    ] or [Text(QUIET)]
     lines += [Text(f"{words}: {how}", style="dim") for words, how, _ in unjudged(found)]
     return [Group(*lines, Text(""))]
 
@@ -39,19 +49,22 @@ def unjudged(found: TraceDiagnosis) -> list[tuple[str, str, list[NotEvaluated]]]
     ]
 
 
-def _finding(number: int, finding: Finding) -> RenderableType:
-    head = Text.assemble(
+def _head(number: int, finding: Finding) -> Text:
+    return Text.assemble(
         f"{number}. ",
         (finding.severity, _STYLES[finding.severity]),
         " ",
         (plain.name(finding.title or finding.rule), "bold"),
         (f" ({plain.name(finding.rule)})", "dim") if finding.title else "",
     )
+
+
+def _finding(number: int, finding: Finding) -> RenderableType:
     rows = [labelled("what", plain.sentence(finding.summary)), labelled("fix ", plain.sentence(finding.advice), "bold")]
     rows += [indented(Text(f"     {line}")) for line in diff(finding)]
     if finding.gain is not None:
         rows.append(labelled("gain", wording.gain(finding.gain, finding.expected)))
-    return Group(head, *rows)
+    return Group(_head(number, finding), *rows)
 
 
 def diff(finding: Finding) -> list[str]:

@@ -31,8 +31,8 @@ def render(
     Args:
         analysis: Of a trace.
         diagnosis: What the rules say of it, which stands first; None: they were not asked.
-        names: Tables to show, and nothing else; None for the summary and the tables that matter most, empty for the
-            summary alone.
+        names: Tables to show, and nothing else; None for all findings, the summary and the tables that matter most,
+            empty for the first findings and the summary.
         width: Columns that no table passes; sentences take 100 at most.
     """
     entries = [entry for entry in CATALOGUE if (entry.shown if names is None else entry.name in names)]
@@ -41,7 +41,7 @@ def render(
         tables = [table for table in tables if table.rows]
     parts: list[RenderableType] = []
     if not names:
-        said = [] if diagnosis is None else trace_findings.terminal(diagnosis)
+        said = [] if diagnosis is None else trace_findings.terminal(diagnosis, whole=names is None)
         said += [bullet(line) for line in sentences(analysis)]
         parts.append(Constrain(Group(*said), MAX_WIDTH - _INDENT))
     parts += render_tables(tables)

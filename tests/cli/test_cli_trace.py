@@ -62,12 +62,19 @@ def test_two_files_of_one_name_are_told_apart_by_their_folders(
     assert set(json.loads(printed("trace", trace, second, "--json"))) == {str(trace), str(second)}
 
 
-def test_the_summary_says_busy_and_idle_and_why(trace: Path, printed: Callable[..., str]) -> None:
+def test_the_summary_says_busy_and_idle_and_why_and_tables_are_further_down(
+    trace: Path, printed: Callable[..., str], refused: Callable[..., str]
+) -> None:
     shown = printed("trace", trace)
-    assert "gemm<float>" in shown
+    assert f"Tables: gpuprof trace {trace} --all" in " ".join(shown.split())
+    assert "gemm<float>" not in shown
     words = " ".join(shown.split())
     assert "GPU 0 is busy 75 % of 0.0800 ms (first to last kernel). Idle 25 %" in words
     assert "for no recorded reason" in words
+    whole = printed("trace", trace, "--all")
+    assert "gemm<float>" in whole
+    assert "--all" not in whole
+    assert "--all must not go with --table" in refused("trace", trace, "--all", "--table", "idle")
 
 
 def test_tables_are_printed_by_name(trace: Path, printed: Callable[..., str]) -> None:

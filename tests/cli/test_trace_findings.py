@@ -1,5 +1,6 @@
 """What ``gpuprof trace`` finds in recorded traces: expected from the facts that a slow, independent program found."""
 
+import io
 import re
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 from python_process import run_python
 from recorded_traces import TRUTH, recorded_analysis, recorded_trace
+from rich.console import Console
 from trusted import assert_can_be_trusted
 
 from lightning_gpuprof.cli import trace_outputs
@@ -16,7 +18,7 @@ from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
 from lightning_gpuprof.rules.device_causes import COMMUNICATION_RATIO
 from lightning_gpuprof.rules.host_causes import HOST_RATIO
-from lightning_gpuprof.sinks import trace_html, trace_summary
+from lightning_gpuprof.sinks import trace_html, trace_summary, trace_terminal
 
 KNOWN: dict[str, tuple[str, str, str]] = {
     "a100_2rank_nccl_metadata": ("host-bound", "launch-bound gpu-gaps", "idle for 76 %, communication 6 %"),
@@ -130,6 +132,13 @@ def test_the_text_begins_with_verdict_finding_and_fix(shared: Path, capsys: pyte
         first.index("Host-bound") < first.index("launch-bound") < first.index("fix") < first.index("gain up to 5.08x")
     )
     assert "GPU 0 is busy" in rest[1]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_text_is_a_screen(name: str) -> None:
+    text = trace_terminal.render(recorded_analysis(f"{name}.json.gz"), diagnosis=diagnosed(name), names=(), width=100)
+    console = Console(width=100, file=io.StringIO())
+    assert len(console.render_lines(text)) <= 45
 
 
 def test_the_page_begins_with_them_too(shared: Path, tmp_path: Path) -> None:
