@@ -30,6 +30,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON and write nothing else")
     parser.add_argument("--rank", type=int, metavar="N", help="the report of rank N; nothing is written into DIR")
     parser.add_argument("--html", metavar="FILE", type=path, help="write the page here, not into DIR")
+    parser.add_argument(
+        "--prometheus", metavar="FILE", type=path, help="write the numbers here for node_exporter, and nothing else"
+    )
 
 
 def _run(options: Namespace) -> int:
@@ -40,6 +43,11 @@ def _run(options: Namespace) -> int:
 
         with progress(f"writing {name(str(page))}"):
             html.write(report, page, folder)
+    if options.prometheus is not None:
+        from lightning_gpuprof.sinks import prometheus
+
+        prometheus.write(report, options.prometheus)
+        return 0
     if options.json:
         from lightning_gpuprof.sinks import json_report
 
@@ -87,6 +95,7 @@ COMMAND = Command(
         "gpuprof report lightning_logs/version_0 --rank 3",
         "gpuprof report runs/digits/version_3/gpuprof --html /tmp/digits.html",
         "gpuprof report lightning_logs/version_0 --json | jq .verdict",
+        "gpuprof report lightning_logs/version_0 --prometheus /var/lib/node_exporter/textfile_collector/gpuprof.prom",
     ),
     add_arguments=_add_arguments,
     run=_run,

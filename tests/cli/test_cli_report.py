@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from sample_journals import write_journal
 from saved_runs import save_run
 
 from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.sinks import json_report
 
 
 def test_the_summary_is_printed_and_the_page_is_made(tmp_path: Path, printed: Callable[..., str]) -> None:
@@ -33,6 +35,30 @@ def test_the_page_goes_where_it_is_wanted(tmp_path: Path, capsys: pytest.Capture
     assert page.is_file()
     assert not (folder / "report.html").exists()
     assert page.name in capsys.readouterr().out
+
+
+def test_prometheus_reads_the_numbers(tmp_path: Path, printed: Callable[..., str]) -> None:
+    folder, target = save_run(tmp_path / "run"), tmp_path / "gpuprof.prom"
+    report = json_report.read(folder / "report.json")
+    assert printed("report", folder, "--prometheus", target) == ""
+    families = {family.name: family.samples for family in text_string_to_metric_families(target.read_text())}
+
+    def read(name: str, **labels: str) -> float:
+        (found,) = [one for one in families[f"gpuprof_{name}"] if labels.items() <= one.labels.items()]
+        assert found.labels["run"] == report.run["run_id"]
+        return found.value
+
+    assert read("steps") == report.steps.count
+    assert report.steps.period_ms is not None
+    assert read("step_time_seconds", statistic="median") == pytest.approx(report.steps.period_ms.median / 1e3)
+    waited_ms = next(row.median_ms for row in report.phases if row.phase == "data_wait")
+    assert waited_ms is not None
+    assert read("phase_seconds", phase="data_wait") == pytest.approx(waited_ms / 1e3)
+    first = report.findings[0]
+    assert read("finding_max_speedup_ratio", rule=first.rule) == pytest.approx(first.most_speedup)
+    for gpu in report.devices:
+        assert read("gpu_utilization_ratio", uuid=gpu.uuid) == gpu.median("utilization_ratio")
+    assert sorted(path.name for path in folder.iterdir()) == ["report.json"]
 
 
 def test_each_rank_has_its_report_which_leaves_the_folder_alone(
