@@ -34,6 +34,7 @@ from lightning_gpuprof.sinks.gains import (
     saved_words,
     scale_of,
     speedup_of,
+    speedup_shown,
     steps_s,
     times_faster,
 )
@@ -515,9 +516,8 @@ def _opportunities(
             subject=plain.name(finding.subject),
             saved_ms=(saves := saved_ms if finding is first and saved_ms is not None else likely_saved_ms(finding)),
             saved="" if saves is None else saved_words(saves, report.steps.count, scale_of(finding.explains)),
-            speedup=times if finding is first and times is not None else speedup_of(finding),
-            faster=_of_what(finding, scale)
-            + (likely_faster(finding, times, sure) if finding is first else likely_faster(finding)),
+            speedup=(by := times if finding is first and times is not None else speedup_shown(report, finding)),
+            faster=_of_what(finding, scale) + likely_faster(finding, by, sure if finding is first else ""),
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
             rest_of=findings.index(first) + 1 if first is not None and is_rest(finding, first) else None,
             sentence=_short(finding.summary) if finding.gain is None and finding.severity == "info" else "",

@@ -44,15 +44,14 @@ def likely_saved_ms(finding: Finding) -> float | None:
     return finding.expected.whole_ms - finding.expected.step_ms
 
 
-def likely_faster(finding: Finding, times: float | None = None, sure: str = "") -> str:
+def likely_faster(finding: Finding, times: float | None, sure: str = "") -> str:
     """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known.
 
     Args:
         finding: The finding.
-        times: What to say in place of its speed-up.
-        sure: What to say before it, in place of that.
+        times: The speed-up; None: not known.
+        sure: What to say before it, in place of what the finding says.
     """
-    times = times or speedup_of(finding)
     sure = sure or ("up to" if finding.expected is None else "about")
     return "" if times is None else f"{sure} {faster(times)}"
 
@@ -67,6 +66,19 @@ def speedup_of(finding: Finding | None) -> float | None:
     if finding is None or finding.gain is None or finding.expected is None:
         return None if finding is None or finding.gain is None else finding.gain.speedup_max
     return finding.expected.speedup
+
+
+def speedup_shown(report: Report, finding: Finding) -> float | None:
+    """The same as screens say it: of what lies between steps that of the whole run; None: no gain is known.
+
+    Args:
+        report: Of the run.
+        finding: One of it.
+    """
+    saved_ms = likely_saved_ms(finding)
+    if saved_ms is None or scale_of(finding.explains) == "step":
+        return speedup_of(finding)
+    return times_faster(report.wall.total_s, run_after_s(report, saved_ms, "run", 1.0))
 
 
 def saved_of_bar(finding: Finding, today_ms: float, claim: Claim | None) -> float:
