@@ -378,6 +378,22 @@ def test_a_call_with_hidden_text_is_shown_but_not_copied() -> None:
     assert fix.copied == ""
 
 
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (Change(call="DataLoader", arguments={"num_workers": 2}), "train.py:42"),
+        (Change(call="DataLoader", arguments={"num_workers": 2}, inside="val_dataloader"), "train.py:43"),
+        (Change(call="Trainer", arguments={"benchmark": True}), "train.py:50"),
+        (Change(call="DDPStrategy", arguments={"static_graph": True}), ""),
+    ],
+)
+def test_a_change_stands_where_the_user_makes_what_it_is_of(change: Change, where: str) -> None:
+    built = {"loader": 42, "val_loader": 43, "trainer": 50}
+    report = fixed({f"{name}.built_at": f"train.py:{line}" for name, line in built.items()})
+    changed = msgspec.structs.replace(report.findings[0], change=change)
+    assert first_screen(msgspec.structs.replace(report, findings=(changed,))).fix.where == where
+
+
 def fixed(run: dict[str, Any]) -> Report:
     report = report_of(build())
     finding = Finding(
