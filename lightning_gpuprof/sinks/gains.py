@@ -9,7 +9,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Expected, Finding, Gain
 from lightning_gpuprof.model.phases import STEP_PARTS
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import Report, Wall
 from lightning_gpuprof.sinks import wording
 
 Scale = Literal["step", "run"]
@@ -78,7 +78,7 @@ def speedup_shown(report: Report, finding: Finding) -> float | None:
     saved_ms = likely_saved_ms(finding)
     if saved_ms is None or scale_of(finding.explains) == "step":
         return speedup_of(finding)
-    return times_faster(report.wall.total_s, run_after_s(report, saved_ms, "run", 1.0))
+    return run_faster(report.wall, saved_ms * report.steps.count / 1e3)
 
 
 def saved_of_bar(finding: Finding, today_ms: float, claim: Claim | None) -> float:
@@ -212,11 +212,22 @@ def run_after_s(report: Report, saved_ms: float, scale: Scale, ratio: float) -> 
         scale: Where that lies.
         ratio: Of a step, what is saved: where most steps are longer than the mean one, they save no more of all steps.
     """
-    parts = report.wall.parts
-    most_s = report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
-    if scale == "step":
-        most_s = steps_s(report) * ratio
+    most_s = steps_s(report) * ratio if scale == "step" else _between_ends_s(report.wall)
     return report.wall.total_s - max(0.0, min(saved_ms * report.steps.count / 1e3, most_s))
+
+
+def run_faster(wall: Wall, saved_s: float) -> float:
+    """How many times faster the whole run gets by what is saved between its steps.
+
+    Args:
+        wall: Of the run.
+        saved_s: Of all of it.
+    """
+    return times_faster(wall.total_s, wall.total_s - max(0.0, min(saved_s, _between_ends_s(wall))))
+
+
+def _between_ends_s(wall: Wall) -> float:
+    return wall.total_s - wall.parts.get("setup", 0.0) - wall.parts.get("teardown", 0.0)
 
 
 def is_rest(finding: Finding, first: Finding) -> bool:
