@@ -68,7 +68,7 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: ReliabilityKind
     words: str
-    """``reliable (200 of 225 steps, step time ±0.8 %)``, without a mark before it."""
+    """``reliable (200 of 225 steps, median step ±0.8 %)``, without a mark before it."""
     details: tuple[str, ...] = ()
     """Sentences."""
 
@@ -317,7 +317,7 @@ def reliability(report: Report) -> Reliability:
     known = f"{numbers.count(steps.steady_count)} of {numbers.counted(steps.count, 'step')}"
     around = steps.half_interval_ratio
     if around is not None:
-        known += f", step time ±{round(100 * around, 1):g} %"
+        known += f", median step ±{round(100 * around, 1):g} %"
     if not report.validity.ok:
         return Reliability(kind="conditional", words=f"incomplete recording ({known})", details=caveats)
     if report.validity.conditional:

@@ -20,6 +20,7 @@ _LETTER_RATIO, _EDGE_RATIO = 0.0092, 0.028
 MINUS = "\u2212"
 BEYOND_RATIO = 1.05
 """Of what a finding claims: where more is expected to be saved, the screen says why."""
+_INTERVAL = "± is half the 95 % confidence interval of the median step time"
 _DIFF = {" ": "same", "-": "minus", "+": "plus"}
 _MIN_DRAWN_RATIO = 1e-4
 
@@ -61,7 +62,7 @@ def _held(text: str) -> str:
 def _meta(screen: FirstScreen) -> str:
     known, sure = screen.reliability, " · ".join(bdi(one) for one in screen.meta)
     said = escape(_held(known.mark + "\xa0" + known.words))
-    words = f'<span class="sure {known.kind.replace(" ", "-")}">{said}</span>'
+    words = f'<span class="sure {known.kind.replace(" ", "-")}" title="{_INTERVAL}">{said}</span>'
     if not known.details:
         return f'<div class="meta">{sure} · {words}</div>\n'
     items = "".join(f"<li>{bdi(one)}</li>\n" for one in known.details)
@@ -100,7 +101,7 @@ def _saved_words(screen: FirstScreen) -> str:
         more_ms = (screen.saved_ms or 0.0) - screen.claimed_ms
         said.append(
             f"{screen.shown(screen.claimed_ms)} saved directly, {screen.shown(more_ms)} as the rest of the step "
-            "then runs faster (warm caches, free CPUs)"
+            "then runs faster"
         )
     if screen.outside:
         said.append(screen.outside)

@@ -65,7 +65,10 @@ def _verdict(report: Report) -> str:
     )
 
 
-_STEP_TIME = "time from step start to next step start; half of the steady steps are below; below it the 95 % interval"
+_STEP_TIME = (
+    "time from step start to next step start; half of the steady steps are below; below it the 95 % confidence "
+    "interval of this median"
+)
 _THROUGHPUT = (
     "samples of a batch, of all ranks, over the mean step time of steady steps; below it that and the 95 % interval"
 )
