@@ -218,6 +218,24 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
         return f"{of_run}: {numbers.percent(rest)} of the run is outside these steps"
 
     @property
+    def others(self) -> tuple[tuple[int, Opportunity], ...]:
+        """Findings that are not about the first one's time, with their numbers."""
+        return tuple((n, one) for n, one in enumerate(self.opportunities, 1) if not self._is_of_first(n))
+
+    @property
+    def same_time(self) -> str:
+        """``Same time as the first: Steps wait for data``; empty where no other finding is about it."""
+        if self.severity is None:
+            return ""
+        titles = [one.title for n, one in enumerate(self.opportunities, 1) if n > 1 and self._is_of_first(n)]
+        more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
+        return f"Same time as the first: {titles[0]}{more}" if titles else ""
+
+    def _is_of_first(self, number: int) -> bool:
+        counted = self.opportunities[0].same_as or 1
+        return number == 1 or counted in (number, self.opportunities[number - 1].same_as)
+
+    @property
     def whole_run(self) -> str:
         """``4.78 s -> 3.44 s at best``; empty where no gain is known."""
         if self.wall_after_s is None:

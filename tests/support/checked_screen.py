@@ -1,6 +1,9 @@
 """What holds of every first screen, and of the report of every run that tests make."""
 
+import io
 import re
+from html import unescape
+from pathlib import Path
 
 import pytest
 from trusted import assert_can_be_trusted
@@ -9,9 +12,11 @@ from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
 from lightning_gpuprof.sinks import method_tables
-from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen
+from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen, title_of
 from lightning_gpuprof.sinks.gains import faster, likely_saved_ms, scale_of
+from lightning_gpuprof.sinks.terminal_screen import print_screen
 from lightning_gpuprof.sinks.views import overview
+from lightning_gpuprof.sinks.views.first import render
 
 
 def checked(report: Report) -> Report:
@@ -84,6 +89,7 @@ def check(report: Report) -> FirstScreen:
         assert 0 <= screen.wall_after_s <= screen.wall_s
     check_bounds(report, screen)
     check_names(report, screen)
+    check_same_time(report, screen)
     for finding in report.findings:
         if (expected := finding.expected) is not None:
             assert 0 <= expected.lower_ms <= expected.step_ms <= expected.upper_ms
@@ -154,6 +160,22 @@ def check_bounds(report: Report, screen: FirstScreen) -> None:
             assert combined.saved_run_ms_per_step >= min(most_ms, 0.99 * combined.run_ms_per_step) * 0.999
             if finding.claim.is_in_step:
                 assert combined.saved_ms_per_step >= min(most_ms, 0.99 * combined.period_ms) * 0.999
+
+
+def check_same_time(report: Report, screen: FirstScreen) -> None:
+    """Page and terminal say in the same words which findings are about the first one's time."""
+    alike = [one for one in report.findings if one.explains is not None and one.explains == report.findings[0].explains]
+    gained = [one for one in alike if one.gain is not None]
+    named = [one for one in alike[1:] if one.gain is None or one is gained[0]] if gained else []
+    named = named if screen.severity is not None else []
+    assert bool(screen.same_time) is bool(named)
+    for one in named[:1]:
+        assert title_of(one) in screen.same_time
+    stream = io.StringIO()
+    print_screen(report, Path("run"), stream)
+    for text in (re.sub(r"<.*?>", "", unescape(render(screen))), stream.getvalue()):
+        assert screen.same_time in " ".join(text.split())
+        assert ("Same time as the first" in text) is bool(named)
 
 
 def check_names(report: Report, screen: FirstScreen) -> None:

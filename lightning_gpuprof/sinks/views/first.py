@@ -40,7 +40,7 @@ def render(screen: FirstScreen) -> str:
         + (f'<p class="lead">{prose(_held(screen.sentence))}</p>\n' if screen.sentence else "")
         + _bars(screen)
         + (_fix(screen.fix, screen.proof, screen.tried) if screen.fix is not None else "")
-        + _card(f"{_opportunities(screen.opportunities, alone=screen.severity is not None)}{_checks(screen.checks)}")
+        + _card(f"{_opportunities(screen)}{_checks(screen.checks)}")
         + "</section>\n"
     )
 
@@ -209,12 +209,14 @@ def _card(inner: str) -> str:
     return f'<div class="card">\n{inner}</div>\n' if inner else ""
 
 
-def _opportunities(found: Sequence[Opportunity], *, alone: bool) -> str:
+def _opportunities(screen: FirstScreen) -> str:
     """All findings as a list; a single one that is the headline is not said again."""
+    found = screen.opportunities
     if not found:
         return ""
-    if alone and sum(one.same_as is None for one in found) == 1:
-        return '<p class="all"><a href="#finding-1">The evidence</a></p>\n'
+    same = escape(screen.same_time)
+    if screen.severity is not None and sum(one.same_as is None for one in found) == 1:
+        return f'<p class="all"><a href="#finding-1">The evidence</a>{same and f" · {same}"}</p>\n'
     most = max((one.saved_ms or 0.0 for one in found), default=0.0)
     own = [(number, one) for number, one in enumerate(found, 1) if one.same_as is None]
     hints = all(one.sentence for one in found)
@@ -224,7 +226,8 @@ def _opportunities(found: Sequence[Opportunity], *, alone: bool) -> str:
     if left:
         more = f'<details>\n<summary>{len(left)} more</summary>\n<ol class="all">\n{"".join(left)}</ol>\n</details>\n'
     title = "Hints (gain unknown)" if hints else "All opportunities"
-    return f'<h2>{title}</h2>\n<ol class="all">\n{"".join(rows[:SHOWN_OPPORTUNITIES])}</ol>\n{more}'
+    same = same and f'<p class="all">{same}</p>\n'
+    return f'<h2>{title}</h2>\n<ol class="all">\n{"".join(rows[:SHOWN_OPPORTUNITIES])}</ol>\n{same}{more}'
 
 
 def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:
