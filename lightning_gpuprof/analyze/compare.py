@@ -50,8 +50,8 @@ def compare(
     Without ``metrics`` the outcome is that of training throughput. A regression of the wall time alone makes it
     ``regressed``, because the run takes longer whatever its steps do; an improvement of the wall time alone makes it
     ``improved``, also with slower steps where a finding on validation, checkpoints or gaps between epochs is gone.
-    With them it is ``regressed`` if one of them is, else ``not comparable`` if one is that, else ``improved`` if one
-    is.
+    With other ``metrics`` than these two it is ``regressed`` if one of them is, else ``not comparable`` if one is that,
+    else ``improved`` if one is.
 
     Args:
         before: Report of the earlier run.
@@ -86,8 +86,9 @@ def compare(
     windows = None if unlike else window_changes(before, after)
     findings = finding_changes(before, after, phases, comparable=not unequal)
     outcome = _outcome(training, wall, ended_outside=ended_outside_steps(before, after, findings))
-    if metrics:
-        outcome = _outcome_of(metrics, training, wall, (*totals, *phases, *memory))
+    asked = () if set(metrics) == set(DEFAULT_METRICS) else tuple(metrics)
+    if asked:
+        outcome = _outcome_of(asked, training, wall, (*totals, *phases, *memory))
     predicted = max((most for f in before.findings if (most := f.most_speedup) is not None), default=None)
     came = expectation(before, after, findings, training, wall)
     above = _exceeds_promise(before.combined, training, wall, came)
@@ -98,7 +99,7 @@ def compare(
         before=before_name,
         after=after_name,
         outcome=outcome,
-        summary=_summary(outcome, training, wall, cause, metrics),
+        summary=_summary(outcome, training, wall, cause, asked),
         training=training,
         wall=wall,
         changes=totals,
@@ -109,7 +110,7 @@ def compare(
         conditions=differing[:MAX_CONDITIONS],
         code=code_changes(before.sources, after.sources),
         notes=(*conditions.warnings(differing, allow), *noted, *(windows.caveats if windows else ())),
-        metrics=tuple(metrics) or DEFAULT_METRICS,
+        metrics=asked or DEFAULT_METRICS,
         threshold_ratio=threshold_ratio,
         cause=cause,
         sources=None if runs.draws is None else (runs.draws[0].source, runs.draws[1].source),
@@ -123,7 +124,7 @@ def compare(
         above_bound=above,
         expectation=came,
         next_finding=next(iter(after.findings), None),
-        way_out=way_out(runs, differing, allow, training, metrics, outcome),
+        way_out=way_out(runs, differing, allow, training, asked, outcome),
     )
 
 

@@ -85,7 +85,10 @@ def _constant(ms: float) -> Distribution:
 
 
 def _phases_ms(window: WindowFacts, period_ms: float) -> dict[Phase, float]:
-    """Time of each phase in a step, which together are no longer than it."""
+    """Time of each phase in a step, which together are no longer than it.
+
+    Fetches before the first and after the last work of the device are no part of its step time.
+    """
     if period_ms <= 0:
         return {}
     steps = window.analysis.step_trace if window.analysis is not None else None
@@ -94,6 +97,8 @@ def _phases_ms(window: WindowFacts, period_ms: float) -> dict[Phase, float]:
         found = {phase: us / 1e3 for phase, us in steps.mean.phases_us.items()}
     elif window.dataloader_us:
         found = {"data_wait": window.dataloader_us / 1e3 / len(window.steps_us)}
+    if "data_wait" in found and window.dataloader_beside_device_us is not None:
+        found["data_wait"] = min(found["data_wait"], window.dataloader_beside_device_us / 1e3 / len(window.steps_us))
     known_ms = sum(found.values())
     if known_ms > period_ms:
         found = {phase: ms * period_ms / known_ms for phase, ms in found.items()}

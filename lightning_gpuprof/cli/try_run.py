@@ -188,7 +188,7 @@ def _patch(trial: Trial, program: Sequence[str], *, write: bool) -> int:
     patched = patch(found.arm.changes, sources=sources, config=_config(program))
     sys.stdout.write(patched.diff)
     for one in patched.unplaced:
-        print(f"gpuprof: by hand: {one.why}", *(f"  {line}" for line in one.snippet), sep="\n", file=sys.stderr)
+        print(f"gpuprof: {one.lines[0]}", *one.lines[1:], sep="\n", file=sys.stderr)
     if write and patched.files:
         apply(patched)
         print(f"gpuprof: changed {', '.join(str(file.path) for file in patched.files)}", file=sys.stderr)

@@ -151,8 +151,10 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "loader.dataset_has_model": "whether the dataset has the model, a part of it or a method of one"
     },
     ("data", "label", False): {
-        "loader.built_at": "file and line in which the data module or the model calls `DataLoader` for training",
+        "loader.built_at": "file and line of your code that calls `DataLoader` for training",
         "loader.built_by": "that call as it is written there; `***` for strings that may be secret",
+        "val_loader.built_at": "the same for the validation of a fit",
+        "val_loader.built_by": "that call",
     },
     ("trainer", "tested", True): {
         "trainer.strategy": "class of the strategy",
@@ -201,6 +203,7 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "trainer.callbacks_not_of_lightning": "those of the callbacks whose class Lightning does not define"
     },
     ("trainer", "label", False): {
+        "trainer.built_at": "file and line of your code that calls `Trainer`",
         "trainer.config_file": "the configuration that LightningCLI was given, if it was one file",
         "trainer.config_data": "arguments of the data module in LightningCLI's configuration",
     },

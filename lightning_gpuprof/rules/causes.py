@@ -75,7 +75,11 @@ def _outlying_steps(metrics: Metrics) -> Cause | None:
         ratio=ratio,
         passes=ratio >= OUTLIERS_RATIO,
         words=f"{outliers.count:,} of {counted(outliers.checked, 'step')} "
-        + ("are a slow part of the run" if stalls.in_slow_levels else f"stalled, for up to {millis(outliers.worst_ms)}")
+        + (
+            "are a slow part of the run"
+            if stalls.in_slow_levels
+            else f"stalled and took up to {millis(outliers.worst_ms)}"
+        )
         + f": {percent(ratio)} of the steps' time, {percent(part)} of that in {words_of(phase)}"
         + _for_rare_ranks(metrics, ratio),
     )

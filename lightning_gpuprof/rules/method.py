@@ -264,8 +264,8 @@ def _actions(diagnosis: Diagnosis) -> Level:
     combined = diagnosis.combined
     if combined is not None and len(valued) > 1:
         lines.append(
-            f"all together: the run up to {factor(combined.run_speedup_max)}, its ordinary step up to "
-            f"{factor(combined.step_speedup_max)} "
+            f"all changes together: the run without setup and teardown up to {factor(combined.run_speedup_max)}, its "
+            f"ordinary step up to {factor(combined.step_speedup_max)} "
             f"({millis(combined.saved_ms_per_step)} of {millis(combined.period_ms)})"
         )
     if diagnosis.not_evaluated:

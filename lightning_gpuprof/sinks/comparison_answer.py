@@ -307,7 +307,8 @@ def _next(comparison: Comparison) -> str:
         return f"revert the change{words}"
     if found is None:
         return "nothing: the later run has no finding"
-    return ": ".join(part for part in (first_screen.title_of(found), gains.likely_faster(found)) if part)
+    said = (first_screen.title_of(found), gains.likely_faster(found, gains.speedup_of(found)))
+    return ": ".join(part for part in said if part)
 
 
 def _notes(comparison: Comparison) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from lightning_gpuprof.sinks.gains import (
     saved_words,
     scale_of,
     speedup_of,
+    speedup_shown,
     steps_s,
     times_faster,
 )
@@ -67,7 +68,7 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: ReliabilityKind
     words: str
-    """``reliable (200 of 225 steps, step time ±0.8 %)``, without a mark before it."""
+    """``reliable (200 of 225 steps, median step ±0.8 %)``, without a mark before it."""
     details: tuple[str, ...] = ()
     """Sentences."""
 
@@ -217,6 +218,24 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
         return f"{of_run}: {numbers.percent(rest)} of the run is outside these steps"
 
     @property
+    def others(self) -> tuple[tuple[int, Opportunity], ...]:
+        """Findings that are not about the first one's time, with their numbers."""
+        return tuple((n, one) for n, one in enumerate(self.opportunities, 1) if not self._is_of_first(n))
+
+    @property
+    def same_time(self) -> str:
+        """``Same time as the first: Steps wait for data``; empty where no other finding is about it."""
+        if self.severity is None:
+            return ""
+        titles = [one.title for n, one in enumerate(self.opportunities, 1) if n > 1 and self._is_of_first(n)]
+        more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
+        return f"Same time as the first: {titles[0]}{more}" if titles else ""
+
+    def _is_of_first(self, number: int) -> bool:
+        counted = self.opportunities[0].same_as or 1
+        return number == 1 or counted in (number, self.opportunities[number - 1].same_as)
+
+    @property
     def whole_run(self) -> str:
         """``4.78 s -> 3.44 s at best``; empty where no gain is known."""
         if self.wall_after_s is None:
@@ -322,7 +341,7 @@ def reliability(report: Report) -> Reliability:
     known = f"{numbers.count(steps.steady_count)} of {numbers.counted(steps.count, 'step')}"
     around = steps.half_interval_ratio
     if around is not None:
-        known += f", step time ±{round(100 * around, 1):g} %"
+        known += f", median step ±{round(100 * around, 1):g} %"
     if not report.validity.ok:
         return Reliability(kind="conditional", words=f"incomplete recording ({known})", details=caveats)
     if report.validity.conditional:
@@ -522,9 +541,8 @@ def _opportunities(
             subject=plain.name(finding.subject),
             saved_ms=(saves := saved_ms if finding is first and saved_ms is not None else likely_saved_ms(finding)),
             saved="" if saves is None else saved_words(saves, report.steps.count, scale_of(finding.explains)),
-            speedup=times if finding is first and times is not None else speedup_of(finding),
-            faster=_of_what(finding, scale)
-            + (likely_faster(finding, times, sure) if finding is first else likely_faster(finding)),
+            speedup=(by := times if finding is first and times is not None else speedup_shown(report, finding)),
+            faster=_of_what(finding, scale) + likely_faster(finding, by, sure if finding is first else ""),
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,
             rest_of=findings.index(first) + 1 if first is not None and is_rest(finding, first) else None,
             sentence=_short(finding.summary) if finding.gain is None and finding.severity == "info" else "",

@@ -34,6 +34,10 @@ _EFFECTS: Mapping[str, str] = {
 """What else a new value of an argument does."""
 
 
+_BUILT: Mapping[str, str] = {"DataLoader": "loader", "Trainer": "trainer"}
+"""By call, what conditions name it whose place is known."""
+
+
 class Fix(msgspec.Struct, frozen=True, kw_only=True):
     """What the first finding proposes."""
 
@@ -110,8 +114,9 @@ def fix_of(finding: Finding, run: Mapping[str, Value], own: LineRow | None = Non
             code = plain.sentence(own.code)
         else:
             removed, added, is_pattern = *swapped, False
-    built_at, by = run.get("loader.built_at"), run.get("loader.built_by")
-    if not where and change.call == "DataLoader" and built_at is not None:
+    built = "val_loader" if change.inside else _BUILT.get(change.call, "")
+    built_at, by = run.get(f"{built}.built_at"), run.get(f"{built}.built_by")
+    if not where and built_at is not None:
         where = str(built_at)
         if by is not None and (called := _in_own_code(str(by), change)) is not None:
             removed, added = called

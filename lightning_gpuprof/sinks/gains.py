@@ -9,7 +9,7 @@ from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Expected, Finding, Gain
 from lightning_gpuprof.model.phases import STEP_PARTS
-from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.report import Report, Wall
 from lightning_gpuprof.sinks import wording
 
 Scale = Literal["step", "run"]
@@ -44,15 +44,14 @@ def likely_saved_ms(finding: Finding) -> float | None:
     return finding.expected.whole_ms - finding.expected.step_ms
 
 
-def likely_faster(finding: Finding, times: float | None = None, sure: str = "") -> str:
+def likely_faster(finding: Finding, times: float | None, sure: str = "") -> str:
     """``about 2x faster`` as expected, or else ``up to 2x faster``; empty where no gain is known.
 
     Args:
         finding: The finding.
-        times: What to say in place of its speed-up.
-        sure: What to say before it, in place of that.
+        times: The speed-up; None: not known.
+        sure: What to say before it, in place of what the finding says.
     """
-    times = times or speedup_of(finding)
     sure = sure or ("up to" if finding.expected is None else "about")
     return "" if times is None else f"{sure} {faster(times)}"
 
@@ -67,6 +66,19 @@ def speedup_of(finding: Finding | None) -> float | None:
     if finding is None or finding.gain is None or finding.expected is None:
         return None if finding is None or finding.gain is None else finding.gain.speedup_max
     return finding.expected.speedup
+
+
+def speedup_shown(report: Report, finding: Finding) -> float | None:
+    """The same as screens say it: of what lies between steps that of the whole run; None: no gain is known.
+
+    Args:
+        report: Of the run.
+        finding: One of it.
+    """
+    saved_ms = likely_saved_ms(finding)
+    if saved_ms is None or scale_of(finding.explains) == "step":
+        return speedup_of(finding)
+    return run_faster(report.wall, saved_ms * report.steps.count / 1e3)
 
 
 def saved_of_bar(finding: Finding, today_ms: float, claim: Claim | None) -> float:
@@ -200,11 +212,22 @@ def run_after_s(report: Report, saved_ms: float, scale: Scale, ratio: float) -> 
         scale: Where that lies.
         ratio: Of a step, what is saved: where most steps are longer than the mean one, they save no more of all steps.
     """
-    parts = report.wall.parts
-    most_s = report.wall.total_s - parts.get("setup", 0.0) - parts.get("teardown", 0.0)
-    if scale == "step":
-        most_s = steps_s(report) * ratio
+    most_s = steps_s(report) * ratio if scale == "step" else _between_ends_s(report.wall)
     return report.wall.total_s - max(0.0, min(saved_ms * report.steps.count / 1e3, most_s))
+
+
+def run_faster(wall: Wall, saved_s: float) -> float:
+    """How many times faster the whole run gets by what is saved between its steps.
+
+    Args:
+        wall: Of the run.
+        saved_s: Of all of it.
+    """
+    return times_faster(wall.total_s, wall.total_s - max(0.0, min(saved_s, _between_ends_s(wall))))
+
+
+def _between_ends_s(wall: Wall) -> float:
+    return wall.total_s - wall.parts.get("setup", 0.0) - wall.parts.get("teardown", 0.0)
 
 
 def is_rest(finding: Finding, first: Finding) -> bool:

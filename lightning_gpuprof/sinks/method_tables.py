@@ -4,10 +4,12 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import CombinedGain
 from lightning_gpuprof.model.method import LEVEL_QUESTIONS, Check, Level
 from lightning_gpuprof.model.report import Report
-from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks import plain, wording
 from lightning_gpuprof.sinks.tables import SENTENCE, Column, Table
 
 TITLE = "How the findings were made"
+ALL_CHANGES = "all changes together"
+"""Label of their gain, which is not that of the change on the first screen."""
 
 _SHOWN_ABOVE = frozenset({"conditions", "baseline", "bottleneck", "actions"})
 """Levels whose answer a summary has in its first lines, its verdict and its findings."""
@@ -85,8 +87,8 @@ def lines(report: Report) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = [
         (level.name, answer(level)) for level in report.method.levels if level.name not in _SHOWN_ABOVE
     ]
-    if report.combined is not None:
-        found.append(("all findings", combined(report.combined)))
+    if report.combined is not None and sum(finding.gain is not None for finding in report.findings) > 1:
+        found.append((ALL_CHANGES, combined(report.combined)))
     if report.target is not None:
         found.append(("target", plain.sentence(report.target.summary)))
     if cost := _cost(report):
@@ -98,20 +100,21 @@ def lines(report: Report) -> list[tuple[str, str]]:
 
 
 def combined(gain: CombinedGain) -> str:
-    """``together: step 27 -> 15 ms at best (up to 1.8x), the whole run up to 1.7x``, if the ordinary step has it all.
+    """``step 27 -> 15 ms at best (up to 1.8x), the run without setup and teardown up to 1.7x``.
 
-    Else the run comes first, as no finding can then be above the number that is read first: ``together: the whole run
-    up to 1.7x (saves 12 of 29 ms per step); the ordinary step 19 -> 17 ms at best (up to 1.1x)``.
+    That is where the ordinary step has it all. Else the run comes first, as no finding can then be above the number
+    that is read first: ``the run without setup and teardown up to 1.7x (saves 12 of 29 ms per step); the ordinary step
+    19 -> 17 ms at best (up to 1.1x)``.
     """
-    run = f"the whole run up to {numbers.significant(gain.run_speedup_max)}x"
+    run = f"{wording.RUN_OF_GAINS} up to {numbers.significant(gain.run_speedup_max)}x"
     ends = [numbers.significant(ms) for ms in (gain.period_ms, gain.period_ms - gain.saved_ms_per_step)]
     step = f"step {ends[0]} -> {ends[1]} ms at best (up to {numbers.significant(gain.step_speedup_max)}x)"
     beside_ms = gain.saved_run_ms_per_step - gain.saved_ms_per_step
     if beside_ms <= _NAMED_BESIDE * gain.saved_run_ms_per_step:
-        return f"together: {step}, {run}"
+        return f"{step}, {run}"
     of_run = f"{numbers.significant(gain.saved_run_ms_per_step)} of {numbers.significant(gain.run_ms_per_step)} ms"
     inside = f"; the ordinary {step}" if gain.saved_ms_per_step > 0 else ""
-    return f"together: {run} (saves {of_run} per step){inside}"
+    return f"{run} (saves {of_run} per step){inside}"
 
 
 def _cost(report: Report) -> str:

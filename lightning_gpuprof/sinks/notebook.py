@@ -10,17 +10,18 @@ import msgspec
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import tables, time_tables
 from lightning_gpuprof.sinks.html import render_html
-from lightning_gpuprof.sinks.html_page import page, section
+from lightning_gpuprof.sinks.html_page import packaged_text, page, section
 from lightning_gpuprof.sinks.views import findings, first
 
-HEIGHT = "34rem"
+HEIGHT = "40rem"
+"""Of a frame; the first screen fits into it."""
 LEDGER_ROWS = 10
 MAX_FINDINGS = 10
 """The others are counted: a cell is no page."""
 
 
 def render(report: Report) -> str:
-    """What a cell shows: the first screen, findings, where the time went; some ten KiB, without scripts."""
+    """What a cell shows: the first screen, findings, where the time went; some ten KiB, whose one script copies."""
     left = len(report.findings) - MAX_FINDINGS
     shown = msgspec.structs.replace(report, findings=report.findings[:MAX_FINDINGS])
     body = (
@@ -29,7 +30,7 @@ def render(report: Report) -> str:
         f"<p>{left} further findings are on the whole page.</p>\n" if left > 0 else "",
         section("ledger", time_tables.ledger_table(report, LEDGER_ROWS)),
         section("phases", tables.phase_table(report)),
-        "</main>\n",
+        f"</main>\n<script>\n{packaged_text('page.js')}</script>\n",
     )
     return framed(page("gpuprof", body, with_scripts=False))
 
@@ -40,18 +41,12 @@ class WholePage(msgspec.Struct, frozen=True):
     report: Report
 
     def _repr_html_(self) -> str:
-        return framed(render_html(self.report), scripts=True)
+        return framed(render_html(self.report))
 
 
-def framed(html: str, *, scripts: bool = False) -> str:
-    """A whole page as a frame inside of another one.
-
-    Args:
-        html: The page.
-        scripts: Let its scripts run; they reach nothing outside of the frame.
-    """
-    sandbox = "allow-scripts" if scripts else ""
+def framed(html: str) -> str:
+    """A whole page as a frame inside of another one, outside of which its scripts reach nothing but the clipboard."""
     return (
-        f'<iframe title="gpuprof report" sandbox="{sandbox}" srcdoc="{escape(html)}" '
+        f'<iframe title="gpuprof report" sandbox="allow-scripts" allow="clipboard-write" srcdoc="{escape(html)}" '
         f'style="width: 100%; height: {HEIGHT}; border: 0; resize: vertical; overflow: auto"></iframe>'
     )

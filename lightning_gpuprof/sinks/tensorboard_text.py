@@ -90,7 +90,7 @@ def _finding(number: int, finding: Finding) -> str:
         f"**Do:** {escape(plain.sentence(finding.advice))}",
     ]
     if finding.gain is not None:
-        lines.append(f"**Gain:** {escape(wording.gain(finding.gain, finding.expected))}")
+        lines.append(f"**Gain:** {escape(wording.gain(finding, finding.gain))}")
     if finding.evidence:
         rows = [
             (

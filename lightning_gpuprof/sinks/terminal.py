@@ -276,7 +276,7 @@ def _finding(number: int, finding: Finding) -> RenderableType:
         ("what", plain.sentence(finding.summary)),
         ("evidence", "; ".join(wording.evidence(item) for item in finding.evidence)),
         ("do", plain.sentence(finding.advice)),
-        ("gain", wording.gain(finding.gain, finding.expected) if finding.gain else ""),
+        ("gain", wording.gain(finding, finding.gain) if finding.gain else ""),
     ]
     lines = [
         (Text(label, style="dim"), sentence_text(text, "bold" if label == "do" else "")) for label, text in rows if text

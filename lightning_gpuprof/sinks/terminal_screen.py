@@ -215,9 +215,13 @@ def _one_line(screen: FirstScreen, bar: StepBar, width: int) -> str:
 
 
 def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]:
-    others = list(enumerate(screen.opportunities, 1))[1:]
+    others = screen.others
     shown: Sequence[tuple[int, Opportunity]] = others[:most]
-    lines: list[RenderableType] = [Text("")] if others else []
+    lines: list[RenderableType] = [Text("")] if len(screen.opportunities) > 1 else []
+    same_time = screen.same_time
+    if same_time and most:
+        lines.append(indented(sentence_text(same_time)))
+        same_time = ""
     for number, one in shown:
         gain = f": {one.faster}" if one.faster else ""
         if one.rest_of is not None:
@@ -227,7 +231,7 @@ def _other_opportunities(screen: FirstScreen, most: int) -> list[RenderableType]
         line.no_wrap, line.overflow = True, "ellipsis"
         lines.append(line)
     left = len(others) - len(shown)
-    words = (f"and {numbers.counted(left, 'more finding')}" if left else "", screen.checks.words)
+    words = (same_time, f"and {numbers.counted(left, 'more finding')}" if left else "", screen.checks.words)
     return [*lines, _line("; ".join(word for word in words if word))]
 
 

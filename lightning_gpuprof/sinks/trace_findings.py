@@ -63,7 +63,7 @@ def _finding(number: int, finding: Finding) -> RenderableType:
     rows = [labelled("what", plain.sentence(finding.summary)), labelled("fix ", plain.sentence(finding.advice), "bold")]
     rows += [indented(Text(f"     {line}")) for line in diff(finding)]
     if finding.gain is not None:
-        rows.append(labelled("gain", wording.gain(finding.gain, finding.expected)))
+        rows.append(labelled("gain", wording.gain(finding, finding.gain)))
     return Group(_head(number, finding), *rows)
 
 

@@ -95,9 +95,7 @@ def card(finding: Finding) -> str:
     lines = "\n".join(diff(finding))
     code = f"<pre>{escape(lines)}</pre>\n" if lines else ""
     gain = (
-        f'<p class="gain">Gain: {escape(wording.gain(finding.gain, finding.expected))}</p>\n'
-        if finding.gain is not None
-        else ""
+        f'<p class="gain">Gain: {escape(wording.gain(finding, finding.gain))}</p>\n' if finding.gain is not None else ""
     )
     title = plain.name(finding.title or finding.rule)
     return (

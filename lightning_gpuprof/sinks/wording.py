@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.comparison import Expectation
-from lightning_gpuprof.model.finding import Evidence, Expected, Gain, NotEvaluated
+from lightning_gpuprof.model.finding import Evidence, Expected, Finding, Gain, NotEvaluated
 from lightning_gpuprof.model.phases import STAGES, Phase, Stage, words_of
 from lightning_gpuprof.model.report import MIN_STEADY_STEPS, STEP_LABELS, Report, StepLabel
 from lightning_gpuprof.sinks import plain
@@ -35,6 +35,9 @@ _TITLES: dict[Stage, str] = {
 _HIDDEN_IF_MANUAL: dict[Phase, str] = {"zero_grad": "zero_grad", "clip": "clipping"}
 """What the user's own ``training_step`` does in manual optimization, and what people call it."""
 
+RUN_OF_GAINS = "the run without setup and teardown"
+"""Of which the bounds of all changes together and of what lies between steps are."""
+
 MAX_NAMED = 3
 """Rules that could not judge for one reason; of more, their number."""
 _QUIET_FINDING = "No rule found anything to change."
@@ -60,20 +63,21 @@ def evidence_limit(item: Evidence) -> str:
     return numbers.with_unit(item.limit, plain.name(item.unit, 24))
 
 
-def gain(item: Gain, expected: Expected | None = None) -> str:
-    """``about 1.7x (1.6 to 1.8), at most 1.9x (saves 12 ms/step)``.
+def gain(finding: Finding, item: Gain) -> str:
+    """``about 1.7x (1.6 to 1.8), at most 1.9x (saves 12 ms/step)``; of what lies between steps with the run it is of.
 
     Args:
-        item: What the change gains at best.
-        expected: What it is expected to gain; None: not known.
+        finding: With what its change is expected to gain.
+        item: What that gains at best.
     """
-    saved_ms = item.saved_ms_per_step
+    saved_ms, expected = item.saved_ms_per_step, finding.expected
     saved = f"{numbers.significant(saved_ms)} ms" if saved_ms < 1e3 else numbers.seconds(saved_ms / 1e3)
     most = f"{numbers.significant(item.speedup_max)}x (saves {saved}/step)"
+    of = f" for {RUN_OF_GAINS}" if finding.claim.resource == "outside steps" else ""
     if expected is None:
-        return f"up to {most}"
+        return f"up to {most}{of}"
     beyond = item.speedup_max <= expected.speedup_range[1]  # the rest of the step gets faster, too
-    return about(expected) if beyond else f"{about(expected)}, at most {most}"
+    return f"{about(expected)}{of}" if beyond else f"{about(expected)}, at most {most}{of}"
 
 
 def about(expected: Expected) -> str:

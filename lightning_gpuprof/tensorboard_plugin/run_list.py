@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from lightning_gpuprof.analyze.conditions import changes, obstacle
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.sinks import gains, plain
 from lightning_gpuprof.tensorboard_plugin.summaries import Summary
 
@@ -17,6 +19,8 @@ class Cell(msgspec.Struct, frozen=True):
 
     text: str
     key: float | str | None = None
+    why: str = ""
+    """Said on hover."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -31,7 +35,10 @@ class Row(msgspec.Struct, frozen=True):
     started_s: float
     """Unix time; 0 where it is not known."""
     step_ms: float | None = None
-    """Median step time."""
+    """Mean step time."""
+    stage: str = ""
+    fixed: dict[str, Value] = {}
+    """The conditions in which runs that are compared have to be alike."""
 
 
 COLUMNS: tuple[tuple[str, bool], ...] = (
@@ -40,7 +47,7 @@ COLUMNS: tuple[tuple[str, bool], ...] = (
     ("top finding", False),
     ("gain", True),
     ("mean samples/s", True),
-    ("median step", True),
+    ("mean step", True),
     ("trend", False),
     ("steps", True),
     ("wall time", True),
@@ -97,7 +104,16 @@ def row(name: str, run: Summary) -> Row:
     )
     stage = f" ({run.stage})" if run.stage not in ("", "fit") else ""
     shown = plain.name(name.removesuffix("/gpuprof"), 200) + plain.name(stage)
-    return Row(name=name, shown=shown, state=state, cells=cells, started_s=run.started_s or 0.0, step_ms=run.period_ms)
+    return Row(
+        name=name,
+        shown=shown,
+        state=state,
+        cells=cells,
+        started_s=run.started_s or 0.0,
+        step_ms=run.period_ms,
+        stage=run.stage,
+        fixed=run.fixed,
+    )
 
 
 def _gain(run: Summary) -> str:
@@ -108,20 +124,34 @@ def _gain(run: Summary) -> str:
 
 
 def _with_trends(ordered: list[Row]) -> list[Row]:
-    """The list, latest run first, with the step times of the last runs of the same folder, this run's last."""
-    earlier: dict[str, list[float]] = {}
+    """The list, latest run first, with the step times of the last runs of the same folder, this run's last.
+
+    They begin again after a run that the next one cannot be compared with.
+    """
+    earlier: dict[tuple[str, str], list[Row]] = {}
     done: list[Row] = []
     for one in reversed(ordered):
-        known = earlier.setdefault(_experiment(one.name), [])
         if one.step_ms is not None:
-            known.append(one.step_ms)
-            cells = tuple(
-                Cell(_trend(known[-MAX_TREND:]), _change(known)) if title == "trend" else cell
-                for (title, _), cell in zip(COLUMNS, one.cells, strict=True)
-            )
-            one = msgspec.structs.replace(one, cells=cells)
+            known = earlier.setdefault((_experiment(one.name), one.stage), [])
+            why = _unlike(known[-1], one) if known else ""
+            if why:
+                known.clear()
+            known.append(one)
+            one = msgspec.structs.replace(one, cells=_with_trend(one.cells, known, why))
         done.append(one)
     return done[::-1]
+
+
+def _with_trend(cells: Sequence[Cell], known: Sequence[Row], why: str) -> tuple[Cell, ...]:
+    times_ms = [row.step_ms for row in known if row.step_ms is not None]
+    trend = Cell(_trend(times_ms[-MAX_TREND:]), _change(times_ms), why)
+    return tuple(trend if title == "trend" else cell for (title, _), cell in zip(COLUMNS, cells, strict=True))
+
+
+def _unlike(before: Row, after: Row) -> str:
+    """Why two runs cannot be compared; empty if they can."""
+    why = obstacle(changes(before.fixed, after.fixed), allowed=())
+    return plain.sentence(f"Not comparable with {before.shown}: {why}.") if why else ""
 
 
 def _experiment(name: str) -> str:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from lightning_gpuprof.model.change import Change
+from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.conditions import fact_of
 from lightning_gpuprof.model.finding import Expected, Finding, Gain, Verdict
 from lightning_gpuprof.model.journal import Footer, Header, Value
 from lightning_gpuprof.model.report import Report, Steps, Wall
-from lightning_gpuprof.sinks.gains import beyond_cpus
+from lightning_gpuprof.sinks import gains
 from lightning_gpuprof.tensorboard_plugin.run_files import RunFiles, SeenFile
 
 RUNNING_S = 120.0
@@ -41,10 +43,13 @@ class Summary(msgspec.Struct, kw_only=True, frozen=True):
     """``about`` as expected, ``up to`` else, as the first screen has it."""
     samples_per_s: float | None = None
     period_ms: float | None = None
+    """Mean step time, which ``samples_per_s`` is of."""
     wall_s: float | None = None
     steps: int | None = None
     started_s: float | None = None
     """Unix time."""
+    fixed: dict[str, Value] = {}
+    """The conditions in which runs that are compared have to be alike."""
 
 
 class _Found(msgspec.Struct):
@@ -55,6 +60,7 @@ class _Found(msgspec.Struct):
     gain: Gain | None = None
     expected: Expected | None = None
     change: Change | None = None
+    explains: Claim | None = None
 
 
 class _Cpus(msgspec.Struct):
@@ -133,29 +139,38 @@ def _summary(files: RunFiles) -> Summary:
     return Summary(state=f"cannot be read: {why}")
 
 
-def _speedup(finding: Finding | _Found) -> float | None:
-    """As expected, or else at most."""
-    if finding.expected is not None:
-        return finding.expected.speedup
-    return None if finding.gain is None else finding.gain.speedup_max
+def _speedup(report: Report | _Head, finding: Finding | _Found) -> float | None:
+    """As expected, or else at most; of what lies between the steps that of the whole run."""
+    gain, expected = finding.gain, finding.expected
+    if gain is None:
+        return None
+    if gains.scale_of(finding.explains) == "run":
+        saved_ms = gain.saved_ms_per_step if expected is None else expected.whole_ms - expected.step_ms
+        return gains.run_faster(report.wall, saved_ms * report.steps.count / 1e3)
+    return gain.speedup_max if expected is None else expected.speedup
 
 
 def _summary_of_report(report: Report | _Head) -> Summary:
     findings: Sequence[Finding | _Found] = report.findings
     period, first = report.steps.period_ms, next(iter(findings), None)
-    likely = first is not None and first.expected is not None and not beyond_cpus(first.change, report.host.usable_cpus)
+    likely = (
+        first is not None
+        and first.expected is not None
+        and not gains.beyond_cpus(first.change, report.host.usable_cpus)
+    )
     return Summary(
         state=str(report.run.get("status") or "finished"),
         stage=str(report.run.get("stage") or ""),
         verdict=report.verdict.kind,
         finding="" if first is None else first.title or first.rule,
-        speedup=None if first is None else _speedup(first),
+        speedup=None if first is None else _speedup(report, first),
         sure="about" if likely else "up to",
         samples_per_s=report.steps.samples_per_s,
-        period_ms=period.median if period else None,
+        period_ms=period.mean if period else None,
         wall_s=report.wall.total_s,
         steps=report.steps.count,
         started_s=_unix_s(report.run.get("started")),
+        fixed={name: value for name, value in report.run.items() if fact_of(name).role == "fixed"},
     )
 
 

@@ -112,8 +112,10 @@ def test_a_fix_between_the_steps_outweighs_slightly_slower_steps(claim: Claim, e
     before, after = run(20.0, wall_s=30.0, findings=(found,)), run(21.5, wall_s=10.0)
     assert claim.part is not None
     wall = msgspec.structs.replace(before.wall, parts={**before.wall.parts, claim.part: ended_s})
-    result = compare(msgspec.structs.replace(before, wall=wall), after)
+    before = msgspec.structs.replace(before, wall=wall)
+    result = compare(before, after)
     assert (result.training.outcome, result.wall.outcome, result.outcome) == ("regressed", "improved", outcome)
+    assert compare(before, after, metrics=("wall", "throughput")) == result, "the default by its name"
     verdict = answer(result).verdict
     assert "slower" in verdict
     assert verdict.startswith("Whole fit 30.0 s -> 10.0 s: 3x faster") is (outcome == "improved")

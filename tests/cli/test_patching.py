@@ -122,6 +122,14 @@ def test_a_line_of_the_run_is_found_after_other_edits(tmp_path: Path) -> None:
     assert "train.py:7 and train.py:11" in ambiguous.unplaced[0].why
 
 
+@pytest.mark.parametrize(("place", "begin"), [("", "by hand: it"), ("in collate_fn", "by hand, in collate_fn: it")])
+def test_what_is_put_in_by_hand_says_where(place: str, begin: str, tmp_path: Path) -> None:
+    sources = _write(tmp_path, {"train.py": b"from lightning.pytorch import Trainer\n"})
+    (unplaced,) = patch([Change(add=("padded = pad(batch)",), place=place)], sources=sources).unplaced
+    assert unplaced.lines[0].startswith(begin)
+    assert unplaced.lines[1:] == ("  padded = pad(batch)",)
+
+
 def test_a_file_that_is_no_python_is_named_with_its_line(tmp_path: Path) -> None:
     sources = _write(tmp_path, {"train.py": b"import torch\n%matplotlib inline\n"})
     with pytest.raises(PatchError, match=r"train\.py:2 is not Python"):

@@ -16,6 +16,7 @@ from lightning_gpuprof.cli import trace_outputs
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.model.finding import NotEvaluated
 from lightning_gpuprof.model.trace.analysis import TraceDiagnosis
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.device_causes import COMMUNICATION_RATIO
 from lightning_gpuprof.rules.host_causes import HOST_RATIO
 from lightning_gpuprof.sinks import trace_html, trace_summary, trace_terminal
@@ -53,7 +54,7 @@ KNOWN: dict[str, tuple[str, str, str]] = {
     "v100_dlrm_8rank_6": ("host-bound", "launch-bound exposed-comm", "communication 29 %, idle 62 %"),
     "v100_dlrm_8rank_7": ("host-bound", "launch-bound exposed-comm", "communication 14 %, idle 76 %"),
     "v100_ns_resolution": ("compute-bound", "tc-unused", "idle for 2 %"),
-    "v100_resnet50_dl0_2021": ("input-bound", "input-bound tc-unused", "no workers: it waits for fetches 28 %"),
+    "v100_resnet50_dl0_2021": ("input-bound", "tc-unused input-bound", "no workers: it waits for fetches 28 %"),
     "v100_resnet50_dl0_preschema": ("mixed", "launch-bound input-bound", "fetches 22 %, launches 27 % of the window"),
 }
 """Verdict and all findings above information, in their order, and what the facts of the trace are."""
@@ -88,6 +89,17 @@ def test_verdict_and_findings_of_a_recorded_trace_agree_with_its_facts(name: str
         assert idle >= 0.2
     if kind in ("compute-bound", "latency-bound"):
         assert idle + exposed < 0.5
+    idle_for_data_ms = _idle_for_data_ms(name)
+    for one in found.findings:
+        if one.explains == claims.WAIT_FOR_BATCHES and one.gain is not None:
+            assert one.gain.saved_ms_per_step == pytest.approx(idle_for_data_ms, rel=0.01)
+
+
+def _idle_for_data_ms(name: str) -> float:
+    """Per step of a recorded trace."""
+    idle, steps = recorded_analysis(f"{name}.json.gz").idle, TRUTH[f"{name}.json.gz"]["steps"]
+    shares = [share for device in idle.devices for share in device.causes if share.cause == "data"]
+    return max((share.idle_us for share in shares), default=0.0) / 1e3 / max(1, len(steps))
 
 
 @pytest.mark.parametrize(

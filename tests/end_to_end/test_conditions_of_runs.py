@@ -59,6 +59,16 @@ def fitted(folder: Path, *, batch_size: int = 4, stage: str = "fit", callbacks: 
     return profiler.report
 
 
+def test_the_calls_that_make_what_fit_is_given_are_known(tmp_path: Path) -> None:
+    run = fitted(tmp_path).run
+    assert run["loader.built_by"] == "DataLoader(Sleepy(40 * batch_size), batch_size=batch_size)"
+    assert run["val_loader.built_by"] == "DataLoader(Sleepy(8), batch_size=4)"
+    (line,) = (
+        n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.startswith("    loader =")
+    )
+    assert str(run["loader.built_at"]).endswith(f"test_conditions_of_runs.py:{line}")
+
+
 @pytest.mark.parametrize("stage", ["fit", "validate"])
 def test_the_first_batch_is_in_the_report_and_the_hook_is_gone(tmp_path: Path, stage: str) -> None:
     class Looks(pl.Callback):

@@ -306,7 +306,7 @@ def test_a_wide_interval_of_the_median_is_noisy(half: float, kind: str) -> None:
     assert screen.reliability.kind == kind
     assert ("noisy" in screen.reliability.words) is (kind == "conditional")
     assert ("Healthy" in screen.headline) is (kind == "ok")
-    assert f"±{100 * half:.0f} %" in screen.reliability.words
+    assert f"median step ±{100 * half:.0f} %" in screen.reliability.words
 
 
 @pytest.mark.parametrize(
@@ -389,6 +389,22 @@ def test_a_call_with_hidden_text_is_shown_but_not_copied() -> None:
     fix = first_screen(fixed(run)).fix
     assert fix.added == ("DataLoader(Files(token='***'), num_workers=2, persistent_workers=True)",)
     assert fix.copied == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (Change(call="DataLoader", arguments={"num_workers": 2}), "train.py:42"),
+        (Change(call="DataLoader", arguments={"num_workers": 2}, inside="val_dataloader"), "train.py:43"),
+        (Change(call="Trainer", arguments={"benchmark": True}), "train.py:50"),
+        (Change(call="DDPStrategy", arguments={"static_graph": True}), ""),
+    ],
+)
+def test_a_change_stands_where_the_user_makes_what_it_is_of(change: Change, where: str) -> None:
+    built = {"loader": 42, "val_loader": 43, "trainer": 50}
+    report = fixed({f"{name}.built_at": f"train.py:{line}" for name, line in built.items()})
+    changed = msgspec.structs.replace(report.findings[0], change=change)
+    assert first_screen(msgspec.structs.replace(report, findings=(changed,))).fix.where == where
 
 
 def fixed(run: dict[str, Any]) -> Report:
@@ -513,6 +529,7 @@ def test_what_is_saved_beyond_the_cause_is_explained(claimed_ms: float, said: bo
     report = report_of(build(times_ms={"data_wait": 30.0}, num_workers=0, worker_cpus=None))
     screen = msgspec.structs.replace(first_screen(report), saved_ms=30.0, claimed_ms=claimed_ms)
     assert ("as the rest of the step then runs faster" in render(screen)) is said
+    assert "warm caches" not in render(screen), "nobody has measured the reason"
 
 
 def test_a_finding_without_code_is_explained_by_two_sentences() -> None:

@@ -154,7 +154,7 @@ def test_actions_hold_the_bound_of_all_together() -> None:
             )
         )
     )
-    assert any(line.startswith("all together: the run up to") for line in level(found, "actions").lines)
+    assert any(line.startswith("all changes together: the run") for line in level(found, "actions").lines)
 
 
 def test_every_box_has_its_evidence() -> None:

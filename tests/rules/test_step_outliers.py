@@ -43,7 +43,7 @@ def stalling(
 def test_twelve_stalls_in_eight_seconds_are_found_and_the_phase_is_named() -> None:
     finding = fired(RULE, stalling())
     assert (finding.severity, finding.subject) == ("critical", "forward")
-    assert "12 of 580 steps stalled, for up to 405 ms" in finding.summary
+    assert "12 of 580 steps stalled and took up to 405 ms" in finding.summary
     assert "4.80 s of 7.82 s (61 %): 100 % in forward" in finding.summary
     assert finding.gain.saved_ms_per_step == pytest.approx(4800 / 580)
     assert finding.gain.speedup_max == pytest.approx(7816 / (7816 - 4800))
@@ -227,7 +227,7 @@ def test_steps_of_a_part_that_is_slow_as_a_whole_are_no_stalls(slow_steps: int, 
     assert (RULE.check(metrics) is not None) is fires
     words = decide(metrics).summary
     assert ("are a slow part of the run" in words) is not fires
-    assert ("stalled, for up to" in words) is fires
+    assert ("stalled and took up to" in words) is fires
 
 
 @pytest.mark.parametrize(("rest_ms", "severity"), [(100.0, "info"), (500.0, "critical"), (None, "critical")])

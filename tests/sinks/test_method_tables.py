@@ -55,8 +55,8 @@ def test_a_short_summary_adds_what_verdict_and_findings_do_not_say() -> None:
     said = dict(method_tables.lines(with_method(full_report())))
     assert said["operation"] == "not analysed: the run is input-bound"
     # What lies beside the step may gain more than the whole step has: the number of the run comes first.
-    assert said["all findings"] == (
-        "together: the whole run up to 2x (saves 20 of 40 ms per step); "
+    assert said["all changes together"] == (
+        "the run without setup and teardown up to 2x (saves 20 of 40 ms per step); "
         "the ordinary step 30 -> 20 ms at best (up to 1.50x)"
     )
     assert said["checklist"] == "1 of 2 checks passed; open: table and trace are both there"
@@ -68,8 +68,8 @@ def test_a_short_summary_adds_what_verdict_and_findings_do_not_say() -> None:
 @pytest.mark.parametrize(
     ("step_ms", "words"),
     [
-        (20.0, "together: step 30 -> 10 ms at best (up to 3x), the whole run up to 2x"),
-        (0.0, "together: the whole run up to 2x (saves 20 of 40 ms per step)"),
+        (20.0, "step 30 -> 10 ms at best (up to 3x), the run without setup and teardown up to 2x"),
+        (0.0, "the run without setup and teardown up to 2x (saves 20 of 40 ms per step)"),
     ],
 )
 def test_gains_of_the_step_alone_or_beside_it_alone_are_one_number(step_ms: float, words: str) -> None:

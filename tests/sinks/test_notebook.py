@@ -42,10 +42,10 @@ def shown(browser: Any, html: str) -> tuple[Any, Any, list[str]]:
     return page, frame, said
 
 
-def test_a_report_is_drawn_small_and_without_scripts() -> None:
+def test_a_report_is_drawn_small_and_without_figures() -> None:
     drawn = html_of(sample_report.full_report())
     assert len(drawn.encode()) < 64_000
-    assert "<script" not in unescape(drawn)
+    assert unescape(drawn).count("<script") == 1, "that of the buttons"
     assert drawn.startswith("<iframe ")
     assert drawn.endswith("></iframe>")
 
@@ -62,7 +62,7 @@ def test_nothing_of_the_run_ends_the_frame_or_becomes_markup(name: str) -> None:
     drawn = html_of(getattr(sample_report, f"{name}_report")())
     outside = re.sub(r'srcdoc="[^"]*"', "", drawn)
     assert outside.count("<") == outside.count(">") == 2
-    assert "<script" not in unescape(drawn)
+    assert unescape(drawn).count("<script") == 1
 
 
 def test_many_findings_are_counted() -> None:
@@ -83,6 +83,29 @@ def test_the_frame_keeps_the_styles_of_both_apart(browser: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert said == []
     page.close()
+
+
+def test_the_cell_shows_the_whole_first_screen_and_its_buttons_copy(browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.set_content(f'{html_of(sample_report.full_report())}<textarea id="paste"></textarea>')
+    frame = page.frame_locator("iframe")
+    for text in (frame.locator(".first .code pre").first, frame.locator(".checks summary")):
+        text.wait_for(timeout=120_000)
+        assert inside(text.bounding_box(), page.locator("iframe").bounding_box())
+    assert inside(page.locator("iframe").bounding_box(), {"x": 0, "y": 0, "width": 1280, "height": 720})
+    button = frame.locator(".first [data-copy]").first
+    button.click()
+    frame.locator("text=Copied").wait_for(timeout=120_000)
+    page.locator("#paste").focus()
+    page.keyboard.press("Control+V")
+    assert page.locator("#paste").input_value() == button.get_attribute("data-copy")
+    page.close()
+
+
+def inside(box: dict[str, float], around: dict[str, float]) -> bool:
+    right, bottom = box["x"] + box["width"], box["y"] + box["height"]
+    ends = around["x"] + around["width"], around["y"] + around["height"]
+    return box["x"] >= around["x"] and box["y"] >= around["y"] and right <= ends[0] and bottom <= ends[1]
 
 
 def test_the_whole_page_has_its_figure(browser: Any) -> None:

@@ -106,7 +106,7 @@ def test_the_first_screen_is_one_view_with_the_longest_titles_and_a_deep_folder(
 
 
 def test_the_page_is_short(sized) -> None:
-    assert sized.evaluate("document.documentElement.scrollHeight") <= 5.5 * sized.viewport_size["height"]
+    assert sized.evaluate("document.documentElement.scrollHeight") <= 5 * sized.viewport_size["height"]
     assert sized.evaluate("document.body.innerText.split(/\\s+/).length") <= 1500
 
 
@@ -121,7 +121,7 @@ def test_the_page_of_a_trace_is_short(browser, tmp_path: Path, name: str, width:
     opened.goto((tmp_path / "trace.html").as_uri())
     opened.wait_for_selector("html[data-drawn]", state="attached")
     assert len(text.encode()) <= 400_000
-    assert opened.evaluate("document.documentElement.scrollHeight") <= 5.5 * height
+    assert opened.evaluate("document.documentElement.scrollHeight") <= 5 * height
     assert opened.evaluate("document.body.innerText.split(/\\s+/).length") <= 1500
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
     assert opened.evaluate(BROKEN_WORDS) == []

@@ -1,6 +1,9 @@
 """What holds of every first screen, and of the report of every run that tests make."""
 
+import io
 import re
+from html import unescape
+from pathlib import Path
 
 import pytest
 from trusted import assert_can_be_trusted
@@ -8,9 +11,12 @@ from trusted import assert_can_be_trusted
 from lightning_gpuprof.model.numbers import millis
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.rules.base import CRITICAL_RATIO, WARNING_RATIO
-from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen
-from lightning_gpuprof.sinks.gains import faster, likely_saved_ms
+from lightning_gpuprof.sinks import method_tables
+from lightning_gpuprof.sinks.first_screen import FirstScreen, first_screen, title_of
+from lightning_gpuprof.sinks.gains import faster, likely_saved_ms, scale_of
+from lightning_gpuprof.sinks.terminal_screen import print_screen
 from lightning_gpuprof.sinks.views import overview
+from lightning_gpuprof.sinks.views.first import render
 
 
 def checked(report: Report) -> Report:
@@ -86,6 +92,8 @@ def check(report: Report) -> FirstScreen:
         assert screen.wall_after_s is not None
         assert 0 <= screen.wall_after_s <= screen.wall_s
     check_bounds(report, screen)
+    check_names(report, screen)
+    check_same_time(report, screen)
     for finding in report.findings:
         if (expected := finding.expected) is not None:
             assert 0 <= expected.lower_ms <= expected.step_ms <= expected.upper_ms
@@ -140,7 +148,6 @@ def check_one_number(screen: FirstScreen) -> None:
 def check_bounds(report: Report, screen: FirstScreen) -> None:
     """Nowhere is an upper bound below what a change is expected to bring."""
     gained = [finding for finding in report.findings if finding.gain is not None]
-    tile = re.search(r"≤ ([\d,.]+)x", re.sub(r"<.*?>", "", overview.tiles(report)))
     shown = [one for one in screen.opportunities if one.speedup is not None]
     for one, finding in zip(shown, gained, strict=True):
         assert one.speedup is not None
@@ -149,7 +156,6 @@ def check_bounds(report: Report, screen: FirstScreen) -> None:
             assert one.speedup <= finding.most_speedup * 1.01, "as on the page, so in the list"
         if finding.expected is not None:
             assert finding.expected.speedup_range[1] <= finding.most_speedup
-        assert finding.most_speedup <= float(tile[1].replace(",", "")) * 1.01
         if finding.expected is not None and finding.rule in (said := bounds_of_the_method(report)):
             assert finding.expected.speedup_range[1] <= said[finding.rule] * 1.01
     if (combined := report.combined) is not None:
@@ -158,6 +164,42 @@ def check_bounds(report: Report, screen: FirstScreen) -> None:
             assert combined.saved_run_ms_per_step >= min(most_ms, 0.99 * combined.run_ms_per_step) * 0.999
             if finding.claim.is_in_step:
                 assert combined.saved_ms_per_step >= min(most_ms, 0.99 * combined.period_ms) * 0.999
+
+
+def check_same_time(report: Report, screen: FirstScreen) -> None:
+    """Page and terminal say in the same words which findings are about the first one's time."""
+    alike = [one for one in report.findings if one.explains is not None and one.explains == report.findings[0].explains]
+    gained = [one for one in alike if one.gain is not None]
+    named = [one for one in alike[1:] if one.gain is None or one is gained[0]] if gained else []
+    named = named if screen.severity is not None else []
+    assert bool(screen.same_time) is bool(named)
+    for one in named[:1]:
+        assert title_of(one) in screen.same_time
+    stream = io.StringIO()
+    print_screen(report, Path("run"), stream)
+    for text in (re.sub(r"<.*?>", "", unescape(render(screen))), stream.getvalue()):
+        assert screen.same_time in " ".join(text.split())
+        assert ("Same time as the first" in text) is bool(named)
+
+
+def check_names(report: Report, screen: FirstScreen) -> None:
+    """What the first change gains and what all gain together are named for what they are, in words of their own."""
+    tiles = re.sub(r"<.*?>", " ", overview.tiles(report))
+    if screen.speedup is not None:
+        of = "the whole run" if screen.scale == "run" else "a step"
+        assert re.search(rf"first change\s+{screen.likely.sure} {re.escape(faster(screen.speedup))}\s+{of}", tiles)
+    gained = sum(finding.gain is not None for finding in report.findings)
+    together = [text for label, text in method_tables.lines(report) if label == "all changes together"]
+    assert len(together) == (report.method is not None and report.combined is not None and gained > 1)
+    levels = () if report.method is None else report.method.levels
+    together += [line for level in levels for line in level.lines if "together" in line]
+    for text in together:
+        assert "whole run" not in text, "the whole run is what the first screen says of the first change"
+        assert "the run without setup and teardown up to" in text
+    for one, finding in zip(screen.opportunities, report.findings, strict=True):
+        if one.speedup is not None and scale_of(finding.explains) == "run":
+            after_s = max(0.01 * screen.wall_s, screen.wall_s - (one.saved_ms or 0.0) * screen.steps / 1e3)
+            assert one.speedup == pytest.approx(screen.wall_s / after_s, rel=0.02), "all of the whole run"
 
 
 def bounds_of_the_method(report: Report) -> dict[str, float]:

@@ -86,7 +86,7 @@ def test_the_list_has_each_run_with_its_verdict_and_numbers(tab: Tab) -> None:
     rows = {row["name"]: [cell["text"] for cell in row["cells"]] for row in answer["rows"]}
     assert {"a/gpuprof", "b/gpuprof"} <= set(rows)
     named = dict(zip((column["title"] for column in answer["columns"]), rows["a/gpuprof"], strict=True))
-    shown = {"state": "finished", "verdict": "input-bound", "mean samples/s": "3,200", "median step": "20 ms"}
+    shown = {"state": "finished", "verdict": "input-bound", "mean samples/s": "3,200", "mean step": "20.4 ms"}
     assert shown.items() <= named.items()
     assert named["top finding"]
     assert named["gain"].startswith(("up to ", "about "))

@@ -11,7 +11,10 @@ from saved_runs import save_run
 
 from lightning_gpuprof.model.change import Change
 from lightning_gpuprof.model.finding import Expected
+from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.rules import claims
 from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks.first_screen import first_screen
 from lightning_gpuprof.tensorboard_plugin import run_list, runs
 from lightning_gpuprof.tensorboard_plugin.run_files import look
 from lightning_gpuprof.tensorboard_plugin.runs import RunFolders, search
@@ -65,7 +68,7 @@ def test_the_list_needs_the_report_only_once_per_state(tmp_path: Path) -> None:
     summaries = Summaries()
     files = look(folder, tmp_path)
     first = summaries.of(files)
-    assert (first.verdict, first.period_ms, first.state) == ("input-bound", 20.0, "finished")
+    assert (first.verdict, first.period_ms, first.state) == ("input-bound", 20.4, "finished")
     (folder / "report.json").unlink()
     assert summaries.of(files) == first
 
@@ -124,6 +127,43 @@ def test_the_estimate_of_more_workers_than_cpus_is_a_bound(tmp_path: Path, usabl
     json_report.write(msgspec.structs.replace(report, findings=(finding,), host=host), tmp_path / "report.json")
     summary = Summaries().of(look(tmp_path, tmp_path))
     assert (summary.sure, summary.speedup) == (sure, 2.0)
+
+
+def test_what_lies_between_the_steps_gains_as_much_in_the_list_as_on_the_first_screen(tmp_path: Path) -> None:
+    report = sample_report.full_report()
+    finding = msgspec.structs.replace(report.findings[0], explains=claims.VALIDATION, change=None)
+    wall = msgspec.structs.replace(report.wall, total_s=100.0, parts={"setup": 60.0, "validation": 40.0})
+    report = msgspec.structs.replace(report, findings=(finding,), wall=wall)
+    json_report.write(report, tmp_path / "report.json")
+    speedup = Summaries().of(look(tmp_path, tmp_path)).speedup
+    assert speedup == pytest.approx(first_screen(report).speedup)
+    assert speedup != pytest.approx(finding.gain.speedup_max)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("loader.batch_size", (32, 64), "Not comparable with a/v0: the batch differs (loader.batch_size: 32 -> 64)."),
+        ("model.class", ("Net", "Other"), "Not comparable with a/v0: the model differs (model.class: Net -> Other)."),
+        ("loader.num_workers", (0, 2), ""),
+    ],
+)
+def test_a_trend_is_of_runs_that_can_be_compared(
+    tmp_path: Path, name: str, values: tuple[Value, Value], said: str
+) -> None:
+    rows = []
+    for number, value in enumerate((*values, values[1])):
+        report = sample_report.full_report()
+        json_report.write(
+            msgspec.structs.replace(report, run={**report.run, "started": f"2026-01-0{number + 1}", name: value}),
+            tmp_path / "report.json",
+        )
+        rows.append(run_list.row(f"a/v{number}", Summaries().of(look(tmp_path, tmp_path))))
+    listed = run_list.listing(rows, "")
+    column = [one["title"] for one in listed["columns"]].index("trend")
+    latest, changed, _ = (row.cells[column] for row in listed["rows"])
+    assert (changed.text, changed.why) == ("-" if said else "██ +0 %", said)
+    assert (latest.text, latest.why) == ("██ +0 %" if said else "███ +0 %", "")
 
 
 def test_the_trend_is_of_the_runs_of_one_folder_in_their_order() -> None:

@@ -1,35 +1,15 @@
 """The arguments that a stage's loaders were made with, and where the user's code makes them; no loader is iterated."""
 
-import ast
-import dis
 import functools
-import linecache
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType
+from types import MethodType
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
+from lightning_gpuprof.capture.conditions.call_places import Place, first_call
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
-from lightning_gpuprof.model.shown_code import shown_code
-
-MAX_LINES = 30
-"""A call that goes on for longer is not looked through to its end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """A call in the user's code."""
-
-    file: str
-    """From the working directory on, if it is below that."""
-    line: int
-    """From 1."""
-    text: str
-    """The call in one line, without what may be secret; empty if it cannot be read."""
 
 
 def flattened(loaders: object) -> Iterator[object]:
@@ -143,14 +123,35 @@ def _facts(prefix: str, loaders: Callable[[Subject], object]) -> dict[str, Reade
     }
 
 
-def _construction_site(subject: Subject) -> Place | None:
-    """Where the user's code makes the training loader; None in other stages, and where loaders are given to ``fit``."""
+def _built_facts(prefix: str, find: Callable[[Subject], Place | None]) -> dict[str, Reader]:
+    return {
+        f"{prefix}.built_at": lambda s: None if (place := find(s)) is None else place.shown,
+        f"{prefix}.built_by": lambda s: None if (place := find(s)) is None else place.text or None,
+    }
+
+
+def _built(subject: Subject) -> Place | None:
+    """Where the user's code makes the training loader; None in other stages."""
     if subject.loaders is not subject.trainer.train_dataloader:
         return None
-    for owner in (subject.trainer.datamodule, subject.module):
-        if owner is not None and (place := first_call(type(owner), "train_dataloader", "DataLoader")) is not None:
-            return place
-    return None
+    return _given(subject, "train_dataloaders", 1) or _in_class(subject, "train_dataloader")
+
+
+def _validation_built(subject: Subject) -> Place | None:
+    """Where it makes that of a fit's validation."""
+    if subject.loaders is not subject.trainer.train_dataloader:
+        return None
+    return _given(subject, "val_dataloaders", 2) or _in_class(subject, "val_dataloader")
+
+
+def _given(subject: Subject, keyword: str, position: int) -> Place | None:
+    call = subject.stage_call
+    return None if call is None else call.made(call.argument(keyword, position), "DataLoader")
+
+
+def _in_class(subject: Subject, method: str) -> Place | None:
+    owners = [type(owner) for owner in (subject.trainer.datamodule, subject.module) if owner is not None]
+    return next((place for owner in owners if (place := first_call(owner, method, "DataLoader")) is not None), None)
 
 
 def _validation_loaders(subject: Subject) -> object:
@@ -172,54 +173,8 @@ def _dataset_has_model(subject: Subject) -> bool | None:
 
 FACTS: dict[str, Reader] = {
     **_facts("loader", lambda s: s.loaders),
-    "loader.built_at": lambda s: None if (place := _construction_site(s)) is None else f"{place.file}:{place.line}",
-    "loader.built_by": lambda s: None if (place := _construction_site(s)) is None else place.text or None,
+    **_built_facts("loader", _built),
     "loader.dataset_has_model": _dataset_has_model,
     **_facts("val_loader", _validation_loaders),
+    **_built_facts("val_loader", _validation_built),
 }
-
-
-def first_call(owner: type, method: str, name: str) -> Place | None:
-    """The first call by its name in a method, or else in another one of the same class.
-
-    Compiled code says which names it uses, so that only the lines of the call itself are read. None: the class has no
-    such call.
-
-    Args:
-        owner: The class; those that it derives from are searched, too, but not Lightning's.
-        method: Is searched first.
-        name: Of what is called.
-    """
-    codes = list(_methods(owner))
-    for code in sorted(codes, key=lambda code: code.co_name != method):
-        if name not in code.co_names:
-            continue
-        starts, line = dict(dis.findlinestarts(code)), code.co_firstlineno
-        for instruction in dis.get_instructions(code):
-            line = starts.get(instruction.offset) or line
-            if instruction.argval == name:
-                return Place(file=_shown(code.co_filename), line=line, text=_call(code.co_filename, line, name))
-    return None
-
-
-def _methods(owner: type) -> Iterator[CodeType]:
-    for one in owner.__mro__:
-        if not one.__module__.startswith(("lightning", "pytorch_lightning", "torch", "builtins")):
-            yield from (found.__code__ for found in vars(one).values() if isinstance(found, FunctionType))
-
-
-def _shown(file: str) -> str:
-    folder = os.path.join(os.getcwd(), "")  # noqa: PTH109, PTH118 - no file is touched
-    return file.removeprefix(folder)
-
-
-def _call(file: str, line: int, name: str) -> str:
-    lines = linecache.getlines(file)[line - 1 : line - 1 + MAX_LINES]
-    _, found, rest = "".join(lines).partition(f"{name}(")
-    closes = [place for place, character in enumerate(rest) if character == ")"]
-    for end in closes:
-        try:
-            return shown_code(ast.unparse(ast.parse(found + rest[: end + 1], mode="eval")))
-        except SyntaxError:
-            continue
-    return ""

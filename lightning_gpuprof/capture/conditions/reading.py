@@ -1,6 +1,7 @@
 """Reads facts by named functions: what fails is absent, and takes nothing with it."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +9,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from lightning_gpuprof.capture.conditions.call_places import StageCall, stage_call
 from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.host.sources import Roots
 from lightning_gpuprof.model.journal import Value
@@ -43,6 +45,11 @@ class Subject:
     def parameters(self) -> list[Any]:
         """All parameters, walked once."""
         return list(self.module.parameters())
+
+    @cached_property
+    def stage_call(self) -> StageCall | None:
+        """The user's call of the stage, which is running. None: not known."""
+        return stage_call(sys._getframe())
 
 
 Reader: TypeAlias = Callable[[Subject], object]

@@ -111,10 +111,17 @@ def _weights_only(subject: Subject) -> bool | None:
     return all(found) if found else None
 
 
+def _built_at(subject: Subject) -> str | None:
+    call = subject.stage_call
+    place = None if call is None else call.made(call.trainer, "Trainer")
+    return None if place is None else place.shown
+
+
 FACTS: dict[str, Reader] = {
     "script": lambda s: script_name(sys.argv[0]) if sys.argv else "",
     "arguments": lambda s: shown_arguments(sys.argv[1:]),
     "arguments_hash": lambda s: arguments_hash(sys.argv[1:]),
+    "trainer.built_at": _built_at,
     "trainer.strategy": lambda s: type(s.trainer.strategy).__name__,
     "trainer.accelerator": lambda s: type(s.trainer.accelerator).__name__,
     "trainer.precision": lambda s: str(s.trainer.precision),

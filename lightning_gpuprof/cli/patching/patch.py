@@ -49,6 +49,12 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     snippet: tuple[str, ...]
     """Lines to put in by hand; what begins with ``- `` is to be removed."""
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Where to put them, as far as the advice says it, why nobody else can, and the lines."""
+        where = f", {self.change.place}" if self.change.place else ""
+        return (f"by hand{where}: {self.why}", *(f"  {line}" for line in self.snippet))
+
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """What changes in which files."""

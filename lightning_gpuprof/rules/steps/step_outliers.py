@@ -135,7 +135,7 @@ class StepOutliers(BaseRule):
             severity="info" if weak else cost.severity,
             subject=(costly_callback(metrics) if phase == "callbacks" else "") or words_of(phase),
             summary=(
-                f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled, for up to {millis(worst_ms)}; "
+                f"{outliers.count:,} of {counted(outliers.checked, 'step')} stalled and took up to {millis(worst_ms)}; "
                 f"an ordinary step takes {millis(median_ms)}. The stalls cost {seconds(excess_ms / 1e3)} of "
                 f"{seconds(outliers.total_ms / 1e3)} ({percent(ratio)}): {where}."
             )

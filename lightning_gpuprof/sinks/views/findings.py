@@ -2,6 +2,7 @@
 
 from html import escape
 
+from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.report import LineRow, Report
 from lightning_gpuprof.sinks import method_tables, plain, trial_tables, wording
@@ -34,7 +35,7 @@ def _finding(number: int, finding: Finding, steps: int, line: LineRow | None, mo
     gain = ""
     if finding.gain is not None:
         gain_term = term("Gain", "what the change is expected to bring, and its upper bound T / (T - R)")
-        gain = f"{gain_term}: {escape(wording.gain(finding.gain, finding.expected))} · "
+        gain = f"{gain_term}: {escape(wording.gain(finding, finding.gain))} · "
     rows = "".join(
         "<tr>"
         f"<td>{bdi(plain.name(item.name))}</td>"
@@ -96,6 +97,7 @@ def tried(report: Report) -> str:
 def method(report: Report) -> str:
     """The levels of the method, what each rests on, and its checklist."""
     shown = [*method_tables.detail_tables(report), method_tables.check_table(report)]
-    said = [text for label, text in method_tables.lines(report) if label in ("all findings", "target", "cost")]
-    lead = "".join(f"<p>{bdi(text)}</p>\n" for text in said)
+    shown_above = (method_tables.ALL_CHANGES, "target", "cost")
+    said = [f"{label}: {text}" for label, text in method_tables.lines(report) if label in shown_above]
+    lead = "".join(f"<p>{bdi(numbers.capital(text))}</p>\n" for text in said)
     return section("method", method_tables.level_table(report), lead, unfolded_on_click(shown))

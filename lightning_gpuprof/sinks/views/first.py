@@ -20,6 +20,7 @@ _LETTER_RATIO, _EDGE_RATIO = 0.0092, 0.028
 MINUS = "\u2212"
 BEYOND_RATIO = 1.05
 """Of what a finding claims: where more is expected to be saved, the screen says why."""
+_INTERVAL = "± is half the 95 % confidence interval of the median step time"
 _DIFF = {" ": "same", "-": "minus", "+": "plus"}
 _MIN_DRAWN_RATIO = 1e-4
 
@@ -39,7 +40,7 @@ def render(screen: FirstScreen) -> str:
         + (f'<p class="lead">{prose(_held(screen.sentence))}</p>\n' if screen.sentence else "")
         + _bars(screen)
         + (_fix(screen.fix, screen.proof, screen.tried) if screen.fix is not None else "")
-        + _card(f"{_opportunities(screen.opportunities, alone=screen.severity is not None)}{_checks(screen.checks)}")
+        + _card(f"{_opportunities(screen)}{_checks(screen.checks)}")
         + "</section>\n"
     )
 
@@ -61,7 +62,7 @@ def _held(text: str) -> str:
 def _meta(screen: FirstScreen) -> str:
     known, sure = screen.reliability, " · ".join(bdi(one) for one in screen.meta)
     said = escape(_held(known.mark + "\xa0" + known.words))
-    words = f'<span class="sure {known.kind.replace(" ", "-")}">{said}</span>'
+    words = f'<span class="sure {known.kind.replace(" ", "-")}" title="{_INTERVAL}">{said}</span>'
     if not known.details:
         return f'<div class="meta">{sure} · {words}</div>\n'
     items = "".join(f"<li>{bdi(one)}</li>\n" for one in known.details)
@@ -100,7 +101,7 @@ def _saved_words(screen: FirstScreen) -> str:
         more_ms = (screen.saved_ms or 0.0) - screen.claimed_ms
         said.append(
             f"{screen.shown(screen.claimed_ms)} saved directly, {screen.shown(more_ms)} as the rest of the step "
-            "then runs faster (warm caches, free CPUs)"
+            "then runs faster"
         )
     if screen.outside:
         said.append(screen.outside)
@@ -208,12 +209,14 @@ def _card(inner: str) -> str:
     return f'<div class="card">\n{inner}</div>\n' if inner else ""
 
 
-def _opportunities(found: Sequence[Opportunity], *, alone: bool) -> str:
+def _opportunities(screen: FirstScreen) -> str:
     """All findings as a list; a single one that is the headline is not said again."""
+    found = screen.opportunities
     if not found:
         return ""
-    if alone and sum(one.same_as is None for one in found) == 1:
-        return '<p class="all"><a href="#finding-1">The evidence</a></p>\n'
+    same = escape(screen.same_time)
+    if screen.severity is not None and sum(one.same_as is None for one in found) == 1:
+        return f'<p class="all"><a href="#finding-1">The evidence</a>{same and f" · {same}"}</p>\n'
     most = max((one.saved_ms or 0.0 for one in found), default=0.0)
     own = [(number, one) for number, one in enumerate(found, 1) if one.same_as is None]
     hints = all(one.sentence for one in found)
@@ -223,7 +226,8 @@ def _opportunities(found: Sequence[Opportunity], *, alone: bool) -> str:
     if left:
         more = f'<details>\n<summary>{len(left)} more</summary>\n<ol class="all">\n{"".join(left)}</ol>\n</details>\n'
     title = "Hints (gain unknown)" if hints else "All opportunities"
-    return f'<h2>{title}</h2>\n<ol class="all">\n{"".join(rows[:SHOWN_OPPORTUNITIES])}</ol>\n{more}'
+    same = same and f'<p class="all">{same}</p>\n'
+    return f'<h2>{title}</h2>\n<ol class="all">\n{"".join(rows[:SHOWN_OPPORTUNITIES])}</ol>\n{same}{more}'
 
 
 def _opportunity(number: int, one: Opportunity, most_ms: float) -> str:

@@ -8,7 +8,8 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import PARTS, PHASE_TERMS, PHASES, words_of
 from lightning_gpuprof.model.report import Report, Steps
 from lightning_gpuprof.sinks import plain, tables, wording
-from lightning_gpuprof.sinks.first_screen import reliability
+from lightning_gpuprof.sinks.first_screen import first_screen, reliability
+from lightning_gpuprof.sinks.gains import faster
 from lightning_gpuprof.sinks.html_page import bdi, folded, glossary, section, table_html, term
 from lightning_gpuprof.sinks.tables import NAME, Column, Table
 
@@ -64,11 +65,14 @@ def _verdict(report: Report) -> str:
     )
 
 
-_STEP_TIME = "time from step start to next step start; half of the steady steps are below; below it the 95 % interval"
+_STEP_TIME = (
+    "time from step start to next step start; half of the steady steps are below; below it the 95 % confidence "
+    "interval of this median"
+)
 _THROUGHPUT = (
     "samples of a batch, of all ranks, over the mean step time of steady steps; below it that and the 95 % interval"
 )
-_GAIN = "upper bound of the speed-up that one finding's fix can bring"
+_FIRST_CHANGE = "what the change on the first screen alone is expected to bring, or else at most"
 
 
 def tiles(report: Report) -> str:
@@ -77,15 +81,16 @@ def tiles(report: Report) -> str:
     steady = f"{numbers.count(steps.steady_count)} steady"
     median = numbers.quantity("period_ms", period.median if period else None)
     speed = numbers.with_unit(steps.samples_per_s, "samples/s")
-    gains = [most for finding in report.findings if (most := finding.most_speedup) is not None]
-    largest = f"≤ {numbers.significant(max(gains))}x" if gains else numbers.ABSENT
+    screen = first_screen(report)
+    change = numbers.ABSENT if screen.speedup is None else f"{screen.likely.sure} {faster(screen.speedup)}"
+    of = "" if screen.speedup is None else "the whole run" if screen.scale == "run" else "a step"
     of_stage = f"of {wording.stage(report)}, from its call to its end"
     tiles = [
         ("steps", numbers.count(steps.count), steady, "batches that were measured"),
         ("wall time", numbers.seconds(report.wall.total_s), "", of_stage),
         ("median step time", median, _sure(steps.period_median_interval_ms), _STEP_TIME),
         ("throughput", speed, _rate_note(steps), _THROUGHPUT),
-        ("largest gain", largest, "", _GAIN),
+        ("first change", change, of, _FIRST_CHANGE),
     ]
     cells = "".join(
         f'<div class="tile"><dt>{term(name, meaning)}</dt><dd>{_amount(value)}</dd>'

@@ -58,7 +58,8 @@ export function drawList(place, listed, open) {
         const column = listed.columns[index];
         const text = column.title === "started" ? when(cell.key) : cell.text;
         const kind = { state: `state ${row.state.split(/\W/)[0]}`, "top finding": "words" }[column.title];
-        return make("td", { class: kind ?? (column.numeric ? "n" : null), "data-label": column.title }, make("bdi", {}, text));
+        return make("td", { class: kind ?? (column.numeric ? "n" : null), "data-label": column.title, title: cell.why || null },
+          make("bdi", {}, text));
       }))));
     count.textContent = wanted ? `${shown.length} of ${listed.rows.length}` : "";
     headings.forEach((cell, index) => {
