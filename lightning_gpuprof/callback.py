@@ -322,7 +322,7 @@ class GpuProfiler(Results, Callback):
         if self._session_of(trainer) is not None:
             self._end(trainer, exception)
 
-    # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 us.
+    # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 µs.
     on_train_batch_start = None  # type: ignore[assignment]
     on_train_batch_end = None  # type: ignore[assignment]
     on_before_zero_grad = None  # type: ignore[assignment]
