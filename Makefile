@@ -78,7 +78,7 @@ oldest: $(READY) ## A fit and one of two ranks with the oldest Lightning that wo
 versions: $(READY) ## Which versions of Lightning and torch all of it works with; fetches 15 GB, removes them, half an hour
 	TORCH_CPP_LOG_LEVEL=ERROR $(BIN)/python benchmarks/versions.py
 
-lint: $(READY) ## Style, types, the order of the rooms, the oldest Python, spelling
+lint: $(READY) ## Style, types, the order of the rooms, the oldest Python, spelling, prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -86,6 +86,7 @@ lint: $(READY) ## Style, types, the order of the rooms, the oldest Python, spell
 	$(BIN)/vermin --quiet --no-tips --target=3.10- --violations lightning_gpuprof
 	$(BIN)/codespell $(PROSE)
 	$(BIN)/codespell --dictionary docs/tools/words.txt --skip docs/tools/words.txt,*.json,*.gz lightning_gpuprof docs *.md
+	$(BIN)/python docs/tools/prose.py *.md docs
 
 pictures: $(READY) ## The pictures in docs/; ARGS="--demo rank*.json.gz" also those of make demo and of traces
 	$(BIN)/python docs/tools/doc_pictures.py $(ARGS)

@@ -141,7 +141,7 @@ class GpuProfiler(Results, Callback):
         host: How CPUs and memory are sampled; ``false`` switches it off.
         dirpath: Folder for everything that is written; ``~`` and ``$VARIABLES`` are expanded. To an address that
             fsspec knows (``s3://bucket/runs``), the default folder is copied, every 10 s and at the end. Default:
-            ``<trainer.log_dir>/gpuprof``, or ``<trainer.log_dir>-gpuprof`` where checkpoints go to that very folder. An
+            ``<trainer.log_dir>/gpuprof``, or ``<trainer.log_dir>-gpuprof`` where checkpoints go to that folder. An
             earlier run is kept: the new one goes to ``gpuprof-2`` and so on. ``fast_dev_run`` is measured only with it.
         log_every_n_steps: Cadence of the scalars to the trainer's loggers. Default: the trainer's.
         reports: What to make at the end, out of ``terminal``, ``tensorboard``, ``html``, ``json``. ``tensorboard`` is
@@ -322,7 +322,7 @@ class GpuProfiler(Results, Callback):
         if self._session_of(trainer) is not None:
             self._end(trainer, exception)
 
-    # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 us.
+    # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 µs.
     on_train_batch_start = None  # type: ignore[assignment]
     on_train_batch_end = None  # type: ignore[assignment]
     on_before_zero_grad = None  # type: ignore[assignment]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-_IN_CONFIGURATION = "  in the configuration of GpuProfiler; GPUPROF_DEBUG=1 shows where"
-"""In an error of jsonargparse 4.53."""
+_MORE = "  GPUPROF_DEBUG=1 shows where in the program"
+"""Which jsonargparse 4.53 says in 60 lines."""
 _MAX_WRONG = 4
 """Wrong names of two lines each: ten lines at most."""
 HIDDEN = "***"
@@ -71,7 +71,7 @@ class ArgumentError(GpuProfError, ValueError):
         self.hint = hint
         text = f"{argument} must {expected}, got {value!r}"
         super().__init__(f"{text}. {hint}" if hint else text)
-        _shorten_for_command_lines(str(self))
+        _shorten_for_command_lines(str(self), argument.rpartition(".")[2], value)
 
 
 class UnknownArgumentError(GpuProfError, TypeError):
@@ -197,7 +197,7 @@ def _before_the_parser(wrong_in: Callable[[str], list[str]], told: Callable[[], 
             with suppress(Exception):  # whatever is in the files: then the parser's own error is the answer
                 wrong += wrong_in(message)
         if wrong:
-            print(*wrong[:_MAX_WRONG], _IN_CONFIGURATION, sep="\n", file=sys.stderr)
+            print(*wrong[:_MAX_WRONG], _MORE, sep="\n", file=sys.stderr)
             told()
             sys.exit(2)
         return before(self, message, *args, **kwargs)
@@ -272,7 +272,17 @@ def _arguments_in(read: object, what: str, groups: Collection[str]) -> Iterator[
             yield from _arguments_in(below, what, groups)
 
 
-def _shorten_for_command_lines(words: str) -> None:
+def _place(option: str, value: object) -> str:
+    """File and line of the last configuration of this command that gives the profiler's option this value."""
+    given = re.compile(rf"\b{re.escape(option)}\s*:[^:]*?(?<![\w.]){re.escape(str(value))}(?![\w.])", re.IGNORECASE)
+    for path in reversed(_configurations()):
+        text = _text_of(path)
+        if found := given.search(text, text.find("lightning_gpuprof")):
+            return f"{path}:{text[: found.start()].count(chr(10)) + 1}"
+    return "the configuration of GpuProfiler"
+
+
+def _shorten_for_command_lines(words: str, option: str, value: object) -> None:
     """Let an error in a configuration file end LightningCLI with our line in place of its 60 lines of stack.
 
     jsonargparse repeats the error of a value as part of its own, whose last line is not the cause. Nothing changes for
@@ -296,6 +306,6 @@ def _shorten_for_command_lines(words: str) -> None:
         if words not in said:
             before(kind, error, trace)
             return
-        print(f"gpuprof: {words}\n{_IN_CONFIGURATION}", file=sys.stderr)
+        print(f"gpuprof: {words}", f"  in {_place(option, value)}", _MORE, sep="\n", file=sys.stderr)
 
     sys.excepthook = hook

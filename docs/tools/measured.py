@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from docstrings import table
+from lightning_gpuprof.model.numbers import often
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -47,7 +48,7 @@ def _results(name: str) -> Any:
 
 
 def _us(measured: dict[str, float]) -> str:
-    """Median and 95 % interval of microseconds."""
+    """Median and 95 % confidence interval of microseconds."""
     digits = ".0f" if abs(measured["median"]) >= 100 else ".1f"
     median, low, high = (format(measured[name], "+" + digits) for name in ("median", "low", "high"))
     return f"{median} µs ({low} to {high})"
@@ -147,7 +148,7 @@ def planted() -> str:
     fits = len(results["runs"]) // results["repetitions"]
     return (
         f"`truth.py` plants faults of known place and size in {fits} fits of four models on the CPU, each "
-        f"{results['repetitions']} times."
+        f"{often(results['repetitions'])}."
     )
 
 

@@ -16,7 +16,7 @@ _BYTES_PER_MS = 5e6
 """5 GB/s. Heuristic, low: what a slow CPU core moves."""
 
 _TENSOR_MS = 0.010
-"""What a fused update takes for one more tensor. Heuristic: 8 to 10 us on a slow CPU core; a loop takes 50 for
+"""What a fused update takes for one more tensor. Heuristic: 8 to 10 µs on a slow CPU core; a loop takes 50 for
 AdamW."""
 
 _FUSED_RATIO = {"Adam": 0.5, "AdamW": 0.5, "Adagrad": 0.55}

@@ -13,6 +13,8 @@ from lightning_gpuprof.model.metrics import CpuFacts, Metrics, Recurring
 from lightning_gpuprof.model.phases import Phase
 from lightning_gpuprof.model.report import Distribution, Steps, Validity, Wall
 from lightning_gpuprof.model.share import Share
+from lightning_gpuprof.model.trace.step_trace import StepRow
+from lightning_gpuprof.model.waiting import Blocked, Waiting
 from lightning_gpuprof.model.window import WindowFacts
 
 JUDGED_STEPS = 20
@@ -33,7 +35,7 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
     period_us = _period_us(window)
     window = msgspec.structs.replace(window, inflation_ratio=1.0, steps_us=window.steps_us or (period_us,))
     period_ms = period_us / 1e3
-    return with_derived(
+    metrics = with_derived(
         Metrics(
             run={"device.type": "cuda" if window.devices else "cpu", **(run or {})},
             validity=Validity(ok=True),
@@ -65,6 +67,26 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
             windows=(window,),
             overhead={},
         )
+    )
+    steps = window.analysis.step_trace if window.analysis is not None else None
+    mean = steps.mean if steps is not None else None
+    if mean is None or not mean.waiting_for_ranks_us:
+        return metrics
+    return msgspec.structs.replace(metrics, waiting=_waiting_for_ranks(mean, period_ms))
+
+
+def _waiting_for_ranks(mean: StepRow, period_ms: float) -> Waiting:
+    backward_ms, waiting_ms = (us / 1e3 for us in (mean.phases_us["backward"], mean.waiting_for_ranks_us))
+    blocked = Blocked(
+        phase="backward", wall_ms=backward_ms, blocked=_share(waiting_ms, period_ms), samples=JUDGED_STEPS
+    )
+    return Waiting(
+        phases=(),
+        period_ms=period_ms,
+        threads=None,
+        process_companions_ratio=0.0,  # the ranges of collectives are no work of companion threads
+        crowded=False,
+        for_ranks=blocked,
     )
 
 

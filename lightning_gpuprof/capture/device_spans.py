@@ -21,7 +21,7 @@ import torch
 from lightning_gpuprof.model.journal import DeviceBlock
 
 EVERY_NS = 100_000_000
-"""At most one step in so long a time is measured: an event costs 2 to 5 us, a step has some thirty edges."""
+"""At most one step in so long a time is measured: an event costs 2 to 5 µs, a step has some thirty edges."""
 
 DENSE_STEPS = 1000
 """After so many measured steps one in ten times as long a time has to do, so that long runs do not pile up numbers."""

@@ -93,7 +93,7 @@ class StepClock:
         delay_now: Total time in ns for which the main thread was ready to run but had no CPU, or None; -1 if it
             cannot be read any more.
         cpu_every_ns: Main-thread CPU time is read at the edges of one step in every such stretch of time: a read is a
-            system call (0.3 us), so that reading it in each step of a fast loop would be felt.
+            system call (0.3 µs), so that reading it in each step of a fast loop would be felt.
         start_ns: When the run began, if before now.
     """
 

@@ -16,7 +16,7 @@ _SLOWEST_IN_NODE_BYTES_PER_S = 4e9
 """Within a node: half of what PCIe 3.0 x8 carries (7.9 GB/s). Heuristic."""
 
 _LONGEST_LATENCY_US = 100.0
-"""What a collective needs beside its bytes. Heuristic: NCCL starts in 10 to 50 us."""
+"""What a collective needs beside its bytes. Heuristic: NCCL starts in 10 to 50 µs."""
 
 
 class CollectiveWindow(msgspec.Struct, frozen=True, kw_only=True):

@@ -133,7 +133,7 @@ class Judgement(msgspec.Struct, kw_only=True, frozen=True):
     speedup: float | None = None
     """Above 1: the later run is faster. None if not comparable."""
     lower: float | None = None
-    """Lower end of the 95 % interval of ``speedup``; None where its noise is not known."""
+    """Lower end of the 95 % confidence interval of ``speedup``; None where its noise is not known."""
     upper: float | None = None
     noise_ratio: float | None = None
     """Half width of the band within which a difference is noise, as a share of the earlier run."""

@@ -24,7 +24,7 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
     period_ms: float
     """Median."""
     interval_ms: tuple[float, float] | None
-    """95 % interval of the median; None below 20 steps."""
+    """95 % confidence interval of the median; None below 20 steps."""
     phases_ms: dict[Phase, float]
     """Median time of each phase that took any."""
     cpu_ms: dict[Phase, float] = {}

@@ -58,8 +58,19 @@ _STATISTICS = ("_mean", "_median", "_peak", "_min", "_max")
 """What may follow the unit."""
 
 
-_LABELS = {"hooks_s": "start and end"}
+_LABELS = {
+    "edge_ns": "one timestamp",
+    "edges_per_step": "timestamps per step",
+    "timing_us_per_step": "timestamps",
+    "boundary_us_per_step": "between steps",
+    "windows_s": "trace windows",
+    "hooks_s": "start and end",
+    "conditions_s": "reading the conditions",
+    "report_s": "making the report",
+}
 """What people call a field whose name alone does not say it."""
+
+_ACRONYMS = frozenset({"cpu", "gpu", "pss", "rss", "sm"})
 
 
 def significant(value: float | None) -> str:
@@ -182,7 +193,8 @@ def unit_of(field: str) -> str:
 
 def label(field: str) -> str:
     """A field's name for people: without its unit, with spaces."""
-    return _LABELS.get(field) or _split(field)[0].replace(".", " ").replace("_", " ")
+    words = _split(field)[0].replace(".", " ").replace("_", " ").split(" ")
+    return _LABELS.get(field) or " ".join(word.upper() if word in _ACRONYMS else word for word in words)
 
 
 def _split(field: str) -> tuple[str, str]:
@@ -212,7 +224,7 @@ def quantity(field: str, value: float | None) -> str:
         return f"{size(value)}/s"
     if unit == "s":
         return seconds(value)
-    return f"{significant(value)} {unit}".rstrip()
+    return with_unit(value, unit)
 
 
 def with_unit(value: float | None, unit: str) -> str:
@@ -230,12 +242,19 @@ def with_unit(value: float | None, unit: str) -> str:
         return size(value)
     if unit == "%":
         return f"{significant(value)} %"
+    if unit == "CPUs":
+        return cpus(value, 2)
     return f"{significant(value)} {unit}".rstrip()
 
 
-def cpus(value: float) -> str:
-    """A number of CPUs, 1.0 being one full CPU: ``2 CPUs``, ``0.9 CPUs``, ``1 CPU``."""
-    text = f"{value:.1f}".removesuffix(".0") if math.isfinite(value) else _UNKNOWN
+def cpus(value: float, decimals: int = 1) -> str:
+    """A number of CPUs, 1.0 being one full CPU: ``2 CPUs``, ``0.9 CPUs``, ``1 CPU``.
+
+    Args:
+        value: The number.
+        decimals: At most, one or more.
+    """
+    text = f"{value:.{decimals}f}".rstrip("0").removesuffix(".") if math.isfinite(value) else _UNKNOWN
     return f"{text} CPU" if text == "1" else f"{text} CPUs"
 
 

@@ -54,8 +54,8 @@ LABEL_TERMS: dict[StepLabel, str] = {
 """One sentence per label, as reports explain it."""
 
 OVERHEAD_TERMS: dict[str, str] = {
-    "edge_ns": "what entering or leaving one timed action costs, measured at the start of the run",
-    "edges_per_step": "how often that happens in a step, at least",
+    "edge_ns": "what one timestamp costs, taken where a timed action begins or ends; measured at the start of the run",
+    "edges_per_step": "timestamps that a step takes, at least",
     "timing_us_per_step": "the product of the two",
     "boundary_us_per_step": "what happens between two steps: they are handed over, windows and scalars are due",
     "share_of_step_ratio": "timing and boundary, of the median step time",
@@ -146,7 +146,7 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     period_mean_interval_ms: tuple[float, float] | None = None
     """The same of the mean."""
     samples_per_s_interval: tuple[float, float] | None = None
-    """95 % interval, from that of the mean step time."""
+    """95 % confidence interval, from that of the mean step time."""
     labels: dict[StepLabel, int] = {}
     """How many steps count as what; sums to ``count``."""
     speed_levels: tuple[SpeedLevel, ...] = ()

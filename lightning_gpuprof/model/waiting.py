@@ -50,7 +50,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Waiting in steady steps, inside the phases in which the main thread works."""
 
     phases: tuple[Blocked, ...]
-    """Phases that were sampled often enough."""
+    """Phases that were sampled often enough; empty where only waiting for ranks is known, as from a trace."""
     period_ms: float
     threads: int | None
     """Threads on which torch computes; None: not known."""

@@ -153,7 +153,7 @@ def _asked(comparison: Comparison) -> bool:
 
 
 def _times(judged: Judgement) -> str:
-    """``: 1.9x faster (95 %: 1.8x to 2x)``."""
+    """``: 1.9x faster (95 % CI: 1.8x to 2x)``."""
     if judged.speedup is None:
         return ""
     if judged.outcome not in ("improved", "regressed"):
@@ -164,7 +164,7 @@ def _times(judged: Judgement) -> str:
     sure = ""
     if len(ends) == 2:
         low, high = (_rounded_down(end) for end in sorted(ends))
-        sure = f" (at least {low}x)" if judged.from_levels else f" (95 %: {low}x to {high}x)"
+        sure = f" (at least {low}x)" if judged.from_levels else f" (95 % CI: {low}x to {high}x)"
     return f": {'about ' if judged.rough else ''}{_factor(judged.speedup)}{sure}"
 
 

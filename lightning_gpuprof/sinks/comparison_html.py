@@ -19,7 +19,7 @@ OPEN_CONDITIONS = 12
 _TERMS = (
     ("within noise", "the difference is below the threshold, or the speed-up's interval includes 1"),
     ("not comparable", "something besides the change under test differs, or a run is too short or too noisy"),
-    ("interval", "95 % interval of the difference, by block bootstrap over the steady steps of both runs"),
+    ("interval", "95 % confidence interval of the difference, by block bootstrap over the steady steps of both runs"),
     ("in the expected range", "within the interval that the earlier run's finding gave for its change"),
     ("about", "the speed-up that the earlier run's finding expected of its change"),
     ("up to", "the largest speed-up T / (T - R) that it could have, where nothing more is known"),

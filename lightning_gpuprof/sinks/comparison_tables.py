@@ -34,7 +34,7 @@ NOT_JUDGED = "not judged: the rule could not be evaluated on the other run"
 
 _SOURCES: Mapping[Source, str] = {
     "journal": "block bootstrap over the steady steps of the journal",
-    "interval": "95 % intervals in the report (the run's folder gives better ones)",
+    "interval": "95 % confidence intervals in the report (the run's folder gives better ones)",
     "spread": "spread of the step time in the report, as if steps were independent",
 }
 _TERMS: Mapping[str, str] = {
@@ -118,7 +118,7 @@ def change_table(title: str, changes: Sequence[Change]) -> Table:
     if any(_standing(change) for change in changes):
         columns.append(
             Column(
-                "is",
+                "result",
                 _standing,
                 help="empty: within noise, or not judged",
                 hover=lambda row: plain.sentence(row.why) if _standing(row) else "",
@@ -206,7 +206,7 @@ def judgement(judged: Judgement) -> str:
         return f"not comparable: {plain.sentence(judged.why)}"
     text = f"{numbers.significant(judged.speedup)}x"
     if judged.lower is not None and judged.upper is not None:
-        text += f" (95 %: {numbers.significant(judged.lower)}x to {numbers.significant(judged.upper)}x)"
+        text += f" (95 % CI: {numbers.significant(judged.lower)}x to {numbers.significant(judged.upper)}x)"
     if judged.noise_ratio is not None:
         text += f", {judged.outcome} (noise: {numbers.exact_percent(judged.noise_ratio)})"
     return f"{text}; {plain.sentence(judged.why)}" if judged.why else text

@@ -20,7 +20,7 @@ from lightning_gpuprof.sinks.terminal_text import diff_lines, grid, indented, se
 
 MAX_CONDITIONS = 20
 MAX_UNKNOWN = 3
-"""Names of conditions that are known of one run only; the line has their count."""
+"""Names of conditions that are known for one run only; the line has their count."""
 MAX_WINDOW_ROWS = 6
 """Kernels and operators beyond these are in the page and in the JSON."""
 
@@ -88,7 +88,7 @@ def _speedups(comparison: Comparison) -> RenderableType:
     if comparison.expectation is not None:
         rows.insert(2, ("expected", wording.came_of(comparison.expectation)))
     if comparison.cause:
-        rows.insert(1, ("in", plain.sentence(comparison.cause)))
+        rows.insert(1, ("where", plain.sentence(comparison.cause)))
     if comparison.way_out:
         rows.append(("next", comparison.way_out))
     if comparison.metrics:
@@ -180,12 +180,12 @@ def _conditions(comparison: Comparison) -> list[RenderableType]:
 
 
 def _unknown(changes: Sequence[ConditionChange]) -> list[RenderableType]:
-    """One line about what is known of one run only, so that it does not hide what differs."""
+    """One line about what is known for one run only, so that it does not hide what differs."""
     if not changes:
         return []
     named = ", ".join(plain.name(change.name, 40) for change in changes[:MAX_UNKNOWN])
     more = ", ..." if len(changes) > MAX_UNKNOWN else ""
-    return [Padding(Text(f"known of one run only: {len(changes)} ({named}{more}; see --json)"), (0, 0, 0, _INDENT))]
+    return [Padding(Text(f"known for one run only: {len(changes)} ({named}{more}; see --json)"), (0, 0, 0, _INDENT))]
 
 
 def _code(comparison: Comparison) -> list[RenderableType]:

@@ -25,7 +25,7 @@ def lines(report: Report) -> list[str]:
 def _usual(host: HostUse) -> str:
     parts = []
     cpus = [
-        f"{what} {numbers.significant(level.mean)}"
+        f"{what} {level.mean:.2f}"
         for what, level in (
             ("this process", host.process.cpu_cpus if host.process else None),
             (_workers(host), host.workers.cpu_cpus if host.workers else None),
@@ -36,8 +36,8 @@ def _usual(host: HostUse) -> str:
         if level is not None
     ]
     if cpus:
-        of = "" if host.usable_cpus is None else f" of {numbers.significant(host.usable_cpus)} usable"
-        parts.append(f"CPUs busy: {', '.join(cpus)}{of}")
+        of = "busy CPUs" if host.usable_cpus is None else f"busy of {numbers.cpus(host.usable_cpus)}"
+        parts.append(f"{of}: {', '.join(cpus)}")
     rss = [
         f"{what} {numbers.size(use.rss_bytes.max)}"
         for what, use in (("this process", host.process), ("workers", host.workers), ("other children", host.children))
@@ -68,7 +68,7 @@ def _unusual(host: HostUse) -> str:
             and (row.scope == "machine" or not _same(host, row.resource))
         ):
             found.append(
-                f"{plain.name(row.resource)} pressure of the {plain.name(row.scope)} "
+                f"{plain.name(numbers.label(row.resource))} pressure of the {plain.name(row.scope)} "
                 f"{numbers.exact_percent(level.mean)}"
             )
     group = host.cgroup
@@ -76,7 +76,7 @@ def _unusual(host: HostUse) -> str:
         if group.throttled_ratio is not None and group.throttled_ratio >= NOTABLE_RATIO:
             found.append(f"CPU quota used up in {numbers.exact_percent(group.throttled_ratio)} of its periods")
         if group.oom_kill_count:
-            found.append(f"{numbers.significant(group.oom_kill_count)} processes killed for lack of memory")
+            found.append(f"{numbers.significant(group.oom_kill_count)} processes killed because memory ran out")
     if host.gc is not None and host.gc.pause_ratio >= _NOTABLE_GC_RATIO:
         longest = numbers.seconds(host.gc.longest_s)
         found.append(f"garbage collector {numbers.exact_percent(host.gc.pause_ratio)} of the time (longest {longest})")

@@ -16,7 +16,7 @@ from lightning_gpuprof.model.memory import (
 )
 from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, FIGURE, NAME, SIGNIFICANT, SIZE, TEXT, Column, Table, bar, facts
+from lightning_gpuprof.sinks.tables import COUNT, FIGURE, NAME, SIZE, TEXT, Column, Table, bar, facts
 
 NO_DEVICE = "GPU memory: not measured (torch's caching allocator of no GPU was read)."
 TERMINAL_HOLDERS = 5
@@ -53,7 +53,7 @@ def memory_lines(memory: Memory) -> list[tuple[str, str]]:
     """Label and text of the lines that a terminal shows."""
     lines: list[tuple[str, str]] = []
     if memory.process_rss_peak_bytes is not None:
-        lines.append(("memory:", f"process rss peak {numbers.size(memory.process_rss_peak_bytes)}"))
+        lines.append(("memory:", f"process RSS peak {numbers.size(memory.process_rss_peak_bytes)}"))
     for device in memory.devices:
         lines.append((f"memory {plain.name(device.name)}:", _device_line(device, memory)))
     lines += [
@@ -145,7 +145,7 @@ def _overview(memory: Memory) -> Table:
     size = numbers.size
     rows: list[tuple[str, ...]] = []
     if memory.process_rss_peak_bytes is not None:
-        rows.append(("process rss peak", size(memory.process_rss_peak_bytes)))
+        rows.append(("process RSS peak", size(memory.process_rss_peak_bytes)))
     for device in memory.devices:
         of_device = (
             ("total", size(device.total_bytes), "the device's memory"),
@@ -233,7 +233,11 @@ def _growth(growth: tuple[Growth, ...]) -> Table:
             FIGURE,
             help="median slope between samples (Theil-Sen)",
         ),
-        Column("p", lambda row: row.p_value, SIGNIFICANT, help="p-value of the trend (Mann-Kendall)"),
+        Column(
+            "trend",
+            lambda row: "none" if row.p_value >= LARGEST_P else "rises" if row.bytes_per_step > 0 else "falls",
+            help=f"Mann-Kendall test, p below {LARGEST_P}",
+        ),
         Column("steps", lambda row: row.steps, COUNT),
         absent="Too few samples for a trend.",
     )

@@ -244,7 +244,7 @@ def wall_table(report: Report) -> Table:
 
 
 OF_STEP = "of step"
-OF_ALL_STEPS = "of all steps"
+OF_ALL_STEPS = "of step time"
 OF_WALL = "of wall"
 
 

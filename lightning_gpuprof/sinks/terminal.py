@@ -158,7 +158,7 @@ def _phases(report: Report) -> list[RenderableType]:
     other_share = tables.OF_STEP if report.steps.period_ms is None else tables.OF_ALL_STEPS
     seen = msgspec.structs.replace(report, phases=tuple(row for row in report.phases if row.total_s > 0))
     lines = [
-        title("Phases of a step (host time, of the median step)"),
+        title("Phases of the median step, on the host"),
         _table(tables.phase_table(seen).without("total").without(other_share)),
     ]
     if seen.phases:

@@ -97,11 +97,9 @@ def validity(report: Report) -> str:
     """Whether the numbers can be relied on, in one line."""
     caveats = len(report.validity.caveats)
     if not report.validity.ok:
-        return "Measurement not valid"
-    if caveats == 0:
-        return "Measurement valid"
-    worth = "conditional" if report.validity.conditional else "valid"
-    return f"Measurement {worth} with {numbers.counted(caveats, 'caveat')}"
+        return "No reliable numbers"
+    worth = "Numbers of a busy machine" if report.validity.conditional else "Reliable numbers"
+    return f"{worth}, with {numbers.counted(caveats, 'caveat')}" if caveats else worth
 
 
 def headline(report: Report) -> str:
@@ -132,7 +130,7 @@ def steps(report: Report) -> str:
     parts.append(f"wall time {numbers.seconds(report.wall.total_s)}")
     if facts.period_ms is not None:
         interval = numbers.interval(facts.period_median_interval_ms)
-        sure = f"95 % interval {interval}, " if interval else ""
+        sure = f"95 % confidence interval {interval}, " if interval else ""
         median, tail = numbers.significant(facts.period_ms.median), numbers.significant(facts.period_ms.p95)
         parts.append(f"median step {median} ms ({sure}p95 {tail} ms)")
     if facts.samples_per_s is not None:
@@ -140,7 +138,7 @@ def steps(report: Report) -> str:
         parts.append(
             f"{numbers.significant(facts.samples_per_s)} samples/s"
             + (f" at the mean step of {numbers.significant(facts.period_ms.mean)} ms" if facts.period_ms else "")
-            + (f" (95 % interval {interval})" if interval else "")
+            + (f" (95 % confidence interval {interval})" if interval else "")
         )
     return " · ".join(parts)
 

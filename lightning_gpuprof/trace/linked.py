@@ -17,8 +17,10 @@ T = TypeVar("T")
 
 COMMUNICATION = ("nccl", "rccl")
 """Parts of the names, in lower case, of kernels that communicate."""
-COLLECTIVE_RANGES = ("nccl:", "gloo:", "mpi:", "ucc:")
-"""Begins of the ranges that torch writes around collectives, on whatever thread they are called."""
+HOST_COLLECTIVES = ("gloo:", "mpi:", "ucc:")
+"""Begins of the ranges that torch writes around collectives which the host runs, on whatever thread."""
+COLLECTIVE_RANGES = ("nccl:", *HOST_COLLECTIVES)
+"""The same around all collectives."""
 
 
 class LinkedTrace:

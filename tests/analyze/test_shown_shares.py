@@ -108,5 +108,5 @@ def test_each_other_share_on_the_terminal_is_named() -> None:
 def test_without_a_steady_step_the_phases_have_their_share_of_all_steps() -> None:
     text = printed(build(journal(2)))
     head = next(line for line in text.splitlines() if re.match(r" +phase ", line))
-    assert head.endswith("of all steps")
+    assert head.endswith("of step time")
     assert re.search(r"\n *waiting for data .* 40.0 %\n", text)

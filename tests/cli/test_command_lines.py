@@ -50,7 +50,11 @@ def test_a_wrong_argument_names_the_one_that_was_meant(wrong: str, meant: str) -
 WRONG = {
     "trace: {class_path: lightning_gpuprof.TraceConfig, init_args: {active: 0}}": "trace.active must be",
     "log_every_n_steps: 0": "log_every_n_steps must be an integer of at least 1",
+    "windows: [-5]": "windows must be optimizer steps of at least 0, got -5",
+    "windows: [5]": "windows must be optimizer steps of at least 0, got -7",
 }
+OVERRIDE = "--trainer.callbacks.windows=[-7]"
+"""What the last of them is given in place of its file's value."""
 
 
 def config_of(folder: Path, line: str) -> Path:
@@ -68,12 +72,16 @@ def test_a_wrong_value_in_yaml_is_our_line_and_at_most_ten_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, words: str
 ) -> None:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # another one is put into its place
+    arguments = ["fit", "--config", str(config_of(tmp_path, line)), *([OVERRIDE] if "-7" in words else [])]
+    monkeypatch.setattr(sys, "argv", ["train", *arguments])
     with pytest.raises(Exception, match=words) as ended:
-        LightningCLI(BoringModel, args=["fit", "--config", str(config_of(tmp_path, line))])
+        LightningCLI(BoringModel, args=arguments)
     capsys.readouterr()
     sys.excepthook(ended.type, ended.value, ended.tb)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(f"gpuprof: {words}")
+    in_file = OVERRIDE not in arguments
+    assert lines[1] == f"  in {f'{arguments[2]}:6' if in_file else 'the configuration of GpuProfiler'}"
     assert len(lines) <= 10
 
 

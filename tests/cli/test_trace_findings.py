@@ -21,14 +21,36 @@ from lightning_gpuprof.rules.device_causes import COMMUNICATION_RATIO
 from lightning_gpuprof.rules.host_causes import HOST_RATIO
 from lightning_gpuprof.sinks import trace_html, trace_summary, trace_terminal
 
+NOTHING = "nothing"
+"""No finding is right: it is healthy, or all that it shows happens once, or no rule can judge it."""
 KNOWN: dict[str, tuple[str, str, str]] = {
     "a100_2rank_nccl_metadata": ("host-bound", "launch-bound gpu-gaps", "idle for 76 %, communication 6 %"),
     "a100_8rank_rank3_callstack": ("compute-bound", "exposed-comm", "idle for 16 %, communication 19 %"),
-    "a100_alexnet_cuda_sync": ("host-bound", "", "idle for 99 %, two thirds in cudaMalloc"),
-    "a100_event_sync_multistream_tiny": ("host-bound", "", "idle for 98 %, nearly all before launches"),
-    "a100_event_sync_tiny": ("mixed", "", "a window of 0.26 ms: no cause costs 0.2 ms"),
-    "a100_triton_tiny": ("latency-bound", "", "one kernel of one block"),
-    "cpu_only_gloo300": ("compute-bound", "", "no device: the host works"),
+    "a100_alexnet_cuda_sync": (
+        "host-bound",
+        NOTHING,
+        "no steps; 12.7 of 12.9 s are the first forward: cudaFree and cudaMalloc (66 %) and loading kernels, once",
+    ),
+    "a100_event_sync_multistream_tiny": (
+        "host-bound",
+        NOTHING,
+        "no steps; three products, the third 18.8 ms after the second, in which the program calls nothing",
+    ),
+    "a100_event_sync_tiny": (
+        "mixed",
+        NOTHING,
+        "four kernels in 0.26 ms: no cause costs 0.2 ms, and one item() of 0.045 ms is 1 % of its step on the host",
+    ),
+    "a100_triton_tiny": (
+        "latency-bound",
+        NOTHING,
+        "one kernel of one block, 1.76 us; the 13.3 s before it compile it, once, and are not in the device's window",
+    ),
+    "cpu_only_gloo300": (
+        "comm-bound",
+        NOTHING,
+        "all-reduces of gloo without an operator beside them: 83 % of the steps; no rule judges those of a CPU",
+    ),
     "gp100_gpu_user_annotation": ("host-bound", "launch-bound", "idle for 96 %"),
     "h100_bert_small": ("host-bound", "launch-bound", "a tiny model, idle for 92 % before launches"),
     "h100_nsfw_vit": ("host-bound", "launch-bound", "idle for 84 % before launches"),
@@ -38,11 +60,27 @@ KNOWN: dict[str, tuple[str, str, str]] = {
         "fetches of 619 ms: it waits for them 46 % of the time",
     ),
     "h100_timesformer": ("compute-bound", "attention-unfused", "idle for 1 %"),
-    "mi210_gpu_only": ("compute-bound", "", "busy for 89 %, no communication"),
-    "mi250_minitoy_rocm62": ("host-bound", "", "idle for 98 %"),
+    "mi210_gpu_only": (
+        "compute-bound",
+        NOTHING,
+        "busy for 89 %, no communication; kernels wait 0.17 ms in the queue, so that 444 short ones cost no launch",
+    ),
+    "mi250_minitoy_rocm62": (
+        "host-bound",
+        NOTHING,
+        "16 operations; idle for 98 %, of that three quarters in one launch of 6.5 ms, which loads its kernels, once",
+    ),
     "mi300_8rank_rank0_resnet_ckpt": ("comm-bound", "exposed-comm", "communication 64 %"),
-    "mi300_torch_compile_triton": ("compute-bound", "", "never idle, no communication"),
-    "old_async_gpu_tiny": ("host-bound", "", "idle for 98 %"),
+    "mi300_torch_compile_triton": (
+        "compute-bound",
+        NOTHING,
+        "healthy: never idle, no communication, compiled, and its attention is one kernel",
+    ),
+    "old_async_gpu_tiny": (
+        "host-bound",
+        NOTHING,
+        "four kernels without steps and operators; idle for 98 %, of that nine tenths in one gap of 1.45 ms",
+    ),
     "rtx2080ti_resnet": ("input-bound", "input-bound", "fetches of 8.2 s: it waits for them 46 % of the time"),
     "v100_2rank_rank1_comm_heavy": ("host-bound", "launch-bound exposed-comm", "idle for 42 %, communication 21 %"),
     "v100_dlrm_8rank_0": ("mixed", "exposed-comm launch-bound", "communication 43 %, idle 49 %"),
@@ -73,14 +111,14 @@ def test_verdict_and_findings_of_a_recorded_trace_agree_with_its_facts(name: str
     assert found.verdict.kind == kind, found.verdict.summary
     shares = re.findall(r"idles for (\S+) %", found.verdict.summary)
     assert len(shares) == len(set(shares)), "said twice"
-    assert [one.rule for one in found.findings if one.severity != "info"] == rules.split()
+    assert ([one.rule for one in found.findings if one.severity != "info"] or [NOTHING]) == rules.split()
     assert not [one for one in found.need_a_run if one.why.startswith("failed")]
     assert_can_be_trusted(found.findings, None, found.verdict, {})
     truth = TRUTH[f"{name}.json.gz"]
     devices = list(truth.get("devices", {}).values())
     idle = max((one["idle_pct"] / 100 for one in devices), default=0.0)
     exposed = max((one["comm_exposed_us"] / one["window_us"] for one in devices), default=0.0)
-    if kind == "comm-bound":
+    if kind == "comm-bound" and devices:
         assert exposed >= COMMUNICATION_RATIO
     if kind == "host-bound":
         assert idle >= max(HOST_RATIO, exposed)

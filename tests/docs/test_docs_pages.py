@@ -27,8 +27,18 @@ DOCS = ROOT / "docs"
 RENEW = "run: python docs/tools/pages.py"
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+def test_the_readme_is_short_and_leads_to_four_pages() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    documentation = text.split("## Documentation\n")[1].split("\n## ")[0]
+    assert documentation.count("](") == 4
+
+
+def test_the_first_page_leads_to_all_others() -> None:
+    """To those of rules and numbers by way of their own lists."""
+    pages = {page.relative_to(DOCS).as_posix() for page in [*DOCS.glob("*.md"), *DOCS.glob("reference/*.md")]}
+    first = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert {page for page in pages if f"]({page})" not in first} == {"index.md"}
 
 
 def test_the_pages_on_disk_are_those_of_the_source(tmp_path: Path) -> None:

@@ -47,13 +47,13 @@ def test_percent_has_one_decimal_and_never_rounds_something_to_nothing(ratio: fl
         ("power_w", 71.24, "power", "71.2 W"),
         ("utilization_ratio", 0.5, "utilization", "50.0 %"),
         ("memory_used_bytes", 1.5 * 2**30, "memory used", "1.50 GiB"),
-        ("process.rss_bytes_peak", 2**20, "process rss peak", "1 MiB"),
-        ("process.cpu_cpus_mean", 1.5, "process cpu mean", "1.50 CPUs"),
-        ("sm_clock_mhz", 1980.0, "sm clock", "1,980 MHz"),
-        ("timing_us_per_step", 8.25, "timing", "8.25 µs/step"),
-        ("report_s", 0.25, "report", "250 ms"),
+        ("process.rss_bytes_peak", 2**20, "process RSS peak", "1 MiB"),
+        ("process.cpu_cpus_mean", 1.5, "process CPU mean", "1.5 CPUs"),
+        ("sm_clock_mhz", 1980.0, "SM clock", "1,980 MHz"),
+        ("timing_us_per_step", 8.25, "timestamps", "8.25 µs/step"),
+        ("report_s", 0.25, "making the report", "250 ms"),
         ("hooks_s", 0.57, "start and end", "570 ms"),
-        ("edges_per_step", 61.5, "edges per step", "61.5"),
+        ("edges_per_step", 61.5, "timestamps per step", "61.5"),
         ("power_w", None, "power", numbers.ABSENT),
     ],
 )
@@ -71,7 +71,15 @@ def test_durations_take_the_unit_that_suits_them(value: float, shown: str) -> No
 
 @pytest.mark.parametrize(
     ("value", "unit", "shown"),
-    [(0.05, "ratio", "5.0 %"), (12.0, "ms", "12 ms"), (4, "", "4"), (2048, "bytes", "2 KiB")],
+    [
+        (0.05, "ratio", "5.0 %"),
+        (12.0, "ms", "12 ms"),
+        (4, "", "4"),
+        (2048, "bytes", "2 KiB"),
+        (1.0, "CPUs", "1 CPU"),
+        (0.00524, "CPUs", "0.01 CPUs"),
+        (10.0, "CPUs", "10 CPUs"),
+    ],
 )
 def test_evidence_has_its_unit_beside_it(value: float, unit: str, shown: str) -> None:
     assert numbers.with_unit(value, unit) == shown

@@ -110,7 +110,9 @@ def test_the_first_sentence_says_whether_it_worked_and_as_promised() -> None:
     report = with_promise(digits(), 2.0)
     first = drawn(report, scaled(report, 0.55)).splitlines()[2]
     assert first.startswith(" IMPROVED ")
-    assert re.search(r"Mean step \S+ -> \S+ ms: 1\.82x faster \(95 %: 1\.\d+x to 1\.\d+x\), promised up to 2x\.", first)
+    assert re.search(
+        r"Mean step \S+ -> \S+ ms: 1\.82x faster \(95 % CI: 1\.\d+x to 1\.\d+x\), promised up to 2x\.", first
+    )
 
 
 def test_a_bar_and_the_promise_stand_on_one_scale() -> None:

@@ -34,7 +34,7 @@ def test_outcome_speedups_and_prediction_stand_together() -> None:
     text = printed(before, faster(before))
     assert "\nimproved\n" in text
     assert "training, samples/s" in text
-    assert "1.81x (95 %:" in text
+    assert "1.81x (95 % CI:" in text
     assert re.search(r"up to 1\.77x, \S+ ms/step \(single-process-loading: gone\)", text)
     assert "loader.num_workers  0 -> 4" in text
     assert "-44.9 %" in text
@@ -68,7 +68,7 @@ def test_memory_gpus_host_operators_and_what_judges_are_there() -> None:
         assert f"\n{title}" in text
     assert "gpu0 power" in text
     assert "throughput, wall; below 3.0 % is noise" in text
-    assert "both runs: 95 % intervals in the report" in text
+    assert "both runs: 95 % confidence intervals in the report" in text
 
 
 def test_what_was_promised_stands_beside_what_was_achieved() -> None:
@@ -106,7 +106,7 @@ def test_conditions_known_of_one_run_do_not_hide_the_one_that_differs() -> None:
     after = msgspec.structs.replace(before, run={**before.run, "loader.num_workers": 7, **unknown})
     text = printed(before, after)
     assert "loader.num_workers  0 -> 7" in text
-    assert "known of one run only: 30 (package.p00, package.p01, package.p02, ...; see --json)" in text
+    assert "known for one run only: 30 (package.p00, package.p01, package.p02, ...; see --json)" in text
     assert "not known" not in text
     told = compare(before, after).conditions
     assert (len(told), told[0].name) == (31, "loader.num_workers")
@@ -116,4 +116,4 @@ def test_only_unknown_conditions_are_no_difference() -> None:
     before = sample_report.full_report()
     text = printed(before, msgspec.structs.replace(before, run={**before.run, "package.other": "1.0"}))
     assert "what is known of both runs is the same" in text
-    assert "known of one run only: 1 (package.other; see --json)" in text
+    assert "known for one run only: 1 (package.other; see --json)" in text

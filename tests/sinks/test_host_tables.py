@@ -21,11 +21,11 @@ def level(value: float) -> Level:
 def test_the_usual_line_says_who_uses_the_cpus_and_the_memory() -> None:
     usual, unusual = lines(sample_report.HOST)
     assert usual == (
-        "CPUs busy: this process 1.02, 2 workers 1.40, other programs 0.300 of 8 usable · peak memory: this process "
+        "busy of 8 CPUs: this process 1.02, 2 workers 1.40, other programs 0.30 · peak memory: this process "
         "1.43 GiB, workers 839 MiB · at least 36.3 GiB available"
     )
     assert unusual == (
-        "swapping: at most 3.81 MiB in, 0 B out per second · cpu pressure of the machine 12.0 % · CPU quota used up in "
+        "swapping: at most 3.81 MiB in, 0 B out per second · CPU pressure of the machine 12.0 % · CPU quota used up in "
         "15.0 % of its periods · garbage collector 3.1 % of the time (longest 52.0 ms)"
     )
 
@@ -38,7 +38,7 @@ def test_what_did_not_hold_the_run_back_is_not_named() -> None:
         cgroup=GroupUse(throttled_ratio=0.01, oom_kill_count=0.0),
         gc=GcUse(pause_ratio=0.001, pause_ms_per_step=0.1, longest_s=0.001),
     )
-    assert lines(quiet) == ["CPUs busy: this process 1"]
+    assert lines(quiet) == ["busy CPUs: this process 1.00"]
 
 
 def test_pressure_of_the_group_is_named_where_the_machine_s_is_not() -> None:

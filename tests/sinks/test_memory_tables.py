@@ -24,6 +24,7 @@ def test_every_table_is_there() -> None:
     ]
     assert shown["What held the memory then"][0] == ["activations and everything else on the device", "2 GiB", "-"]
     assert ["backward", "2 GiB"] in shown["Peak of each phase in steps 200 to 206"]
+    assert "rises" in shown["Growth of memory"][0]
 
 
 def test_a_few_lines_say_what_matters() -> None:

@@ -154,14 +154,14 @@ def test_an_ascii_stream_is_written_without_an_error() -> None:
 def test_sections_stand_in_the_order_of_the_method() -> None:
     text = printed(sample_report.full_report(), WHERE)
     order = [
-        "Measurement valid with 2 caveats",
+        "Reliable numbers, with 2 caveats",
         "Verdict",
         "next largest cause",
         "Where every second went",
         "smaller",
         "unexplained",
         "sum",
-        "Phases of a step",
+        "Phases of the median step",
         "GPU and host",
         "Trace windows",
         "Findings",
@@ -186,8 +186,8 @@ def test_sections_stand_in_the_order_of_the_method() -> None:
         "steps 200 to 205: slow step: 31 ms against 12 ms",
         "traced steps took 1.8x as long as normal ones",
         # how sure the numbers are and which steps are left out
-        "median step 27.2 ms (95 % interval 26.9 to 27.5, p95 31.6 ms)",
-        "samples/s at the mean step of 27.7 ms (95 % interval 2,310 to 2,390)",
+        "median step 27.2 ms (95 % confidence interval 26.9 to 27.5, p95 31.6 ms)",
+        "samples/s at the mean step of 27.7 ms (95 % confidence interval 2,310 to 2,390)",
         "Left out: 5 traced, 12 warm-up, 3 first of an epoch.",
         # rules that could not judge, in one line by reason
         "3 rules: main-thread CPU time was not measured (blocked-in-step)",
@@ -238,7 +238,7 @@ def test_in_manual_optimization_no_time_is_claimed_of_what_is_inside_forward() -
 def test_every_second_is_in_a_named_row_among_the_smaller_ones_or_unexplained() -> None:
     report = sample_report.full_report()
     text = printed(report)
-    section = text[text.index("Where every second went") : text.index("Phases of a step")]
+    section = text[text.index("Where every second went") : text.index("Phases of the median step")]
     assert "fetch of the first batch" in section
     assert "SlowImageLogger.on_train_batch_end" in section
     assert "Logger0.log_metrics" not in section
@@ -280,7 +280,7 @@ def test_another_stage_is_not_called_training(stage: str, time: str) -> None:
 
 def test_nothing_measured_is_never_shown_as_zero_or_as_fine() -> None:
     text = printed(sample_report.minimal_report())
-    assert "Measurement not valid" in text
+    assert "No reliable numbers" in text
     assert "GPUs: not measured" in text
     assert "host: not measured" in text
     assert "No finding: the measurement is not valid." in text

@@ -130,12 +130,12 @@ def test_device_work_of_a_trace_without_calls_is_not_called_lost() -> None:
 def test_work_that_starts_before_its_launch_shows_clocks_that_do_not_agree() -> None:
     found = health([launch(1, 10), kernel(1, 7), launch(2, 20), kernel(2, 30)])
     assert (found.starts_before_launch, found.starts_before_launch_max_us) == (1, 3.0)
-    assert any("by up to 3 us" in problem for problem in found.problems)
+    assert any("by up to 3 µs" in problem for problem in found.problems)
 
 
 def test_host_and_device_that_do_not_overlap_are_a_problem() -> None:
     found = health([launch(1, 0), kernel(1, 5_000)])
-    assert any("4,999 us apart" in problem for problem in found.problems)
+    assert any("4,999 µs apart" in problem for problem in found.problems)
     assert not any("lie between" in problem for problem in health([launch(1, 0), kernel(1, 70)]).problems)
 
 
@@ -206,7 +206,7 @@ def test_the_resolution_of_times_is_found(shift: float, resolution: int) -> None
 def test_what_the_profiler_spent_itself_is_said_where_it_is_much() -> None:
     found = health([*pairs(0, 100), span("overhead", "Buffer Flush", 20, 50)])
     assert found.profiler_overhead_us == 50.0
-    assert any("50 us" in note for note in found.notes)
+    assert any("50 µs" in note for note in found.notes)
 
 
 def test_each_absent_signal_says_what_follows_and_how_to_record_it() -> None:

@@ -54,6 +54,18 @@ def test_autograd_on_its_thread_is_backward_while_the_training_thread_waits() ->
     assert row.other_us == 40
 
 
+def test_a_backward_waits_for_ranks_while_gloo_works_and_no_operator_does() -> None:
+    (row,) = steps(
+        step(1, 0, 100),
+        named("## backward ##", 10, 70),
+        span("user_annotation", "gloo:all_reduce", 20, 40, tid=AUTOGRAD),
+        span("user_annotation", "gloo:all_reduce", 30, 60, tid=3),
+        op("aten::mm", 15, 15),  # 10 of it while gloo works
+    ).steps
+    assert row.waiting_for_ranks_us == 50
+    assert row.phases_us == {"backward": 70}
+
+
 def test_backward_inside_the_optimizer_s_closure_is_backward() -> None:
     (row,) = steps(
         step(1, 0, 100),

@@ -92,7 +92,7 @@ def training(runs: Runs) -> Judgement:
     centre = float(np.median(speedups))
     low, high = (float(end) - centre for end in np.quantile(speedups, INTERVAL))
     if high - low > 2 * MAX_HALF_WIDTH:
-        why = f"too noisy: the 95 % interval spans a factor of {math.exp(high - low):.3g}; train longer"
+        why = f"too noisy: the 95 % confidence interval spans a factor of {math.exp(high - low):.3g}; train longer"
         return not_comparable(measure, why)
     return _judged(measure, speedup, (low, high), floor=floor, why=waits)
 

@@ -1,6 +1,6 @@
 """Samples of the garbage collector's pauses: sums by generation, and each long pause by itself.
 
-What is called inside a collection is made of functions written in C alone. That is not only cheap (2 us a collection,
+What is called inside a collection is made of functions written in C alone. That is not only cheap (2 µs a collection,
 nothing that grows): where Python code runs, the interpreter handles pending signals, and what a handler raises inside
 a callback of the collector is printed and forgotten. A callback in Python loses Ctrl-C pressed during a collection.
 """
@@ -61,7 +61,7 @@ class GcPauses:
         self._marks = _Marks(maxlen=most_marks)
         # ``next(ticks)`` reads the clock and appends what it shows. The collector calls with two arguments, phase and
         # info, and of the functions in C that take two only those that compare call something with one: so there are
-        # two numbers for each call, 0.2 us apart.
+        # two numbers for each call, 0.2 µs apart.
         ticks = zip(map(self._marks.append, iter(now, None)))
         self._clock_mark = partial(max, key=partial(next, ticks))
         self._end_mark = partial(setattr, self._marks)

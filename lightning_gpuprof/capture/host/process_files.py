@@ -169,7 +169,7 @@ def run_delay_ns(path: str) -> int:
 
 
 class RunDelay:
-    """The second number of ``/proc/self/task/<thread>/schedstat``; one read is about 1 us.
+    """The second number of ``/proc/self/task/<thread>/schedstat``; one read is about 1 µs.
 
     Args:
         descriptor: The opened file.

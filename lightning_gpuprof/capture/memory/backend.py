@@ -30,7 +30,7 @@ class Allocator:
         self.index = index
         self.device = f"cuda:{index}"
         self.total_bytes: int | None = int(torch.cuda.get_device_properties(index).total_memory)
-        # `torch.cuda.memory_stats` sorts and flattens what this gives, for 100 us more.
+        # `torch.cuda.memory_stats` sorts and flattens what this gives, for 100 µs more.
         self._stats: Any = torch._C._cuda_memoryStats
 
     def read(self) -> Mapping[str, Any]:
@@ -52,7 +52,7 @@ class Allocator:
         torch.cuda.memory._record_memory_history(None)
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Segments with their blocks, and what was recorded. Holds the interpreter meanwhile, about 10 us an event."""
+        """Segments with their blocks, and what was recorded. Holds the interpreter meanwhile, about 10 µs an event."""
         taken: Mapping[str, Any] = torch.cuda.memory._snapshot()
         return taken
 

@@ -1,6 +1,6 @@
 """Reads the allocator's counters at the ends of phases in sampled steps; all other steps cost nothing.
 
-One reading costs about 20 us (a hundred Python numbers are made for it), so that a sampled step is read at one phase's
+One reading costs about 20 µs (a hundred Python numbers are made for it), so that a sampled step is read at one phase's
 end, the next one at the next phase's. Only the first steps, which no statistic rests on, are read at each of them: that
 is where the run's peak is usually reached, and two neighbours show in which phase it rose.
 """

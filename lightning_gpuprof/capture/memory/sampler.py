@@ -12,7 +12,7 @@ from lightning_gpuprof.model.journal import Conditions, Sample
 from lightning_gpuprof.model.memory import HOLDERS
 
 INTERVAL_S = 0.2
-"""One step in so long a time is read: 20 us are a ten-thousandth of it."""
+"""One step in so long a time is read: 20 µs are a ten-thousandth of it."""
 
 DENSE_READINGS = 1000
 """After so many readings one in ten times as long a time has to do."""

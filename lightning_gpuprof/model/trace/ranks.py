@@ -134,7 +134,7 @@ class RanksComparison(msgspec.Struct, kw_only=True, frozen=True):
     ends_apart_us: float | None
     """Median over collectives of last end minus first end by the clocks."""
     clocks_agree: bool | None
-    """That is at most 50 us: starts of different ranks can be compared. None without matched collectives."""
+    """That is at most 50 µs: starts of different ranks can be compared. None without matched collectives."""
     late: LateRank | None
     """None where nobody waited in a collective of all ranks."""
     notes: tuple[str, ...]

@@ -37,6 +37,8 @@ class StepRow(msgspec.Struct, kw_only=True, frozen=True):
     not 0."""
     other_us: float
     kernels_launched: float
+    waiting_for_ranks_us: float = 0.0
+    """Of the backward, while collectives run on the host (gloo, MPI, UCC) and no operator does."""
     devices: tuple[StepDevice, ...] = ()
 
 

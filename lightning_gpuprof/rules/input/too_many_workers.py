@@ -17,7 +17,7 @@ that is a large part of the machine's memory.
 ## When it is wrong
 - If other processes use a quarter of the CPUs, workers may take turns with those: not evaluated.
 - The best number lies between the CPUs and a few more: try neighbours of the proposed one.
-- Batches that are in time on average, but sometimes very slow, may need more workers than the mean says.
+- Batches that are in time on average, but sometimes far too late, may need more workers than the mean says.
 - Fewer than five samples of a worker (one a second), no run-queue time (`/proc/PID/schedstat`): not evaluated.
 
 ## What to do

@@ -46,8 +46,8 @@ def launch_evidence(step: ExplainedStep) -> tuple[Evidence, ...]:
     """Numbers about the launches, beside those of the step."""
     return (
         Evidence(name="kernels per step", value=step.kernels_per_step),
-        Evidence(name="mean kernel", value=step.mean_kernel_us, unit="us"),
-        Evidence(name="step time per kernel", value=step.us_per_kernel, unit="us"),
+        Evidence(name="mean kernel", value=step.mean_kernel_us, unit="µs"),
+        Evidence(name="step time per kernel", value=step.us_per_kernel, unit="µs"),
         Evidence(name="host in Python while the GPU waits", value=step.python_ratio, unit="ratio"),
     )
 

@@ -1,7 +1,7 @@
 """The GPU runs out of kernels because the host launches them too slowly.
 
 ## What it means
-Each operator takes 5 to 50 us on the host, whatever its size. If the kernels are shorter than that, the GPU is done
+Each operator takes 5 to 50 µs on the host, whatever its size. If the kernels are shorter than that, the GPU is done
 before the next launch. A faster GPU does not help; fewer or larger launches do.
 
 ## How it is measured
@@ -44,7 +44,7 @@ class LaunchBound(LaunchRule):
     least_ratio: float = threshold(IDLE_RATIO, source="TraceLens: idle above 15 %; HTA: host wait")
 
     examples = (
-        fires("300 kernels of 3 us run", "critical", "only one every 15.", saves_ms=3.6, step=_SHORT, run=_EAGER),
+        fires("300 kernels of 3 µs run", "critical", "only one every 15.", saves_ms=3.6, step=_SHORT, run=_EAGER),
         fires("the model is not compiled", "critical", 'mode="reduce-overhead"', step=_SHORT, run=_EAGER),
         fires(
             "AdamW is not fused", "critical", "AdamW(..., fused=True)", step=_SHORT, run={"model.optimizer": "AdamW"}
@@ -55,7 +55,7 @@ class LaunchBound(LaunchRule):
             "untraced steps take 1.4 ms", "critical", "of each 1.40 ms step", step=_SHORT, period_ms=1.4, phases_ms={}
         ),
         quiet("untraced steps take 1.02 ms", step=_SHORT, period_ms=1.02, phases_ms={}),
-        quiet("kernels take 100 us", step={}),
+        quiet("kernels take 100 µs", step={}),
         looks_alike("the GPU waits for batches", step={"fetch_us": 60_000.0}),
         looks_alike("the host is busy elsewhere", step={"other_us": 40_000.0}),
         looks_alike("a value is read", step={"reads": {"training_step": 0.0}, "after_step_us": 900.0, "kernels": 30}),

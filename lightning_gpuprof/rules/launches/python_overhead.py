@@ -20,7 +20,7 @@ it for up to 5 ms. The share of requests that wait 1 ms or more is the share of 
 and at least ten requests. Other programs do not distort it, because a thread that loses its CPU while in Python keeps
 the GIL. Loops that contain operators need a window, and so do runs with other busy Python threads.
 
-**The fix** depends on the Python per operator. From 100 us on, and on a CPU without a window, your own code is slow;
+**The fix** depends on the Python per operator. From 100 µs on, and on a CPU without a window, your own code is slow;
 below it, the operators are too many, unless Python is seen in a function that `forward` or `training_step` calls.
 
 ## When it is wrong
@@ -69,7 +69,7 @@ class PythonOverhead(LaunchRule):
     )
 
     examples = (
-        fires("Python takes 40 us", "critical", "mostly in forward() (net.py:20)", step=_python(40), run=_EAGER),
+        fires("Python takes 40 µs", "critical", "mostly in forward() (net.py:20)", step=_python(40), run=_EAGER),
         fires(
             "the model is not compiled",
             "critical",
@@ -78,9 +78,9 @@ class PythonOverhead(LaunchRule):
             run=_EAGER,
         ),
         fires("the model is compiled", "critical", "compiled part", step=_python(40), run={"compile.state": "module"}),
-        fires("Python takes 13 us", "critical", "while the host runs Python", step=_python(13)),
-        quiet("Python takes 8 us", step=_python(8)),
-        quiet("kernels take 100 us", step=_python(40, kernel_us=100)),
+        fires("Python takes 13 µs", "critical", "while the host runs Python", step=_python(13)),
+        quiet("Python takes 8 µs", step=_python(8)),
+        quiet("kernels take 100 µs", step=_python(40, kernel_us=100)),
         looks_alike("operators are slow", step=_python(3, op_us=40)),
         looks_alike("only tracing makes launches late", step=_python(40), period_ms=1.0),
         looks_alike("the GPU waits for a batch", step=_python(10, kernel_us=60, fetch_us=50_000)),
@@ -108,7 +108,7 @@ class PythonOverhead(LaunchRule):
             advice=_own_code(place) if python_us >= self.own_code_us else _compile(metrics, place),
             evidence=(
                 self.evidence("least_ratio", idle.ratio, "waiting for Python, share of the step"),
-                self.evidence("own_code_us", python_us, "Python per kernel", "us"),
+                self.evidence("own_code_us", python_us, "Python per kernel", "µs"),
                 *launch_evidence(step),
             ),
         )
@@ -144,7 +144,7 @@ class PythonOverhead(LaunchRule):
                     "least_python_ratio", found.python_ratio, "Python, share of forward and backward, at least"
                 ),
                 self.fact("operators per traced step", found.operators_ms, "ms"),
-                self.evidence("own_code_us", found.per_call_us, "Python per operator", "us") if found.calls else None,
+                self.evidence("own_code_us", found.per_call_us, "Python per operator", "µs") if found.calls else None,
             ),
             cost=cost,
             confidence=0.8 if found.operators_ms is not None else 0.7,

@@ -1,12 +1,12 @@
 """The call that launches a kernel takes long, and the GPU waits for it.
 
 ## What it means
-`cudaLaunchKernel` returns within 4 to 12 us under the profiler. If it always takes much longer, the host is slow or
+`cudaLaunchKernel` returns within 4 to 12 µs under the profiler. If it always takes much longer, the host is slow or
 shared, or launches wait for their kernels (`CUDA_LAUNCH_BLOCKING=1`, left from debugging).
 
 ## How it is measured
-Trace window: the most frequent launch call has a median of 20 us or more over at least 100 calls, without a full queue,
-and the certain idle time of `launch-bound` passes 10 % of the step. The gain is what the calls take above 10 us each,
+Trace window: the most frequent launch call has a median of 20 µs or more over at least 100 calls, without a full queue,
+and the certain idle time of `launch-bound` passes 10 % of the step. The gain is what the calls take above 10 µs each,
 as far as the GPU waits for launches. If the median call takes as long as the mean kernel and the queue never holds more
 than two kernels, launches wait for their kernels.
 
@@ -48,10 +48,10 @@ class SlowLaunchApi(LaunchRule):
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
 
     examples = (
-        fires("a launch takes 60 us", "critical", "takes 60.0 µs", saves_ms=5, step=_calls(60)),
+        fires("a launch takes 60 µs", "critical", "takes 60.0 µs", saves_ms=5, step=_calls(60)),
         fires("launches wait for kernels", "critical", "Unset CUDA_LAUNCH", step=_calls(45, kernel_us=40, op_us=90)),
-        fires("a launch takes 20 us", "critical", "usually takes 10 µs", step=_calls(20), run={_BLOCKING: None}),
-        quiet("a launch takes 19 us", step=_calls(19)),
+        fires("a launch takes 20 µs", "critical", "usually takes 10 µs", step=_calls(20), run={_BLOCKING: None}),
+        quiet("a launch takes 19 µs", step=_calls(19)),
         looks_alike("only the operators are slow", step=_calls(8, op_us=60)),
         looks_alike("the GPU is busy", step=_calls(60, kernel_us=100)),
         not_applicable("the model is on the CPU", "runs on the CPU"),
@@ -88,7 +88,7 @@ class SlowLaunchApi(LaunchRule):
                 f"A launch usually takes {self.usual_us:.0f} µs."
             ),
             evidence=(
-                self.evidence("least_median_us", call.median_us, "median launch call", "us"),
+                self.evidence("least_median_us", call.median_us, "median launch call", "µs"),
                 self.evidence("least_ratio", late.ratio, "waiting for launches, share of the step"),
                 *launch_evidence(step),
             ),

@@ -1,11 +1,11 @@
 """A step launches over a thousand kernels, most of them shorter than their own launch.
 
 ## What it means
-A kernel of 2 us that takes 8 us to launch leaves the GPU idle for 6 us. Element-wise chains, loops over layers or time
+A kernel of 2 µs that takes 8 µs to launch leaves the GPU idle for 6 µs. Element-wise chains, loops over layers or time
 steps in Python, and optimizers that update one parameter after the other make thousands of them.
 
 ## How it is measured
-In a trace window, a step has more than 1,000 kernels, and more than half of them run for less than 10 us. The cost,
+In a trace window, a step has more than 1,000 kernels, and more than half of them run for less than 10 µs. The cost,
 which is also the gain, is the GPU's idle time right before these kernels, while the host was in the operator that
 launched them. Scaled to untraced steps as for `launch-bound`, it must pass 10 % of the step, and the GPU must be busy
 for less than 85 % of it.
@@ -41,15 +41,15 @@ class SmallKernels(LaunchRule):
     explains = claims.LATE_LAUNCHES
 
     least_kernels: float = threshold(1000.0, source="heuristic: per step")
-    least_small_ratio: float = threshold(0.5, source="heuristic: a median below 10 us")
+    least_small_ratio: float = threshold(0.5, source="heuristic: a median below 10 µs")
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
     most_busy_ratio: float = threshold(0.85, source="heuristic: only if the device is busy for less")
 
     examples = (
-        fires("1,200 kernels of 3 us run", "critical", "1,200 of 1,200 kernels", saves_ms=8.4, **_run()),
+        fires("1,200 kernels of 3 µs run", "critical", "1,200 of 1,200 kernels", saves_ms=8.4, **_run()),
         fires("1,020 kernels run", "critical", "elementwise_kernel (1,020 per step)", **_run(1020)),
         quiet("960 kernels run", **_run(960)),
-        quiet("kernels take 20 us", **_run(kernel_us=20.0)),
+        quiet("kernels take 20 µs", **_run(kernel_us=20.0)),
         looks_alike("only tracing makes launches late", **_run(), period_ms=4.0),
         not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),

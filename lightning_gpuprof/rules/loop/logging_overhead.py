@@ -1,7 +1,7 @@
 """Collecting logged values and writing them to the loggers slows the steps.
 
 ## What it means
-Each `self.log` updates a running value (50 to 200 us), in every step. Every `log_every_n_steps` Lightning reduces the
+Each `self.log` updates a running value (50 to 200 µs), in every step. Every `log_every_n_steps` Lightning reduces the
 values and hands them to each logger, on the main thread. Many calls, or a logger that writes synchronously, make that
 slow.
 

@@ -2,7 +2,7 @@
 
 ## What it means
 With `"interval": "step"` Lightning steps the scheduler after each optimizer step. A scheduler computes one number per
-parameter group: it is slow with very many groups, or if `lr_scheduler_step` or a `LambdaLR` does more.
+parameter group: it is slow with many groups, or if `lr_scheduler_step` or a `LambdaLR` does more.
 
 ## How it is measured
 The action `lr_scheduler_step` as a share of the steady steps: the lower bound of its median, or, if it happens every

@@ -18,6 +18,8 @@ numbers about steady steps do not include the windows' part.
 
 ## When it is wrong
 - On a crowded machine, the profiler's own code waits for a CPU, too, and costs more.
+- Where other programs made the run wait for its CPUs, trace windows are not judged: a stall while one is open may be
+  theirs.
 
 ## What to do
 Use fewer or shorter windows, or longer sampling intervals. Use `GpuProfiler(enabled=False)` for runs that need no
@@ -25,12 +27,14 @@ report.
 """
 
 from lightning_gpuprof.model.numbers import capital, listed, seconds
+from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 
 
-def _cost(step_ratio: float | None, **more: float) -> dict[str, object]:
-    return {"metrics": {"overhead": {"share_of_step_ratio": step_ratio, **more}}}
+def _cost(step_ratio: float | None, *, beside_others: bool = False, **more: float) -> dict[str, object]:
+    validity = Validity(ok=True, conditional=beside_others)
+    return {"metrics": {"overhead": {"share_of_step_ratio": step_ratio, **more}, "validity": validity}}
 
 
 class ProfilerOverhead(BaseRule):
@@ -53,13 +57,14 @@ class ProfilerOverhead(BaseRule):
         fires("timing takes 1 % of the step", "info", "1.0 %", **_cost(0.0101)),
         quiet("the profiler takes less", **_cost(0.0099)),
         looks_alike("a run of 5 s begins", steps=100, **_cost(0.2)),
+        looks_alike("others stall the steps of a window", **_cost(0.001, windows_s=4.0, beside_others=True)),
         not_evaluated("its cost is not known", "own cost", **_cost(None)),
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
         total_s = metrics.run_s
         step, background = metrics.overhead.get("share_of_step_ratio"), metrics.overhead.get("background_cpu_ratio")
-        windows_s = metrics.overhead.get("windows_s")
+        windows_s = None if metrics.validity.conditional else metrics.overhead.get("windows_s")
         if step is None or not possible(step):
             raise MissingSignal("the profiler's own cost per step was not measured")
         if total_s < self.least_run_s:

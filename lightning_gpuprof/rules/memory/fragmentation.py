@@ -10,7 +10,7 @@ are cleared, that share is large in any run), while reserved memory, with what o
 warning if allocations were retried in steady steps, else information.
 
 ## When it is wrong
-- The allocator is read at the ends of phases: at the very peak, inside backward, the share may differ.
+- The allocator is read at the ends of phases: at the peak, inside backward, the share may differ.
 - Sequences of many lengths fragment anyway; sizes in a few steps help more than a setting.
 
 ## What to do

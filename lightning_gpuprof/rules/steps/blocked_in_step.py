@@ -64,6 +64,8 @@ class BlockedInStep(BaseRule):
     def check(self, metrics: Metrics) -> Finding | None:
         step_ms = metrics.step_ms
         found = measured(metrics.waiting).without(metrics.lr_scheduler)  # in which it may wait as well
+        if not found.phases:
+            raise MissingSignal("the CPU time of the main thread was not measured")
         worst = found.worst
         certain = found.certain_ratio(worst)
         cost = metrics.cost(min(worst.blocked.median_ms, step_ms), certain * step_ms, samples=worst.samples)

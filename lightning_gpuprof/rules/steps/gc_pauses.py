@@ -15,7 +15,7 @@ The gain is the whole time.
 - Pauses are wall time. On a crowded machine they include waits for a CPU.
 - Objects in cycles must be freed eventually. If collections are rarer, memory grows in between and the time moves to
   `gc.collect()`, although each collection then finds more.
-- On a GPU, a host that runs ahead may pause for free. Unless the device is known to idle for that long (trace windows
+- On a GPU, a host that runs ahead may pause at no cost. Unless the device is known to idle for that long (trace windows
   or NVML), the finding is information only.
 
 ## What to do

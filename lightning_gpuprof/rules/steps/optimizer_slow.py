@@ -8,7 +8,7 @@ Adam. torch's optimizers loop on a CPU unless `fused=True`, and on a GPU if `for
 The rule compares the lower bound of the phase `optimizer`, as a share of the steady steps, with its threshold. The
 learning rate scheduler does not count, nor does waiting that takes a tenth of the step (see `blocked-in-step`).
 
-The gain is that time minus an estimate of the fused update: 10 us for each tensor, and seven passes over the parameters
+The gain is that time minus an estimate of the fused update: 10 µs for each tensor, and seven passes over the parameters
 at 5 GB/s. For Adam, AdamW and Adagrad on a CPU, the estimate is at most 0.5, 0.5 and 0.55 of the loop's own time: no
 fused update took longer in our measurements. The lower bound of the gain excludes time in which the thread waits for a
 CPU, and it decides the severity. With fewer than 100 tensors and none of these optimizers, the finding is information

@@ -7,7 +7,7 @@ again, a cache without a limit. What costs little at the start costs most at the
 
 ## How it is measured
 The steady steps are cut into fifths. Their medians must rise from one to the next, where one may fall by a tenth of the
-whole rise. The near ends of the 95 % intervals of the first and the last fifth must be more than 10 % apart.
+whole rise. The near ends of the 95 % confidence intervals of the first and the last fifth must be more than 10 % apart.
 
 Jumps are no drift: they are `phase-change`, or intended. So medians of up to 100 blocks of steps are compared only
 between sharp changes by 5 % or more. There, the Mann-Kendall test must find a trend (p below 0.001), and the Theil-Sen

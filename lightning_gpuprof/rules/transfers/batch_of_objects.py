@@ -32,7 +32,7 @@ class BatchOfObjects(PhaseRule):
 
     least_ratio: float = threshold(0.05, source="as transfer-hook-slow")
 
-    least_objects: int = threshold(50, source="heuristic: 1 us each: 50 us is the least cost that any rule reports")
+    least_objects: int = threshold(50, source="heuristic: 1 µs each: 50 µs is the least cost that any rule reports")
 
     examples = (
         fires(

@@ -1,7 +1,7 @@
 """A step copies many small tensors to the GPU, each with a call of its own.
 
 ## What it means
-A copy of a few kilobytes takes the host about 10 us and the GPU a few, whatever its size; from pageable memory the host
+A copy of a few kilobytes takes the host about 10 µs and the GPU a few, whatever its size; from pageable memory the host
 also waits for each. A batch of lists, or of one tensor per field, makes dozens of them.
 
 ## How it is measured

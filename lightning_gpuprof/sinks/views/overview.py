@@ -19,7 +19,7 @@ _GLOSSARY: tuple[tuple[str, str], ...] = (
     ("step time", "time from step start to next step start: throughput; the phases sum to it"),
     ("steady", "after warm-up: from here on the step time is stable"),
     ("speed level", "a stretch of steps at one speed; the next one differs by more than a fifth"),
-    ("95 % interval", "confidence interval of this run's median or mean, by a block bootstrap of its steady steps"),
+    ("95 % CI", "confidence interval of this run's median or mean, by a block bootstrap of its steady steps"),
     ("window", "optimizer steps that were traced with torch.profiler; their times are inflated by profiling"),
     ("busy", "time in which a kernel or copy ran on any stream; idle is the rest"),
     ("utilization", "NVML's share of time in which a kernel was running; says nothing about efficiency"),
@@ -65,13 +65,8 @@ def _verdict(report: Report) -> str:
     )
 
 
-_STEP_TIME = (
-    "time from step start to next step start; half of the steady steps are below; below it the 95 % confidence "
-    "interval of this median"
-)
-_THROUGHPUT = (
-    "samples of a batch, of all ranks, over the mean step time of steady steps; below it that and the 95 % interval"
-)
+_STEP_TIME = "median time from step start to next step start, of steady steps, with its 95 % confidence interval"
+_THROUGHPUT = "samples of a batch, of all ranks, over the mean time of a steady step, with its 95 % confidence interval"
 _FIRST_CHANGE = "what the change on the first screen alone is expected to bring, or else at most"
 
 
@@ -109,7 +104,7 @@ def _rate_note(steps: Steps) -> str:
 
 def _sure(ends: tuple[float, float] | None) -> str:
     shown = numbers.interval(ends)
-    return f"95 %: {shown}" if shown else ""
+    return f"95 % CI: {shown}" if shown else ""
 
 
 def _amount(shown: str) -> str:

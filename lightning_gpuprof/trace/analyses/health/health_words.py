@@ -63,12 +63,12 @@ def problems_of(
     if early := health.starts_before_launch:
         yield (
             f"{capital(_share(early, health.work_matched, 'kernels and copies'))} start before their launch, by up to"
-            f" {health.starts_before_launch_max_us:,.3g} us: the clocks of host and GPU differ. Idle causes and"
+            f" {health.starts_before_launch_max_us:,.3g} µs: the clocks of host and GPU differ. Idle causes and"
             " launch times are off by as much."
         )
     if (apart_us := _apart_us(windows)) >= APART_FROM_US:
         yield (
-            f"Host and GPU events are {apart_us:,.0f} us apart: their clocks differ, and idle causes and launch times"
+            f"Host and GPU events are {apart_us:,.0f} µs apart: their clocks differ, and idle causes and launch times"
             " are wrong."
         )
     if overlaps := health.overlaps_in_stream:
@@ -116,10 +116,10 @@ def notes_of(health: Health, *, launches_at_end: int) -> Iterator[str]:
         )
     if health.resolution_ns == 1000 and work:
         empty = f"; {health.empty_kernels:,} kernels have a duration of 0" if health.empty_kernels else ""
-        yield f"Times are whole microseconds, so short kernels are off by up to 1 us{empty}."
+        yield f"Times are whole microseconds, so short kernels are off by up to 1 µs{empty}."
     if recorded and spent_us and spent_us >= OVERHEAD_RATIO * health.window_us:
         share = f", {100 * spent_us / health.window_us:.0f} % of the window" if health.window_us else ""
-        yield f"The profiler itself took {spent_us:,.0f} us{share}."
+        yield f"The profiler itself took {spent_us:,.0f} µs{share}."
     if recorded and not health.steps:
         yield "The trace has no steps: values are per window."
 

@@ -7,7 +7,7 @@ from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import Int64, Mask, ratio, summed
 
 SMALL_NS = 10_000
-"""Kernels shorter than this are small: a launch costs the host 5 to 10 us."""
+"""Kernels shorter than this are small: a launch costs the host 5 to 10 µs."""
 
 _LONGEST_GAP_NS = 1_000_000
 """A longer gap is no launch: in recorded traces operators launch within 0.25 ms, and what took more than 1 ms was the
