@@ -15,6 +15,8 @@ MAX_NAMED = 4
 
 _ALWAYS_DIFFERENT = frozenset({"run_id", "started", "slurm.job_id", "gpuprof.baseline", HASH_NAME})
 """Conditions that name the run instead of describing it."""
+_CODE = (".built_at", ".built_by")
+"""Ends of conditions that are lines of code, which are compared by themselves."""
 
 
 def conditions_hash(conditions: Mapping[str, Value]) -> str:
@@ -40,7 +42,8 @@ def changes(before: Mapping[str, Value], after: Mapping[str, Value]) -> tuple[Co
     """
     found = []
     for name in dict.fromkeys((*before, *after)):
-        if name in _ALWAYS_DIFFERENT or before.get(name) == after.get(name) or _is_redundant(name, before, after):
+        said = name in _ALWAYS_DIFFERENT or name.endswith(_CODE) or _is_redundant(name, before, after)
+        if said or before.get(name) == after.get(name):
             continue
         fact = fact_of(name)
         found.append(

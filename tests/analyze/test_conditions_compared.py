@@ -62,7 +62,8 @@ def test_the_hash_does_not_depend_on_the_order_and_has_not_changed_by_accident()
 def test_changes_are_in_groups_and_leave_out_what_differs_in_any_two_runs() -> None:
     later = {**RUN, "loader.num_workers": 2, "device.name": "H100", "run_id": "b", "started": "now", "git.commit": "d"}
     later["gpuprof.baseline"] = True
-    found = [(c.group, c.name, c.role) for c in changes({**RUN, "run_id": "a"}, later)]
+    later["loader.built_at"] = "train.py:8"
+    found = [(c.group, c.name, c.role) for c in changes({**RUN, "run_id": "a", "loader.built_at": "train.py:7"}, later)]
     assert found == [
         ("hardware", "device.name", "fixed"),
         ("data", "loader.num_workers", "tested"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from empty_structs import empty
 from feeding_builder import starved
-from findings_builder import gain
+from findings_builder import finding, gain
 from metrics_builder import build, replace
 from msgspec.structs import replace as stored
 
@@ -283,11 +283,12 @@ def test_steps_that_are_long_and_short_in_turn_are_taken_at_their_mean() -> None
 
 
 def test_the_words_have_the_bound_only_where_it_is_beyond_what_is_expected() -> None:
-    bound = gain(80.0, 79.0, 87.0)
-    likely = Expected(whole_ms=87.0, step_ms=8.0, lower_ms=7.5, upper_ms=9.0)
-    far, near = stored(bound, speedup_max=20.0), stored(bound, speedup_max=11.0)
-    bare = stored(first(loads_by_itself(82.0, 5.0, cpu=0.05), "single-process-loading"), expected=None)
-    expected = stored(bare, expected=likely)
-    assert wording.gain(expected, far).startswith("about 10.9x (9.67 to 11.6), at most 20x (saves ")
-    assert wording.gain(expected, near) == "about 10.9x (9.67 to 11.6)"
-    assert wording.gain(bare, near).startswith("up to 11x")
+    bound, found = gain(80.0, 79.0, 87.0), finding("callback-slow")
+    likely = stored(found, expected=Expected(whole_ms=87.0, step_ms=8.0, lower_ms=7.5, upper_ms=9.0))
+    assert wording.gain(likely, stored(bound, speedup_max=20.0)).startswith(
+        "about 10.9x (9.67 to 11.6), at most 20x (saves "
+    )
+    assert wording.gain(likely, stored(bound, speedup_max=11.0)) == "about 10.9x (9.67 to 11.6)"
+    assert wording.gain(found, stored(bound, speedup_max=11.0)) == "up to 11x (saves 80 ms/step)"
+    between = stored(found, explains=claims.VALIDATION)
+    assert wording.gain(between, bound).endswith(" for the run without setup and teardown")
