@@ -51,7 +51,7 @@ def make_report(directory: Path, *, rank: int | None = None) -> Report:
         found = found.with_name(f"rank{rank}.jsonl")
         if not found.exists():
             there = listed([path.stem.removeprefix("rank") for path in journals_in(found.parent)])
-            raise JournalError(f"{found.parent} has no journal of rank {rank}: there are those of {there}")
+            raise JournalError(f"{found.parent} has no journal of rank {rank}, only of {there}")
     journal = read_journal(found)
     return with_trial(report_of(metrics_of(journal, found)), found.parent)
 

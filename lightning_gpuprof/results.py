@@ -149,4 +149,4 @@ def _rows(rows: Sequence[msgspec.Struct], *, as_frame: bool) -> Any:
         return import_module("pandas").DataFrame(found)
     except ImportError:
         hint = "Install pandas, or make a frame of the list."
-        raise ArgumentError("as_frame", True, "be False where pandas is not installed", hint) from None
+        raise ArgumentError("as_frame", True, "be False, because pandas is not installed", hint) from None

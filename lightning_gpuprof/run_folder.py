@@ -28,7 +28,7 @@ def find_journal(directory: Path) -> Path:
         return inner[0]
     if inner:
         raise JournalError(
-            f"{directory} holds {len(inner)} runs, name one: {', '.join(str(found.parent) for found in inner)}"
+            f"{directory} contains {len(inner)} runs; name one: {', '.join(str(found.parent) for found in inner)}"
         )
     if not directory.exists():
         raise JournalError(f"{directory}: no such folder")

@@ -164,7 +164,7 @@ def _outcome_of(metrics: Sequence[str], training: Judgement, wall: Judgement, ro
     known |= {row.measure: row.outcome for row in rows if row.measure and row.outcome is not None}
     for metric in metrics:
         if metric not in known:
-            raise ArgumentError("--metric", metric, f"be of {', '.join(known)}")
+            raise ArgumentError("--metric", metric, f"be one of {', '.join(known)}")
     outcomes = [known[metric] for metric in metrics]
     order: tuple[Outcome, ...] = ("regressed", "not comparable", "improved")
     return next((outcome for outcome in order if outcome in outcomes), "within noise")

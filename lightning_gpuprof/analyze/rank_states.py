@@ -209,7 +209,7 @@ def _first_readable(folder: Path, journals: Sequence[Path], most_bytes: int) -> 
     for path in journals:
         with suppress(JournalError):
             return read_journal(path, most_bytes)
-    raise JournalError(f"{folder}: summaries of ranks, but no journal: copy that of one rank, too")
+    raise JournalError(f"{folder}: summaries of ranks, but no journal: copy one rank's journal there, too")
 
 
 def _of_one_job(found: Mapping[int, RankSummary]) -> tuple[dict[int, RankSummary], dict[int, str]]:

@@ -53,7 +53,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _groups(given: Sequence[str]) -> tuple[FixedGroup, ...]:
     if unknown := [name for name in given if name not in FIXED_GROUPS]:
-        raise ArgumentError("--allow", unknown[0], f"be of {', '.join(FIXED_GROUPS)}")
+        raise ArgumentError("--allow", unknown[0], f"be one of {', '.join(FIXED_GROUPS)}")
     return tuple(group for group in FIXED_GROUPS if group in given)
 
 

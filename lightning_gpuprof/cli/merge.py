@@ -74,7 +74,7 @@ def merge(folders: Sequence[Path], into: Path) -> dict[int, RankSummary]:
     try:
         into.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ReportError(f"--into {into} cannot be made ({error.strerror or error})") from error
+        raise ReportError(f"--into {into} cannot be created ({error.strerror or error})") from error
     for name, file in files.items():
         target = into / name
         if not (target.exists() and target.samefile(file)):

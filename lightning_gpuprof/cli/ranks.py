@@ -37,10 +37,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 def _run(options: Namespace) -> int:
     if options.watch and isinstance(options.dir, str):
-        raise ArgumentError("--watch", options.dir, "be asked of a folder", "Run gpuprof ranks again instead.")
+        raise ArgumentError("--watch", options.dir, "be used with a folder", "Run gpuprof ranks again instead.")
     folder = source.run_folder(options.dir)
     if not source.has_journal(folder):
-        raise ReportError(f"{folder} holds a report but no journal ({source.JOURNALS}): copy those of the ranks there")
+        raise ReportError(
+            f"{folder} contains a report but no journal ({source.JOURNALS}): copy the ranks' journals there"
+        )
     if options.watch:
         watch(folder, lambda job: _show(job, options))
     else:

@@ -53,7 +53,7 @@ def _copied(address: str) -> Path:
         why = redacted(f"{type(error).__name__}: {error}", address)
         raise ReportError(f"{shown} cannot be read ({why})") from None  # as that has the address
     if not found:
-        raise ReportError(f"{shown} holds no run: name what was given as dirpath, or a folder in it")
+        raise ReportError(f"{shown} contains no run: name what was given as dirpath, or a folder in it")
     print(f"gpuprof: {shown} is copied to {into}", file=sys.stderr)
     return into
 
@@ -83,16 +83,18 @@ def run_folder(path: Path | str) -> Path:
             below = runs_below(path, JOURNALS)
         found, searched = list(below.folders), below.all_searched
     if not found and any(path.glob("rank*.summary.json")):
-        raise ReportError(f"{path} holds summaries of ranks, but no journal ({JOURNALS}): copy that of one rank, too")
+        raise ReportError(
+            f"{path} contains summaries of ranks, but no journal ({JOURNALS}): copy one rank's journal there, too"
+        )
     if not found:
         raise ReportError(
-            f"{path} holds neither a journal ({JOURNALS}) nor a {REPORT_FILE}: name the folder that GpuProfiler wrote"
+            f"{path} contains neither a journal ({JOURNALS}) nor a {REPORT_FILE}: name the folder of a run"
         )
     if len(found) == 1 and searched:
         return found[0]
     counted = f"{len(found)} run{'' if len(found) == 1 else 's'}{'' if searched else ' or more'}"
     chosen = next((folder for folder in found if _OF_FIT.fullmatch(folder.name)), found[0])
-    print(f"gpuprof: {path} holds {counted}: this is {chosen}, the newest", file=sys.stderr)
+    print(f"gpuprof: {path} contains {counted}; this is {chosen}, the newest", file=sys.stderr)
     return chosen
 
 

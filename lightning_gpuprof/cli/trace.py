@@ -210,25 +210,27 @@ def _check(options: Namespace) -> None:
         other = alone[0] if alone else "table"
         raise ArgumentError("--all", True, f"not go with --{other}", "Ask for one at a time.")
     if len(alone) > 1 and alone != ["json", "compare"]:
-        raise ArgumentError(f"--{alone[1]}", True, f"not go with --{alone[0]}", "Ask for one at a time.")
+        raise ArgumentError(f"--{alone[1]}", True, f"not be combined with --{alone[0]}", "Ask for one at a time.")
     if options.compare and len(files) != 2:
-        raise ArgumentError("--compare", len(files), "get two files", "Name the trace before and the one after.")
+        raise ArgumentError("--compare", len(files), "be given two files", "Name the trace before and the one after.")
     if options.perfetto and len(files) > 1:
-        raise ArgumentError("--perfetto", len(files), "get one file", "Call gpuprof trace once for each.")
+        raise ArgumentError("--perfetto", len(files), "be given one file", "Call gpuprof trace once for each.")
     for option, ends in _ENDS.items():
         target: Path | None = getattr(options, option)
         if target is None:
             continue
         if alone and alone != ["analysis"]:
-            raise ArgumentError(f"--{option}", str(target), f"not go with --{alone[0]}", "Call gpuprof trace twice.")
+            raise ArgumentError(
+                f"--{option}", str(target), f"not be combined with --{alone[0]}", "Call gpuprof trace twice."
+            )
         if len(files) > 1 and option != "html":
-            raise ArgumentError(f"--{option}", len(files), "get one file", "Call gpuprof trace once for each.")
+            raise ArgumentError(f"--{option}", len(files), "be given one file", "Call gpuprof trace once for each.")
         if not target.name.lower().endswith(ends):
             raise ArgumentError(
                 f"--{option}", str(target), f"end with {' or '.join(ends)}", "It names what is written."
             )
         if target.resolve() in (file.resolve() for file in files):
-            raise ArgumentError(f"--{option}", str(target), "be another file", "A trace is not written over.")
+            raise ArgumentError(f"--{option}", str(target), "be another file", "Traces are never overwritten.")
 
 
 def _named(files: Sequence[Path]) -> dict[str, Path]:

@@ -39,7 +39,7 @@ from lightning_gpuprof.trace.facts import window_facts
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
-PAGE_OF = "get one trace, or several ranks of one job"
+PAGE_OF = "be given one trace, or several ranks of one job"
 EACH_ALONE = "Call gpuprof trace once for each."
 _ONLY_DRAWN = frozenset({"timeline"})
 """Analyses that neither a rule nor a sentence reads."""

@@ -39,7 +39,7 @@ def _run(options: Namespace) -> int:
     try:
         trigger.touch()
     except OSError as error:
-        raise ReportError(f"{trigger} cannot be touched ({error.strerror or error})") from error
+        raise ReportError(f"{trigger} cannot be created ({error.strerror or error})") from error
     doubts = [
         f"no process {header.pid} is on this host: if rank {header.rank} was killed, there will be no trace"
         for header in dead
@@ -72,7 +72,7 @@ def running_folder(directory: Path) -> Path:
     folders = folders or [f for f in runs_below(directory, source.JOURNALS).folders if source.has_journal(f)]
     if not folders:
         raise ReportError(
-            f"{directory} and the folders in it hold no journal ({source.JOURNALS}): name the folder that GpuProfiler "
+            f"{directory} and its folders contain no journal ({source.JOURNALS}): name the folder that GpuProfiler "
             "writes, usually <log_dir>/gpuprof"
         )
     going_on = [folder for folder in folders if not _has_ended(folder)]
@@ -82,7 +82,7 @@ def running_folder(directory: Path) -> Path:
         raise ReportError(f"{ended} ended: only a running job can be traced")
     if len(going_on) > 1:
         raise ReportError(
-            f"{directory} holds {len(going_on)} unfinished runs, name one: {', '.join(map(str, going_on[:_NAMED]))}"
+            f"{directory} contains {len(going_on)} unfinished runs; name one: {', '.join(map(str, going_on[:_NAMED]))}"
             + (", ..." if len(going_on) > _NAMED else "")
         )
     return going_on[0]

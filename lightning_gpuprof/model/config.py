@@ -194,7 +194,7 @@ def parse_windows(
     for entry in entries:
         if isinstance(entry, (tuple, list)):
             if len(entry) != 2:
-                raise ArgumentError("windows", entry, "have a start and a stop in each pair", "Write (200, 205).")
+                raise ArgumentError("windows", entry, "be pairs of a start and a stop", "Write (200, 205).")
             start, stop = entry
         else:
             start, stop = entry, None
@@ -203,20 +203,20 @@ def parse_windows(
                 raise ArgumentError(
                     "windows",
                     value,
-                    "be optimizer steps of at least 0",
-                    "Write 200, (200, 205), a list of such, or [].",
+                    "be optimizer steps, 0 or later",
+                    "Write 200, (200, 205), a list of these, or [].",
                 )
         assert isinstance(start, int)
         last = start + active - 1 if stop is None else stop
         assert isinstance(last, int)
         if last < start:
-            raise ArgumentError("windows", (start, stop), "have a stop not before its start")
+            raise ArgumentError("windows", (start, stop), "stop no earlier than they start")
         if last - start + 1 > max_steps:
             raise ArgumentError(
                 "windows",
                 (start, stop),
-                f"have at most trace.max_steps ({max_steps}) steps in each window",
-                f"A few steps show it all; else set TraceConfig(max_steps={last - start + 1}).",
+                f"be at most trace.max_steps ({max_steps}) steps long",
+                f"A few steps show everything; for more, set TraceConfig(max_steps={last - start + 1}).",
             )
         planned.append(PlannedWindow(start=start, stop=last))
     planned.sort(key=lambda w: w.start)

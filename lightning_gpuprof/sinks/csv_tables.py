@@ -70,7 +70,7 @@ def write_rows_csv(rows: Sequence[msgspec.Struct], path: Path) -> None:
     kinds = list(dict.fromkeys(type(row) for row in rows))
     if len(kinds) > 1:
         found = ", ".join(kind.__name__ for kind in kinds)
-        raise ArgumentError("rows", found, "be of one class")
+        raise ArgumentError("rows", found, "all be of one class")
     fields = [field.name for kind in kinds for field in msgspec.structs.fields(kind)]
     _write(path, fields, ([raw(getattr(row, field)) for field in fields] for row in rows))
 

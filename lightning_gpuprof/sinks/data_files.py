@@ -67,7 +67,7 @@ def _parquet_writer() -> Callable[[DataTable, Path], None]:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise ArgumentError(
-            "--format", "parquet", "be csv where pyarrow is not installed", "pip install pyarrow brings parquet."
+            "--format", "parquet", "be csv, because pyarrow is not installed", "For parquet: pip install pyarrow."
         ) from None
 
     def write(table: DataTable, path: Path) -> None:

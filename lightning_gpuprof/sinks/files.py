@@ -17,7 +17,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ReportError(f"cannot make {folder}: {error.strerror or error}. Name another folder") from error
+        raise ReportError(f"cannot create {folder}: {error.strerror or error}. Name another folder") from error
 
 
 def write_whole(target: Path, *pieces: bytes) -> None:

@@ -275,7 +275,7 @@ def _read_file(file: _File) -> Trace:
         ) from None
     except EOFError:
         raise TraceError(
-            f"{file.name}: the gzip file is cut off, its writer was stopped or is not done yet. {_AGAIN}"
+            f"{file.name}: the gzip file is truncated: its writer was stopped or has not finished. {_AGAIN}"
         ) from None
     except GZIP_ERRORS as error:
         raise TraceError(f"{file.name}: the gzip file is broken ({error}). {_AGAIN}") from None
@@ -315,7 +315,7 @@ def _read(file: _File) -> Trace:
     except _NOT_JSON as error:
         raise _readable_error(file, text, error) from None
     if unreadable and not document.events:
-        raise TraceError(f"{file.name}: holds a list of other things than trace events. {_ACCEPTED_FILES}")
+        raise TraceError(f"{file.name}: its list contains no trace events. {_ACCEPTED_FILES}")
     builder = ColumnBuilder(frames=file.frames)
     builder.add(document.events)
     return replace(_trace(builder, document, size, "one by one", unreadable), encoding=encoding)
@@ -426,16 +426,20 @@ def _refuse_other_formats(file: _File, begin: bytes) -> None:
     """Tell by the first bytes, so that a large file of another kind is not read to its end."""
     text = begin.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text and len(begin) < _BEGIN_BYTES:
-        raise TraceError(f"{file.name}: the file is empty, its writer was stopped before it wrote. {_AGAIN}")
+        raise TraceError(f"{file.name}: the file is empty: its writer was stopped before it wrote. {_AGAIN}")
     if text and text[:1] not in (b"{", b"["):
         raise TraceError(f"{file.name} is not a trace: it is not JSON. {_ACCEPTED_FILES}")
 
 
 def _readable_error(file: _File, text: bytes, error: Exception) -> TraceError:
     if "truncated" in str(error):
-        return TraceError(f"{file.name}: the JSON is cut off after {len(text)} bytes, its writer was stopped. {_AGAIN}")
+        return TraceError(
+            f"{file.name}: the JSON is truncated after {len(text)} bytes: its writer was stopped. {_AGAIN}"
+        )
     if isinstance(error, msgspec.ValidationError):
-        return TraceError(f"{file.name}: is JSON without a list 'traceEvents', not a Kineto trace. {_ACCEPTED_FILES}")
+        return TraceError(
+            f"{file.name}: is JSON without a 'traceEvents' list, so it is not a Kineto trace. {_ACCEPTED_FILES}"
+        )
     return TraceError(f"{file.name}: cannot be read as JSON ({error}). {_AGAIN}")
 
 

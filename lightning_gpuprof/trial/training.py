@@ -373,7 +373,7 @@ class InterleavedTrial:
             return ReplaySource(self._first)
         if settings.loader:
             if not settings.switches and has_already(self._combined, settings.loader):
-                raise TrialError("the program has it already")
+                raise TrialError("it is set already")
             return LoaderSource(changed(self._combined, settings.loader))
         return self._sources[BASE]
 

@@ -109,7 +109,9 @@ def test_the_outcome_rests_on_the_metrics_that_are_asked_for(metrics: tuple[str,
 
 
 def test_an_unknown_metric_names_the_known_ones() -> None:
-    with pytest.raises(ArgumentError, match=r"--metric must be of throughput, wall, .*phase\.forward.*, got 'speed'"):
+    with pytest.raises(
+        ArgumentError, match=r"--metric must be one of throughput, wall, .*phase\.forward.*, got 'speed'"
+    ):
         compared(steps(1), steps(2), metrics=("speed",))
 
 

@@ -47,5 +47,5 @@ def test_the_windows_of_a_run_are_found_by_either_folder(
 def test_of_several_runs_none_is_taken_silently(tmp_path: Path, read: Callable[[Path], Report]) -> None:
     for name in ("gpuprof", "gpuprof-test"):
         save_traced_run(tmp_path / name)
-    with pytest.raises(JournalError, match=r"holds 2 runs, name one: .*gpuprof, .*gpuprof-test"):
+    with pytest.raises(JournalError, match=r"contains 2 runs; name one: .*gpuprof, .*gpuprof-test"):
         read(tmp_path)

@@ -64,7 +64,7 @@ def test_folders_of_two_jobs_and_one_rank_twice_are_refused(
     assert "belong to the same rank" in refused("merge", *hosts, tmp_path / "twice", "--into", job)
     assert not job.exists()
     job.write_text("a file")
-    assert f"--into {job} cannot be made" in refused("merge", *hosts, "--into", job)
+    assert f"--into {job} cannot be created" in refused("merge", *hosts, "--into", job)
 
 
 def test_of_a_host_the_summaries_are_enough(hosts: list[Path], tmp_path: Path, printed: Callable[..., str]) -> None:

@@ -173,8 +173,8 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_one_file_is_taken_and_no_other_output_of_it(trace: Path, refused: Callable[..., str]) -> None:
-    assert "--perfetto must get one file" in refused("trace", trace, trace, "--perfetto")
-    assert "not go with --json" in refused("trace", trace, "--json", "--perfetto")
+    assert "--perfetto must be given one file" in refused("trace", trace, trace, "--perfetto")
+    assert "not be combined with --json" in refused("trace", trace, "--json", "--perfetto")
 
 
 def test_the_command_writes_the_annotated_trace_says_both_ways_and_ends_on_ctrl_c(trace: Path) -> None:

@@ -348,12 +348,15 @@ def test_a_summary_with_an_impossible_number_is_not_read(tmp_path: Path) -> None
     [
         (lambda folder: None, "there is no folder"),
         (lambda folder: folder.write_text(""), "is not a folder"),
-        (lambda folder: folder.mkdir(), "holds neither a journal"),
+        (lambda folder: folder.mkdir(), "contains neither a journal"),
         (
             lambda folder: [folder.mkdir(), (folder / "rank1.summary.json").write_text("{}")],
             "summaries of ranks, but no",
         ),
-        (lambda folder: [folder.mkdir(), (folder / "report.json").write_text("{}")], "holds a report but no journal"),
+        (
+            lambda folder: [folder.mkdir(), (folder / "report.json").write_text("{}")],
+            "contains a report but no journal",
+        ),
         (lambda folder: [folder.mkdir(), (folder / "rank0.jsonl").write_bytes(b"")], "empty"),
         (lambda folder: [folder.mkdir(), (folder / "rank0.jsonl").write_bytes(b"{}\n")], "not a header"),
     ],

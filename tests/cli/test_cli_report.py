@@ -73,14 +73,14 @@ def test_each_rank_has_its_report_which_leaves_the_folder_alone(
     assert "--all --rank 1" in shown
     assert json.loads(printed("report", tmp_path, "--rank", "1", "--json"))["run"]["rank"] == 1
     assert not list(tmp_path.glob("report.*"))
-    assert "no journal of rank 2: there are those of 0 and 1" in refused("report", tmp_path, "--rank", "2")
+    assert "no journal of rank 2, only of 0 and 1" in refused("report", tmp_path, "--rank", "2")
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["report", "ftp://me:secret@127.0.0.1:1/run"], "ftp://***@127.0.0.1:1/run cannot be read (ConnectionRefused"),
-        (["ranks", "memory://me:secret@bucket"], "memory://***@bucket holds no run"),
+        (["ranks", "memory://me:secret@bucket"], "memory://***@bucket contains no run"),
         (["export", "ftp://me:secret@host/run"], "there is no folder ftp:/***@host/run"),
     ],
 )

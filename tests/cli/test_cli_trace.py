@@ -133,7 +133,7 @@ def test_two_traces_are_compared(trace: Path, refused: Callable[..., str], print
     assert "slower" in printed("trace", trace, slower, "--compare")
     found = json.loads(printed("trace", trace, slower, "--compare", "--json"))
     assert max(row["change_us"] for row in found["kernels"]) == 30  # two of them, 15 longer each
-    assert "--compare must get two files" in refused("trace", trace, "--compare")
+    assert "--compare must be given two files" in refused("trace", trace, "--compare")
 
 
 def test_ranks_of_one_job_are_held_against_each_other(trace: Path, printed: Callable[..., str]) -> None:
@@ -213,8 +213,10 @@ def test_files_are_written_where_they_are_wanted(
     printed("trace", trace, option, target)
     assert target.exists()
     wanted = "one trace, or several ranks" if option == "--html" else "one file"
-    assert f"{option} must get {wanted}" in refused("trace", trace, trace, option, target)
-    assert f"{option} must not go with --json" in refused("trace", trace, option, tmp_path / f"2{name}", "--json")
+    assert f"{option} must be given {wanted}" in refused("trace", trace, trace, option, target)
+    assert f"{option} must not be combined with --json" in refused(
+        "trace", trace, option, tmp_path / f"2{name}", "--json"
+    )
 
 
 def test_csv_has_the_tables_as_shown_and_all_rows_in_full(

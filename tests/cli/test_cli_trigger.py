@@ -104,7 +104,7 @@ def test_a_run_whose_last_rank_goes_on_has_not_ended(tmp_path: Path) -> None:
     ("make", "words"),
     [
         (lambda folder: None, "there is no folder"),
-        (lambda folder: folder.mkdir(), "hold no journal"),
+        (lambda folder: folder.mkdir(), "contain no journal"),
         (lambda folder: run_folder(folder / "gpuprof", ended=True), "this run has ended"),
         (lambda folder: [run_folder(folder / name) for name in ("gpuprof", "gpuprof-2")], "name one"),
         (lambda folder: [run_folder(folder / f"v{n}" / "gpuprof", ended=True) for n in range(2)], "all 2 runs have"),

@@ -50,8 +50,8 @@ def test_a_wrong_argument_names_the_one_that_was_meant(wrong: str, meant: str) -
 WRONG = {
     "trace: {class_path: lightning_gpuprof.TraceConfig, init_args: {active: 0}}": "trace.active must be",
     "log_every_n_steps: 0": "log_every_n_steps must be an integer of at least 1",
-    "windows: [-5]": "windows must be optimizer steps of at least 0, got -5",
-    "windows: [5]": "windows must be optimizer steps of at least 0, got -7",
+    "windows: [-5]": "windows must be optimizer steps, 0 or later, got -5",
+    "windows: [5]": "windows must be optimizer steps, 0 or later, got -7",
 }
 OVERRIDE = "--trainer.callbacks.windows=[-7]"
 """What the last of them is given in place of its file's value."""
@@ -134,7 +134,7 @@ def test_a_misspelt_name_is_all_that_is_said_where_the_class_is_imported_before(
 @pytest.mark.slow
 def test_values_of_another_type_in_yaml_are_all_that_is_said(tmp_path: Path) -> None:
     lines = refused(tmp_path, ["windows: [abc]", "trace: {with_stack: sure}"])
-    steps = "windows must be optimizer steps of at least 0, got 'abc'. Write 200, (200, 205)"
+    steps = "windows must be optimizer steps, 0 or later, got 'abc'. Write 200, (200, 205)"
     assert lines[0].startswith(f"gpuprof: {steps}")
     assert lines[2] == "gpuprof: trace.with_stack must be true or false, got 'sure'"
     assert len(lines) <= 5

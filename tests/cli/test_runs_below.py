@@ -48,7 +48,7 @@ def test_each_command_takes_the_newest_fit_and_says_so(
     saved(logs / "version_1" / "gpuprof-test", changed_s=1_002)
     assert main([*command, str(tmp_path / named)]) == 0
     told = capsys.readouterr().err.splitlines()
-    assert f"gpuprof: {tmp_path / named} holds 3 runs: this is {run}, the newest" in told
+    assert f"gpuprof: {tmp_path / named} contains 3 runs; this is {run}, the newest" in told
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -92,4 +92,4 @@ def test_a_run_is_not_taken_for_the_only_one_if_not_all_was_searched(
     assert not runs_below(tmp_path, JOURNALS).all_searched
     monkeypatch.setattr("lightning_gpuprof.cli.source.runs_below", lambda *_: bounded)
     assert main(["export", str(tmp_path)]) == 0
-    assert f"holds 1 run or more: this is {run}, the newest" in capsys.readouterr().err
+    assert f"contains 1 run or more; this is {run}, the newest" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_every_operator_in_a_step_of_ours_has_a_phase(tmp_path: Path) -> None:
 
 def test_operators_of_the_last_window_are_analysed_from_the_callback(tmp_path: Path) -> None:
     profiler = quiet_profiler(windows=[4, 9], trace=TraceConfig(active=1, record_shapes=True, modules=0))
-    with pytest.raises(TraceError, match="there is no trace"):
+    with pytest.raises(TraceError, match="no trace found"):
         profiler.op_analyse("aten::addmm")
     report = fit(tmp_path, profiler=profiler)
     assert profiler.folder is not None
@@ -66,7 +66,7 @@ def test_operators_of_the_last_window_are_analysed_from_the_callback(tmp_path: P
     assert rows[0]["input_shape"]
     assert rows[0]["total_us"] > 0
     assert json.loads(profiler.op_analyse(["aten::addmm"], window=0))
-    with pytest.raises(TraceError, match="window must count one of 2 traces, got 2"):
+    with pytest.raises(TraceError, match="window must be the number of one of 2 traces, from 0, got 2"):
         profiler.op_analyse("aten::addmm", window=2)
     with pytest.raises(ValueError, match="aten::addmm"):
         profiler.op_analyse("aten::admm")

@@ -20,7 +20,7 @@ from lightning_gpuprof import GpuProfError, GpuProfiler, NvmlConfig, TraceConfig
         ({"reports": 1.5}, "reports must be a list of names, got 1.5"),
         ({"reports": ["pdf"]}, "reports must contain only terminal, tensorboard, html, json, got 'pdf'"),
         ({"baseline": "/nowhere/at/all"}, "baseline must name an existing run folder"),
-        ({"windows": (9, 3)}, "windows must have a stop not before its start"),
+        ({"windows": (9, 3)}, "windows must stop no earlier than they start"),
         ({"dirpath": 3}, "dirpath must be a path"),
         (
             {"dirpath": "s4://bucket/run"},

@@ -9,11 +9,11 @@ from lightning_gpuprof.model.config import PlannedWindow, TraceConfig, parse_win
 @pytest.mark.parametrize(
     ("windows", "words"),
     [
-        (-1, "windows must be optimizer steps of at least 0"),
-        ((5, 3), "windows must have a stop not before its start"),
+        (-1, "windows must be optimizer steps, 0 or later"),
+        ((5, 3), "windows must stop no earlier than they start"),
         ([5, (6, 9)], "windows must not overlap"),
-        ((1, 2, 3), "windows must have a start and a stop"),
-        ((10, 300), r"windows must have at most trace.max_steps \(200\) steps .* TraceConfig\(max_steps=291\)"),
+        ((1, 2, 3), "windows must be pairs of a start and a stop"),
+        ((10, 300), r"windows must be at most trace.max_steps \(200\) steps long.* TraceConfig\(max_steps=291\)"),
         (["x"], "windows must be optimizer steps"),
         (True, "windows must be optimizer steps"),
     ],

@@ -105,7 +105,7 @@ def test_all_tables_of_a_report_can_be_written(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ReportError, match=r"cannot make .*file"):
+    with pytest.raises(ReportError, match=r"cannot create .*file"):
         write_csv([table(("a",))], tmp_path / "file" / "folder")
 
 
@@ -149,6 +149,6 @@ def test_without_rows_the_file_is_empty(tmp_path: Path) -> None:
 
 
 def test_rows_of_several_kinds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="rows must be of one class, got 'Row, Part'"):
+    with pytest.raises(ArgumentError, match="rows must all be of one class, got 'Row, Part'"):
         write_rows_csv([Row(kernel="a", total_us=1, count=1), Part(name="b")], tmp_path / "rows.csv")
     assert list(tmp_path.iterdir()) == []

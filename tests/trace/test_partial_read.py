@@ -128,7 +128,7 @@ def test_a_file_without_a_middle_is_read_by_one(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_file_does_not_depend_on_who_reads(tmp_path: Path, processes: int, fork: bool) -> None:
     text = kineto_text(many_steps())
     path = write(tmp_path / "t.json", text[: len(text) * 9 // 10])
-    with pytest.raises(TraceError, match="cut off"):
+    with pytest.raises(TraceError, match="truncated"):
         Trace.read(path, processes=processes, block_bytes=3000, fork=fork)
 
 

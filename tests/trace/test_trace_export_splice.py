@@ -86,7 +86,7 @@ def test_text_that_is_no_utf8_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"traceEvents": {}}', '{"a": [{"traceEvents": []}]}', '"traceEvents": []'])
 def test_text_without_a_list_of_events_is_refused(text: str) -> None:
-    with pytest.raises(TraceError, match="no list 'traceEvents'"):
+    with pytest.raises(TraceError, match="no 'traceEvents' list"):
         list(spliced(io.BytesIO(text.encode()), BODIES))
 
 
@@ -94,7 +94,7 @@ def test_text_without_a_list_of_events_is_refused(text: str) -> None:
 @pytest.mark.parametrize("block_bytes", [3, 1 << 20])
 def test_a_list_that_does_not_end_is_refused(cut: int, block_bytes: int) -> None:
     raw = json.dumps({"traceEvents": training_step()}).encode()
-    with pytest.raises(TraceError, match="ends before"):
+    with pytest.raises(TraceError, match="truncated"):
         list(spliced(io.BytesIO(raw[: -2 - cut]), BODIES, block_bytes=block_bytes))
 
 

@@ -75,9 +75,9 @@ def test_a_trace_that_is_cut_off_is_kept_compressed_and_told(paths: Paths) -> No
     done = job(paths)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "cut off" in done.stderr
+    assert "truncated" in done.stderr
     facts = paths.read()
-    assert "cut off" in facts.problem
+    assert "truncated" in facts.problem
     assert (facts.file, facts.start_step, facts.kernels) == (FINAL, 20, 0)
     assert paths.left() == {FINAL, "facts.json"}
     assert gzip.decompress(paths.final.read_bytes()) == text

@@ -35,7 +35,7 @@ def write_annotated(source: Path, target: Path, linked: LinkedTrace, *, counters
             cannot be written.
     """
     if CATEGORY in linked.trace.categories:
-        raise TraceError(f"{source}: is an annotated trace already. Give the trace that was recorded.")
+        raise TraceError(f"{source}: is already annotated. Give the recorded trace.")
     events = track_events(slice_tracks(linked), (*queue_tracks(linked), *counters), _free_process(linked.trace))
     try:
         with _text_of(source, linked.trace) as stream, replacing(target) as file, _packed(file, target) as packed:

@@ -48,7 +48,7 @@ def spliced(stream: BinaryIO, events: Iterable[bytes], *, block_bytes: int = BLO
     while (end := body.end_in(text)) is None:
         following = stream.read(block_bytes)
         if not following:
-            raise TraceError("the trace ends before its list of events does. Record the window again.")
+            raise TraceError("the trace is truncated inside its list of events. Record the window again.")
         if not begun and text.strip(_SPACE):
             begun, indent = True, _indent(text)
         if not begun:
@@ -97,7 +97,7 @@ def _head(stream: BinaryIO, block_bytes: int) -> tuple[bytes, int]:
             before = token
         block = stream.read(block_bytes)
         if not block or len(text) > PIECE_BYTES_MAX:
-            raise TraceError("the text has no list 'traceEvents', it is not a Kineto trace.")
+            raise TraceError("there is no 'traceEvents' list, so this is not a Kineto trace.")
         text += block
 
 

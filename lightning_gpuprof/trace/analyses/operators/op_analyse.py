@@ -72,11 +72,11 @@ def op_analyse_window(folder: Path | None, names: str | Sequence[str], window: i
     """
     traces = [] if folder is None else sorted(folder.glob(f"*{TRACE_ENDING}"))
     if not traces:
-        raise TraceError(f"{folder}: there is no trace. Record one: GpuProfiler(windows=100), with trace=True")
+        raise TraceError(f"{folder}: no trace found. Record one: GpuProfiler(windows=100), with trace=True")
     try:
         path = traces[window]
     except IndexError:
-        raise TraceError(f"window must count one of {len(traces)} traces, got {window}") from None
+        raise TraceError(f"window must be the number of one of {len(traces)} traces, from 0, got {window}") from None
     return msgspec.json.encode(op_analyse(LinkedTrace(Trace.read(path)), names)).decode()
 
 
