@@ -158,8 +158,8 @@ def load() -> str:
     same = sum(len(one["firsts"]) == 1 for one in found["results"])
     reliable = sum(run["reliability"] == "ok" for run in found["runs"])
     return (
-        f"Beside {found['hogs']} programs that compute on {found['machine']['cpus']} CPUs, the first screen was about the "
-        f"same finding, or none, in all {found['repetitions']} runs of {same} fits out of {len(found['results'])}. "
+        f"Beside {found['hogs']} programs that compute on {found['machine']['cpus']} CPUs, the first screen was about "
+        f"the same finding, or none, in all {found['repetitions']} runs of {same} fits out of {len(found['results'])}. "
         f"{reliable or 'None'} of the {len(found['runs'])} runs was called reliable."
     )
 
