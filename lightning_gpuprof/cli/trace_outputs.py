@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from lightning_gpuprof.cli.source import has_journal
 from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.numbers import seconds
@@ -148,8 +149,9 @@ def print_analysis(
     """
     names = NAMES if "all" in tables else tables
     shown = None if whole else names
-    parts = [trace_terminal.render(found, diagnosis=diagnosed, names=shown, width=terminal_width())]
-    more = f"  Tables: gpuprof trace {shlex.quote(visible(str(path)))} --all"
+    run = f"gpuprof report {shlex.quote(visible(str(path.parent)))}" if has_journal(path.parent) else ""
+    parts = [trace_terminal.render(found, diagnosis=diagnosed, names=shown, run=run, width=terminal_width())]
+    more = "  Tables: --all. A page with the timeline: --html PAGE"
     _print(str(path), [*parts, *([Text(more, style="dim")] if alone and not tables and not whole else [])])
 
 

@@ -20,12 +20,13 @@ MAX_WHOLE = 3
 _STYLES: Mapping[Severity, str] = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
-def terminal(found: TraceDiagnosis, *, whole: bool) -> list[RenderableType]:
+def terminal(found: TraceDiagnosis, *, whole: bool, run: str = "") -> list[RenderableType]:
     """The verdict, the findings with their fixes, and how many rules need a run.
 
     Args:
         found: What the rules say of a trace.
         whole: Whether all findings are printed with evidence and fix, or only the first :data:`MAX_WHOLE`.
+        run: What prints the report of the run that recorded the trace; empty: it is not known.
     """
     lines: list[RenderableType] = [sentence_text(plain.sentence(found.verdict.summary), "bold")]
     lines += [sentence_text(plain.sentence(caveat), "yellow") for caveat in found.caveats]
@@ -33,15 +34,20 @@ def terminal(found: TraceDiagnosis, *, whole: bool) -> list[RenderableType]:
         _finding(number, finding) if whole or number <= MAX_WHOLE else _head(number, finding)
         for number, finding in enumerate(found.findings, 1)
     ] or [Text(QUIET)]
-    lines += [Text(f"{words}: {how}", style="dim") for words, how, _ in unjudged(found)]
+    lines += [Text(f"{words}: {how}", style="dim") for words, how, _ in unjudged(found, run)]
     return [Group(*lines, Text(""))]
 
 
-def unjudged(found: TraceDiagnosis) -> list[tuple[str, str, list[NotEvaluated]]]:
-    """Rules that could not judge: what they need, how to get it, and which they are."""
+def unjudged(found: TraceDiagnosis, run: str = "") -> list[tuple[str, str, list[NotEvaluated]]]:
+    """Rules that could not judge: what they need, how to get it, and which they are.
+
+    Args:
+        found: What the rules say of a trace.
+        run: As of :func:`terminal`.
+    """
     shapes = [one for one in found.need_a_run if "shape" in one.why]
     runs = [one for one in found.need_a_run if "shape" not in one.why]
-    needs = (("a run", HOW, runs), ("the shapes of inputs", HOW_SHAPES, shapes))
+    needs = (("the run's journal" if run else "a run", run or HOW, runs), ("the shapes of inputs", HOW_SHAPES, shapes))
     return [
         (f"{counted(len(rules), 'rule')} {'needs' if len(rules) == 1 else 'need'} {what}", how, rules)
         for what, how, rules in needs

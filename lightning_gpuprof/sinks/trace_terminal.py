@@ -24,6 +24,7 @@ def render(
     *,
     diagnosis: TraceDiagnosis | None = None,
     names: Sequence[str] | None = None,
+    run: str = "",
     width: int = MAX_WIDTH,
 ) -> RenderableType:
     """Findings, the summary and the tables as something that rich prints.
@@ -33,6 +34,7 @@ def render(
         diagnosis: What the rules say of it, which stands first; None: they were not asked.
         names: Tables to show, and nothing else; None for all findings, the summary and the tables that matter most,
             empty for the first findings and the summary.
+        run: What prints the report of the run that recorded the trace; empty: it is not known.
         width: Columns that no table passes; sentences take 100 at most.
     """
     entries = [entry for entry in CATALOGUE if (entry.shown if names is None else entry.name in names)]
@@ -41,7 +43,7 @@ def render(
         tables = [table for table in tables if table.rows]
     parts: list[RenderableType] = []
     if not names:
-        said = [] if diagnosis is None else trace_findings.terminal(diagnosis, whole=names is None)
+        said = [] if diagnosis is None else trace_findings.terminal(diagnosis, whole=names is None, run=run)
         said += [bullet(line) for line in sentences(analysis)]
         parts.append(Constrain(Group(*said), MAX_WIDTH - _INDENT))
     parts += render_tables(tables)

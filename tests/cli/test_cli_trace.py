@@ -10,6 +10,7 @@ import pytest
 import torch
 from python_process import run_python
 from rank_windows import write_windows
+from sample_journals import write_journal
 
 from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.trace.analyses.communication.rank_window import file_beside
@@ -66,7 +67,8 @@ def test_the_summary_says_busy_and_idle_and_why_and_tables_are_further_down(
     trace: Path, printed: Callable[..., str], refused: Callable[..., str]
 ) -> None:
     shown = printed("trace", trace)
-    assert f"Tables: gpuprof trace {trace} --all" in " ".join(shown.split())
+    assert "Tables: --all." in shown
+    assert "rules need a run: Trainer(callbacks=[GpuProfiler()])" in shown
     assert "gemm<float>" not in shown
     words = " ".join(shown.split())
     assert "GPU 0 is busy 75 % of 0.0800 ms (first to last kernel). Idle 25 %" in words
@@ -74,6 +76,8 @@ def test_the_summary_says_busy_and_idle_and_why_and_tables_are_further_down(
     whole = printed("trace", trace, "--all")
     assert "gemm<float>" in whole
     assert "--all" not in whole
+    write_journal(trace.parent / "rank0.jsonl", 30)
+    assert f"rules need the run's journal: gpuprof report {trace.parent}" in " ".join(printed("trace", trace).split())
     assert "--all must not go with --table" in refused("trace", trace, "--all", "--table", "idle")
 
 
