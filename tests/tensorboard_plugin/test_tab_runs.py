@@ -65,7 +65,7 @@ def test_the_list_needs_the_report_only_once_per_state(tmp_path: Path) -> None:
     summaries = Summaries()
     files = look(folder, tmp_path)
     first = summaries.of(files)
-    assert (first.verdict, first.period_ms, first.state) == ("input-bound", 20.0, "finished")
+    assert (first.verdict, first.step_time_ms, first.state) == ("input-bound", 20.0, "finished")
     (folder / "report.json").unlink()
     assert summaries.of(files) == first
 
@@ -129,7 +129,7 @@ def test_the_estimate_of_more_workers_than_cpus_is_a_bound(tmp_path: Path, usabl
 def test_the_trend_is_of_the_runs_of_one_folder_in_their_order() -> None:
     times_ms = {"digits/version_0/gpuprof": 200.0, "other/version_0/gpuprof": 5.0, "digits/version_1/gpuprof": 100.0}
     rows = [
-        run_list.row(name, Summary(state="finished", period_ms=ms, started_s=float(at)))
+        run_list.row(name, Summary(state="finished", step_time_ms=ms, started_s=float(at)))
         for at, (name, ms) in enumerate(times_ms.items())
     ]
     listed = run_list.listing(rows, "")

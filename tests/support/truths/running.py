@@ -69,7 +69,7 @@ class RunOutcome:
     verdict_words: str
     findings: tuple[JudgedFinding, ...]
     not_evaluated: dict[str, str]
-    period_ms: float | None
+    step_time_ms: float | None
     period_mean_ms: float | None
     """Of the last half of the steps: batches that were made while the run started are used up by then."""
     steady_steps: int
@@ -127,7 +127,7 @@ def read_outcome(path: Path) -> RunOutcome:
             for f in report.findings
         ),
         not_evaluated={n.rule: n.why for n in report.not_evaluated},
-        period_ms=None if report.steps.period_ms is None else report.steps.period_ms.median,
+        step_time_ms=None if report.steps.step_time_ms is None else report.steps.step_time_ms.median,
         period_mean_ms=_last_half_ms(path.parent),
         steady_steps=report.steps.steady_count,
         phases_ms={row.phase: row.median_ms for row in report.phases if row.median_ms is not None},
