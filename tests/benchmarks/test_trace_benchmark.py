@@ -150,7 +150,7 @@ def test_ours_failing_is_an_error(tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     with pytest.raises(
-        RuntimeError, match=r"(ours, broken: ended with 1: .*TraceError|gpuprof trace broken\.json: .*cut off)"
+        RuntimeError, match=r"(ours, broken: ended with 1: .*TraceError|gpuprof trace broken\.json: .*truncated)"
     ):
         trace.measure(broken, "broken", ["ours"], rounds=1, seed=0, console=trace.wide_console())
 
