@@ -26,7 +26,7 @@ PROSE := $(wildcard lightning_gpuprof tests examples benchmarks configs docs .ci
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow sabotage oldest versions lint pages pictures docs bench truth peers trace-peers \
-	lightning-suite gpu clean
+	lightning-suite launchers gpu clean
 
 help: ## This list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -134,6 +134,18 @@ trace-peers: $(READY) ## Reading traces, against HolisticTraceAnalysis and torch
 
 lightning-suite: $(READY) ## Lightning's own tests without and with GPUPROF=1; LIGHTNING=checkout SUITE_PYTHON=python with their needs
 	$(BIN)/python benchmarks/lightning_suite.py $(LIGHTNING) --python $(or $(SUITE_PYTHON),$(BIN)/python) -n 2
+
+launchers: build/launchers/.ready ## Ray Train, DeepSpeed and an S3 server, in an environment of their own; fetches 1 GB, some minutes
+	build/launchers/bin/python -m pytest -m slow $(addprefix tests/end_to_end/test_,ray_train.py deepspeed.py s3_server.py)
+
+# One constraint is left out, as clients of S3 need an older one. DeepSpeed is built beside torch, whose version it asks for.
+build/launchers/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	grep -v '^python-dateutil==' constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install -qq $(TORCH)
+	$(@D)/bin/python -m pip install -qq -e '.[launchers]' -c $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install -qq 'deepspeed>=0.19' --no-build-isolation
+	@touch $@
 
 gpu: $(READY) ## Tests and benchmarks that need a GPU; says so if there is none
 	@if $(BIN)/python -c 'import torch; raise SystemExit(not torch.cuda.is_available())'; then \

@@ -84,6 +84,8 @@ class Case:
     left_out: tuple[int, ...] = ()
     """Ranks without a file."""
     noise: float = NOISE
+    stages: int = 1
+    """Of a pipeline; neighbouring ranks are of different ones."""
     ends: dict[int, dict[str, object]] = field(default_factory=dict)
     """Of a job that ends early: rank -> how; the others go on."""
     says: str = ""
@@ -185,6 +187,15 @@ def cases() -> list[Case]:
         late(64, [5, 40], "forward", 9.0, name="two ranks of two hosts of 64"),
         late(64, list(range(2, 64, 8)), "h2d", 9.0, name="the same local rank of 8 hosts"),
         late(64, list(range(32)), "forward", 9.0, name="half of the ranks, slower GPUs"),
+        late(
+            64,
+            list(range(1, 64, 4)),
+            "forward",
+            9.0,
+            name="a stage of 4 on 64 ranks",
+            stages=4,
+            says="(all of pipeline stage 1)",
+        ),
         late(8, [6], "callbacks", 600.0, every=50),
         late(64, [17], "data_wait", 600.0, every=50),
         late(256, [99], "forward", 1500.0, every=100),
@@ -282,6 +293,8 @@ def _write_journal(
         job="j",
     )
     conditions = {"device.type": "cpu", "trainer.strategy": "DDPStrategy", "trainer.world_size": case.ranks}
+    if case.stages > 1:
+        conditions["trainer.pipeline_stage"] = rank % case.stages
     slots = [Slot(id=at, action=phase, phase=phase) for at, phase in enumerate(USUAL_MS)]
     slots.append(Slot(id=len(slots), action=GRADIENT_WAIT, phase="backward"))
     starts = np.cumsum(period_ns) - period_ns
@@ -327,7 +340,7 @@ def judge(case: Case, job: JobRanks, saved_ms: float | None = None) -> Verdict:
         rank_right, cause_right = job.worst[0] in case.late, case.says in job.answer
         said = job.answer
     else:
-        cause_right = rules == case.rules
+        cause_right = rules == case.rules and case.says in said
         compared = {row.rank: row.excess_ms for row in job.comparison.rows} if job.comparison else {}
         rank_right = job.comparison is not None and not case.late
         if case.late and job.findings:

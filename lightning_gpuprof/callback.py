@@ -141,8 +141,9 @@ class GpuProfiler(Results, Callback):
         host: How CPUs and memory are sampled; ``false`` switches it off.
         dirpath: Folder for everything that is written; ``~`` and ``$VARIABLES`` are expanded. To an address that
             fsspec knows (``s3://bucket/runs``), the default folder is copied, every 10 s and at the end. Default:
-            ``<trainer.log_dir>/gpuprof``, or ``<trainer.log_dir>-gpuprof`` where checkpoints go to that folder. An
-            earlier run is kept: the new one goes to ``gpuprof-2`` and so on. ``fast_dev_run`` is measured only with it.
+            ``<trainer.log_dir>/gpuprof``, or ``<trainer.log_dir>-gpuprof`` where checkpoints go to that folder; in
+            workers of Ray Train, the storage of the run. An earlier run is kept: the new one goes to ``gpuprof-2`` and
+            so on. ``fast_dev_run`` is measured only with it.
         log_every_n_steps: Cadence of the scalars to the trainer's loggers. Default: the trainer's.
         reports: What to make at the end, out of ``terminal``, ``tensorboard``, ``html``, ``json``. ``tensorboard`` is
             for all of the trainer's loggers. Default: all, but one line for a run that is too short to judge.

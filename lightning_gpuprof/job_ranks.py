@@ -3,11 +3,14 @@
 import time
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from lightning_gpuprof.analyze import rank_states
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.rank_summary import Unended, others_in_folder
 from lightning_gpuprof.model.job_ranks import JobRanks
 from lightning_gpuprof.model.missing import Unmeasured
+from lightning_gpuprof.model.rank_times import RankTimes
 from lightning_gpuprof.rules import engine
 from lightning_gpuprof.run_folder import find_journal, metrics_of
 from lightning_gpuprof.sinks.status_line import progress
@@ -41,7 +44,7 @@ def await_ranks(found: Path, journal: Journal) -> None:
             time.sleep(min(end - now, 0.05 + _LOOKS_RATIO * (now - begin)))
 
 
-def job_ranks(directory: Path, most_bytes: int = rank_states.MOST_BYTES) -> JobRanks:
+def job_ranks(directory: Path, most_bytes: int = rank_states.MOST_BYTES, *, name: str = "") -> JobRanks:
     """Where all ranks of a job are and who is late, from its folder, while it runs or later; no rank is asked.
 
     Of large journals only the ends are read.
@@ -49,6 +52,7 @@ def job_ranks(directory: Path, most_bytes: int = rank_states.MOST_BYTES) -> JobR
     Args:
         directory: Folder of the run.
         most_bytes: Of all journals together that are read, but at least 128 kB of each.
+        name: Of the folder in what is said; empty: itself, else the address of which it is a copy.
 
     Raises:
         JournalError: There is no readable journal in the folder.
@@ -57,10 +61,13 @@ def job_ranks(directory: Path, most_bytes: int = rank_states.MOST_BYTES) -> JobR
     job = rank_states.look(folder, most_bytes)
     header = job.own.header
     metrics = metrics_of(job.own, folder / f"rank{header.rank}.jsonl", others=job.others)
+    name = name or str(folder)
+    if isinstance(metrics.ranks, RankTimes):
+        metrics = replace(metrics, ranks=replace(metrics.ranks, folder=name))
     findings = tuple(one for one in engine.diagnose(metrics).findings if one.rule in _ON_RANKS)
     comparison = metrics.rank_table
     return JobRanks(
-        folder=str(folder),
+        folder=name,
         stage=header.stage,
         world_size=header.world_size,
         answer=rank_states.answer(job, findings, compared=comparison is not None),

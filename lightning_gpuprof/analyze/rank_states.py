@@ -96,7 +96,7 @@ def look(folder: Path, most_bytes: int = MOST_BYTES) -> Job:
     own = _first_readable(folder, [files[rank] for rank in of_job], most_bytes)
     world_size, first = own.header.world_size, own.header.rank
     summaries = list(of_job.values())
-    states = [_state(one, _written_s(files[one.rank])) for one in summaries]
+    states = [_state(one, files[one.rank]) for one in summaries]
     states += [
         RankState(rank=rank, state="unreadable", detail=why) for rank, why in unread.items() if rank < world_size
     ]
@@ -229,10 +229,12 @@ def _of_one_job(found: Mapping[int, RankSummary]) -> tuple[dict[int, RankSummary
 
 
 def _written_s(journal: Path) -> float | None:
+    """Since the rank wrote: at an address, the journal may be older than the summary."""
+    written: list[float] = []
     for path in (journal, summary_path(journal)):
         with suppress(OSError):
-            return max(0.0, time.time() - path.stat().st_mtime)
-    return None
+            written.append(path.stat().st_mtime)
+    return max(0.0, time.time() - max(written)) if written else None
 
 
 def _last_seen(one: RankSummary) -> str:
@@ -245,7 +247,8 @@ def _last_seen(one: RankSummary) -> str:
     return f"{said}; mostly in {longest} at {one.sites[longest]}" if longest is not None else said
 
 
-def _state(one: RankSummary, written_s: float | None) -> RankState:
+def _state(one: RankSummary, journal: Path) -> RankState:
+    written_s = _written_s(journal)
     lives = is_running(one)
     silent = written_s is not None and written_s > SILENT_S
     state: State = "running"
@@ -270,6 +273,8 @@ def _state(one: RankSummary, written_s: float | None) -> RankState:
         batches=one.batches,
         written_s=written_s,
         waits=state == "hanging" and waits(one),
+        has_journal=journal.is_file(),
+        has_stacks=journal.with_suffix(".stacks.txt").is_file(),
         detail=detail,
     )
 

@@ -111,6 +111,7 @@ def summarise(journal: Journal) -> RankSummary:
         batch_samples=_number(journal, "loader.batch_size"),
         batch_length=_batch_length(journal),
         tensor_parallel=int(_number(journal, "trainer.tensor_parallel") or 1),
+        pipeline_stage=None if (stage := _number(journal, "trainer.pipeline_stage")) is None else int(stage),
         notices=[f"{notice.part}: {notice.message}" for notice in notable(journal)][:MAX_SENTENCES],
         windows=window_lines(journal)[-MAX_SENTENCES:],
         cpu_set=_text(journal, "host.cpu_set"),
@@ -336,7 +337,7 @@ def left_by(journal: Path, *, however_old: bool = False, of_ends: bool = False) 
                 table.columns()
         has_all = however_old or summary.status or not journal.exists()
         if not has_all and (of_ends or summary.is_whole):
-            has_all = journal.stat().st_size == summary.journal_bytes
+            has_all = journal.stat().st_size <= summary.journal_bytes  # at an address, a large one is an old copy
     except (OSError, ValueError):
         return None
     return summary if has_all and summary.version == SUMMARY_VERSION else None

@@ -138,7 +138,8 @@ def rank_times(
                 host=ranks[rank].host,
                 gpu=gpu.name if (gpu := ranks[rank].gpu) is not None else "",
                 gpu_number=_number(gpu) if gpu is not None else None,
-                shard=rank // ranks[rank].tensor_parallel if ranks[rank].tensor_parallel > 1 else None,
+                pipeline_stage=ranks[rank].pipeline_stage,
+                shard=_shard(ranks[rank]),
                 excess_ms=float(judged.excess_ms[at]),
                 slowest_ratio=float(slowest[at]),
                 step_time_ms=float(host.periods_ms[at]),
@@ -344,6 +345,11 @@ def _beside_the_others(
         if value is not None:
             known[one.rank not in late.ranks].append(value)
     return (float(np.median(known[0])), float(np.median(known[1]))) if all(known) else None
+
+
+def _shard(one: RankSummary) -> int | None:
+    """Of ranks that have all of the model between them."""
+    return one.rank // one.tensor_parallel if one.tensor_parallel > 1 and one.pipeline_stage is None else None
 
 
 def _number(gpu: RankGpu) -> int | None:

@@ -9,10 +9,12 @@ import hashlib
 import itertools
 import os
 import stat
+import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -74,7 +76,8 @@ def target_folder(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
 
     Returns:
         The folder. With MLflow's experiments in the log folder it is in ``trainer.default_root_dir``; where that is an
-        address such as ``s3://bucket/run``, in the current folder: a journal grows while it is written. Where the log
+        address such as ``s3://bucket/run``, in the current folder: a journal grows while it is written. Instead of the
+        working folder of a worker of Ray Train, which others cannot see, it is in the storage of the run. Where the log
         folder is that of checkpoints, it is beside it, because Lightning warns of anything else in there, and so may
         break what loads every file of it.
     """
@@ -90,12 +93,26 @@ def target_folder(dirpath: str | None, stage: Stage, trainer: Any) -> Path:
         known = None
     folders = [str(folder) for folder in (known, trainer.default_root_dir) if folder]
     folder, name = Path(next((folder for folder in folders if is_local_path(folder)), Path.cwd())), f"gpuprof{suffix}"
+    if folder.absolute().is_relative_to(Path.cwd()):
+        folder = _storage_of_ray() or folder
     return run_folders.sibling(folder.absolute(), name) if _is_for_checkpoints(folder, trainer) else folder / name
 
 
 def is_local_path(folder: str) -> bool:
     """Whether it is a path, and no address of another machine."""
     return "://" not in folder
+
+
+def _storage_of_ray() -> Path | None:
+    """Folder of the run to which a worker of Ray Train saves; None: this is none, or it saves to an address.
+
+    As of Ray 2.60. Only read: whatever Ray raises means that there is none.
+    """
+    with suppress(Exception):
+        storage = sys.modules["ray.train"].get_context().get_storage()
+        if storage.storage_filesystem.type_name == "local":
+            return Path(storage.experiment_fs_path)
+    return None
 
 
 def _is_for_checkpoints(folder: Path, trainer: Any) -> bool:

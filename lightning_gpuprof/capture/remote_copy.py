@@ -101,7 +101,8 @@ class RemoteCopy:
                     continue
                 if there is None:
                     there, path = import_module("fsspec.core").url_to_fs(self._address)
-                    there.makedirs(path, exist_ok=True)
+                    if path.startswith("/"):  # else its first part is a bucket, which has no folders to be made
+                        there.makedirs(path, exist_ok=True)  # and would be made as well, of a name that was mistyped
                 there.put_file(os.fspath(file), f"{path}/{file.name}")
                 self._sent[file.name] = state
         except Exception as error:  # whatever a file system raises

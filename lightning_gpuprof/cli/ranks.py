@@ -38,17 +38,15 @@ def _add_arguments(parser: ArgumentParser) -> None:
 def _run(options: Namespace) -> int:
     if options.watch and isinstance(options.dir, str):
         raise ArgumentError("--watch", options.dir, "be used with a folder", "Run gpuprof ranks again instead.")
-    folder = source.run_folder(options.dir)
-    if not source.has_journal(folder):
-        raise ReportError(
-            f"{folder} contains a report but no journal ({source.JOURNALS}): copy the ranks' journals there"
-        )
-    if options.watch:
-        watch(folder, lambda job: _show(job, options))
-    else:
-        from lightning_gpuprof.job_ranks import job_ranks  # analysis and rules: not for --help
+    with source.looked_at(options.dir) as (folder, name):
+        if not source.has_journal(folder):
+            raise ReportError(f"{name} contains a report but no journal: copy the {source.JOURNALS} of its ranks there")
+        if options.watch:
+            watch(folder, lambda job: _show(job, options))
+        else:
+            from lightning_gpuprof.job_ranks import job_ranks  # analysis and rules: not for --help
 
-        _show(job_ranks(folder), options)
+            _show(job_ranks(folder, name=name), options)
     return 0
 
 

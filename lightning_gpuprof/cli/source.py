@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import tempfile
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +19,13 @@ from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lightning_gpuprof.model.report import Report
     from lightning_gpuprof.pipeline import Run
 
 JOURNALS = "rank*.jsonl"
-_WANTED = (".jsonl", ".summary.json", ".facts.json", ".collectives.json", REPORT_FILE)
+_WANTED = (".jsonl", ".summary.json", ".stacks.txt", ".facts.json", ".collectives.json", REPORT_FILE)
 MAX_NAMED = 3
 """Runs in an error."""
 _OF_FIT = re.compile(r".*gpuprof(-\d+)?")
@@ -33,41 +37,73 @@ def path_or_address(text: str) -> Path | str:
     return text if "://" in text else Path(text)
 
 
+@contextmanager
+def looked_at(path: Path | str) -> Iterator[tuple[Path, str]]:
+    """A run for a command that writes nothing: its folder, and how to name it; the copy of an address is removed.
+
+    Raises:
+        ReportError: As of :func:`run_folder`.
+    """
+    if isinstance(path, Path):
+        folder = run_folder(path)
+        yield folder, str(folder)
+        return
+    copy = _copied(path)
+    try:
+        folder = run_folder(copy)
+        yield folder, "/".join([redacted(path).rstrip("/"), *folder.relative_to(copy).parts])
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+
 def _copied(address: str) -> Path:
-    """A new temporary folder with the journals, summaries, facts and reports of an address; what is made goes there.
+    """A new temporary folder with the journals, summaries, stacks, facts and reports of an address.
 
     Raises:
         ReportError: The address cannot be read, or holds none.
     """
-    into = Path(tempfile.mkdtemp(prefix="gpuprof-"))
     shown = name(redacted(address))
+    into = Path(tempfile.mkdtemp(prefix="gpuprof-"))
     try:
-        there, root = import_module("fsspec.core").url_to_fs(address)
         with progress(f"reading {shown}"):
-            found = [file for file in there.find(root) if file.endswith(_WANTED)]
-            for file in found:
-                target = into / file.removeprefix(root).lstrip("/")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                there.get_file(file, str(target))
+            found = _copy_files(address, into)
     except Exception as error:  # whatever a file system raises
+        shutil.rmtree(into, ignore_errors=True)
         why = redacted(f"{type(error).__name__}: {error}", address)
         raise ReportError(f"{shown} cannot be read ({why})") from None  # as that has the address
     if not found:
+        into.rmdir()
         raise ReportError(f"{shown} contains no run: name what was given as dirpath, or a folder in it")
-    print(f"gpuprof: {shown} is copied to {into}", file=sys.stderr)
     return into
+
+
+def _copy_files(address: str, into: Path) -> int:
+    """Copy what of an address is wanted, with the times at which it was written; how many files that were."""
+    there, root = import_module("fsspec.core").url_to_fs(address)
+    found = [file for file in there.find(root) if file.endswith(_WANTED)]
+    for file in found:
+        target = into / file.removeprefix(root).lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        there.get_file(file, str(target))
+        with suppress(NotImplementedError):  # by file systems that do not keep it
+            written_s = there.modified(file).timestamp()
+            os.utime(target, (written_s, written_s))
+    return len(found)
 
 
 def run_folder(path: Path | str) -> Path:
     """The folder with a run's journal or report: the path, ``gpuprof`` in it or beside it, or a run below it.
 
-    Of several runs it is the newest ``fit``, or the newest of any stage; stderr says so. Of an address it is a copy.
+    Of several runs it is the newest ``fit``, or the newest of any stage; stderr says so. Of an address it is a copy,
+    which stays there, as what is made goes into it.
 
     Raises:
         ReportError: There is no such folder, or no run in it.
     """
     if isinstance(path, str):
-        path = _copied(path)
+        copy = _copied(path)
+        print(f"gpuprof: {name(redacted(path))} is copied to {copy}", file=sys.stderr)
+        path = copy
     if not path.exists():
         raise ReportError(f"there is no folder {path}; {_runs_here()}")
     if not path.is_dir():

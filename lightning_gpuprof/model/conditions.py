@@ -170,6 +170,7 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "trainer.comm_hook": "DDP's communication hook",
         "trainer.sharding": "FSDP's sharding strategy, DeepSpeed's stage",
         "trainer.tensor_parallel": "ranks that share one copy of the model, under ModelParallelStrategy",
+        "trainer.pipeline_stage": "place of rank along `pp` in the `device_mesh` of the strategy",
         "trainer.sync_batchnorm": "`sync_batchnorm`",
         "trainer.accumulate_grad_batches": "argument of the trainer",
         "trainer.gradient_clip_val": "argument of the trainer",

@@ -27,6 +27,10 @@ class RankState(msgspec.Struct, kw_only=True, frozen=True):
     """Since its journal was last written to, which a living rank does every five seconds."""
     waits: bool = False
     """It hangs where ranks wait for each other."""
+    has_journal: bool = False
+    """Its report can be made."""
+    has_stacks: bool = False
+    """It recorded the stacks of its threads when it made no progress."""
     detail: str = ""
     """Its exception and the line, the line where it hangs, or why it cannot be read."""
 
@@ -35,6 +39,7 @@ class JobRanks(msgspec.Struct, kw_only=True, frozen=True):
     """All ranks of a job."""
 
     folder: str
+    """Or the address that it is a copy of."""
     stage: Stage
     world_size: int
     answer: str

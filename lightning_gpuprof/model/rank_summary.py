@@ -164,6 +164,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Mean length of a row of tokens, with padding, in the few batches inspected; None: no such rows."""
     tensor_parallel: int = 1
     """Ranks that share one copy of the model."""
+    pipeline_stage: int | None = None
+    """Which part of the model it has; None: all, or not known."""
     xids: list[int] = []
     """Codes of the critical errors that the driver reported of its GPU."""
     notices: list[str] = []

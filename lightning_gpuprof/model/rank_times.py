@@ -29,6 +29,8 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     """Model of its GPU; empty if it has none or several."""
     gpu_number: int | None = None
     """Number of that GPU on its host, as ``nvidia-smi`` counts them."""
+    pipeline_stage: int | None = None
+    """Which part of the model it has."""
     shard: int | None = None
     """Which part of the data it trains on, where several ranks share one copy of the model."""
     excess_ms: float
@@ -179,8 +181,8 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
         """Ranks as people know them, with what only they share.
 
         ``rank 1 (host node0, GPU 3)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 2 and 5 (all with a Tesla T4)``,
-        ``ranks 2 and 3 (all of data shard 1)``, ``ranks 3 and 11 (local rank 3 of each host)``; no host where all ranks
-        are on one.
+        ``ranks 2 and 3 (all of pipeline stage 1)``, ``ranks 2 and 3 (all of data shard 1)``, ``ranks 3 and 11 (local
+        rank 3 of each host)``; no host where all ranks are on one.
 
         Args:
             ranks: At least one.
@@ -200,6 +202,7 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
             return f"{name} (all of {where if len(hosts) <= _MOST_HOSTS else counted(len(hosts), 'host')})"
         for text, values in (
             ("with a {}", {one.rank: one.gpu or None for one in self.ranks}),
+            ("of pipeline stage {}", {one.rank: one.pipeline_stage for one in self.ranks}),
             ("of data shard {}", {one.rank: one.shard for one in self.ranks}),
         ):
             first, *others = {values[rank] for rank in chosen}

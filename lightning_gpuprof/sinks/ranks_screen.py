@@ -1,7 +1,6 @@
 """The ranks of a job on the terminal, in at most 25 lines of 80 columns: the answer first, then the five worst."""
 
 from collections import Counter
-from pathlib import Path
 from typing import IO
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -126,15 +125,10 @@ def _sentences(job: JobRanks) -> list[RenderableType]:
 
 
 def _commands(job: JobRanks) -> list[RenderableType]:
-    folder = plain.visible(job.folder)
-    lines = [
-        command("stacks:", f"{folder}/rank{one.rank}.stacks.txt")
-        for one in job.ranks
-        if one.rank in job.worst[:1] and (Path(job.folder) / f"rank{one.rank}.stacks.txt").exists()
-    ]
-    unread = [one.rank for one in job.ranks if one.state == "unreadable"]
-    for rank in (*job.worst, *(one.rank for one in job.ranks)):
-        if rank not in unread and (Path(job.folder) / f"rank{rank}.jsonl").is_file():
+    folder, states = plain.visible(job.folder), {one.rank: one for one in job.ranks}
+    lines = [command("stacks:", f"{folder}/rank{rank}.stacks.txt") for rank in job.worst[:1] if states[rank].has_stacks]
+    for rank in (*job.worst, *states):
+        if states[rank].has_journal:
             return [*lines, command("all:", f"gpuprof report {folder} --rank {rank}")]
     return lines
 

@@ -139,6 +139,10 @@ def test_the_summary_of_a_running_rank_counts_while_its_journal_has_nothing_more
     SummaryFile().renew(other)
     (renewed,) = other_ranks(own).summaries
     assert (renewed.status, renewed.journal_bytes) == ("", other.stat().st_size)
+    written = other.read_bytes()
+    other.write_bytes(written[:-100])  # at an address, a large journal is an old copy
+    assert left_by(other) == renewed
+    other.write_bytes(written)
     with other.open("ab") as file:
         file.write(msgspec.json.encode(Footer(end_ns=10**12, status="finished", overhead={})) + b"\n")
     assert left_by(other) is None

@@ -1,8 +1,10 @@
 """Ranks that never talk find one folder; runs that begin at the same moment do not."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,6 +89,30 @@ def test_a_link_that_somebody_put_there_is_not_followed(tmp_path: Path, temporar
 def test_each_stage_of_a_run_has_a_key_of_its_own() -> None:
     assert output_folder.run_key("a job", 2) != output_folder.run_key("a job", 2)
     assert output_folder.run_key("", 1) != output_folder.run_key("", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "log_folder", "folder"),
+    [
+        ("local", "work/logs", "store/run/gpuprof-test"),
+        ("s3", "work/logs", "work/logs/gpuprof-test"),
+        ("local", "elsewhere", "elsewhere/gpuprof-test"),
+    ],
+)
+def test_what_a_worker_of_ray_would_lose_with_its_working_folder_is_in_the_storage_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, log_folder: str, folder: str
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    storage = SimpleNamespace(
+        storage_filesystem=SimpleNamespace(type_name=kind), experiment_fs_path=str(tmp_path / "store/run")
+    )
+    context = SimpleNamespace(get_storage=lambda: storage)
+    monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=lambda: context))
+    trainer = SimpleNamespace(
+        profiler=SimpleNamespace(dirpath=tmp_path / log_folder), default_root_dir=tmp_path, world_size=2
+    )
+    assert output_folder.target_folder(None, "test", trainer) == tmp_path / folder
 
 
 def test_variables_and_home_in_a_path_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,29 @@ def test_a_rank_of_another_host_that_wrote_nothing_for_long_is_silent(tmp_path: 
     job = job_ranks(tmp_path)
     assert states(job)[3] == "silent"
     assert job.answer.startswith("Rank 3 has written nothing for 5.00 min after 200 batches")
+
+
+def test_of_an_address_the_copy_is_removed_and_what_is_said_is_as_of_the_folder(
+    tmp_path: Path, printed: Callable[..., str], refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, copies = tmp_path / "job" / "gpuprof-1", tmp_path / "copies"
+    for rank in range(4):
+        path = write_rank(folder, rank, 4, host=f"node{rank}", late_ms=21.0 if rank == 3 else 0.0)
+    SummaryFile().renew(folder / "rank2.jsonl")
+    for rank in (2, 3):  # a journal that has become large is not sent any more
+        os.utime(folder / f"rank{rank}.jsonl", (path.stat().st_mtime - 300,) * 2)
+    (folder / "rank3.stacks.txt").write_text("stacks")
+    copies.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(copies))
+    monkeypatch.setenv("COLUMNS", "500")
+    screen, said = (printed("ranks", f"file://{tmp_path}/job", *words) for words in ([], ["--json"]))
+    refused("ranks", f"file://{tmp_path}/none")
+    assert "Rank 3 has written nothing for 5.0" in screen
+    assert f"all: gpuprof report file://{folder} --rank 3" in screen
+    assert f"stacks: file://{folder}/rank3.stacks.txt" in screen
+    assert json.loads(said)["folder"] == f"file://{folder}"
+    assert f"gpuprof report file://{folder} --rank 3" in json.loads(said)["findings"][0]["advice"]
+    assert list(copies.iterdir()) == []
 
 
 def test_missing_damaged_doubled_and_foreign_journals_are_named_and_the_others_judged(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def run_python(
-    *arguments: str | Path, code: int | None = 0, cwd: Path | None = None, **environment: str
+    *arguments: str | Path, code: int | None = 0, cwd: Path | None = None, timeout_s: float = 300, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """What Python with these arguments says, with more in its environment; None is any exit code."""
     command, env = [sys.executable, *arguments], {**os.environ, **environment}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=cwd, env=env)
     assert code in (None, done.returncode), done.stderr[-3000:]
     return done

@@ -8,6 +8,8 @@ from lightning_gpuprof.capture.conditions.reading import Reader, Subject
 from lightning_gpuprof.model.command_line import arguments_hash, script_name, shown_arguments
 
 _LIGHTNING = frozenset({"lightning", "pytorch_lightning"})
+_PIPELINE = frozenset({"pp", "pipeline", "pipeline_parallel"})
+"""Names of a dimension of a mesh: torch's examples have the first, Lightning's style would be the last."""
 
 
 def _classes(items: Any) -> str:
@@ -54,6 +56,13 @@ def _backend(subject: Subject) -> object:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_backend()
     return getattr(strategy, "_process_group_backend", None)
+
+
+def _pipeline_stage(subject: Subject) -> int | None:
+    """This rank's place along the dimension of the strategy's DeviceMesh that is named for a pipeline."""
+    mesh = subject.trainer.strategy.device_mesh
+    along = [at for at, name in enumerate(mesh.mesh_dim_names) if name in _PIPELINE]
+    return mesh.get_coordinate()[along[0]] if along else None
 
 
 def _sharding(subject: Subject) -> object:
@@ -137,6 +146,7 @@ FACTS: dict[str, Reader] = {
     "trainer.comm_hook": _hook,
     "trainer.sharding": _sharding,
     "trainer.tensor_parallel": lambda subject: getattr(subject.trainer.strategy, "_tensor_parallel_size", None),
+    "trainer.pipeline_stage": _pipeline_stage,
     "trainer.sync_batchnorm": lambda s: s.trainer._accelerator_connector._layer_sync is not None,
     "trainer.accumulate_grad_batches": lambda s: s.trainer.accumulate_grad_batches,
     "trainer.gradient_clip_val": lambda s: s.trainer.gradient_clip_val,

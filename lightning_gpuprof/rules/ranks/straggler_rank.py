@@ -50,7 +50,7 @@ of the wall time longer than any other, and if the run loses more by it than by 
 - On devices, a slow backward of one rank (clocks, heat) looks like the wait of the others. `gpuprof trace` with the
   windows of all ranks shows it. Under strategies other than DDP, the same is true of all that the model does.
 - On a CPU under strategies other than DDP, 20 looks at the main thread are needed, which takes 2 s of steps.
-- Ranks whose folders are not shared between hosts are compared after `gpuprof merge` only.
+- Ranks whose folders are not shared between hosts are compared after `gpuprof merge`, or at an address, only.
 
 ## What to do
 Look at what the named phase does on the named ranks and hosts.
