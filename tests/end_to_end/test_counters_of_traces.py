@@ -28,11 +28,11 @@ def test_samples_of_the_window_are_counters_of_the_annotated_trace(tmp_path: Pat
     with gzip.open(trace, "rt") as file:
         steps = [e for e in json.load(file)["traceEvents"] if str(e.get("name")).startswith("ProfilerStep#")]
     begin, end = min(e["ts"] for e in steps), max(e["ts"] + e["dur"] for e in steps)
-    memory = [e for e in events if e["ph"] == "C" and "process rss" in e["name"]]
+    memory = [e for e in events if e["ph"] == "C" and "process RSS" in e["name"]]
     inside = [e for e in memory if begin <= e["ts"] <= end]
     assert len(inside) >= 3  # half a second, sampled every tenth
     assert all(50e6 < next(iter(e["args"].values())) < 50e9 for e in inside)
     other = tmp_path / "elsewhere.json.gz"
     other.write_bytes(trace.read_bytes())
     assert main(["trace", str(other), "--annotated", str(target)]) == 0
-    assert not any(e["ph"] == "C" and "rss" in e["name"] for e in json.loads(target.read_text())["traceEvents"])
+    assert not any(e["ph"] == "C" and "RSS" in e["name"] for e in json.loads(target.read_text())["traceEvents"])
