@@ -11,7 +11,7 @@ import dataclasses
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 from lightning_gpuprof.model.change import Change, setting
 from lightning_gpuprof.model.claim import Claim
@@ -72,6 +72,7 @@ else:
         return lambda cls: cls
 
 
+Need: TypeAlias = Literal["gpu", "ranks", "workers", "compile"]
 Number = TypeVar("Number", int, float)
 Signal = TypeVar("Signal")
 
@@ -155,6 +156,8 @@ class BaseRule:
     id: ClassVar[str]
     title: ClassVar[str] = ""
     """The fault in one short line without numbers, the slow thing as the subject: for headlines and lists."""
+    needs: ClassVar[Need | None] = None
+    """What it is about: a run without it is said to have none, rather than to have passed."""
     specialises: ClassVar[tuple[str, ...]] = ()
     """Ids of more general rules: where both fire on the same time, its gain stays with this one."""
     is_clue: ClassVar[bool] = False

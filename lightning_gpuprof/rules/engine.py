@@ -17,7 +17,7 @@ from lightning_gpuprof.model.finding import (
 )
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
 from lightning_gpuprof.model.phases import words_of
-from lightning_gpuprof.rules.base import Metrics, Rule, millis
+from lightning_gpuprof.rules.base import Metrics, Need, Rule, millis
 from lightning_gpuprof.rules.discovery import describe, installed
 from lightning_gpuprof.rules.gains import combined_gain, settled_gains
 from lightning_gpuprof.rules.order import Order, at_their_severity
@@ -63,7 +63,9 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
     for rule in rules:
         try:
             finding = rule.check(metrics)
-            if finding is None:
+            if finding is None and (lacking := _lacking(rule, metrics)):
+                not_applicable.append(NotEvaluated(rule=rule.id, why=lacking))
+            elif finding is None:
                 passed.append(rule.id)
             else:
                 findings.append(_checked(finding))
@@ -88,6 +90,18 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
         verdict=decide(metrics),
         checks=Checks(passed=tuple(passed), not_applicable=tuple(not_applicable)),
     )
+
+
+def _lacking(rule: Rule, metrics: Metrics) -> str:
+    """Why a run has nothing that a rule is about; empty if it has."""
+    lacks: Mapping[Need | None, tuple[bool, str]] = {
+        "gpu": (metrics.is_cpu_only is True, "the model runs on the CPU"),
+        "ranks": (metrics.condition("trainer.world_size") == 1, "one rank trains"),
+        "workers": (metrics.condition("loader.num_workers") == 0, "batches are loaded without workers"),
+        "compile": (metrics.compile is None, "nothing was compiled"),
+    }
+    is_lacking, why = lacks.get(getattr(rule, "needs", None), (False, ""))
+    return why if is_lacking else ""
 
 
 def _unasked(missing: MissingSignal, metrics: Metrics) -> str:

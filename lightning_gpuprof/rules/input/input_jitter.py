@@ -52,6 +52,7 @@ _GPU = {**_JITTER, "run": {"device.type": "cuda"}}
 class InputJitter(BaseRule):
     id = "input-jitter"
     title = "A few slow samples stall whole steps"
+    needs = "workers"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.05, source="heuristic: the excess is 5 % of the time")

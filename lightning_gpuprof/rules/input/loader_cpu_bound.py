@@ -40,6 +40,7 @@ _QUEUED = {**_HOST, "worker_cpus": 0.7, "each_worker": {"cpu": 0.35, "delay": 0.
 class LoaderCpuBound(StarvingRule):
     id = "loader-cpu-bound"
     title = "Batch loading needs more CPUs"
+    needs = "workers"
     specialises = ("input-bound", "step-outliers", "cpu-contention")
 
     least_cpu_ratio: float = threshold(0.85, source="heuristic, after SageMaker Debugger: CPU above 90 %")

@@ -41,6 +41,7 @@ def _waits(**worker: float) -> dict[str, object]:
 class LoaderIoBound(StarvingRule):
     id = "loader-io-bound"
     title = "DataLoader workers mostly wait"
+    needs = "workers"
     specialises = ("input-bound", "step-outliers")
 
     least_waiting_ratio: float = threshold(0.50, source="heuristic: worker CPU below 50 %")

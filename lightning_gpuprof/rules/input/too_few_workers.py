@@ -47,6 +47,7 @@ _OFTEN = {"fetch_waited_ratio": 0.30}
 class TooFewWorkers(BaseRule):
     id = "too-few-workers"
     title = "The DataLoader workers cannot keep up"
+    needs = "workers"
     specialises = ("input-bound", "step-outliers")
 
     least_waited_ratio: float = threshold(EMPTY_QUEUE_RATIO, source="MindInsight: queue empty above 30 %")

@@ -49,6 +49,7 @@ _IDLE = _idle_workers(16, 440e6)
 class TooManyWorkers(BaseRule):
     id = "too-many-workers"
     title = "There are too many DataLoader workers"
+    needs = "workers"
 
     most_workers_ratio: float = threshold(2.0, source="SageMaker Debugger: dataloader cores above 200 %")
     least_queued_ratio: float = threshold(0.30, source="heuristic: a third of the time without a CPU")

@@ -49,6 +49,7 @@ _RELOADED = {**_ANEW, "persistent_workers": True, "run": {"trainer.reload_datalo
 class WorkerStartup(BaseRule):
     id = "worker-startup"
     title = "Workers restart at every epoch"
+    needs = "workers"
 
     least_epoch_ratio: float = threshold(0.05, source="heuristic: 5 % of the epoch")
     least_epoch_ratio_if_many: float = threshold(0.03, source="the least worthwhile gain")

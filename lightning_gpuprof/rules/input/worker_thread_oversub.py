@@ -44,6 +44,7 @@ _BESIDE_OTHERS = _each(cpu=0.4, delay=0.4, main_thread_cpus=0.1)
 class WorkerThreadOversub(BaseRule):
     id = "worker-thread-oversub"
     title = "DataLoader workers use too many threads"
+    needs = "workers"
     specialises = ("input-bound", "loader-cpu-bound", "step-outliers", "cpu-contention", "cpu-oversubscription")
 
     most_threads_ratio: float = threshold(1.5, source="heuristic: threads of all workers over usable CPUs")

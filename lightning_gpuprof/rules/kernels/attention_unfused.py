@@ -52,6 +52,7 @@ def _run(*operators: object) -> dict[str, object]:
 class AttentionUnfused(KernelRule):
     id = "attention-unfused"
     title = "Attention runs without a fused kernel"
+    needs = "gpu"
     specialises = ("memory-bound-kernels",)
     explains = claims.MEMORY_KERNELS
     certainty = 0.8

@@ -25,6 +25,7 @@ _SCALED = {"device.type": "cuda", "trainer.precision": "16-mixed", "device.capab
 class Precision16OnAmpere(BaseRule):
     id = "precision-16-on-ampere"
     title = "bfloat16 would need no gradient scaler"
+    needs = "gpu"
 
     least_capability: float = threshold(8.0, source="NVIDIA: bfloat16 tensor cores from compute capability 8.0 on")
 

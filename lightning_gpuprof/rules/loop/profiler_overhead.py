@@ -26,10 +26,11 @@ Use fewer or shorter windows, or longer sampling intervals. Use `GpuProfiler(ena
 report.
 """
 
+from lightning_gpuprof.model.missing import NotApplicable
 from lightning_gpuprof.model.numbers import capital, listed, seconds
 from lightning_gpuprof.model.report import Validity
 from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, percent, possible, threshold
-from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
+from lightning_gpuprof.rules.examples import fires, looks_alike, not_applicable, not_evaluated, quiet
 
 
 def _cost(step_ratio: float | None, *, beside_others: bool = False, **more: float) -> dict[str, object]:
@@ -56,7 +57,7 @@ class ProfilerOverhead(BaseRule):
         ),
         fires("timing takes 1 % of the step", "info", "1.0 %", **_cost(0.0101)),
         quiet("the profiler takes less", **_cost(0.0099)),
-        looks_alike("a run of 5 s begins", steps=100, **_cost(0.2)),
+        not_applicable("a run of 5 s begins", "less than 20 s", steps=100, **_cost(0.2)),
         looks_alike("others stall the steps of a window", **_cost(0.001, windows_s=4.0, beside_others=True)),
         not_evaluated("its cost is not known", "own cost", **_cost(None)),
     )
@@ -68,7 +69,7 @@ class ProfilerOverhead(BaseRule):
         if step is None or not possible(step):
             raise MissingSignal("the profiler's own cost per step was not measured")
         if total_s < self.least_run_s:
-            return None
+            raise NotApplicable(f"the run took less than {self.least_run_s:g} s")
         window_ratio = min(1.0, windows_s / total_s) if windows_s is not None and possible(windows_s) else 0.0
         background_ratio = background if background is not None and possible(background) else 0.0
         parts, advice = [], []

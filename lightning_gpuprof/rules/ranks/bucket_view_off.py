@@ -33,6 +33,7 @@ _COPIES = {
 class BucketViewOff(BaseRule):
     id = "bucket-view-off"
     title = "DDP stores each gradient twice"
+    needs = "ranks"
 
     least_ratio: float = threshold(0.05, source="heuristic: memory that a larger batch could use")
 

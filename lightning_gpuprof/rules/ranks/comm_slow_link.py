@@ -44,6 +44,7 @@ _SLOW = {"collectives": ({"ms": 4.096},)}
 class CommSlowLink(BaseRule):
     id = "comm-slow-link"
     title = "Collectives do not use NVLink"
+    needs = "ranks"
     specialises = ("exposed-comm",)
 
     least_mib: float = threshold(16.0, source="heuristic: NVLink is above 100 GB/s from there on")

@@ -49,6 +49,7 @@ def _one_bucket(mb: float) -> dict[str, object]:
 class DdpBucketSize(BaseRule):
     id = "ddp-bucket-size"
     title = "DDP's buckets have the wrong size"
+    needs = "ranks"
     specialises = ("exposed-comm",)
 
     least_ratio: float = threshold(0.05, source="heuristic")

@@ -45,6 +45,7 @@ _MANY_IN_A_STEP = 100
 class ExposedComm(BaseRule):
     id = "exposed-comm"
     title = "Exposed communication stalls the step"
+    needs = "ranks"
 
     least_ratio: float = threshold(0.10, source="torch-tb-profiler and MindInsight: communication above 10 %")
 

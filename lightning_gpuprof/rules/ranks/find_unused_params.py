@@ -34,6 +34,7 @@ _LOOKS = {
 class FindUnusedParams(BaseRule):
     id = "find-unused-params"
     title = "DDP searches for unused parameters"
+    needs = "ranks"
 
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
 

@@ -38,6 +38,7 @@ _CHECKED = {"rank_check": True, "kernels": 60, "fetch_us": 1500.0}
 class FrameworkDdpSync(BaseRule):
     id = "framework-ddp-sync"
     title = "Lightning's stop check stalls the step"
+    needs = "ranks"
 
     least_ratio: float = threshold(0.03, source="heuristic: a cost of 3 %")
     least_per_step: float = threshold(0.5, source="heuristic, as for progress-bar-sync")

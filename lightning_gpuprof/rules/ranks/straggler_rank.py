@@ -92,6 +92,7 @@ class _Late(NamedTuple):
 class StragglerRank(RankRule):
     id = "straggler-rank"
     title = "Some ranks are slower than the others"
+    needs = "ranks"
     specialises = ("step-outliers",)
 
     least_ratio: float = threshold(0.10, source="TraceML")

@@ -28,6 +28,7 @@ _GLOO = {"device.type": "cuda", "trainer.world_size": 4, "trainer.strategy": "DD
 class WrongBackend(BaseRule):
     id = "wrong-backend"
     title = "GPU ranks talk through host memory"
+    needs = "ranks"
 
     least_ranks: int = threshold(2, source="one rank exchanges nothing")
 

@@ -42,6 +42,7 @@ _REMEDIES = (
 class GraphBreaks(BaseRule):
     id = "graph-breaks"
     title = "Compiled code falls back to Python"
+    needs = "compile"
     certainty = 0.8
 
     least_count: int = threshold(1, source="heuristic: any, if the model is compiled")

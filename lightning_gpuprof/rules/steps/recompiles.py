@@ -44,6 +44,7 @@ _SHORT_ONE = {"batch": 50, "cost_s": 0.01}
 class Recompiles(BaseRule):
     id = "recompiles"
     title = "torch.compile keeps recompiling"
+    needs = "compile"
 
     least_hits: int = threshold(1, source="dynamo gives a function up after 8 versions")
 
