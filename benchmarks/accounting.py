@@ -214,7 +214,7 @@ def remainders(epochs: int) -> list[Remainder]:
     for name, work in runs.items():
         with tempfile.TemporaryDirectory(prefix="accounting-") as folder:
             report = work(Path(folder))
-        period = report.steps.step_time_ms
+        period = report.steps.period_ms
         unnamed_s = sum(row.total_s for row in report.ledger if row.name == UNNAMED)
         found.append(
             Remainder(

@@ -53,7 +53,7 @@ CHANGED: dict[str, tuple[Speeds, Speeds]] = {
 
 def outcome(before: Floats, after: Floats) -> str:
     """The verdict on the steps of two runs."""
-    times = [StepTimes(step_time_ms=one, phases_ms={}) for one in (before, after)]
+    times = [StepTimes(period_ms=one, phases_ms={}) for one in (before, after)]
     reports = [report_of(one) for one in times]
     drawn = [draws_of(report, one, stream=side) for side, (report, one) in enumerate(zip(reports, times, strict=True))]
     assert drawn[0] is not None

@@ -256,23 +256,23 @@ def write_job(folder: Path, case: Case, seed: int) -> float | None:
         return None
     shape = (case.ranks, STEPS)
     own = {phase: usual_ms * draw.lognormal(0, case.noise, shape) for phase, usual_ms in USUAL_MS.items()}
-    without_ms = _step_time_ms(own)
+    without_ms = _period_ms(own)
     case.plant(own, draw)
-    step_time_ms = _step_time_ms(own)
+    period_ms = _period_ms(own)
     own_ns = np.stack([(ms * 1e6).astype(np.int64) for ms in own.values()])
-    period_ns = (step_time_ms * 1e6).astype(np.int64) + len(USUAL_MS)
+    period_ns = (period_ms * 1e6).astype(np.int64) + len(USUAL_MS)
     for rank in range(case.ranks):
         if rank not in case.left_out:
             path = _write_journal(folder, case, rank, own_ns[:, rank], period_ns)
             if rank:
                 SummaryFile().complete(path)
-    return float(step_time_ms.mean() - without_ms.mean())
+    return float(period_ms.mean() - without_ms.mean())
 
 
-def _step_time_ms(own: dict[Phase, Times]) -> Times:
+def _period_ms(own: dict[Phase, Times]) -> Times:
     """A step lasts until the slowest rank is there, and the exchange after that."""
-    step_time_ms: Times = np.sum(list(own.values()), axis=0).max(axis=0) + EXCHANGE_MS
-    return step_time_ms
+    period_ms: Times = np.sum(list(own.values()), axis=0).max(axis=0) + EXCHANGE_MS
+    return period_ms
 
 
 def _write_journal(

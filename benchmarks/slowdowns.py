@@ -74,11 +74,11 @@ def reports(periods_ms: Sequence[float]) -> list[int]:
     watch, now, flushed = SlowSteps(LOOP), 0, 0.0
     waiting: list[ClosedStep] = []
     found: list[int] = []
-    for batch, step_time_ms in enumerate(periods_ms):
-        end = now + round(step_time_ms * 1e6)
+    for batch, period_ms in enumerate(periods_ms):
+        end = now + round(period_ms * 1e6)
         waiting.append(ClosedStep(batch, now, end, batch, 0, 0, [end - now], None, -1))
         now = end
-        flushed += step_time_ms
+        flushed += period_ms
         if flushed >= FLUSH_MS:
             if watch.look(waiting) is not None:
                 found.append(batch)

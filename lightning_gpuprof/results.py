@@ -48,7 +48,7 @@ class Results:
         parameters = report.run.get("model.parameter_bytes")
         return {
             "verdict": report.verdict.kind,
-            "baseline_ms": None if report.steps.step_time_ms is None else report.steps.step_time_ms.median,
+            "baseline_ms": None if report.steps.period_ms is None else report.steps.period_ms.median,
             "data_loading_ms": phase_ms.get("data_wait"),
             "computation_ms": None if None in computes else sum(ms for ms in computes if ms is not None),
             **{f"{name}_ms": ms for name, ms in zip(_COMPUTES, computes, strict=True)},

@@ -13,8 +13,8 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
     Returns:
         None if there is only one rank, or the windows of a device hold no communication at all.
     """
-    step_time_ms = metrics.step_time_ms
-    if not metrics.is_distributed or not step_time_ms:
+    period_ms = metrics.period_ms
+    if not metrics.is_distributed or not period_ms:
         return None
     known = [facts for facts in metrics.windows if _is_analysed(facts)]
     seen = [facts for facts in known if is_ordinary(facts)] or known
@@ -24,7 +24,7 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
         CollectiveWindow(
             facts=facts,
             communication=facts.analysis.communication,
-            steps=_steps(facts, step_time_ms),
+            steps=_steps(facts, period_ms),
             in_one_node=metrics.run.get("trainer.num_nodes") == 1,
         )
         for facts in seen
@@ -35,7 +35,7 @@ def collectives(metrics: Metrics) -> CollectiveRun | Unmeasured | None:
     if len(windows) != len(seen):
         return None
     return CollectiveRun(
-        step_time_ms=step_time_ms,
+        period_ms=period_ms,
         ranks=metrics.positive("trainer.world_size") or 2,
         windows=windows,
         has_earlier_work=not any(map(is_ordinary, seen)),
@@ -53,7 +53,7 @@ def _is_analysed(facts: WindowFacts) -> bool:
     )
 
 
-def _steps(facts: WindowFacts, step_time_ms: float) -> float:
+def _steps(facts: WindowFacts, period_ms: float) -> float:
     if not facts.has_earlier_work:
         return len(facts.steps_us)
-    return max(device.window_us for device in facts.devices) / 1e3 / step_time_ms
+    return max(device.window_us for device in facts.devices) / 1e3 / period_ms

@@ -100,7 +100,7 @@ def _steps_of(journal: Journal) -> dict[str, np.ndarray]:
         "epoch": steps.epoch,
         "global_step": steps.global_step,
         "start_s": (steps.start_ns - journal.header.start_ns) / _NS_PER_S,
-        "step_time_ms": steps.period_ns / _NS_PER_MS,
+        "period_ms": steps.period_ns / _NS_PER_MS,
         "label": chosen.labels,
         **{f"{phase}_ms": phases[phase] / _NS_PER_MS for phase in PHASES},
     }

@@ -133,8 +133,8 @@ def _in_few_steps(metrics: Metrics, share: Share) -> float:
 
 def _module_hooks(metrics: Metrics) -> Iterator[CallbackCost]:
     """What is left of the phase: the LightningModule and the DataModule have hooks of the same names."""
-    whole, step_time_ms = metrics.share("callbacks"), metrics.step_time_ms
-    if whole is None or not step_time_ms:
+    whole, period_ms = metrics.share("callbacks"), metrics.period_ms
+    if whole is None or not period_ms:
         return
     own_us = metrics.overhead.get("boundary_us_per_step") or 0.0
     named_ms = sum(c.share.median_ms for c in metrics.callback_shares if usable(c.share))
@@ -142,6 +142,6 @@ def _module_hooks(metrics: Metrics) -> Iterator[CallbackCost]:
     yield CallbackCost(
         owner=str(metrics.condition("model.class") or "the LightningModule"),
         hook="",
-        ratio=max(0.0, whole.lower_ratio - named_ms / step_time_ms),
+        ratio=max(0.0, whole.lower_ratio - named_ms / period_ms),
         median_ms=max(0.0, whole.median_ms - named_ms),
     )

@@ -44,14 +44,14 @@ def device_run(metrics: Metrics) -> DeviceRun | None:
     Raises:
         MissingSignal: Too few steady steps, or no window with the device work of whole steps.
     """
-    step_time_ms = metrics.step_ms
+    period_ms = metrics.step_ms
     if metrics.is_cpu_only:
         return None
     windows = tuple(window for facts in metrics.windows if (window := _device_window(facts)) is not None)
     if not windows:
         raise MissingSignal("no trace window has the device activity of whole steps")
     return DeviceRun(
-        step_time_ms=step_time_ms,
+        period_ms=period_ms,
         steady_steps=metrics.steps.steady_count,
         windows=windows,
         starved_ratio=_starved_ratio(metrics),

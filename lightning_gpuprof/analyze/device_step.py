@@ -62,10 +62,10 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
     """
     if metrics.run.get("device.type") == "cpu":
         return Unmeasured(why="the model runs on the CPU")
-    step_time_ms = metrics.step_time_ms
-    if step_time_ms is None or not possible(step_time_ms) or step_time_ms == 0:
+    period_ms = metrics.period_ms
+    if period_ms is None or not possible(period_ms) or period_ms == 0:
         return Unmeasured(why="the step time was not measured")
-    pace, by_utilization = pace_ms(metrics, step_time_ms), _idle_by_utilization(metrics)
+    pace, by_utilization = pace_ms(metrics, period_ms), _idle_by_utilization(metrics)
     seen = [window for window in metrics.windows if _busiest(window) is not None]
     whole = [window for window in seen if not window.has_earlier_work]
     explained = [window for window in whole if not _problem(window)]
@@ -75,7 +75,7 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
         by_busy = sorted(explained or whole or seen, key=lambda window: _busy_ms(window, pace))
         step = _seen(
             by_busy[len(by_busy) // 2],
-            step_time_ms=step_time_ms,
+            period_ms=period_ms,
             pace=pace,
             utilization_idle_ratio=by_utilization,
             clock_loss=clocks,
@@ -87,7 +87,7 @@ def device_step(metrics: Metrics) -> DeviceStep | Unmeasured:
         return Unmeasured(why=why)
     step = DeviceStep(
         source="NVML's utilization",
-        step_time_ms=step_time_ms,
+        period_ms=period_ms,
         pace_ms=pace,
         busy_ms=(1.0 - by_utilization) * pace,
         idle_ms=by_utilization * pace,
@@ -114,7 +114,7 @@ def _idle_by_phase(metrics: Metrics, step: DeviceStep) -> dict[Phase, float]:
     return most
 
 
-def pace_ms(metrics: Metrics, step_time_ms: float) -> float:
+def pace_ms(metrics: Metrics, period_ms: float) -> float:
     """Time in which a device gets the work of one untraced step: the period, or the mean one if that is shorter.
 
     A host that is ahead launches the work of some steps at once and waits at others until the queue has room. The
@@ -124,19 +124,19 @@ def pace_ms(metrics: Metrics, step_time_ms: float) -> float:
 
     Args:
         metrics: The run.
-        step_time_ms: Median step time of steady untraced steps.
+        period_ms: Median step time of steady untraced steps.
     """
-    whole = metrics.steps.step_time_ms
+    whole = metrics.steps.period_ms
     if whole is None:
-        return step_time_ms
+        return period_ms
     found = metrics.outliers
     ratio = whole.mean / whole.median if whole.median > 0 else 1.0
     if len(metrics.steps.speed_levels) > 1:
-        longest = max(metrics.steps.speed_levels, key=lambda level: level.count).step_time_ms
+        longest = max(metrics.steps.speed_levels, key=lambda level: level.count).period_ms
         ratio = longest.mean / longest.median if longest.median > 0 else 1.0
     elif found is not None and found.checked > 0 and whole.median > 0:
         ratio = (found.total_ms - found.excess_ms) / found.checked / whole.median
-    return step_time_ms * min(1.0, ratio) if possible(ratio) and ratio > 0 else step_time_ms
+    return period_ms * min(1.0, ratio) if possible(ratio) and ratio > 0 else period_ms
 
 
 def _unexplained_reason(windows: Iterable[WindowFacts]) -> str:
@@ -187,7 +187,7 @@ def _busy_ms(window: WindowFacts, pace: float) -> float:
 def _seen(
     window: WindowFacts,
     *,
-    step_time_ms: float,
+    period_ms: float,
     pace: float,
     utilization_idle_ratio: float | None,
     clock_loss: ClockLoss | None,
@@ -206,7 +206,7 @@ def _seen(
     idle = _idle_of(window, device.device)
     return DeviceStep(
         source="trace windows",
-        step_time_ms=step_time_ms,
+        period_ms=period_ms,
         pace_ms=pace,
         busy_ms=busy_ms,
         idle_ms=max(0.0, pace - busy_ms),
@@ -238,7 +238,7 @@ def _explained(step: DeviceStep, metrics: Metrics, *, most_busy_ms: float) -> Ex
         **msgspec.structs.asdict(step),
         analysis=window.analysis,
         device=device,
-        idle_lower_ms=max(0.0, min(step.pace_ms, _lower_step_time_ms(metrics, step.step_time_ms)) - most_busy_ms),
+        idle_lower_ms=max(0.0, min(step.pace_ms, _lower_period_ms(metrics, step.period_ms)) - most_busy_ms),
         traced_ms=traced_ms,
         traced_idle_ms=traced_idle_ms,
         data_ms=data_ms,
@@ -343,14 +343,14 @@ def _idle_by_utilization(metrics: Metrics) -> float | None:
     return min(1.0, max(0.0, 1.0 - max(used)))
 
 
-def _lower_step_time_ms(metrics: Metrics, step_time_ms: float) -> float:
+def _lower_period_ms(metrics: Metrics, period_ms: float) -> float:
     """5 % lower bound of the median step time, by the standard error of a median of normal values."""
-    period = metrics.steps.step_time_ms
+    period = metrics.steps.period_ms
     if period is None or not math.isfinite(period.p95 - period.p05) or metrics.steps.steady_count < 1:
-        return step_time_ms
+        return period_ms
     std_ms = (period.p95 - period.p05) / (2 * ONE_SIDED_5_PERCENT)
     error_ms = _MEDIAN_OVER_MEAN_ERROR * std_ms / math.sqrt(metrics.steps.steady_count)
-    return step_time_ms - ONE_SIDED_5_PERCENT * error_ms
+    return period_ms - ONE_SIDED_5_PERCENT * error_ms
 
 
 def clock_loss(devices: Iterable[Device]) -> ClockLoss | None:

@@ -60,19 +60,19 @@ def _undelayed_levels(sampled: SampledSteps, steady: Ints, view: _StretchBuilder
     phases_ns = undelayed_ns(sampled)
     if phases_ns is None or sampled.delay_ns is None:
         return ()
-    step_time_ms = np.maximum(sampled.period_ns - sampled.delay_ns, 0) / 1e6
-    starts = change_points(step_time_ms)
+    period_ms = np.maximum(sampled.period_ns - sampled.delay_ns, 0) / 1e6
+    starts = change_points(period_ms)
     edges = [0, *np.searchsorted(steady, sampled.indices[starts]), len(steady)]
     found = []
     for (a, b), (first, stop) in zip(
-        itertools.pairwise([0, *starts, len(step_time_ms)]), itertools.pairwise(edges), strict=True
+        itertools.pairwise([0, *starts, len(period_ms)]), itertools.pairwise(edges), strict=True
     ):
         phases_ms = {phase: statistics.median(ns[a:b]) / 1e6 for phase, ns in phases_ns.items()}
         found.append(
             replace(
                 view.stretch(steady[first:stop], phases_ms),
-                step_time_ms=statistics.median(step_time_ms[a:b]),
-                interval_ms=statistics.median_interval(step_time_ms[a:b]),
+                period_ms=statistics.median(period_ms[a:b]),
+                interval_ms=statistics.median_interval(period_ms[a:b]),
             )
         )
     return tuple(found)
@@ -134,15 +134,15 @@ class _StretchBuilder:
             phases_ms: Median time of each phase.
         """
         steps = self._journal.steps
-        step_time_ms = steps.period_ns[chosen[statistics.thinned(len(chosen))]] / 1e6
+        period_ms = steps.period_ns[chosen[statistics.thinned(len(chosen))]] / 1e6
         taken, busy = self._machine_load(int(chosen[0]), int(chosen[-1]))
         cpu_ms, delay = self._thread_times(chosen)
         return Stretch(
             from_batch=int(steps.batch[chosen[0]]),
             to_batch=int(steps.batch[chosen[-1]]),
             count=len(chosen),
-            step_time_ms=statistics.median(step_time_ms),
-            interval_ms=statistics.median_interval(step_time_ms),
+            period_ms=statistics.median(period_ms),
+            interval_ms=statistics.median_interval(period_ms),
             phases_ms=phases_ms,
             cpu_ms=cpu_ms,
             run_delay_ratio=delay,

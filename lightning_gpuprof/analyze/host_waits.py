@@ -41,7 +41,7 @@ def host_waits(metrics: Metrics, step: ExplainedStep) -> Mapping[WaitCause, Host
         found.setdefault(_cause(metrics, site), []).append(wait)
     return {
         cause: HostWaits(
-            step_time_ms=step.step_time_ms,
+            period_ms=step.period_ms,
             waits=tuple(sorted(waits, key=lambda wait: -wait.cost_ms)),
             lower_ms=step.lower_ms(sum(wait.cost_ms for wait in waits)),
             blocked_ms=sum(wait.site.blocked_us for wait in waits) / 1e3 / step.steps,

@@ -46,7 +46,7 @@ def input_pipeline(
     journal: Journal,
     shares: Mapping[Phase, Share],
     *,
-    step_time_ms: float | None,
+    period_ms: float | None,
     steady_steps: int,
     waited_ratio: float | None,
 ) -> InputPipeline | None:
@@ -55,7 +55,7 @@ def input_pipeline(
     Args:
         journal: Has the samples.
         shares: Of the phases in steady steps.
-        step_time_ms: Median step time of these.
+        period_ms: Median step time of these.
         steady_steps: How many of these there are.
         waited_ratio: Share of them that found no batch ready.
 
@@ -76,12 +76,12 @@ def input_pipeline(
     found_queues = tuple(_queue(loader, during_training(journal, of)) for loader, of in sorted(queues.items()))
     loaders = _loaders(workers, last, found_queues)
     wait, h2d = shares.get("data_wait"), shares.get("h2d")
-    step_ms = None if wait is None or step_time_ms is None else max(0.0, step_time_ms - wait.median_ms)
+    step_ms = None if wait is None or period_ms is None else max(0.0, period_ms - wait.median_ms)
     known = [one for one in loaders if one.deliver_ms is not None]
     slowest = max(known, key=lambda one: one.deliver_ms or 0.0, default=None)
-    kind, summary = _verdict(slowest, step_time_ms, wait, h2d, steady_steps, waited_ratio, workers)
+    kind, summary = _verdict(slowest, period_ms, wait, h2d, steady_steps, waited_ratio, workers)
     order_ms = 0.0 if slowest is None else slowest.order_ms or 0.0
-    if step_time_ms is not None and order_ms >= MIN_WAIT_RATIO * step_time_ms:
+    if period_ms is not None and order_ms >= MIN_WAIT_RATIO * period_ms:
         summary += f"; the sampler takes {millis(order_ms)} of each step in the main process"
     return InputPipeline(
         verdict=kind,
@@ -324,7 +324,7 @@ def _enough_workers(slowest: InputLoader | None, step_ms: float | None) -> int |
 
 def _verdict(
     slowest: InputLoader | None,
-    step_time_ms: float | None,
+    period_ms: float | None,
     wait: Share | None,
     h2d: Share | None,
     steady_steps: int,
@@ -334,9 +334,9 @@ def _verdict(
     measured = sum(w.measured for w in workers)
     if slowest is None or slowest.make_ms is None or slowest.deliver_ms is None or measured < MIN_BATCHES:
         return "not-enough-data", f"{measured} batches were measured while they were made, {MIN_BATCHES} are needed"
-    if steady_steps < MIN_STEPS or wait is None or step_time_ms is None:
+    if steady_steps < MIN_STEPS or wait is None or period_ms is None:
         return "not-enough-data", f"{steady_steps} steady steps were measured, {MIN_STEPS} are needed"
-    step_ms = max(0.0, step_time_ms - wait.median_ms)
+    step_ms = max(0.0, period_ms - wait.median_ms)
     makes = f"items {millis(slowest.items_ms)}, collate {millis(slowest.collate_ms)}"
     if slowest.items_ms is None:
         makes = "a few take most of it"
@@ -365,7 +365,7 @@ def _verdict(
             return "compute", delivers
         return "compute", f"{delivers}; the workers are idle {percent(slowest.idle_ratio)} of the time"
     idle = slowest.idle_ratio or 0.0
-    if slowest.deliver_ms < SLACK_RATIO * step_time_ms and idle > 1 - SLACK_RATIO:
+    if slowest.deliver_ms < SLACK_RATIO * period_ms and idle > 1 - SLACK_RATIO:
         idle_text = f", although the workers are idle {percent(idle)} of the time"
         return "transfer", f"{delivers}; it still waits {millis(wait.median_ms)}{idle_text}"
     return "processing", f"{delivers} and then waits {millis(wait.median_ms)}"

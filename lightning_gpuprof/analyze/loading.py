@@ -44,8 +44,8 @@ to 1.9 where two workers hand over at once and every other step waits for both."
 def fetch(metrics: Metrics) -> Fetch:
     """What the wait for batches costs; the run's ``device_step`` and ``interpreter_wait`` are read."""
     order, step = _slowest_order(metrics), device_step(metrics)
-    idle_ratio, step_time_ms = _idle_ratio(metrics), metrics.step_time_ms
-    less = 0.0 if order is None or not step_time_ms else (order.order_ms or 0.0) / step_time_ms
+    idle_ratio, period_ms = _idle_ratio(metrics), metrics.period_ms
+    less = 0.0 if order is None or not period_ms else (order.order_ms or 0.0) / period_ms
     return Fetch(
         order=order,
         making=_making(metrics, order),
@@ -107,7 +107,7 @@ def starving(metrics: Metrics) -> Starving | None:
 
 
 def _loading(metrics: Metrics) -> Loading:
-    step_time_ms = metrics.step_ms
+    period_ms = metrics.step_ms
     wait = measured(metrics.fetch.making)
     facts = metrics.loader
     if facts is None or facts.num_workers is None:
@@ -120,13 +120,13 @@ def _loading(metrics: Metrics) -> Loading:
     made = _measured_loader(metrics, workers)
     require_possible("the number of usable CPUs", cpu.usable_cpus)
     require_possible("the use of the CPUs", cpu.process_cpus or 0.0, cpu.worker_cpus or 0.0)
-    most_ms = wait.median_ms if workers == 0 else workers * step_time_ms
+    most_ms = wait.median_ms if workers == 0 else workers * period_ms
     return Loading(
-        step_time_ms=step_time_ms,
+        period_ms=period_ms,
         wait=wait,
         num_workers=workers,
         batch_ms=most_ms if made is None or made.make_ms is None else made.make_ms,
-        cpu_ms=_loading_cpu_ms(metrics, made, workers=workers, wait_ms=wait.median_ms, step_time_ms=step_time_ms),
+        cpu_ms=_loading_cpu_ms(metrics, made, workers=workers, wait_ms=wait.median_ms, period_ms=period_ms),
         used_cpus=_used_cpus(cpu, workers=workers),
         usable_cpus=cpu.usable_cpus,
         on_gpu=metrics.condition("device.type") == "cuda",
@@ -134,7 +134,7 @@ def _loading(metrics: Metrics) -> Loading:
         slowest_batch_ms=_slowest_batch_ms(metrics, made),
         made=made,
         compute_threads=threads if metrics.run.get("device.type") == "cpu" and isinstance(threads, int) else None,
-        queued_ms=_cpu_wait_ms(metrics, workers=workers, step_time_ms=step_time_ms),
+        queued_ms=_cpu_wait_ms(metrics, workers=workers, period_ms=period_ms),
         others_cpus=metrics.host.others_cpus,
         idle_ratio=metrics.fetch.making_idle_ratio,
         is_stream=metrics.condition("loader.sampler") == STREAM_SAMPLER,
@@ -220,19 +220,19 @@ def _measured_loader(metrics: Metrics, workers: int) -> InputLoader | None:
 
 
 def _loading_cpu_ms(
-    metrics: Metrics, made: InputLoader | None, *, workers: int, wait_ms: float, step_time_ms: float
+    metrics: Metrics, made: InputLoader | None, *, workers: int, wait_ms: float, period_ms: float
 ) -> CpuTime | None:
     if made is not None and made.cpu_ms is not None and possible(made.cpu_ms):
         return CpuTime(least_ms=made.cpu_ms, most_ms=made.cpu_ms)
     if workers:
         if metrics.cpu.worker_cpus is None:
             return None
-        worker_ms = metrics.cpu.worker_cpus * step_time_ms
+        worker_ms = metrics.cpu.worker_cpus * period_ms
         return CpuTime(least_ms=worker_ms, most_ms=worker_ms)
     if metrics.cpu.process_cpus is None:
         return None
-    process_ms = metrics.cpu.process_cpus * step_time_ms
-    compute_ms = max(0.0, step_time_ms - wait_ms)
+    process_ms = metrics.cpu.process_cpus * period_ms
+    compute_ms = max(0.0, period_ms - wait_ms)
     threads = metrics.positive("torch.num_threads") or max(1, math.ceil(metrics.cpu.usable_cpus))
     # At most: the step without its wait kept one CPU at work. At least: it kept one busy per thread, and each thread
     # but the first went on spinning for a while.
@@ -243,7 +243,7 @@ def _loading_cpu_ms(
     )
 
 
-def _cpu_wait_ms(metrics: Metrics, *, workers: int, step_time_ms: float) -> float:
+def _cpu_wait_ms(metrics: Metrics, *, workers: int, period_ms: float) -> float:
     """How long per step what makes batches was ready to run without having a CPU.
 
     Of the main thread that is known for whole steps: its fetch has the part that it has of the CPU time.
@@ -251,12 +251,12 @@ def _cpu_wait_ms(metrics: Metrics, *, workers: int, step_time_ms: float) -> floa
     if workers:
         rows = metrics.host.worker_rows
         delays = [row.use.run_delay_ratio.mean for row in rows if row.use.run_delay_ratio is not None]
-        return sum(delay for delay in delays if possible(delay)) * step_time_ms
+        return sum(delay for delay in delays if possible(delay)) * period_ms
     delay = metrics.cpu.run_delay_ratio
     whole_ms = sum(row.cpu_ms or 0.0 for row in metrics.phases)
     if delay is None or not possible(delay) or not whole_ms > 0:
         return 0.0
-    return delay * step_time_ms * _fetch_cpu_ms(metrics) / whole_ms
+    return delay * period_ms * _fetch_cpu_ms(metrics) / whole_ms
 
 
 def _fetch_cpu_ms(metrics: Metrics) -> float:
@@ -284,7 +284,7 @@ def _pace(metrics: Metrics, state: Loading) -> Pace | None:
     longest_ms = sum((worker.item_max_ms or 0.0) + (worker.collate_max_ms or 0.0) for worker in own)
     longest_ms /= max(1, sum(worker.batches or worker.measured for worker in own))
     least_ms = max(0.0, state.batch_ms - state.queued_ms - longest_ms)
-    return Pace(workers=state.num_workers, batch_ms=least_ms / state.num_workers, step_time_ms=state.step_time_ms)
+    return Pace(workers=state.num_workers, batch_ms=least_ms / state.num_workers, period_ms=state.period_ms)
 
 
 def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
@@ -301,22 +301,22 @@ def _bursty_loading(metrics: Metrics, state: Loading) -> Loading | None:
     if found is None or found.verdict != "processing" or not state.num_workers or state.made is None:
         return None
     total, lower = state.wait.total_ratio, state.wait.total_lower_ratio
-    period = metrics.steps.step_time_ms
+    period = metrics.steps.period_ms
     if lower is None or not possible(lower) or not 0 < total < 1 or period is None or not possible(period.mean):
         return None
-    step_time_ms = period.mean
+    period_ms = period.mean
     steadily = state.wait.lower_ratio >= MIN_WAIT_RATIO and state.wait.median_ms > STEADY_WAIT_MS
-    uneven = total * step_time_ms >= UNEVEN_WAIT * state.wait.median_ms
-    overstated = state.wait.median_ms >= OVERSTATED_WAIT * total * step_time_ms
+    uneven = total * period_ms >= UNEVEN_WAIT * state.wait.median_ms
+    overstated = state.wait.median_ms >= OVERSTATED_WAIT * total * period_ms
     often = metrics.fetch_waited_ratio is None or metrics.fetch_waited_ratio >= EMPTY_QUEUE_RATIO
     if steadily and often and not uneven and not overstated:
         return None
-    wait = Share(median_ratio=total, lower_ratio=min(lower, total), median_ms=total * step_time_ms, total_ratio=total)
+    wait = Share(median_ratio=total, lower_ratio=min(lower, total), median_ms=total * period_ms, total_ratio=total)
     guard_ms = RECEIVE_GUARD_MS * (1.0 if metrics.fetch_waited_ratio is None else metrics.fetch_waited_ratio)
-    mean = replace(state, step_time_ms=step_time_ms, wait=wait, guard_ms=guard_ms)
+    mean = replace(state, period_ms=period_ms, wait=wait, guard_ms=guard_ms)
     if not usable(wait) or mean.certain_ratio < MIN_WAIT_RATIO:
         return None
-    longer = step_time_ms / state.step_time_ms
+    longer = period_ms / state.period_ms
     # CPU time that was measured where batches are made is that of a batch already.
     cpu_ms, per_batch = state.cpu_ms, state.made.cpu_ms is not None
     return replace(

@@ -35,7 +35,7 @@ def marks(journal: Journal, far: Ints, speed_levels: Sequence[SpeedLevel]) -> tu
         _marks(
             "speed level",
             [
-                Mark(from_batch=r.from_batch, to_batch=r.to_batch, ms=round(r.step_time_ms.median, 4))
+                Mark(from_batch=r.from_batch, to_batch=r.to_batch, ms=round(r.period_ms.median, 4))
                 for r in speed_levels[1:]
             ],
         ),

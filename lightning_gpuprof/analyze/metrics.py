@@ -137,7 +137,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         input=input_pipeline(
             journal,
             shares,
-            step_time_ms=summary.step_time_ms.median if summary.step_time_ms else None,
+            period_ms=summary.period_ms.median if summary.period_ms else None,
             steady_steps=summary.steady_count,
             waited_ratio=waited_ratio,
         ),
@@ -388,6 +388,6 @@ def _series(journal: Journal, far: Ints) -> dict[str, list[float]]:
     return {
         "batch": [float(b) for b in steps.batch[index]],
         "t_s": [round(float(t), 4) for t in (steps.start_ns[index] - journal.header.start_ns) / 1e9],
-        "step_time_ms": ms(steps.period_ns),
+        "period_ms": ms(steps.period_ns),
         **{f"{phase}_ms": ms(journal.phases[phase]) for phase in journal.phases.timed},
     }

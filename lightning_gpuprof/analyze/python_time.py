@@ -39,7 +39,7 @@ def python_time(metrics: Metrics) -> PythonTime:
     """
     if not metrics.is_cpu_only:
         raise MissingSignal("the model does not run on the CPU")
-    step_time_ms = metrics.step_ms
+    period_ms = metrics.step_ms
     windows = [window for window in metrics.windows if _tells(window)]
     blocked = {row.phase: row for row in metrics.blocked or () if usable(row.blocked) and row.samples >= MIN_SAMPLES}
     several = metrics.is_distributed or any(_ranks(window) > 1 for window in windows)
@@ -48,7 +48,7 @@ def python_time(metrics: Metrics) -> PythonTime:
         raise MissingSignal(f"the main thread's CPU times of {MIN_SAMPLES} steps are needed")
     shares = {phase: metrics.share_of(phase).median_ms for phase in phases}
     waited_ms = sum(max(0.0, blocked[phase].blocked.median_ms) for phase in phases)
-    delayed_ms = (metrics.cpu.run_delay_ratio or 0.0) * step_time_ms
+    delayed_ms = (metrics.cpu.run_delay_ratio or 0.0) * period_ms
     # Not the phases' time without the delay: where that is most of them, their medians leave no difference.
     cpu_ms = sum(row.cpu_ms or 0.0 for row in metrics.phases if row.phase in phases)
     collector = metrics.host.gc
@@ -68,7 +68,7 @@ def python_time(metrics: Metrics) -> PythonTime:
     lower_ms = max(0.0, own_ms - operators_ms)
     python_ms = min(own_ms, max(lower_ms, traced_ms - operators_ms - lost_ms))
     return PythonTime(
-        step_time_ms=step_time_ms,
+        period_ms=period_ms,
         own_ms=own_ms,
         operators_ms=operators_ms,
         python_ms=lower_ms if any(map(_has_stacks, windows)) else python_ms,
@@ -97,7 +97,7 @@ def _without_a_window(
         return min(own_ms, max(0.0, part * (cpu_ms + waited_ms) - paused_ms))
 
     return PythonTime(
-        step_time_ms=metrics.step_ms,
+        period_ms=metrics.step_ms,
         own_ms=own_ms,
         operators_ms=None,
         python_ms=held_ms(ratio),

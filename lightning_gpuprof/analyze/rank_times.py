@@ -103,8 +103,8 @@ def rank_times(
     if late is not None:
         of_ranks = [ranks[rank] for rank in columns]
         delays_ms = [
-            None if one.run_delay_ratio is None else one.run_delay_ratio * float(step_time_ms)
-            for one, step_time_ms in zip(of_ranks, judged.periods_ms, strict=True)
+            None if one.run_delay_ratio is None else one.run_delay_ratio * float(period_ms)
+            for one, period_ms in zip(of_ranks, judged.periods_ms, strict=True)
         ]
         late = msgspec.structs.replace(
             late,
@@ -142,7 +142,7 @@ def rank_times(
                 shard=_shard(ranks[rank]),
                 excess_ms=float(judged.excess_ms[at]),
                 slowest_ratio=float(slowest[at]),
-                step_time_ms=float(host.periods_ms[at]),
+                period_ms=float(host.periods_ms[at]),
                 phases_ms={phase: float(medians[at]) for phase, medians in host.medians_ms.items()},
             )
             for at, rank in enumerate(columns)

@@ -57,7 +57,7 @@ def stalls(metrics: Metrics) -> Stalls | Unmeasured:
     every = _distance(outliers)
     ordinary_ms = {phase: share.median_ms for phase, share in shares.items()}
     excess_ms = outliers.excess_by_phase_ms
-    longest_ms = outliers.worst_ms - (metrics.step_time_ms or 0.0)
+    longest_ms = outliers.worst_ms - (metrics.period_ms or 0.0)
     known = Stalls(
         outliers=outliers,
         attributed_ms=excess_ms,
@@ -118,10 +118,10 @@ def _coherent(outliers: Outliers) -> bool:
 
 def _in_slow_levels(metrics: Metrics, outliers: Outliers) -> bool:
     """Whether four fifths of the excess are that of parts of the run whose ordinary step is an outlying one."""
-    parts, usual_ms = metrics.evenness.speed_levels, metrics.step_time_ms
+    parts, usual_ms = metrics.evenness.speed_levels, metrics.period_ms
     if len(parts) < 2 or usual_ms is None:
         return False
-    of_parts_ms = sum((p.step_time_ms - usual_ms) * p.count for p in parts if p.step_time_ms > outliers.limit_ms)
+    of_parts_ms = sum((p.period_ms - usual_ms) * p.count for p in parts if p.period_ms > outliers.limit_ms)
     return of_parts_ms >= _OF_PARTS_RATIO * outliers.excess_ms
 
 

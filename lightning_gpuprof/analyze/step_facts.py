@@ -31,19 +31,19 @@ def step_facts(journal: Journal, chosen: Selection, samples_per_step: int | None
     steps = journal.steps
     speed_levels = _speed_levels(journal, chosen)
     period = steps.period_ns[chosen.steady] / 1e6
-    step_time_ms = statistics.distribution(period)
+    period_ms = statistics.distribution(period)
     mean_interval = statistics.mean_interval(period)
-    known = samples_per_step and step_time_ms is not None and step_time_ms.mean > 0
+    known = samples_per_step and period_ms is not None and period_ms.mean > 0
     rate = samples_per_step * 1e3 if samples_per_step and known else None
     return Steps(
         count=len(steps),
         optimizer_steps=_optimizer_steps(journal),
         steady_from=None if chosen.first_steady is None else int(steps.batch[chosen.first_steady]),
         steady_count=len(period),
-        step_time_ms=step_time_ms,
-        samples_per_s=rate / step_time_ms.mean if rate and step_time_ms else None,
-        step_time_median_interval_ms=statistics.median_interval(period),
-        step_time_mean_interval_ms=mean_interval,
+        period_ms=period_ms,
+        samples_per_s=rate / period_ms.mean if rate and period_ms else None,
+        period_median_interval_ms=statistics.median_interval(period),
+        period_mean_interval_ms=mean_interval,
         samples_per_s_interval=(rate / mean_interval[1], rate / mean_interval[0]) if rate and mean_interval else None,
         labels=chosen.counts(),
         speed_levels=speed_levels,
@@ -93,23 +93,22 @@ def _shown(value: float) -> str:
 
 
 def _level_sentence(speed_levels: tuple[SpeedLevel, ...]) -> str:
-    levels = [r.step_time_ms.median for r in speed_levels]
+    levels = [r.period_ms.median for r in speed_levels]
     if len(speed_levels) > SHOWN_LEVELS:
         return (
             f"{len(speed_levels)} speed levels from {_shown(min(levels))} to {_shown(max(levels))} ms, the first until "
             f"batch {speed_levels[0].to_batch}"
         )
-    pieces = [f"{_shown(r.step_time_ms.median)} ms until batch {r.to_batch}" for r in speed_levels[:-1]]
+    pieces = [f"{_shown(r.period_ms.median)} ms until batch {r.to_batch}" for r in speed_levels[:-1]]
     return f"{_WORDS[len(speed_levels)]} speed levels: {', '.join(pieces)}, then {_shown(levels[-1])} ms"
 
 
 def _largest_phase_change(speed_levels: tuple[SpeedLevel, ...]) -> str:
     """The phase that explains most of the largest change."""
     before, after = max(
-        itertools.pairwise(speed_levels),
-        key=lambda pair: abs(pair[1].step_time_ms.median - pair[0].step_time_ms.median),
+        itertools.pairwise(speed_levels), key=lambda pair: abs(pair[1].period_ms.median - pair[0].period_ms.median)
     )
-    sign = 1 if after.step_time_ms.median > before.step_time_ms.median else -1
+    sign = 1 if after.period_ms.median > before.period_ms.median else -1
     names = before.phases_ms.keys() | after.phases_ms.keys()
     change = {name: after.phases_ms.get(name, 0.0) - before.phases_ms.get(name, 0.0) for name in sorted(names)}
     phase = max(change, key=lambda name: sign * change[name])
@@ -121,15 +120,15 @@ def _speed_levels(journal: Journal, chosen: Selection) -> tuple[SpeedLevel, ...]
     found = []
     for start, stop in itertools.pairwise((*chosen.level_starts, len(steps))):
         steady = chosen.steady[start:stop]
-        step_time_ms = statistics.distribution(steps.period_ns[start:stop][steady] / 1e6)
-        if step_time_ms is None:
+        period_ms = statistics.distribution(steps.period_ns[start:stop][steady] / 1e6)
+        if period_ms is None:
             continue
         found.append(
             SpeedLevel(
                 from_batch=int(steps.batch[start]),
                 to_batch=int(steps.batch[stop - 1]),
                 count=int(steady.sum()),
-                step_time_ms=step_time_ms,
+                period_ms=period_ms,
                 phases_ms={phase: statistics.median(phases[phase][start:stop][steady]) / 1e6 for phase in phases.timed},
             )
         )

@@ -32,9 +32,9 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
         window: Facts of the trace, with its analysis.
         run: Conditions that the trace shows, by their dotted names.
     """
-    step_time_us = _step_time_us(window)
-    window = msgspec.structs.replace(window, inflation_ratio=1.0, steps_us=window.steps_us or (step_time_us,))
-    step_time_ms = step_time_us / 1e3
+    period_us = _period_us(window)
+    window = msgspec.structs.replace(window, inflation_ratio=1.0, steps_us=window.steps_us or (period_us,))
+    period_ms = period_us / 1e3
     metrics = with_derived(
         Metrics(
             run={"device.type": "cuda" if window.devices else "cpu", **(run or {})},
@@ -45,12 +45,12 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
                 count=JUDGED_STEPS,
                 optimizer_steps=JUDGED_STEPS,
                 steady_from=None,
-                steady_count=JUDGED_STEPS if step_time_ms > 0 else 0,
-                step_time_ms=_constant(step_time_ms) if step_time_ms > 0 else None,
+                steady_count=JUDGED_STEPS if period_ms > 0 else 0,
+                period_ms=_constant(period_ms) if period_ms > 0 else None,
                 samples_per_s=None,
             ),
             phases=(),
-            shares={phase: _share(ms, step_time_ms) for phase, ms in _phases_ms(window, step_time_ms).items()},
+            shares={phase: _share(ms, period_ms) for phase, ms in _phases_ms(window, period_ms).items()},
             callbacks=(),
             callback_shares=(),
             loader=None,
@@ -72,17 +72,17 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
     mean = steps.mean if steps is not None else None
     if mean is None or not mean.waiting_for_ranks_us:
         return metrics
-    return msgspec.structs.replace(metrics, waiting=_waiting_for_ranks(mean, step_time_ms))
+    return msgspec.structs.replace(metrics, waiting=_waiting_for_ranks(mean, period_ms))
 
 
-def _waiting_for_ranks(mean: StepRow, step_time_ms: float) -> Waiting:
+def _waiting_for_ranks(mean: StepRow, period_ms: float) -> Waiting:
     backward_ms, waiting_ms = (us / 1e3 for us in (mean.phases_us["backward"], mean.waiting_for_ranks_us))
     blocked = Blocked(
-        phase="backward", wall_ms=backward_ms, blocked=_share(waiting_ms, step_time_ms), samples=JUDGED_STEPS
+        phase="backward", wall_ms=backward_ms, blocked=_share(waiting_ms, period_ms), samples=JUDGED_STEPS
     )
     return Waiting(
         phases=(),
-        step_time_ms=step_time_ms,
+        period_ms=period_ms,
         threads=None,
         process_companions_ratio=0.0,  # the ranges of collectives are no work of companion threads
         crowded=False,
@@ -90,15 +90,15 @@ def _waiting_for_ranks(mean: StepRow, step_time_ms: float) -> Waiting:
     )
 
 
-def _step_time_us(window: WindowFacts) -> float:
+def _period_us(window: WindowFacts) -> float:
     steps = max(1, len(window.steps_us))
     if window.devices:
         return max(device.window_us for device in window.devices) / steps
     return sum(window.steps_us) / steps
 
 
-def _share(ms: float, step_time_ms: float) -> Share:
-    ratio = ms / step_time_ms
+def _share(ms: float, period_ms: float) -> Share:
+    ratio = ms / period_ms
     return Share(median_ratio=ratio, lower_ratio=ratio, median_ms=ms, total_ratio=ratio)
 
 
@@ -106,12 +106,12 @@ def _constant(ms: float) -> Distribution:
     return Distribution(mean=ms, std=0.0, median=ms, p05=ms, p95=ms, p99=ms, min=ms, max=ms)
 
 
-def _phases_ms(window: WindowFacts, step_time_ms: float) -> dict[Phase, float]:
+def _phases_ms(window: WindowFacts, period_ms: float) -> dict[Phase, float]:
     """Time of each phase in a step, which together are no longer than it.
 
     Fetches before the first and after the last work of the device are no part of its step time.
     """
-    if step_time_ms <= 0:
+    if period_ms <= 0:
         return {}
     steps = window.analysis.step_trace if window.analysis is not None else None
     found: dict[Phase, float] = {}
@@ -122,7 +122,7 @@ def _phases_ms(window: WindowFacts, step_time_ms: float) -> dict[Phase, float]:
     if "data_wait" in found and window.dataloader_beside_device_us is not None:
         found["data_wait"] = min(found["data_wait"], window.dataloader_beside_device_us / 1e3 / len(window.steps_us))
     known_ms = sum(found.values())
-    if known_ms > step_time_ms:
-        found = {phase: ms * step_time_ms / known_ms for phase, ms in found.items()}
-    found["forward"] = found.get("forward", 0.0) + max(0.0, step_time_ms - known_ms)
+    if known_ms > period_ms:
+        found = {phase: ms * period_ms / known_ms for phase, ms in found.items()}
+    found["forward"] = found.get("forward", 0.0) + max(0.0, period_ms - known_ms)
     return found

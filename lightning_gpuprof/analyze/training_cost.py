@@ -40,9 +40,9 @@ def training_cost(metrics: Metrics) -> Cost | None:
 def _samples_per_step(metrics: Metrics) -> float | None:
     """Of all ranks."""
     steps = metrics.steps
-    if steps.samples_per_s is None or steps.step_time_ms is None:
+    if steps.samples_per_s is None or steps.period_ms is None:
         return None
-    samples = steps.samples_per_s * steps.step_time_ms.mean / 1e3
+    samples = steps.samples_per_s * steps.period_ms.mean / 1e3
     return samples if possible(samples) and samples > 0 else None
 
 

@@ -76,19 +76,19 @@ def _change_of(
     lasting = [level for level in levels if level.count >= LEAST_PART * steps]
     if len(levels) < 2 or not lasting:
         return None
-    fast = min(lasting, key=lambda level: level.step_time_ms)
-    slow = max(levels, key=lambda level: (level.step_time_ms - fast.step_time_ms) * level.count)
+    fast = min(lasting, key=lambda level: level.period_ms)
+    slow = max(levels, key=lambda level: (level.period_ms - fast.period_ms) * level.count)
     change = None if slow is fast else _speed_change(slow, fast, undelayed=undelayed)
     if change is None or (undelayed and change.phase == "data_wait" and not change.computes_longer):
         return None  # a fetch may wait for processes that others keep from their CPUs
-    excess_ms = sum(max(0.0, level.step_time_ms - fast.step_time_ms) * level.count for level in levels) / steps
+    excess_ms = sum(max(0.0, level.period_ms - fast.period_ms) * level.count for level in levels) / steps
     return LevelChange(
         change=change,
         levels=levels,
         cost=Cost(
             ms=excess_ms,
             lower_ms=min(excess_ms, change.lower_ms * slow.count / steps),
-            step_ms=sum(level.step_time_ms * level.count for level in levels) / steps,
+            step_ms=sum(level.period_ms * level.count for level in levels) / steps,
             steps=steps,
         ),
         queued=_queued_meanwhile(metrics, change, levels),
@@ -114,8 +114,8 @@ def growth(drift: Drift | None) -> Growth | Unmeasured | None:
     if len(fifths) < 3 or not all(map(_usable, fifths)) or not all(map(possible, numbers)):
         return _IMPOSSIBLE
     first, last = fifths[0], fifths[-1]
-    whole_ms = last.step_time_ms - first.step_time_ms
-    falls_ms = max(before.step_time_ms - after.step_time_ms for before, after in itertools.pairwise(fifths))
+    whole_ms = last.period_ms - first.period_ms
+    falls_ms = max(before.period_ms - after.period_ms for before, after in itertools.pairwise(fifths))
     if whole_ms <= 0 or falls_ms > _MOST_FALL_RATIO * whole_ms or not first.interval_ms or not last.interval_ms:
         return None
     steps = sum(fifth.count for fifth in fifths)
@@ -123,11 +123,11 @@ def growth(drift: Drift | None) -> Growth | Unmeasured | None:
         drift=drift,
         change=_speed_change(last, first),
         steps=steps,
-        first_ms=first.step_time_ms,
+        first_ms=first.period_ms,
         whole_ms=whole_ms,
         certain_ms=last.interval_ms[0] - first.interval_ms[1],
         gradual_ms=drift.slope_ms_per_step * steps,
-        mean_ms=sum(fifth.step_time_ms * fifth.count for fifth in fifths) / steps,
+        mean_ms=sum(fifth.period_ms * fifth.count for fifth in fifths) / steps,
     )
 
 
@@ -171,14 +171,9 @@ def concentration(growth: Mapping[Phase, float], step: Mapping[Phase, float]) ->
 
 def _usable(stretch: Stretch) -> bool:
     """Whether all its numbers are possible ones."""
-    numbers = [
-        *stretch.phases_ms.values(),
-        *stretch.cpu_ms.values(),
-        *(stretch.interval_ms or ()),
-        stretch.step_time_ms,
-    ]
+    numbers = [*stretch.phases_ms.values(), *stretch.cpu_ms.values(), *(stretch.interval_ms or ()), stretch.period_ms]
     numbers += [x for x in (stretch.run_delay_ratio, stretch.taken_cpus, stretch.cpu_busy_ratio) if x is not None]
-    return all(map(possible, numbers)) and stretch.step_time_ms > 0 and stretch.count > 0
+    return all(map(possible, numbers)) and stretch.period_ms > 0 and stretch.count > 0
 
 
 def _grew_alike(slow: Stretch, fast: Stretch, phase: Phase) -> bool:
@@ -236,11 +231,11 @@ def _queued_meanwhile(metrics: Metrics, change: SpeedChange, levels: Sequence[St
     step = device_step(metrics)
     if step is None or step.window is None:
         return None
-    if step.busy_ms < (1.0 - _RESTS_RATIO) * change.slow.step_time_ms:
+    if step.busy_ms < (1.0 - _RESTS_RATIO) * change.slow.period_ms:
         return math.inf
     launches = step.window.device_work / step.steps
     warmup = (metrics.evenness.warmup_steps or 0) if fast is levels[0] else 0  # it is ahead in these already
-    return (warmup + fast.count) * (1.0 - fast.step_time_ms / change.slow.step_time_ms) * launches
+    return (warmup + fast.count) * (1.0 - fast.period_ms / change.slow.period_ms) * launches
 
 
 def _fills_a_cache(metrics: Metrics, levels: Sequence[Stretch], change: SpeedChange) -> bool:
@@ -264,4 +259,4 @@ def _by_design(levels: Sequence[Stretch], change: SpeedChange) -> bool:
 def _are_outliers(metrics: Metrics, slow: Stretch) -> bool:
     """Whether the slow part is so small that its steps count as outlying ones."""
     outliers = metrics.outliers
-    return outliers is not None and slow.step_time_ms > outliers.limit_ms and 2 * outliers.count >= slow.count
+    return outliers is not None and slow.period_ms > outliers.limit_ms and 2 * outliers.count >= slow.count

@@ -28,7 +28,7 @@ def waiting(metrics: Metrics) -> Waiting:
         NotApplicable: On a GPU: waiting for the device cannot be separated from it.
         MissingSignal: CPU time of the main thread was not measured, or in too few steps; or the device is not known.
     """
-    step_time_ms = metrics.step_ms
+    period_ms = metrics.step_ms
     if metrics.blocked is None:
         raise MissingSignal("the CPU time of the main thread was not measured")
     cpu_only = metrics.is_cpu_only
@@ -46,7 +46,7 @@ def waiting(metrics: Metrics) -> Waiting:
         raise MissingSignal(f"CPU times were sampled in {most} of the {MIN_SAMPLES} steps needed")
     return Waiting(
         phases=sampled,
-        step_time_ms=step_time_ms,
+        period_ms=period_ms,
         threads=metrics.positive("torch.num_threads"),
         process_companions_ratio=_process_companions_ratio(metrics, sampled),
         crowded=_crowded(metrics),
@@ -74,7 +74,7 @@ def interpreter_wait(metrics: Metrics) -> InterpreterWait:
         waiting=found,
         certain_ratio=max(0.0, lock.waited.lower_ratio - sum(map(found.companions_ratio, found.phases))),
         late_ratio=_late_interpreter_ratio(lock, found.phases),
-        lost_ms=min(lock.waited.median_ms, cpus * found.step_time_ms, found.step_time_ms),
+        lost_ms=min(lock.waited.median_ms, cpus * found.period_ms, found.period_ms),
         asked=lock.asked,
         samples=lock.samples,
     )

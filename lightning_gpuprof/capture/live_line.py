@@ -130,16 +130,14 @@ def live_text(steps: Sequence[ClosedStep], slots: Sequence[Slot], samples_per_st
     means = step_scalars(lately, slots, samples_per_step, verbose=True)
     parts = [f"step {newest.batch}{' (traced)' if newest.flags & PROFILED else ''}"]
     if means:
-        step_time_ms = means["gpuprof/step_ms"]
-        parts.append(f"{_three_digits(step_time_ms)} ms")
+        period_ms = means["gpuprof/step_ms"]
+        parts.append(f"{_three_digits(period_ms)} ms")
         if "gpuprof/samples_per_s" in means:
             parts.append(f"{_three_digits(means['gpuprof/samples_per_s'])} samples/s")
-        shares = (
-            {phase: means.get(f"gpuprof/{phase}_ms", 0.0) / step_time_ms for phase in PHASES} if step_time_ms else {}
-        )
+        shares = {phase: means.get(f"gpuprof/{phase}_ms", 0.0) / period_ms for phase in PHASES} if period_ms else {}
         parts += _phases(shares)
         silent_ns = now_ns - newest.end_ns
-        if silent_ns > max(QUIET_NS, QUIET_PERIODS * step_time_ms * 1e6):
+        if silent_ns > max(QUIET_NS, QUIET_PERIODS * period_ms * 1e6):
             parts[0] += f", none since {silent_ns / 1e9:.0f} s"
     return "gpuprof: " + " | ".join(parts)
 

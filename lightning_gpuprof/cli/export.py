@@ -93,7 +93,7 @@ COMMAND = Command(
     examples=(
         "gpuprof export lightning_logs/version_0",
         "gpuprof export runs/digits/version_3 --format parquet --output /tmp/digits",
-        "python -c \"import pandas; print(pandas.read_csv('export/steps.csv').step_time_ms.describe())\"",
+        "python -c \"import pandas; print(pandas.read_csv('export/steps.csv').period_ms.describe())\"",
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -94,7 +94,7 @@ def diagnosis(linked: LinkedTrace, found: TraceAnalysis) -> TraceDiagnosis:
         verdict=judged.verdict,
         findings=judged.findings,
         need_a_run=judged.not_evaluated,
-        caveats=_what_a_step_is(facts, metrics.steps.step_time_ms.median if metrics.steps.step_time_ms else 0.0),
+        caveats=_what_a_step_is(facts, metrics.steps.period_ms.median if metrics.steps.period_ms else 0.0),
     )
 
 

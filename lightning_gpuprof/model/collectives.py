@@ -60,7 +60,7 @@ class CollectiveWindow(msgspec.Struct, frozen=True, kw_only=True):
 class CollectiveRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run of several ranks whose windows hold communication."""
 
-    step_time_ms: float
+    period_ms: float
     ranks: int
     windows: tuple[CollectiveWindow, ...]
     has_earlier_work: bool

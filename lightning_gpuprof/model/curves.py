@@ -65,7 +65,7 @@ class RankRow(msgspec.Struct, kw_only=True, frozen=True):
 
     rank: int
     host: str
-    step_time_ms: float
+    period_ms: float
     """Median."""
     phases_ms: dict[Phase, float]
     """Median of each phase that took any time on any rank."""

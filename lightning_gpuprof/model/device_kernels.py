@@ -70,7 +70,7 @@ class DeviceWindow(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run whose windows hold device work."""
 
-    step_time_ms: float
+    period_ms: float
     """Of untraced steady steps: tracing slows the host down, hardly the device."""
     steady_steps: int
     windows: tuple[DeviceWindow, ...]
@@ -103,14 +103,14 @@ class DeviceRun(msgspec.Struct, frozen=True, kw_only=True):
             if roofline is None or roofline.steps is None or roofline.steps.mfu_ratio is None:
                 continue
             known = (roofline.coverage_ratio or 0.0) >= least_known_ratio
-            mfu = roofline.steps.mfu_ratio * roofline.steps.seconds * 1e3 / window.steps / self.step_time_ms
+            mfu = roofline.steps.mfu_ratio * roofline.steps.seconds * 1e3 / window.steps / self.period_ms
             if known and (roofline.faster_flops_ratio or 0.0) <= unknown and 0 < mfu <= 1:
                 found.append((window, mfu))
         return found
 
     def cost(self, time: Measured) -> Cost:
         """What kernels cost a step."""
-        return Cost(ms=time.ms, lower_ms=time.lower_ms, step_ms=self.step_time_ms, steps=self.steady_steps)
+        return Cost(ms=time.ms, lower_ms=time.lower_ms, step_ms=self.period_ms, steps=self.steady_steps)
 
     def per_step(self, of_window_us: Callable[[DeviceWindow], float]) -> Cost:
         """What kernels cost a step, over all windows.

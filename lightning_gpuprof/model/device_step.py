@@ -43,7 +43,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 class HostWaits(msgspec.Struct, frozen=True, kw_only=True):
     """All waits of one cause in ordinary steps. Causes do not overlap: each explains idle time of its own."""
 
-    step_time_ms: float
+    period_ms: float
     waits: tuple[Wait, ...]
     """Costliest first."""
     lower_ms: float
@@ -69,7 +69,7 @@ class HostWaits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ratio(self) -> float:
         """The cost as a share of the step."""
-        return self.cost_ms / self.step_time_ms
+        return self.cost_ms / self.period_ms
 
     @property
     def worst(self) -> Wait:
@@ -101,7 +101,7 @@ class DeviceStep(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     """Where the idle time is known from, as words."""
-    step_time_ms: float
+    period_ms: float
     """Median of steady untraced steps."""
     pace_ms: float
     """Time in which the device gets the work of one step: the step time, or the mean step if that is shorter."""
@@ -204,7 +204,7 @@ class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
         Raises:
             MissingSignal: They are not known.
         """
-        none = HostWaits(step_time_ms=self.step_time_ms, waits=(), lower_ms=0.0, blocked_ms=0.0)
+        none = HostWaits(period_ms=self.period_ms, waits=(), lower_ms=0.0, blocked_ms=0.0)
         return measured(self.waits).get(cause, none)
 
     def estimate_ms(self, traced_ms: float) -> float:
@@ -258,7 +258,7 @@ class ExplainedStep(DeviceStep, frozen=True, kw_only=True):
     @property
     def us_per_kernel(self) -> float:
         """Time from one kernel to the next, if they were spread over the step."""
-        return self.step_time_ms * 1e3 / self.kernels_per_step
+        return self.period_ms * 1e3 / self.kernels_per_step
 
     @property
     def mean_kernel_us(self) -> float:

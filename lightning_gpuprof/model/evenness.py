@@ -21,7 +21,7 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
     to_batch: int
     count: int
     """Steady steps."""
-    step_time_ms: float
+    period_ms: float
     """Median."""
     interval_ms: tuple[float, float] | None
     """95 % confidence interval of the median; None below 20 steps."""
@@ -43,7 +43,7 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def in_no_phase_ms(self) -> float:
         """What the median step takes beyond the medians of its phases."""
-        return self.step_time_ms - sum(self.phases_ms.values())
+        return self.period_ms - sum(self.phases_ms.values())
 
     def computed_longer_ms(self, than: Stretch, phase: Phase) -> float | None:
         """By how much the main thread computes longer in a phase than in another part; None: not measured.
@@ -130,7 +130,7 @@ class SpeedChange(msgspec.Struct, frozen=True, kw_only=True):
         """By how much longer the main thread waits for a CPU in a step, as far as it was measured."""
         if self.undelayed or self.slow.run_delay_ratio is None or self.fast.run_delay_ratio is None:
             return 0.0
-        return self.slow.run_delay_ratio * self.slow.step_time_ms - self.fast.run_delay_ratio * self.fast.step_time_ms
+        return self.slow.run_delay_ratio * self.slow.period_ms - self.fast.run_delay_ratio * self.fast.period_ms
 
     @property
     def computes_longer(self) -> bool:
@@ -204,7 +204,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
         middles = [(fifth.from_batch + fifth.to_batch) / 2 for fifth in fifths]
         slope = self.whole_ms / max(1.0, middles[-1] - middles[0])
         line_ms = [self.first_ms + slope * (middle - middles[0]) for middle in middles]
-        off_ms = [abs(fifth.step_time_ms - on_line) for fifth, on_line in zip(fifths, line_ms, strict=True)]
+        off_ms = [abs(fifth.period_ms - on_line) for fifth, on_line in zip(fifths, line_ms, strict=True)]
         off_ms.append(abs(self.drift.slope_ms_per_step * 0.8 * self.steps - self.whole_ms))
         if self.change is None or max(off_ms) > _LINEAR_RATIO * self.whole_ms:
             return self.first_ms

@@ -124,7 +124,7 @@ class CombinedGain(msgspec.Struct, kw_only=True, frozen=True):
     ordinary steps (validation, checkpoints, gaps between epochs, outlying steps) only there.
     """
 
-    step_time_ms: float
+    period_ms: float
     """Median time of a steady step."""
     saved_ms_per_step: float
     """Of the step time."""
@@ -228,14 +228,14 @@ MIN_GAIN_RATIO = 0.03
 """Recoverable share of the step time below which no rule speaks: the method calls 3 % the least worthwhile gain."""
 
 
-def worthwhile(recoverable_ms: float, step_time_ms: float) -> bool:
+def worthwhile(recoverable_ms: float, period_ms: float) -> bool:
     """Whether R passes the least cost per step and the least gain.
 
     Args:
         recoverable_ms: R, ms of a step.
-        step_time_ms: Step time in ms.
+        period_ms: Step time in ms.
     """
-    return recoverable_ms >= MIN_COST_MS and recoverable_ms >= MIN_GAIN_RATIO * step_time_ms
+    return recoverable_ms >= MIN_COST_MS and recoverable_ms >= MIN_GAIN_RATIO * period_ms
 
 
 CRITICAL_STEPS = 20
@@ -268,16 +268,16 @@ def at_most_warning(level: Severity) -> Severity:
     return "warning" if level == "critical" else level
 
 
-def speedup(recoverable_ms: float, step_time_ms: float) -> float:
+def speedup(recoverable_ms: float, period_ms: float) -> float:
     """Amdahl's bound ``T / (T - R)``.
 
     Args:
         recoverable_ms: R, the time per step that the fix can remove at most.
-        step_time_ms: T, the step time.
+        period_ms: T, the step time.
 
     Returns:
         At least 1.0. R is held below 99 % of T, so that the bound stays finite.
     """
-    if step_time_ms <= 0 or recoverable_ms <= 0:
+    if period_ms <= 0 or recoverable_ms <= 0:
         return 1.0
-    return step_time_ms / (step_time_ms - min(recoverable_ms, 0.99 * step_time_ms))
+    return period_ms / (period_ms - min(recoverable_ms, 0.99 * period_ms))

@@ -48,7 +48,7 @@ class Contention(msgspec.Struct, frozen=True, kw_only=True):
 class PythonTime(msgspec.Struct, frozen=True, kw_only=True):
     """Time per step of the main thread in Python, or in native code that is not torch's; milliseconds."""
 
-    step_time_ms: float
+    period_ms: float
     own_ms: float
     """Of forward and backward in untraced steps, without what the thread waited, also for a CPU, and without pauses of
     the garbage collector; with several ranks, where backward waits for others, of forward."""

@@ -121,7 +121,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A number of workers and what it brings."""
 
     num_workers: int
-    step_time_ms: float
+    period_ms: float
     """T', the step time that is left at best."""
     recoverable_ms: float
     """R = min(W, max(0, T - T'), idle time of the device)."""
@@ -135,14 +135,14 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     batch_ms: float
     """Time from one batch to the next."""
-    step_time_ms: float
+    period_ms: float
     """T, of the steps as they are."""
 
     @property
     def room_ms(self) -> float:
         """The most that a step can get shorter at this pace; 0 if that is not worthwhile."""
-        room_ms = max(0.0, self.step_time_ms - self.batch_ms)
-        return room_ms if worthwhile(room_ms, self.step_time_ms) else 0.0
+        room_ms = max(0.0, self.period_ms - self.batch_ms)
+        return room_ms if worthwhile(room_ms, self.period_ms) else 0.0
 
     @property
     def words(self) -> str:
@@ -154,7 +154,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
     """How the training loop is fed, per steady step."""
 
-    step_time_ms: float
+    period_ms: float
     wait: Share
     """For batches while they are made: :attr:`Fetch.making`."""
     num_workers: int
@@ -209,7 +209,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def compute_ms(self) -> float:
         """Median time that the step needs without the wait."""
-        return max(_MIN_COMPUTE_MS, self.step_time_ms - self.wait.median_ms)
+        return max(_MIN_COMPUTE_MS, self.period_ms - self.wait.median_ms)
 
     @property
     def waited_ms(self) -> float:
@@ -229,7 +229,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def idle_ms(self) -> float:
         """The most that a wait can cost per step: the device's idle time, or all where that is not known."""
-        return self.step_time_ms if self.idle_ratio is None else self.idle_ratio * self.step_time_ms
+        return self.period_ms if self.idle_ratio is None else self.idle_ratio * self.period_ms
 
     @property
     def is_free(self) -> bool:
@@ -265,7 +265,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         """CPUs for loading batches in workers: those that neither the main process nor others use; None: not known."""
         if self.used_cpus is None or self.cpu_ms is None:
             return None
-        main_cpus = max(0.0, self.used_cpus - self.cpu_ms.least_ms / self.step_time_ms)
+        main_cpus = max(0.0, self.used_cpus - self.cpu_ms.least_ms / self.period_ms)
         return max(0.0, self.usable_cpus - main_cpus - (self.others_cpus or 0.0))
 
     @property
@@ -274,13 +274,13 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         if not self.num_workers or not self.cpu_bound or self.cpu_ms is None or not self.loading_cpus:
             return self.wait.median_ms
         pace_ms = self.cpu_ms.least_ms / TIMES_CHEAPER / self.loading_cpus
-        return min(self.wait.median_ms, max(0.0, self.step_time_ms - pace_ms))
+        return min(self.wait.median_ms, max(0.0, self.period_ms - pace_ms))
 
     @property
     def saves_ms(self) -> tuple[float, float]:
         """What more workers, else a cheaper batch, save of a step at most, and the lower bound of that."""
         plan = self.helpful_plan
-        whole_ms = (self.cheaper_saves_ms, self.wait.lower_ratio * self.step_time_ms)
+        whole_ms = (self.cheaper_saves_ms, self.wait.lower_ratio * self.period_ms)
         return whole_ms if plan is None else (plan.recoverable_ms, plan.lower_ms)
 
     @property
@@ -291,17 +291,17 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def max_batch_ms(self) -> float:
         """The most that loading a batch can take in a median step."""
-        return self.wait.median_ms if self.num_workers == 0 else self.num_workers * self.step_time_ms
+        return self.wait.median_ms if self.num_workers == 0 else self.num_workers * self.period_ms
 
     @property
     def certain_ratio(self) -> float:
         """Lower bound of the wait's share, without what a fetch may cost although nothing is wrong."""
-        return max(0.0, self.wait.lower_ratio - self.guard_ms / self.step_time_ms)
+        return max(0.0, self.wait.lower_ratio - self.guard_ms / self.period_ms)
 
     @property
     def fixable_ratio(self) -> float:
         """Lower bound of the share that more workers can take off: without the most that taking a batch may cost."""
-        return max(0.0, self.wait.lower_ratio - RECEIVE_GUARD_MS / self.step_time_ms)
+        return max(0.0, self.wait.lower_ratio - RECEIVE_GUARD_MS / self.period_ms)
 
     @property
     def made_in_time(self) -> bool:
@@ -326,15 +326,15 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         # CPU work that is not known is taken for the whole batch: the careful assumption.
         work_ms = self.compute_ms + (self.batch_ms if self.cpu_ms is None else self.cpu_ms.least_ms)
         pace_ms = max(self.batch_ms / workers, work_ms / self.usable_cpus if self.usable_cpus > 0 else 0.0)
-        step_time_ms = max(self.compute_ms + RECEIVE_MS, pace_ms)
+        period_ms = max(self.compute_ms + RECEIVE_MS, pace_ms)
         most_ms = max(self.compute_ms + RECEIVE_GUARD_MS, pace_ms)
         wait_ms = min(self.wait.median_ms, self.idle_ms)
-        slack_ms = self.wait.median_ms - self.wait.lower_ratio * self.step_time_ms
+        slack_ms = self.wait.median_ms - self.wait.lower_ratio * self.period_ms
         return WorkerPlan(
             num_workers=workers,
-            step_time_ms=step_time_ms,
-            recoverable_ms=min(wait_ms, max(0.0, self.step_time_ms - step_time_ms)),
-            lower_ms=max(0.0, min(wait_ms, self.step_time_ms - most_ms) - max(0.0, slack_ms)),
+            period_ms=period_ms,
+            recoverable_ms=min(wait_ms, max(0.0, self.period_ms - period_ms)),
+            lower_ms=max(0.0, min(wait_ms, self.period_ms - most_ms) - max(0.0, slack_ms)),
         )
 
     def step_times_ms(self, workers: int, *, warm_ms: float = 0.0) -> tuple[float, float, float]:
@@ -376,7 +376,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         threads = self.compute_threads or 1
         if threads == 1 or self.used_cpus is None:
             return 0.0
-        return self.used_cpus * self.step_time_ms - (threads - 1) * min(SPIN_MS, self.wait.median_ms)
+        return self.used_cpus * self.period_ms - (threads - 1) * min(SPIN_MS, self.wait.median_ms)
 
     @property
     def better_plan(self) -> WorkerPlan | None:
@@ -387,7 +387,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
         if self.is_free or self.has_model:
             return None
         plan = self.plan
-        helps = plan.num_workers > self.num_workers and worthwhile(plan.recoverable_ms, self.step_time_ms)
+        helps = plan.num_workers > self.num_workers and worthwhile(plan.recoverable_ms, self.period_ms)
         return plan if helps else None
 
     @property

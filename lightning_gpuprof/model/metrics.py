@@ -249,7 +249,7 @@ class Metrics(Measured, frozen=True, kw_only=True):
                 RankRow(
                     rank=one.rank,
                     host=one.host,
-                    step_time_ms=one.step_time_ms,
+                    period_ms=one.period_ms,
                     phases_ms=dict(one.phases_ms),
                     excess_ms=one.excess_ms,
                 )
@@ -277,12 +277,12 @@ class Metrics(Measured, frozen=True, kw_only=True):
         Raises:
             MissingSignal: As :attr:`step_ms`.
         """
-        steady, step_time_ms = self.steps.steady_count, self.step_time_ms
+        steady, period_ms = self.steps.steady_count, self.period_ms
         if steady < MIN_STEPS:
             raise MissingSignal(f"{steady} steady steps were measured, {MIN_STEPS} are needed")
-        if step_time_ms is None or not math.isfinite(step_time_ms) or step_time_ms <= 0:
+        if period_ms is None or not math.isfinite(period_ms) or period_ms <= 0:
             raise MissingSignal("the step time was not measured")
-        return step_time_ms
+        return period_ms
 
     def share_of(self, phase: Phase) -> Share:
         """Share of a phase in steady steps.
@@ -390,9 +390,9 @@ class Metrics(Measured, frozen=True, kw_only=True):
         return left_s
 
     @property
-    def step_time_ms(self) -> float | None:
+    def period_ms(self) -> float | None:
         """Median step time of steady unprofiled steps in ms; None if there are none."""
-        return self.steps.step_time_ms.median if self.steps.step_time_ms else None
+        return self.steps.period_ms.median if self.steps.period_ms else None
 
     @property
     def batch_size(self) -> int | None:

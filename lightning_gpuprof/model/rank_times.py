@@ -37,7 +37,7 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     """Median of its own time minus the median of the other ranks'; below 0 for quick ranks."""
     slowest_ratio: float
     """Share of the steps in which no rank took longer on its own."""
-    step_time_ms: float = 0.0
+    period_ms: float = 0.0
     """Median."""
     phases_ms: Mapping[Phase, float] = msgspec.field(default_factory=dict)
     """Median of each phase that took any time on any rank."""

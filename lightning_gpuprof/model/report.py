@@ -121,7 +121,7 @@ class SpeedLevel(msgspec.Struct, kw_only=True, frozen=True):
     """The last batch before the next level; steps that are not steady lie between, too."""
     count: int
     """Steady steps in it."""
-    step_time_ms: Distribution
+    period_ms: Distribution
     phases_ms: dict[Phase, float]
     """Median time of each phase that took any."""
 
@@ -137,13 +137,13 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     """``total_batch_idx`` of the first steady step; None if the run never became steady."""
     steady_count: int
     """Steps that the statistics use."""
-    step_time_ms: Distribution | None
+    period_ms: Distribution | None
     """Of steady, unprofiled steps; None if there are none."""
     samples_per_s: float | None
     """None if the batch size is not known."""
-    step_time_median_interval_ms: tuple[float, float] | None = None
+    period_median_interval_ms: tuple[float, float] | None = None
     """95 % confidence interval by a block bootstrap (Kuensch 1989); None below 20 steady steps."""
-    step_time_mean_interval_ms: tuple[float, float] | None = None
+    period_mean_interval_ms: tuple[float, float] | None = None
     """The same of the mean."""
     samples_per_s_interval: tuple[float, float] | None = None
     """95 % confidence interval, from that of the mean step time."""
@@ -155,7 +155,7 @@ class Steps(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def half_interval_ratio(self) -> float | None:
         """Half of the 95 % interval of the median step time, of the median; None: not known."""
-        ends, period = self.step_time_median_interval_ms, self.step_time_ms
+        ends, period = self.period_median_interval_ms, self.period_ms
         if ends is None or period is None or not period.median > 0:
             return None
         ratio = (ends[1] - ends[0]) / 2 / period.median
@@ -328,7 +328,7 @@ class Measured(msgspec.Struct, kw_only=True, frozen=True):
     """What ``torch.compile`` did; None if nothing was compiled."""
     series: dict[str, list[float]] = {}
     """Curves over steps, thinned so that outliers stay: ``batch``, ``t_s`` (seconds since the stage was entered),
-    ``step_time_ms`` and ``<phase>_ms``."""
+    ``period_ms`` and ``<phase>_ms``."""
     curves: tuple[Curve, ...] = ()
     """What was sampled beside the steps, over the run."""
     marks: tuple[Marks, ...] = ()

@@ -51,7 +51,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     phases: tuple[Blocked, ...]
     """Phases that were sampled often enough; empty where only waiting for ranks is known, as from a trace."""
-    step_time_ms: float
+    period_ms: float
     threads: int | None
     """Threads on which torch computes; None: not known."""
     process_companions_ratio: float | None
@@ -70,7 +70,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         """
         bounds = [phase.blocked.median_ratio]
         if self.threads is not None:
-            own_ratio = max(0.0, phase.wall_ms - phase.blocked.median_ms) / self.step_time_ms
+            own_ratio = max(0.0, phase.wall_ms - phase.blocked.median_ms) / self.period_ms
             bounds.append((self.threads - 1) * own_ratio)
         if self.process_companions_ratio is not None:
             bounds.append(self.process_companions_ratio)
@@ -185,4 +185,4 @@ class InterpreterWait(msgspec.Struct, frozen=True, kw_only=True):
         if self.thread is None or self.asked < least_asked or self.thread.cpus < least_cpus:
             return False
         certain = self.late_ratio >= least_late_ratio and self.certain_ratio >= least_ratio
-        return certain and worthwhile(self.lost_ms, self.waiting.step_time_ms)
+        return certain and worthwhile(self.lost_ms, self.waiting.period_ms)

@@ -77,7 +77,7 @@ def _communication(metrics: Metrics, step: DeviceStep) -> Iterable[Cause]:
     )
 
 
-def _starved_device(step: DeviceStep, step_time_ms: float) -> Iterable[Cause]:
+def _starved_device(step: DeviceStep, period_ms: float) -> Iterable[Cause]:
     """A device that is idle inside the model's phases: after the host waited for it, or for lack of launches."""
     starved = step.starved_ratio
     synced = starved * step.causes.get("host_sync", 0.0)
@@ -85,7 +85,7 @@ def _starved_device(step: DeviceStep, step_time_ms: float) -> Iterable[Cause]:
     yield Cause(
         kind="sync-bound",
         ratio=synced,
-        passes=synced >= SYNC_RATIO and synced * step_time_ms >= MIN_COST_MS,
+        passes=synced >= SYNC_RATIO and synced * period_ms >= MIN_COST_MS,
         words=f"the GPU idles for {percent(synced)} of the step because the host waited for it before launching "
         f"more{_sync_site(step)}{_in_all(step, synced)}",
     )
@@ -94,7 +94,7 @@ def _starved_device(step: DeviceStep, step_time_ms: float) -> Iterable[Cause]:
     yield Cause(
         kind="host-bound",
         ratio=late,
-        passes=late >= HOST_RATIO and late * step_time_ms >= MIN_COST_MS,
+        passes=late >= HOST_RATIO and late * period_ms >= MIN_COST_MS,
         words=f"the GPU idles for {percent(late)} of the step because the host launches its kernels too late{memory}"
         f"{_in_all(step, late)} ({step.source})",
     )

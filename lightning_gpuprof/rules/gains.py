@@ -68,21 +68,19 @@ def combined_gain(findings: Sequence[Finding], metrics: Metrics) -> CombinedGain
         measurement is not valid.
     """
     gains = [finding.gain for finding in findings if finding.gain is not None]
-    step_time_ms, run_ms = _times_ms(metrics)
+    period_ms, run_ms = _times_ms(metrics)
     if not metrics.validity.ok or not gains or run_ms <= 0:
         return None
     inside = [finding for finding in findings if finding.claim.is_in_step and finding.gain is not None]
     in_step = [finding.gain for finding in inside if finding.gain is not None]
-    longest_ms, longest_run_ms = _most_ms(inside, step_time_ms), _most_ms(findings, run_ms)
-    room_ms = max(longest_ms, _room_ms(inside, step_time_ms, metrics))
-    saved_ms = min(
-        _MOST_RATIO * step_time_ms, room_ms, max(longest_ms, sum(gain.saved_ms_per_step for gain in in_step))
-    )
+    longest_ms, longest_run_ms = _most_ms(inside, period_ms), _most_ms(findings, run_ms)
+    room_ms = max(longest_ms, _room_ms(inside, period_ms, metrics))
+    saved_ms = min(_MOST_RATIO * period_ms, room_ms, max(longest_ms, sum(gain.saved_ms_per_step for gain in in_step)))
     saved_run_ms = min(_MOST_RATIO * run_ms, max(longest_run_ms, sum(gain.saved_ms_per_step for gain in gains)))
     return CombinedGain(
-        step_time_ms=step_time_ms,
+        period_ms=period_ms,
         saved_ms_per_step=saved_ms,
-        step_speedup_max=speedup(saved_ms, step_time_ms),
+        step_speedup_max=speedup(saved_ms, period_ms),
         run_ms_per_step=run_ms,
         saved_run_ms_per_step=saved_run_ms,
         run_speedup_max=speedup(saved_run_ms, run_ms),
@@ -97,7 +95,7 @@ def _most_ms(findings: Sequence[Finding], whole_ms: float) -> float:
     return min(_MOST_RATIO * whole_ms, most_ms)
 
 
-def _room_ms(findings: Sequence[Finding], step_time_ms: float, metrics: Metrics) -> float:
+def _room_ms(findings: Sequence[Finding], period_ms: float, metrics: Metrics) -> float:
     """The most of the ordinary step that some findings save together.
 
     Those about phases leave all phases that none of them claims. What the others save lies anywhere, so that a part of
@@ -106,19 +104,19 @@ def _room_ms(findings: Sequence[Finding], step_time_ms: float, metrics: Metrics)
 
     Args:
         findings: Those that gain a part of the ordinary step.
-        step_time_ms: The ordinary step.
+        period_ms: The ordinary step.
         metrics: The run.
     """
     taken = {phase for finding in findings for phase in finding.claim.phases}
     shares = metrics.shares.items()
-    left_ms = step_time_ms
+    left_ms = period_ms
     if taken:
         left_ms = sum(share.median_ms for phase, share in shares if phase not in taken and usable(share))
     anywhere = [finding.gain for finding in findings if finding.gain is not None and not finding.claim.phases]
     if anywhere:
         in_phases = [finding.gain for finding in findings if finding.gain is not None and finding.claim.phases]
-        left_ms = max(left_ms, step_time_ms * (1 - sum(map(_ratio, in_phases))))
-    return step_time_ms - left_ms * (1 - min(1.0, sum(map(_ratio, anywhere))))
+        left_ms = max(left_ms, period_ms * (1 - sum(map(_ratio, in_phases))))
+    return period_ms - left_ms * (1 - min(1.0, sum(map(_ratio, anywhere))))
 
 
 def _ratio(gain: Gain) -> float:
@@ -171,7 +169,7 @@ def _at_the_pace(finding: Finding, pace: Pace, *, faster: bool, metrics: Metrics
         note = f" {pace.words}: to gain more, load batches faster as well."
         return replace(finding, summary=finding.summary + note)
     held = gain.within(pace.room_ms)
-    left_ratio = 0.0 if held is None else held.lower_ms / pace.step_time_ms
+    left_ratio = 0.0 if held is None else held.lower_ms / pace.period_ms
     return replace(
         finding,
         gain=held,
@@ -239,18 +237,18 @@ def _device_times_ms(metrics: Metrics) -> tuple[float, float] | None:
 
     Idle time is that of the mean step: what the host does every few steps is in no median.
     """
-    step, step_time_ms = device_step(metrics), _or_zero(Metrics.require_steady, metrics)
-    if step is None or step.window is None or step_time_ms <= 0:
+    step, period_ms = device_step(metrics), _or_zero(Metrics.require_steady, metrics)
+    if step is None or step.window is None or period_ms <= 0:
         return None
-    mean_ms = step_time_ms if metrics.steps.step_time_ms is None else metrics.steps.step_time_ms.mean
+    mean_ms = period_ms if metrics.steps.period_ms is None else metrics.steps.period_ms.mean
     busy_ms = step.pace_ms - step.idle_ms
-    return max(step_time_ms, mean_ms if possible(mean_ms) else 0.0) - busy_ms, busy_ms
+    return max(period_ms, mean_ms if possible(mean_ms) else 0.0) - busy_ms, busy_ms
 
 
 def _times_ms(metrics: Metrics) -> tuple[float, float]:
     """The period, and the run's time per step, which is at least that; 0 for what was not measured."""
-    step_time_ms = _or_zero(Metrics.require_steady, metrics)
-    return step_time_ms, max(step_time_ms, _or_zero(lambda run: run.run_ms_per_step, metrics))
+    period_ms = _or_zero(Metrics.require_steady, metrics)
+    return period_ms, max(period_ms, _or_zero(lambda run: run.run_ms_per_step, metrics))
 
 
 def _or_zero(measure: Callable[[Metrics], float], metrics: Metrics) -> float:
@@ -279,7 +277,7 @@ def most_ms(claim: Claim, whole_ms: float, metrics: Metrics) -> float:
         first_s = sum(start.first_wait_s for start in metrics.epoch_starts) if claim == claims.EPOCH_START else 0.0
         return _per_step_ms(metrics, claim.part) + first_s * 1e3 / max(1, metrics.steps.count)
     if claim.resource == "uneven steps":
-        period = metrics.steps.step_time_ms
+        period = metrics.steps.period_ms
         return math.inf if period is None else max(0.0, _per_step_ms(metrics, "train") - period.p05)
     return phases_ms(claim.phases, whole_ms, metrics)
 
@@ -296,7 +294,7 @@ def phases_ms(phases: Collection[Phase], whole_ms: float, metrics: Metrics) -> f
 
 
 def _of_phase_ms(phase: Phase, whole_ms: float, metrics: Metrics) -> float:
-    share, period = metrics.share(phase), metrics.steps.step_time_ms
+    share, period = metrics.share(phase), metrics.steps.period_ms
     if share is None or period is None or not possible(period.mean):
         return math.inf
     return min(share.total_ratio * period.mean, max(share.median_ratio, share.total_ratio) * whole_ms)

@@ -119,16 +119,14 @@ def _transfer(metrics: Metrics, most: Mapping[Phase, float], *, uploads: float) 
 def _phase_cause(metrics: Metrics, phase: Phase, *, limit: float, words: str, most: float = 1.0) -> Cause:
     kind = KIND_OF_PHASE[phase]
     share = metrics.share(phase)
-    step_time_ms = metrics.step_time_ms
-    if share is None or step_time_ms is None:
+    period_ms = metrics.period_ms
+    if share is None or period_ms is None:
         return Cause(kind=kind, ratio=0.0, passes=False, words="")
     return Cause(
         kind=kind,
         ratio=min(share.median_ratio, most),
         passes=min(share.lower_ratio, most) >= limit and share.median_ms >= MIN_COST_MS,
-        words=words.format(
-            share=percent(share.median_ratio), time=millis(share.median_ms), period=millis(step_time_ms)
-        ),
+        words=words.format(share=percent(share.median_ratio), time=millis(share.median_ms), period=millis(period_ms)),
     )
 
 
@@ -141,31 +139,31 @@ def _of_it_idle(metrics: Metrics, phase: Phase, most: Mapping[Phase, float]) -> 
 
 
 def _loop(metrics: Metrics, most: Mapping[Phase, float]) -> Cause:
-    step_time_ms = metrics.step_ms
+    period_ms = metrics.step_ms
     phases: tuple[Phase, ...] = ("callbacks", "logging", "loop")
     shares = {phase: share for phase in phases if (share := metrics.share(phase)) is not None}
     # What happens every few steps is in no median.
     ordinary = {phase: ordinary_ratio(metrics, share, phase) for phase, share in shares.items()}
-    times_ms = {phase: max(share.median_ms, ordinary[phase] * step_time_ms) for phase, share in shares.items()}
+    times_ms = {phase: max(share.median_ms, ordinary[phase] * period_ms) for phase, share in shares.items()}
     total_ms = sum(times_ms.values())
     names: dict[Phase, str] = {"callbacks": "callbacks", "logging": "logging", "loop": "Lightning's loop"}
     costly = next(iter(metrics.callback_shares), None)
-    if costly is not None and max(costly.share.median_ms, costly.share.total_ratio * step_time_ms) >= 0.5 * total_ms:
+    if costly is not None and max(costly.share.median_ms, costly.share.total_ratio * period_ms) >= 0.5 * total_ms:
         names["callbacks"] = f"callbacks, mostly {costly.class_name}.{costly.hook}"
     largest = sorted(times_ms.items(), key=lambda item: -item[1])
     named = [f"{names[p]} ({millis(ms)})" for p, ms in largest if ms >= 0.1 * total_ms]
     return Cause(
         kind="loop-bound",
         ratio=min(1.0, sum(min(max(s.median_ratio, ordinary[p]), most[p]) for p, s in shares.items())),
-        passes=sum(min(ordinary[p], most[p]) for p in shares) - LOOP_FIXED_MS / step_time_ms >= LOOP_RATIO,
-        words=f"work outside the model takes {millis(total_ms)} of each {millis(step_time_ms)} step "
-        f"({percent(min(1.0, total_ms / step_time_ms))}): {listed(named or ['nothing'])}",
+        passes=sum(min(ordinary[p], most[p]) for p in shares) - LOOP_FIXED_MS / period_ms >= LOOP_RATIO,
+        words=f"work outside the model takes {millis(total_ms)} of each {millis(period_ms)} step "
+        f"({percent(min(1.0, total_ms / period_ms))}): {listed(named or ['nothing'])}",
     )
 
 
 def _blocked_host(metrics: Metrics) -> tuple[list[Cause], float]:
     """Waiting inside the model's phases; and the blocked share of the step."""
-    step_time_ms = metrics.step_ms
+    period_ms = metrics.step_ms
     found = None if isinstance(metrics.waiting, Unmeasured) else metrics.waiting.of_model
     if found is None or found.crowded or not found.phases:  # the thread may be waiting for a CPU
         return [], 0.0
@@ -178,10 +176,10 @@ def _blocked_host(metrics: Metrics) -> tuple[list[Cause], float]:
             kind="host-bound",
             ratio=certain,
             passes=certain >= HOST_RATIO and blocked_ms >= MIN_COST_MS,
-            words=f"the main thread is blocked for {millis(blocked_ms)} of each {millis(step_time_ms)} step "
-            f"({percent(min(1.0, blocked_ms / step_time_ms))}), mostly in {words_of(worst.phase)}{site}",
+            words=f"the main thread is blocked for {millis(blocked_ms)} of each {millis(period_ms)} step "
+            f"({percent(min(1.0, blocked_ms / period_ms))}), mostly in {words_of(worst.phase)}{site}",
         )
-    ], max(certain, min(1.0, blocked_ms / step_time_ms) if certain >= HOST_RATIO else 0.0)
+    ], max(certain, min(1.0, blocked_ms / period_ms) if certain >= HOST_RATIO else 0.0)
 
 
 def _waiting_for_ranks(metrics: Metrics) -> Iterable[Cause]:
@@ -189,15 +187,15 @@ def _waiting_for_ranks(metrics: Metrics) -> Iterable[Cause]:
     found = metrics.waiting
     if isinstance(found, Unmeasured) or found.for_ranks is None or found.crowded:
         return
-    step_time_ms = metrics.step_ms
+    period_ms = metrics.step_ms
     certain, waited_ms = found.certain_ratio(found.for_ranks), found.for_ranks.blocked.median_ms
     whom = late_ranks(metrics, certain) or "other ranks"
     yield Cause(
         kind="comm-bound",
         ratio=certain,
         passes=certain >= SYNC_RATIO and waited_ms >= MIN_COST_MS,
-        words=f"this rank waits {millis(waited_ms)} of each {millis(step_time_ms)} step "
-        f"({percent(min(1.0, waited_ms / step_time_ms))}) in {words_of(found.for_ranks.phase)} for {whom}",
+        words=f"this rank waits {millis(waited_ms)} of each {millis(period_ms)} step "
+        f"({percent(min(1.0, waited_ms / period_ms))}) in {words_of(found.for_ranks.phase)} for {whom}",
     )
 
 
@@ -212,26 +210,26 @@ def _without_a_cpu(metrics: Metrics, *, most: float) -> float:
     return max(0.0, min(delay.lower_ratio, most))
 
 
-def _crowded_host(ratio: float, step_time_ms: float) -> Cause:
+def _crowded_host(ratio: float, period_ms: float) -> Cause:
     return Cause(
         kind="host-bound",
         ratio=ratio,
-        passes=ratio * step_time_ms >= MIN_COST_MS,
-        words=starved_words(ratio, step_time_ms, at="at least "),
+        passes=ratio * period_ms >= MIN_COST_MS,
+        words=starved_words(ratio, period_ms, at="at least "),
         headline=STARVED,
     )
 
 
-def starved_words(ratio: float, step_time_ms: float, *, at: str = "") -> str:
+def starved_words(ratio: float, period_ms: float, *, at: str = "") -> str:
     """What is said of a main thread that waits for a CPU in so much of the step, or ``at`` least in so much.
 
     Args:
         ratio: Share of the step, 0 to 1.
-        step_time_ms: Step time in ms.
+        period_ms: Step time in ms.
         at: Words before the time: ``"at least "`` if the share is a lower bound.
     """
     return (
-        f"in every {millis(step_time_ms)} step the main thread waits {at}{millis(ratio * step_time_ms)} "
+        f"in every {millis(period_ms)} step the main thread waits {at}{millis(ratio * period_ms)} "
         f"({percent(ratio)}) for a free CPU; this run has too few CPUs"
     )
 

@@ -99,7 +99,7 @@ def _signals(metrics: Metrics) -> tuple[list[str], list[str]]:
 
 
 def _baseline(metrics: Metrics, outlook: Outlook | None, cost: Cost | None) -> Level:
-    steps, period = metrics.steps, metrics.steps.step_time_ms
+    steps, period = metrics.steps, metrics.steps.period_ms
     if period is None:
         return Level(
             name="baseline",
@@ -266,7 +266,7 @@ def _actions(diagnosis: Diagnosis) -> Level:
         lines.append(
             f"all changes together: the run without setup and teardown up to {factor(combined.run_speedup_max)}, its "
             f"ordinary step up to {factor(combined.step_speedup_max)} "
-            f"({millis(combined.saved_ms_per_step)} of {millis(combined.step_time_ms)})"
+            f"({millis(combined.saved_ms_per_step)} of {millis(combined.period_ms)})"
         )
     if diagnosis.not_evaluated:
         lines.append(f"{counted(len(diagnosis.not_evaluated), 'rule')} could not be evaluated")

@@ -47,7 +47,7 @@ def checklist(metrics: Metrics, diagnosis: Diagnosis, levels: Sequence[Level]) -
 
 
 def _baseline(metrics: Metrics) -> Iterable[Box]:
-    steps, period, on_cpu = metrics.steps, metrics.steps.step_time_ms, metrics.is_cpu_only
+    steps, period, on_cpu = metrics.steps, metrics.steps.period_ms, metrics.is_cpu_only
     speed = f"{amount(steps.samples_per_s)} samples/s" if steps.samples_per_s is not None else "the step time"
     yield "a metric is defined", period is not None, speed if period else "no steady step"
     spans = any(row.device_ms is not None for row in metrics.phases)

@@ -113,7 +113,7 @@ def _with_cheaper_batches(rule: str, gain: Gain, metrics: Metrics) -> Expected |
         return _without(gain, claims.WAIT_FOR_BATCHES, metrics) if known else None
     if not state.delayed_ms or gain.saved_ms_per_step < MOSTLY * state.wait.median_ms:
         return None
-    rest_ms, floor_ms = gain.whole_ms - gain.saved_ms_per_step, max(0.0, state.step_time_ms - state.idle_ms)
+    rest_ms, floor_ms = gain.whole_ms - gain.saved_ms_per_step, max(0.0, state.period_ms - state.idle_ms)
     least_ms, likely_ms = (max(floor_ms, rest_ms - ratio * state.delayed_ms) for ratio in (1.0, FREED_RATIO))
     return _between(gain.whole_ms, least_ms, likely_ms, gain.whole_ms - gain.lower_ms)
 
@@ -136,9 +136,9 @@ def with_workers(state: Loading, workers: int, metrics: Metrics) -> Expected:
     """
     idles = metrics.is_cpu_only and state.cpu_bound is False
     warm_ms = _warm_ms(state.wait.median_ms, state.compute_ms) if idles else 0.0
-    floor_ms = max(0.0, state.step_time_ms - state.idle_ms)
+    floor_ms = max(0.0, state.period_ms - state.idle_ms)
     least, likely, most = (max(floor_ms, time) for time in state.step_times_ms(workers, warm_ms=warm_ms))
-    return _between(state.step_time_ms, least, likely, most)
+    return _between(state.period_ms, least, likely, most)
 
 
 def _between(whole_ms: float, least_ms: float, likely_ms: float, most_ms: float, *, in_step: bool = True) -> Expected:

@@ -56,7 +56,7 @@ def _of_run(target: str, factor: float, metrics: Metrics, diagnosis: Diagnosis) 
 
 
 def _of_steps(target: str, factor: float, now: float, metrics: Metrics, diagnosis: Diagnosis) -> Outlook:
-    period = metrics.steps.step_time_ms
+    period = metrics.steps.period_ms
     if period is None or not possible(period.mean) or period.mean == 0:
         return _not_held(target, "the step time was not measured")
     if factor <= 1:

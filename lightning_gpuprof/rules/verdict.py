@@ -36,7 +36,7 @@ def decide(metrics: Metrics) -> Verdict:
     rank synchronisation and loop then never pass.
     """
     try:
-        step_time_ms = metrics.step_ms
+        period_ms = metrics.step_ms
     except MissingSignal as missing:
         if metrics.is_mostly_outside:
             return Verdict(kind="outside-steps", summary=f"Outside-steps: {outside_steps(metrics).words}.")
@@ -67,15 +67,14 @@ def decide(metrics: Metrics) -> Verdict:
         if metrics.contention.by_this_run:
             return Verdict(
                 kind="host-bound",
-                summary=f"{STARVED}: {starved_words(min(1.0, delay), step_time_ms)}.",
+                summary=f"{STARVED}: {starved_words(min(1.0, delay), period_ms)}.",
                 runner_up=_runner_up(causes, named=()),
             )
         others = f"; in {percent(min(1.0, delay))} of the step other programs had the CPU"
     largest = listed([f"{cause.kind} {percent(cause.ratio)}" for cause in causes[:2]])
     return Verdict(
         kind="mixed",
-        summary=f"Mixed: no single cause stands out in a {millis(step_time_ms)} step; "
-        f"the largest are {largest} of the run"
+        summary=f"Mixed: no single cause stands out in a {millis(period_ms)} step; the largest are {largest} of the run"
         + others
         + ("; whether the device was busy at the same time was not measured." if unseen else "."),
         runner_up=_runner_up(causes, named=causes[:1]),

@@ -42,7 +42,7 @@ _MARKS = {
 def steps_svg(figure: StepFigure) -> str:
     """Step time over batches, stacked by phase; what happened to the steps below it."""
     known = [
-        (batch, period) for batch, period in zip(figure.batch, figure.step_time_ms, strict=True) if period is not None
+        (batch, period) for batch, period in zip(figure.batch, figure.period_ms, strict=True) if period is not None
     ]
     if not known:
         return ""
@@ -63,7 +63,7 @@ def steps_svg(figure: StepFigure) -> str:
         said = f"{curve.words}: {significant(total / len(columns))} ms on average"
         shapes.append(_area(figure.batch, columns, base, upper, x, y, curve.phase, said))
         base = upper
-    longest = [max((p for p in figure.step_time_ms[a:b] if p is not None), default=0.0) for a, b in columns]
+    longest = [max((p for p in figure.period_ms[a:b] if p is not None), default=0.0) for a, b in columns]
     line = " ".join(
         f"{x(figure.batch[a]):.0f},{y(min(p, top)):.0f}" for p, (a, _) in zip(longest, columns, strict=True)
     )

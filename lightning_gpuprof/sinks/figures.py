@@ -38,7 +38,7 @@ class StepFigure(msgspec.Struct, kw_only=True, frozen=True):
 
     batch: list[int]
     """``total_batch_idx`` of each step."""
-    step_time_ms: list[float | None]
+    period_ms: list[float | None]
     phases: list[PhaseCurve]
     """Phases that took time in any step, in the order in which they are stacked."""
     t_s: list[float] | None = None
@@ -49,7 +49,7 @@ class StepFigure(msgspec.Struct, kw_only=True, frozen=True):
 def step_figure(report: Report) -> StepFigure | None:
     """Curves of the step time; None if the report has none of one length."""
     batch = report.series.get("batch", [])
-    period = report.series.get("step_time_ms", [])
+    period = report.series.get("period_ms", [])
     if not batch or len(period) != len(batch):
         return None
     chosen = _thinned(period, MAX_POINTS)
@@ -62,7 +62,7 @@ def step_figure(report: Report) -> StepFigure | None:
     known = len(began) == len(batch) and all(map(math.isfinite, began))
     return StepFigure(
         batch=[int(batch[i]) for i in chosen],
-        step_time_ms=[_rounded(period[i]) for i in chosen],
+        period_ms=[_rounded(period[i]) for i in chosen],
         phases=curves,
         t_s=[round(began[i], 3) for i in chosen] if known else None,
         marks=[

@@ -162,7 +162,7 @@ def _measured(report: Report) -> Iterator[tuple[str, float]]:
     yield "wall_s", report.wall.total_s
     yield "steady_steps_count", report.steps.steady_count
     yield "findings_count", len(report.findings)
-    period = report.steps.step_time_ms
+    period = report.steps.period_ms
     if period is not None:
         yield "step_time_median_ms", period.median
         yield "step_time_p95_ms", period.p95

@@ -107,7 +107,7 @@ def combined(gain: CombinedGain) -> str:
     19 -> 17 ms at best (up to 1.1x)``.
     """
     run = f"{wording.RUN_OF_GAINS} up to {numbers.significant(gain.run_speedup_max)}x"
-    ends = [numbers.significant(ms) for ms in (gain.step_time_ms, gain.step_time_ms - gain.saved_ms_per_step)]
+    ends = [numbers.significant(ms) for ms in (gain.period_ms, gain.period_ms - gain.saved_ms_per_step)]
     step = f"step {ends[0]} -> {ends[1]} ms at best (up to {numbers.significant(gain.step_speedup_max)}x)"
     beside_ms = gain.saved_run_ms_per_step - gain.saved_ms_per_step
     if beside_ms <= _NAMED_BESIDE * gain.saved_run_ms_per_step:

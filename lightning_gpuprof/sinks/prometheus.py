@@ -71,7 +71,7 @@ def write(report: Report, target: Path) -> None:
 
 def _numbers(report: Report) -> Iterator[tuple[str, str, _Rows]]:
     """Name, help text and rows of each gauge; all rows of one have the same labels."""
-    steps, times = report.steps, report.steps.step_time_ms
+    steps, times = report.steps, report.steps.period_ms
     info = {label: str(report.run.get(name, "")) for label, name in _INFO.items()}
     yield "run_info", "What ran, and how it ended.", [(info, 1.0)]
     yield "reliable", "1: the numbers can be relied on.", [({}, report.validity.ok and not report.validity.conditional)]

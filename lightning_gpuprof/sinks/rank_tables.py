@@ -86,7 +86,7 @@ def rank_table(found: Ranks) -> Table:
         found.rows if len(found.rows) <= MAX_ROWS else by_lateness(found),
         Column("rank", lambda row: str(row.rank), help="index of the process in the job"),
         Column("host", lambda row: row.host, name(40), help="machine that the rank ran on"),
-        Column("step time", lambda row: row.step_time_ms, MS, help="median"),
+        Column("step time", lambda row: row.period_ms, MS, help="median"),
         Column("beyond the others", lambda row: row.excess_ms, SIGNIFICANT.in_unit("ms"), help=beyond),
         *(phase_median(phase) for phase in phases),
         absent="One rank.",

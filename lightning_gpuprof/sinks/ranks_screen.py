@@ -69,7 +69,7 @@ def _table(job: JobRanks) -> list[RenderableType]:
             one.state,
             "-" if one.batches is None else f"{one.batches:,}",
             "-" if one.written_s is None else f"{numbers.seconds(one.written_s)} ago",
-            numbers.millis(rows[rank].step_time_ms) if rank in rows else "-",
+            numbers.millis(rows[rank].period_ms) if rank in rows else "-",
             _beyond_others(rows[rank]) if rank in rows else "-",
         )
         for rank in job.worst
@@ -88,7 +88,7 @@ def _table(job: JobRanks) -> list[RenderableType]:
 
 
 def _beyond_others(row: RankRow) -> str:
-    return "0 ms" if abs(row.excess_ms) < _NOISE_RATIO * row.step_time_ms else numbers.millis(row.excess_ms)
+    return "0 ms" if abs(row.excess_ms) < _NOISE_RATIO * row.period_ms else numbers.millis(row.excess_ms)
 
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:

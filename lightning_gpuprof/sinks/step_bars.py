@@ -62,7 +62,7 @@ def step_bar(report: Report, claim: Claim | None) -> StepBar | None:
         report: The report.
         claim: What the first finding explains: its phase has a segment, however short.
     """
-    period = report.steps.step_time_ms
+    period = report.steps.period_ms
     if period is None or not period.median > 0:
         return None
     always = None if claim is None else claim.phase
@@ -81,7 +81,7 @@ def phase_times(report: Report) -> dict[str, float]:
     Args:
         report: The report.
     """
-    period = report.steps.step_time_ms
+    period = report.steps.period_ms
     if period is None or not period.median > 0:
         return {}
     said = {finding.explains.phase for finding in report.findings if finding.explains is not None}

@@ -275,7 +275,7 @@ def phase_median(phase: Phase) -> Column[_OfPhases]:
 
 def phase_table(report: Report) -> Table:
     """Phases of a step, in the report's order, with both shares, each under its name."""
-    times, period = step_bars.phase_times(report), report.steps.step_time_ms
+    times, period = step_bars.phase_times(report), report.steps.period_ms
 
     def of_step(row: PhaseRow) -> float | None:
         return times[row.phase] / period.median if period is not None and row.phase in times else None
@@ -365,7 +365,7 @@ def step_time_table(report: Report) -> Table:
     interval = Format(lambda ends: numbers.interval(ends) or numbers.ABSENT, "ms")
     return Table.of(
         "Step time",
-        [] if steps.step_time_ms is None else [steps.step_time_ms],
+        [] if steps.period_ms is None else [steps.period_ms],
         Column("median", lambda row: row.median, time, help=MEDIAN),
         Column("mean", lambda row: row.mean, time),
         Column("std", lambda row: row.std, time, help="standard deviation"),
@@ -374,10 +374,8 @@ def step_time_table(report: Report) -> Table:
         Column("p99", lambda row: row.p99, time, help="99 % of the steady, untraced steps are faster"),
         Column("min", lambda row: row.min, time, help="shortest step"),
         Column("max", lambda row: row.max, time, help="longest step"),
-        Column(
-            "median 95 % CI", lambda _: steps.step_time_median_interval_ms, interval, help=bootstrap.format("median")
-        ),
-        Column("mean 95 % CI", lambda _: steps.step_time_mean_interval_ms, interval, help=bootstrap.format("mean")),
+        Column("median 95 % CI", lambda _: steps.period_median_interval_ms, interval, help=bootstrap.format("median")),
+        Column("mean 95 % CI", lambda _: steps.period_mean_interval_ms, interval, help=bootstrap.format("mean")),
         absent="No step was steady and untraced, so the step time has no statistics.",
     )
 

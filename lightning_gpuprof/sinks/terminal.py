@@ -155,7 +155,7 @@ def _wall(report: Report) -> list[RenderableType]:
 
 
 def _phases(report: Report) -> list[RenderableType]:
-    other_share = tables.OF_STEP if report.steps.step_time_ms is None else tables.OF_ALL_STEPS
+    other_share = tables.OF_STEP if report.steps.period_ms is None else tables.OF_ALL_STEPS
     seen = msgspec.structs.replace(report, phases=tuple(row for row in report.phases if row.total_s > 0))
     lines = [
         title("Phases of the median step, on the host"),

@@ -114,15 +114,15 @@ def speed_level_table(report: Report) -> Table:
     phases = [
         phase
         for phase in PHASES
-        if any(level.phases_ms.get(phase, 0.0) > MIN_PHASE_RATIO * level.step_time_ms.median for level in levels)
+        if any(level.phases_ms.get(phase, 0.0) > MIN_PHASE_RATIO * level.period_ms.median for level in levels)
     ]
     return Table.of(
         "Speed levels",
         levels,
         Column("batches", lambda row: f"{numbers.count(row.from_batch)} to {numbers.count(row.to_batch)}"),
         Column("steady steps", lambda row: row.count, COUNT),
-        Column("median", lambda row: row.step_time_ms.median, SIGNIFICANT.in_unit("ms"), help="step time"),
-        Column("p95", lambda row: row.step_time_ms.p95, SIGNIFICANT.in_unit("ms"), help="step time"),
+        Column("median", lambda row: row.period_ms.median, SIGNIFICANT.in_unit("ms"), help="step time"),
+        Column("p95", lambda row: row.period_ms.p95, SIGNIFICANT.in_unit("ms"), help="step time"),
         *(phase_median(phase) for phase in phases),
         absent="The step time stayed at one level.",
     )

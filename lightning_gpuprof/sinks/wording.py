@@ -128,16 +128,16 @@ def steps(report: Report) -> str:
     trained = f" ({numbers.count(facts.optimizer_steps)} optimizer steps)" if stage(report) == "fit" else ""
     parts = [f"{numbers.counted(facts.count, 'step')}{trained}"]
     parts.append(f"wall time {numbers.seconds(report.wall.total_s)}")
-    if facts.step_time_ms is not None:
-        interval = numbers.interval(facts.step_time_median_interval_ms)
+    if facts.period_ms is not None:
+        interval = numbers.interval(facts.period_median_interval_ms)
         sure = f"95 % confidence interval {interval}, " if interval else ""
-        median, tail = numbers.significant(facts.step_time_ms.median), numbers.significant(facts.step_time_ms.p95)
+        median, tail = numbers.significant(facts.period_ms.median), numbers.significant(facts.period_ms.p95)
         parts.append(f"median step {median} ms ({sure}p95 {tail} ms)")
     if facts.samples_per_s is not None:
         interval = numbers.interval(facts.samples_per_s_interval)
         parts.append(
             f"{numbers.significant(facts.samples_per_s)} samples/s"
-            + (f" at the mean step of {numbers.significant(facts.step_time_ms.mean)} ms" if facts.step_time_ms else "")
+            + (f" at the mean step of {numbers.significant(facts.period_ms.mean)} ms" if facts.period_ms else "")
             + (f" (95 % confidence interval {interval})" if interval else "")
         )
     return " · ".join(parts)

@@ -96,7 +96,7 @@ def row(name: str, run: Summary) -> Row:
         Cell(plain.name(run.finding or numbers.ABSENT), run.finding or None),
         Cell(_gain(run), run.speedup),
         Cell(numbers.significant(run.samples_per_s), run.samples_per_s),
-        Cell(numbers.quantity("step_time_ms", run.step_time_ms), run.step_time_ms),
+        Cell(numbers.quantity("period_ms", run.period_ms), run.period_ms),
         Cell(numbers.ABSENT),
         Cell(numbers.ABSENT if run.steps is None else numbers.count(run.steps), run.steps),
         Cell(numbers.seconds(run.wall_s), run.wall_s),
@@ -110,7 +110,7 @@ def row(name: str, run: Summary) -> Row:
         state=state,
         cells=cells,
         started_s=run.started_s or 0.0,
-        step_ms=run.step_time_ms,
+        step_ms=run.period_ms,
         stage=run.stage,
         fixed=run.fixed,
     )

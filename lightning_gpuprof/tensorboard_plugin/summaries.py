@@ -42,7 +42,7 @@ class Summary(msgspec.Struct, kw_only=True, frozen=True):
     sure: str = ""
     """``about`` as expected, ``up to`` else, as the first screen has it."""
     samples_per_s: float | None = None
-    step_time_ms: float | None = None
+    period_ms: float | None = None
     """Mean step time, which ``samples_per_s`` is of."""
     wall_s: float | None = None
     steps: int | None = None
@@ -152,7 +152,7 @@ def _speedup(report: Report | _Head, finding: Finding | _Found) -> float | None:
 
 def _summary_of_report(report: Report | _Head) -> Summary:
     findings: Sequence[Finding | _Found] = report.findings
-    period, first = report.steps.step_time_ms, next(iter(findings), None)
+    period, first = report.steps.period_ms, next(iter(findings), None)
     likely = (
         first is not None
         and first.expected is not None
@@ -166,7 +166,7 @@ def _summary_of_report(report: Report | _Head) -> Summary:
         speedup=None if first is None else _speedup(report, first),
         sure="about" if likely else "up to",
         samples_per_s=report.steps.samples_per_s,
-        step_time_ms=period.mean if period else None,
+        period_ms=period.mean if period else None,
         wall_s=report.wall.total_s,
         steps=report.steps.count,
         started_s=_unix_s(report.run.get("started")),

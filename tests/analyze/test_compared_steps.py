@@ -32,7 +32,7 @@ def steps(seed: int, *, count: int = STEPS, **extra_ms: float) -> StepTimes:
         phase: (median + extra_ms.get(phase, 0.0)) * rng.lognormal(0, 0.05, count)
         for phase, median in MEDIANS_MS.items()
     }
-    return StepTimes(step_time_ms=np.sum(list(phases.values()), axis=0), phases_ms=phases)
+    return StepTimes(period_ms=np.sum(list(phases.values()), axis=0), phases_ms=phases)
 
 
 def compared(before: StepTimes, after: StepTimes, **options: object) -> Comparison:
@@ -74,7 +74,7 @@ def test_mean_phases_sum_to_the_change_of_the_mean_period() -> None:
     before, after = steps(1), steps(2, forward=3.0, data_wait=-2.0)
     result = compared(before, after)
     moved = sum(one.difference or 0.0 for one in result.mean_phases)
-    assert moved == pytest.approx(after.step_time_ms.mean() - before.step_time_ms.mean())
+    assert moved == pytest.approx(after.period_ms.mean() - before.period_ms.mean())
     assert abs(result.mean_phases[0].difference or 0.0) >= abs(result.mean_phases[-1].difference or 0.0)
 
 
@@ -122,7 +122,7 @@ def test_reports_alone_are_judged_by_their_intervals_and_say_so() -> None:
     with_interval = msgspec.structs.replace(
         before,
         steps=msgspec.structs.replace(
-            before.steps, step_time_mean_interval_ms=(8.0, 40.0), step_time_median_interval_ms=(8.0, 40.0)
+            before.steps, period_mean_interval_ms=(8.0, 40.0), period_median_interval_ms=(8.0, 40.0)
         ),
     )
     wide = compare(with_interval, after)
@@ -213,7 +213,7 @@ def test_what_lies_beside_the_steps_is_spread_over_them() -> None:
 def test_more_than_the_bound_is_flagged_for_the_finding_and_for_all_together() -> None:
     before, after = steps(1), steps(2, data_wait=-6.0)
     combined = CombinedGain(
-        step_time_ms=20.0,
+        period_ms=20.0,
         saved_ms_per_step=2.0,
         step_speedup_max=1.11,
         run_ms_per_step=21.0,
@@ -325,9 +325,7 @@ def test_a_phase_of_reports_alone_is_judged_where_its_spread_leaves_no_doubt(
 def test_an_enormous_change_of_a_phase_that_drifts_is_marked() -> None:
     ramp = np.linspace(0.5, 1.5, STEPS)
     before, after = (
-        StepTimes(
-            step_time_ms=9.0 + scale * ramp, phases_ms={"data_wait": np.full(STEPS, 9.0), "forward": scale * ramp}
-        )
+        StepTimes(period_ms=9.0 + scale * ramp, phases_ms={"data_wait": np.full(STEPS, 9.0), "forward": scale * ramp})
         for scale in (7.0, 140.0)
     )
     result = compared(before, after)

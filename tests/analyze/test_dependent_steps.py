@@ -31,14 +31,14 @@ def periods(count: int, memory: float, seed: int, *, mean_ms: float = 20.0, nois
 
 
 def compared(before: Floats, after: Floats, *, threshold_ratio: float = 0.0) -> Comparison:
-    times = tuple(StepTimes(step_time_ms=period, phases_ms={"forward": period}) for period in (before, after))
+    times = tuple(StepTimes(period_ms=period, phases_ms={"forward": period}) for period in (before, after))
     return compare(*(whole(one) for one in times), times=times, threshold_ratio=threshold_ratio)  # type: ignore[arg-type]
 
 
 def whole(times: StepTimes) -> Report:
     """A report whose wall time is that of its steps and two seconds."""
     report = report_of(times)
-    total_s = 2 + float(times.step_time_ms.sum()) / 1e3
+    total_s = 2 + float(times.period_ms.sum()) / 1e3
     return msgspec.structs.replace(report, wall=msgspec.structs.replace(report.wall, total_s=total_s))
 
 
@@ -118,7 +118,7 @@ def test_levels_that_overlap_or_lie_closer_than_one_run_moved_by_itself_are_not_
 
 
 def test_levels_of_other_batches_are_not_held_against_each_other() -> None:
-    times = [StepTimes(step_time_ms=one, phases_ms={}) for one in (two_levels(149, 200), two_levels(103, 103, seed=2))]
+    times = [StepTimes(period_ms=one, phases_ms={}) for one in (two_levels(149, 200), two_levels(103, 103, seed=2))]
     reports = [
         msgspec.structs.replace(whole(one), run={**whole(one).run, "loader.batch_size": size})
         for one, size in zip(times, (32, 64), strict=True)

@@ -70,7 +70,7 @@ def test_other_programs_do_not_hide_that_the_run_itself_becomes_slower() -> None
     before, after = found.evenness.undelayed_levels
     assert after.from_batch in range(298, 304)
     assert before.to_batch == after.from_batch - 1
-    assert after.step_time_ms - before.step_time_ms == pytest.approx(6, abs=0.5)
+    assert after.period_ms - before.period_ms == pytest.approx(6, abs=0.5)
     assert after.phases_ms["forward"] == pytest.approx(21, abs=1.5)
 
 
@@ -85,7 +85,7 @@ def test_a_period_that_grows_has_its_slope() -> None:
     drift = build(journal(1000, forward_ms=noisy(1000) + 0.02 * np.arange(1000))).evenness.drift
     assert drift.slope_ms_per_step == pytest.approx(0.02, rel=0.05)
     assert drift.p_value < 1e-6
-    assert drift.fifths[-1].step_time_ms - drift.fifths[0].step_time_ms == pytest.approx(16, rel=0.05)
+    assert drift.fifths[-1].period_ms - drift.fifths[0].period_ms == pytest.approx(16, rel=0.05)
 
 
 def test_a_period_that_stays_has_none() -> None:

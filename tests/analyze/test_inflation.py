@@ -13,7 +13,7 @@ MS = 1_000_000
 
 
 def ratio(
-    step_time_ms: list[float],
+    period_ms: list[float],
     flags: list[int],
     *,
     steps: tuple[int, int],
@@ -22,7 +22,7 @@ def ratio(
     validating: tuple[int, ...] = (),
 ) -> object:
     """The ratio of a window over the steps of these indices; the first of them begins with the profiler's own time."""
-    period = np.asarray(np.asarray(step_time_ms) * MS, np.int64)
+    period = np.asarray(np.asarray(period_ms) * MS, np.int64)
     own = np.zeros(len(period), np.int64)
     own[steps[0]] = own_ms * MS
     period += own

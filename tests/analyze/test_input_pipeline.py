@@ -127,7 +127,7 @@ def test_long_waits_now_and_then_are_not_the_workers_if_these_are_fast_or_idle()
 def test_that_it_is_not_known_how_many_steps_waited_does_not_mean_none() -> None:
     made = fed(*(making(f"worker{n}", items_ms=39.0) for n in range(2)), wait_ms=14.0)
     shares = {"data_wait": Share(median_ratio=0.7, lower_ratio=0.69, median_ms=14.0, total_ratio=0.7)}
-    found = input_pipeline(made, shares, step_time_ms=20.0, steady_steps=100, waited_ratio=None)
+    found = input_pipeline(made, shares, period_ms=20.0, steady_steps=100, waited_ratio=None)
     assert found.verdict == "processing"
 
 

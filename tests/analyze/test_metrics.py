@@ -41,7 +41,7 @@ def test_parts_and_shares_are_those_that_were_built(of: Journal) -> None:
     assert sum(row.share for row in m.phases) == pytest.approx(1)
     share = m.share("data_wait")
     assert (share.median_ratio, share.lower_ratio) == pytest.approx((0.4, 0.4))
-    assert m.step_time_ms == pytest.approx(10)
+    assert m.period_ms == pytest.approx(10)
     assert m.steps.samples_per_s == pytest.approx(3200)
     assert (m.validation.count, m.checkpoint.count) == (1, 1)
 
@@ -59,7 +59,7 @@ def test_warm_up_profiled_and_validating_steps_do_not_enter_the_statistics() -> 
     m = build(of)
     assert m.steps.steady_from is not None
     assert m.steps.steady_from >= 12
-    assert m.steps.step_time_ms.max == pytest.approx(10)
+    assert m.steps.period_ms.max == pytest.approx(10)
     assert m.steps.steady_count == 100 - m.steps.steady_from - 5 - 2  # the step after validation, too
 
 
@@ -264,7 +264,7 @@ def test_devices_are_summed_up_over_the_steps_only(of: Journal) -> None:
 def test_runs_too_short_to_judge_are_reported_calmly(n: int) -> None:
     m = build(journal(n))
     assert m.steps.count == n
-    assert m.step_time_ms is None
+    assert m.period_ms is None
     assert not m.validity.ok
     assert sum(m.wall.parts.values()) == pytest.approx(m.wall.total_s)
 
@@ -295,7 +295,7 @@ def test_long_runs_are_thinned_without_losing_an_outlier() -> None:
     assert len(series["batch"]) <= analyze_metrics.SERIES_POINTS + analyze_metrics.LONGEST_STEPS
     assert {len(column) for column in series.values()} == {len(series["batch"])}
     assert 7777.0 in series["batch"]
-    assert max(series["step_time_ms"]) == pytest.approx(110)
+    assert max(series["period_ms"]) == pytest.approx(110)
 
 
 def test_the_largest_outliers_of_a_hundred_thousand_steps_are_all_in_the_curves_and_marked() -> None:
@@ -401,9 +401,9 @@ def test_phases_of_an_ordinary_step_sum_to_it_where_their_medians_do_not(of: Jou
     for step in range(20, 100):  # one phase or another is long, each in a third of the steps
         charge(of, 1 + step % 3, step, 6 * MS)
     m = build(of)
-    assert m.step_time_ms is not None
-    assert sum(row.median_ms or 0.0 for row in m.phases) < 0.8 * m.step_time_ms
-    assert sum(row.ordinary_ms or 0.0 for row in m.phases) == pytest.approx(m.step_time_ms)
+    assert m.period_ms is not None
+    assert sum(row.median_ms or 0.0 for row in m.phases) < 0.8 * m.period_ms
+    assert sum(row.ordinary_ms or 0.0 for row in m.phases) == pytest.approx(m.period_ms)
     assert all(row.ordinary_ms is None for row in build(journal(n=3)).phases)
 
 

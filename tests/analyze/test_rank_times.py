@@ -92,8 +92,8 @@ def test_the_late_rank_has_the_excess_and_is_the_slowest() -> None:
     assert found.late.lost.median_ms == pytest.approx(2.0)
     assert found.imbalance.median_ms == 0
     assert late.phases_ms == {"data_wait": 4.0, "forward": 7.0, "callbacks": 1.0}
-    assert (quick.step_time_ms, late.step_time_ms) == (10.0, 12.0)
-    assert sum(late.phases_ms.values()) == late.step_time_ms
+    assert (quick.period_ms, late.period_ms) == (10.0, 12.0)
+    assert sum(late.phases_ms.values()) == late.period_ms
 
 
 def test_ranks_that_are_late_in_turn_share_the_steps() -> None:

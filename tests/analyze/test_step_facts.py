@@ -17,8 +17,8 @@ def noisy(n: int, seed: int = 0) -> np.ndarray:
 def test_median_mean_and_samples_per_s_have_intervals_around_them() -> None:
     steps = build(journal(500, forward_ms=noisy(500))).steps
     for interval, value in (
-        (steps.step_time_median_interval_ms, steps.step_time_ms.median),
-        (steps.step_time_mean_interval_ms, steps.step_time_ms.mean),
+        (steps.period_median_interval_ms, steps.period_ms.median),
+        (steps.period_mean_interval_ms, steps.period_ms.mean),
         (steps.samples_per_s_interval, steps.samples_per_s),
     ):
         assert interval[0] < value < interval[1]
@@ -29,7 +29,7 @@ def test_a_run_of_one_level_is_one_speed_level_without_a_caveat() -> None:
     m = build(journal(500, forward_ms=noisy(500)))
     (level,) = m.steps.speed_levels
     assert (level.from_batch, level.to_batch, level.count) == (m.steps.steady_from, 499, m.steps.steady_count)
-    assert level.step_time_ms == m.steps.step_time_ms
+    assert level.period_ms == m.steps.period_ms
     assert not [c for c in m.validity.caveats if "speed level" in c or "steadily" in c]
 
 

@@ -90,7 +90,7 @@ def test_the_report_has_the_device_span_of_each_phase_beside_its_host_time(
     backward = rows["backward"]
     assert forward.device_ms is not None
     assert backward.device_ms is not None
-    assert 4 <= forward.device_ms <= forward.device_ms + backward.device_ms <= callback.report.steps.step_time_ms.max
+    assert 4 <= forward.device_ms <= forward.device_ms + backward.device_ms <= callback.report.steps.period_ms.max
     assert rows["validation"].device_ms == 0.0
     capsys.readouterr()
     assert main(["report", str(tmp_path / "out"), "--all"]) == 0

@@ -31,8 +31,8 @@ class Run:
         self.reported: list[tuple[int, Slowdown]] = []
         self.waiting: list[ClosedStep] = []
 
-    def step(self, step_time_ms: float, *, flags: int = 0, slot: int = 0) -> None:
-        period_ns = round(step_time_ms * MS * self.random.uniform(0.95, 1.05))
+    def step(self, period_ms: float, *, flags: int = 0, slot: int = 0) -> None:
+        period_ns = round(period_ms * MS * self.random.uniform(0.95, 1.05))
         charged = [0] * len(SLOTS)
         charged[slot] = period_ns
         end_ns = self.now_ns + period_ns
@@ -46,9 +46,9 @@ class Run:
             if slowdown := self.slow_steps.look(waiting):
                 self.reported.append((self.batch, slowdown))
 
-    def steps(self, count: int, step_time_ms: float, *, flags: int = 0, slot: int = 0) -> None:
+    def steps(self, count: int, period_ms: float, *, flags: int = 0, slot: int = 0) -> None:
         for _ in range(count):
-            self.step(step_time_ms, flags=flags, slot=slot)
+            self.step(period_ms, flags=flags, slot=slot)
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ THE_COOLDOWN = (max(COOLDOWN_STEPS, COOLDOWN_NS // (50 * MS)), 50)
 )
 def test_how_often_a_slowdown_is_reported(flush: int, stretches: Sequence[tuple[int, float]], reports: int) -> None:
     run = Run(flush)
-    for count, step_time_ms in stretches:
-        run.steps(count, step_time_ms)
+    for count, period_ms in stretches:
+        run.steps(count, period_ms)
     assert len(run.reported) == reports
 
 
@@ -151,8 +151,8 @@ def test_a_flush_without_steps_says_nothing() -> None:
 def test_a_level_that_stays_a_little_higher_does_not_make_each_look_longer() -> None:
     """2.5 % are above the allowance, but not worth a window; what is kept of it is bounded, and more is noticed."""
     shift = LevelShift()
-    for step_time_ms in (50.0,) * 400 + (51.25,) * 20_000:
-        assert shift.add(round(step_time_ms * MS)) is None
+    for period_ms in (50.0,) * 400 + (51.25,) * 20_000:
+        assert shift.add(round(period_ms * MS)) is None
     assert max(len(kept) for kept in vars(shift).values() if isinstance(kept, Sized)) <= HISTORY_BLOCKS
     found = [shift.add(round(56.0 * MS)) for _ in range(400)]
     assert len([one for one in found if one is not None]) == 1

@@ -19,7 +19,7 @@ from lightning_gpuprof.errors import ArgumentError
 def test_the_exit_code_tells_a_regression(
     tmp_path: Path, after_ms: float, outcome: str, code: int, printed: Callable[..., str]
 ) -> None:
-    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", step_time_ms=after_ms)
+    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=after_ms)
     assert f" {outcome.upper()} " in printed("compare", before, after, code=code)
 
 
@@ -33,7 +33,7 @@ def test_every_outcome_has_an_exit_code() -> None:
 
 
 def test_files_and_folders_name_the_same_run(tmp_path: Path, printed: Callable[..., str]) -> None:
-    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", step_time_ms=12.0)
+    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=12.0)
     by_file = json.loads(printed("compare", before / "report.json", after / "report.json", "--json"))
     by_folder = json.loads(printed("compare", before, after, "--json"))
     assert by_file["training"] == by_folder["training"]
@@ -43,7 +43,7 @@ def test_files_and_folders_name_the_same_run(tmp_path: Path, printed: Callable[.
 
 def test_the_loggers_folder_stands_for_the_run_in_it(tmp_path: Path, printed: Callable[..., str]) -> None:
     save_run(tmp_path / "version_0/gpuprof")
-    after = save_run(tmp_path / "b", step_time_ms=12.0)
+    after = save_run(tmp_path / "b", period_ms=12.0)
     assert " IMPROVED " in printed("compare", after.parent / "version_0", after)
 
 
@@ -60,7 +60,7 @@ def test_an_empty_folder_is_an_error_with_the_way_out(tmp_path: Path, refused: C
 
 @pytest.mark.parametrize(("allow", "code"), [("", 2), ("hardware", 0), ("model,batch", 2)])
 def test_other_hardware_needs_permission(tmp_path: Path, allow: str, code: int, printed: Callable[..., str]) -> None:
-    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", step_time_ms=12.0)
+    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=12.0)
     for run, name in ((before, "GPU"), (after, "Another GPU")):
         report = json.loads((run / "report.json").read_text())
         report["run"]["device.name"] = name
@@ -78,7 +78,7 @@ def test_an_unknown_group_is_an_error_that_names_the_known_ones(tmp_path: Path, 
 
 
 def test_files_for_ci_and_people_are_written_beside_the_text(tmp_path: Path, printed: Callable[..., str]) -> None:
-    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", step_time_ms=30.0)
+    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=30.0)
     junit, page = tmp_path / "gpuprof.xml", tmp_path / "compare.html"
     assert " REGRESSED " in printed("compare", before, after, "--junit", junit, "--html", page, code=1)
     root = ElementTree.fromstring(junit.read_bytes())
@@ -112,7 +112,7 @@ def test_where_files_were_written_is_said_beside_the_output(
 def test_threshold_and_metric_decide_the_exit_code(
     tmp_path: Path, options: tuple[str, ...], code: int, printed: Callable[..., str]
 ) -> None:
-    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", step_time_ms=30.0)
+    before, after = save_run(tmp_path / "a"), save_run(tmp_path / "b", period_ms=30.0)
     assert json.loads(printed("compare", before, after, *options, "--json", code=code))["outcome"]
 
 

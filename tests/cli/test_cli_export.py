@@ -43,9 +43,9 @@ def test_every_step_is_a_row_whose_phases_sum_to_its_period(run_folder: Path) ->
     steps = rows(run_folder / "export" / "steps.csv")
     journal = read_journal(run_folder / "rank0.jsonl")
     assert [int(row["batch"]) for row in steps] == journal.steps.batch.tolist()
-    assert [float(row["step_time_ms"]) for row in steps] == pytest.approx(journal.steps.period_ns / 1e6)
+    assert [float(row["period_ms"]) for row in steps] == pytest.approx(journal.steps.period_ns / 1e6)
     for row in steps:
-        assert sum(float(row[f"{phase}_ms"]) for phase in PHASES) == pytest.approx(float(row["step_time_ms"]))
+        assert sum(float(row[f"{phase}_ms"]) for phase in PHASES) == pytest.approx(float(row["period_ms"]))
     assert {row["label"] for row in steps} >= {"warm-up", "steady"}
 
 
@@ -128,7 +128,7 @@ def test_parquet_keeps_types_and_missing_values(run_folder: Path) -> None:
     assert main(["export", str(run_folder), "--format", "parquet"]) == 0
     steps = parquet.read_table(run_folder / "export" / "steps.parquet")
     assert steps.num_rows == STEPS
-    assert str(steps.schema.field("step_time_ms").type) == "double"
+    assert str(steps.schema.field("period_ms").type) == "double"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

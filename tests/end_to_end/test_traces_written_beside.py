@@ -71,7 +71,7 @@ def test_training_does_not_wait_for_the_trace(run: Run, tmp_path: Path) -> None:
         profiler = quiet_profiler(windows=[(5, 6)])
         trainer_for(folder, [profiler]).fit(Planted({"training_step": 0.01}), loader(400))
         window, = profiler.report.windows
-        print("COST", window.stop_cost_ms, window.problem, max(profiler.report.series["step_time_ms"]))
+        print("COST", window.stop_cost_ms, window.problem, max(profiler.report.series["period_ms"]))
         """,
         seconds=3.0,
     )

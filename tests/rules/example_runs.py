@@ -58,8 +58,8 @@ def example_run(**changes: Any) -> Metrics:
     - ``metrics``: other fields of ``Metrics``.
     """
     if isinstance(changes.get("stalls"), Mapping):
-        step_time_ms = sum({**HEALTHY_MS, **changes.get("times_ms", {})}.values())
-        changes["stalls"] = outliers(steps=changes.get("steady", 380), step_time_ms=step_time_ms, **changes["stalls"])
+        period_ms = sum({**HEALTHY_MS, **changes.get("times_ms", {})}.values())
+        changes["stalls"] = outliers(steps=changes.get("steady", 380), period_ms=period_ms, **changes["stalls"])
     parts = {name: changes.pop(name) for name in _PARTS if name in changes}
     if "gpu" in parts:
         changes["run"] = {"device.type": "cuda", **changes.get("run", {})}
@@ -72,8 +72,8 @@ def example_run(**changes: Any) -> Metrics:
 
 
 def _delayed(metrics: Metrics, ms: float) -> Metrics:
-    assert metrics.step_time_ms is not None
-    waited = share(ms, metrics.step_time_ms)
+    assert metrics.period_ms is not None
+    waited = share(ms, metrics.period_ms)
     cpu = replace(metrics.cpu, run_delay_ratio=waited.median_ratio, run_delay=waited, run_delay_samples=40)
     return replace(metrics, cpu=cpu)
 
@@ -119,10 +119,10 @@ def _gpu(
 
 
 def _hooked(metrics: Metrics, hooks: Mapping[tuple[str, str], float]) -> Metrics:
-    assert metrics.step_time_ms is not None
+    assert metrics.period_ms is not None
     sites = [row.sites[0][0] for row in metrics.blocked or () if row.phase == "h2d" and row.sites]
     found = [
-        HookShare(owner=owner, hook=name, share=share(ms, metrics.step_time_ms), site=sites[0] if sites else "")
+        HookShare(owner=owner, hook=name, share=share(ms, metrics.period_ms), site=sites[0] if sites else "")
         for (owner, name), ms in hooks.items()
     ]
     return replace(metrics, transfer_hooks=tuple(found))

@@ -19,7 +19,7 @@ FAULTS: dict[str, Metrics] = {
     "validation": build(validation=(4, 30.0)),
     "checkpoint": build(checkpoint=(10, 15.0)),
     "startup": build(persistent_workers=False, iterator_s=2.0, first_wait_s=3.0),
-    "stalls": build(stalls=outliers(count=12, stall_ms=900, phases="backward", steps=380, step_time_ms=50.0)),
+    "stalls": build(stalls=outliers(count=12, stall_ms=900, phases="backward", steps=380, period_ms=50.0)),
     "all": build(
         times_ms={"data_wait": 60.0, "callbacks": 40.0, "logging": 25.0, "forward": 60.0},
         num_workers=0,
@@ -29,7 +29,7 @@ FAULTS: dict[str, Metrics] = {
         process_cpus=0.4,
         validation=(4, 60.0),
         checkpoint=(10, 30.0),
-        stalls=outliers(count=12, stall_ms=2500, phases="backward", steps=380, step_time_ms=200.0),
+        stalls=outliers(count=12, stall_ms=2500, phases="backward", steps=380, period_ms=200.0),
     ),
 }
 
@@ -47,7 +47,7 @@ def everything_is_wrong() -> Metrics:
         process_cpus=0.4,
         validation=(4, 60.0),
         checkpoint=(10, 30.0),
-        stalls=outliers(count=12, stall_ms=2500, phases="backward", steps=380, step_time_ms=200.0),
+        stalls=outliers(count=12, stall_ms=2500, phases="backward", steps=380, period_ms=200.0),
         idle_ratio=0.4,
         host=busy_machine(0.3),
     )
@@ -55,7 +55,7 @@ def everything_is_wrong() -> Metrics:
 
 def everything_is_wrong_on_a_gpu() -> Metrics:
     facts = window(
-        step_time_ms=200.0,
+        period_ms=200.0,
         causes={"launch": 0.2, "host_sync": 0.2, "data": 0.1, "allocator": 0.05},
         exposed_communication=0.2,
         uploads=0.1,

@@ -146,9 +146,9 @@ def starved(
         total, lower = burst if isinstance(burst, tuple) else (burst, 0.9 * burst)
         wait = replace(metrics.shares["data_wait"], total_ratio=total, total_lower_ratio=lower)
         metrics = shares_of(metrics, "data_wait", wait)
-        period = metrics.steps.step_time_ms
+        period = metrics.steps.period_ms
         mean_ms = (period.median - wait_ms) / (1 - total)
-        metrics = replace(metrics, steps=stored(metrics.steps, step_time_ms=stored(period, mean=mean_ms)))
+        metrics = replace(metrics, steps=stored(metrics.steps, period_ms=stored(period, mean=mean_ms)))
     if not measured:
         return metrics
     made = InputLoader(

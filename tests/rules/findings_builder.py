@@ -20,13 +20,13 @@ def finding(
     explains: Claim | None = None,
     confidence: float = 1.0,
     severity: Severity = "warning",
-    step_time_ms: float = 50.0,
+    period_ms: float = 50.0,
 ) -> Finding:
     gain = None
     if saved_ms is not None:
         gain = Gain(
             saved_ms_per_step=saved_ms,
-            speedup_max=speedup(saved_ms, step_time_ms),
+            speedup_max=speedup(saved_ms, period_ms),
             saved_lower_ms_per_step=lower_ms,
         )
     return Finding(

@@ -143,7 +143,7 @@ def errors(**risen: float) -> tuple[ErrorCounter, ...]:
 
 def idle_window(*, step_ms: float = 50.0, reason: str = "planned", **causes: float) -> WindowFacts:
     """A window of five steps in which the GPU was idle for these causes, as shares of it."""
-    made = window(step_time_ms=step_ms, causes=causes)  # type: ignore[arg-type]
+    made = window(period_ms=step_ms, causes=causes)  # type: ignore[arg-type]
     return msgspec.structs.replace(made, reason=reason, analysis=TraceAnalysis(idle=made.analysis.idle))
 
 

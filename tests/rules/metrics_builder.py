@@ -56,9 +56,9 @@ def replace(old: Anything, /, **changes: Any) -> Anything:
     return with_derived(new) if isinstance(new, Metrics) else new
 
 
-def share(median_ms: float, step_time_ms: float, *, lower: float = LOWER, total_ratio: float | None = None) -> Share:
+def share(median_ms: float, period_ms: float, *, lower: float = LOWER, total_ratio: float | None = None) -> Share:
     """A share of a step."""
-    ratio = median_ms / step_time_ms
+    ratio = median_ms / period_ms
     return Share(
         median_ratio=ratio,
         lower_ratio=lower * ratio,
@@ -88,7 +88,7 @@ def outliers(
     stall_ms: float,
     phases: Mapping[Phase, float] | Phase,
     steps: int,
-    step_time_ms: float,
+    period_ms: float,
     every: int = 0,
     delayed_ratio: float | None = None,
 ) -> Outliers:
@@ -98,10 +98,10 @@ def outliers(
     return Outliers(
         count=count,
         checked=steps,
-        limit_ms=1.5 * step_time_ms,
+        limit_ms=1.5 * period_ms,
         excess_ms=excess_ms,
-        total_ms=steps * step_time_ms + excess_ms,
-        worst_ms=step_time_ms + stall_ms,
+        total_ms=steps * period_ms + excess_ms,
+        worst_ms=period_ms + stall_ms,
         excess_by_phase_ms={phase: part * excess_ms for phase, part in parts.items()},
         batches=tuple((every or 37) * (i + 1) + (0 if every else i % 3) for i in range(min(count, 20))),
         delayed_ratio=delayed_ratio,
@@ -184,13 +184,13 @@ def build(
         idle_ratio: What trace windows say about the device; None: no device in them.
     """
     times: dict[Phase, float] = {**HEALTHY_MS, **(times_ms or {})}
-    step_time_ms = sum(times.values())
+    period_ms = sum(times.values())
     steady = max(0, steps - 20) if steady is None else steady
-    shares: dict[Phase, Share] = {phase: share(ms, step_time_ms, lower=lower) for phase, ms in times.items()}
+    shares: dict[Phase, Share] = {phase: share(ms, period_ms, lower=lower) for phase, ms in times.items()}
     if outliers_known and stalls is None:
-        stalls = outliers(count=0, stall_ms=0.0, phases={}, steps=max(steady, 1), step_time_ms=step_time_ms)
+        stalls = outliers(count=0, stall_ms=0.0, phases={}, steps=max(steady, 1), period_ms=period_ms)
     excess_s = stalls.excess_ms / 1e3 if stalls is not None else 0.0
-    train_s = steps * step_time_ms / 1e3 + excess_s
+    train_s = steps * period_ms / 1e3 + excess_s
     gap_s = 0.01 + iterator_s
     parts = dict.fromkeys(parts_of("fit"), 0.0) | {
         "setup": 0.5,
@@ -203,7 +203,7 @@ def build(
     callback_shares = tuple(
         sorted(
             (
-                CallbackShare(name=name, hook=hook, share=share(ms, step_time_ms, lower=lower))
+                CallbackShare(name=name, hook=hook, share=share(ms, period_ms, lower=lower))
                 for (name, hook), ms in (callbacks_ms or {}).items()
             ),
             key=lambda c: -c.share.median_ratio,
@@ -213,7 +213,7 @@ def build(
         Blocked(
             phase=phase,
             wall_ms=times.get(phase, 0.0),
-            blocked=share((blocked_ms or {}).get(phase, 0.01 * times.get(phase, 0.0)), step_time_ms, lower=lower),
+            blocked=share((blocked_ms or {}).get(phase, 0.01 * times.get(phase, 0.0)), period_ms, lower=lower),
             samples=blocked_samples,
             sites=tuple((sites or {}).get(phase, ())),
         )
@@ -247,13 +247,11 @@ def build(
             optimizer_steps=steps,
             steady_from=10 if steady else None,
             steady_count=steady,
-            step_time_ms=distribution(step_time_ms) if steady else None,
-            samples_per_s=32e3 / step_time_ms if steady else None,
+            period_ms=distribution(period_ms) if steady else None,
+            samples_per_s=32e3 / period_ms if steady else None,
         ),
         phases=tuple(
-            PhaseRow(
-                phase=phase, median_ms=ms, p95_ms=ms, mean_ms=ms, total_s=steps * ms / 1e3, share=ms / step_time_ms
-            )
+            PhaseRow(phase=phase, median_ms=ms, p95_ms=ms, mean_ms=ms, total_s=steps * ms / 1e3, share=ms / period_ms)
             for phase, ms in times.items()
         ),
         shares=shares if steady else {},
@@ -279,10 +277,10 @@ def build(
         devices=(),
         host=host or calm_host(),
         memory=Memory(),
-        windows=() if idle_ratio is None else (_window(idle_ratio, step_time_ms),),
+        windows=() if idle_ratio is None else (_window(idle_ratio, period_ms),),
         overhead={"boundary_us_per_step": 20.0},
         interpreter_lock=InterpreterLock(
-            asked=100, late=2, waited=share(0.01 * step_time_ms, step_time_ms), samples=blocked_samples
+            asked=100, late=2, waited=share(0.01 * period_ms, period_ms), samples=blocked_samples
         )
         if blocked_known
         else None,
@@ -297,15 +295,15 @@ def _recurring(times: tuple[int, float], subject: str = "") -> Recurring:
     )
 
 
-def _window(idle_ratio: float, step_time_ms: float) -> WindowFacts:
+def _window(idle_ratio: float, period_ms: float) -> WindowFacts:
     """Five steps that tracing made 1.3 times as long."""
-    busy_us = 5 * (1 - idle_ratio) * step_time_ms * 1e3
-    window_us = 5 * 1.3 * step_time_ms * 1e3
+    busy_us = 5 * (1 - idle_ratio) * period_ms * 1e3
+    window_us = 5 * 1.3 * period_ms * 1e3
     device = DeviceActivity(device="0", kernels=500, window_us=window_us, busy_us=busy_us, idle_us=window_us - busy_us)
     return WindowFacts(
         start_step=100,
         stop_step=104,
-        steps_us=(1.3 * step_time_ms * 1e3,) * 5,
+        steps_us=(1.3 * period_ms * 1e3,) * 5,
         kernels=500,
         launches_matched=500,
         launches_unmatched=3,

@@ -20,7 +20,7 @@ def found(
     nodes: Value = 40,
     stack: Value = 120.0,
     most: Value = None,
-    step_time_ms: float = 8.0,
+    period_ms: float = 8.0,
     device: str = "cpu",
     **checks: Value,
 ) -> Finding:
@@ -33,7 +33,7 @@ def found(
         **{f"flags.anomaly_{name}": value for name, value in checks.items()},
     }
     phases = {"forward": 6.0, "backward": 1.0}
-    return fired(DebugApisOn(), metrics_of(*windows, step_time_ms=step_time_ms, phases_ms=phases, run=run))
+    return fired(DebugApisOn(), metrics_of(*windows, period_ms=period_ms, phases_ms=phases, run=run))
 
 
 def test_its_size_is_known_and_so_is_its_severity() -> None:
@@ -60,13 +60,13 @@ def test_checks_for_nan_count_as_far_as_backward_takes_as_long(most_us: float, g
     assert finding.gain.saved_lower_ms_per_step == pytest.approx(0.8 * (4.8 + 0.5))
 
 
-@pytest.mark.parametrize(("step_time_ms", "severity"), [(19.0, "critical"), (20.0, "warning"), (39.0, "info")])
-def test_its_share_of_the_step_decides(step_time_ms: float, severity: str) -> None:
-    assert found(step_time_ms=step_time_ms).severity == severity
+@pytest.mark.parametrize(("period_ms", "severity"), [(19.0, "critical"), (20.0, "warning"), (39.0, "info")])
+def test_its_share_of_the_step_decides(period_ms: float, severity: str) -> None:
+    assert found(period_ms=period_ms).severity == severity
 
 
 def test_a_busy_device_hides_it() -> None:
-    gpu = window(step_time_ms=8.0, causes={"host_work": 0.01})
+    gpu = window(period_ms=8.0, causes={"host_work": 0.01})
     assert gpu.analysis is not None
     busy = found(msgspec.structs.replace(gpu, steps_us=(8000.0,) * 2), device="cuda")
     assert (busy.severity, busy.gain) == ("info", None)
@@ -80,7 +80,7 @@ def test_on_a_device_of_which_no_window_tells_it_is_information_without_a_lower_
 
 
 def test_it_takes_no_more_than_the_step() -> None:
-    finding = found(step_time_ms=3.0)
+    finding = found(period_ms=3.0)
     assert finding.gain.saved_ms_per_step == pytest.approx(3.0)
 
 

@@ -57,7 +57,7 @@ def test_broken_numbers_of_a_gpu_are_taken_calmly(chance: float) -> None:
 
 CONTRADICTIONS: dict[str, Metrics] = {
     "a device that works longer than the step": replace(
-        build(run={"device.type": "cuda"}), windows=(window(step_time_ms=500.0),)
+        build(run={"device.type": "cuda"}), windows=(window(period_ms=500.0),)
     ),
     "causes that sum to more than the idle time": replace(
         build(run={"device.type": "cuda"}),

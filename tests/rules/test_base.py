@@ -44,11 +44,11 @@ def test_severity_needs_share_and_steps(lower_ratio: float, steps: int, expected
 
 
 @pytest.mark.parametrize(
-    ("recoverable_ms", "step_time_ms", "expected"),
+    ("recoverable_ms", "period_ms", "expected"),
     [(0.19, 1.0, False), (0.2, 1.0, True), (0.2, 100.0, False), (2.9, 100.0, False), (3.0, 100.0, True)],
 )
-def test_a_gain_must_be_worth_a_word(recoverable_ms: float, step_time_ms: float, expected: bool) -> None:
-    assert worthwhile(recoverable_ms, step_time_ms) is expected
+def test_a_gain_must_be_worth_a_word(recoverable_ms: float, period_ms: float, expected: bool) -> None:
+    assert worthwhile(recoverable_ms, period_ms) is expected
 
 
 def test_gain_is_amdahls_bound_with_a_lower_bound_within() -> None:
@@ -76,10 +76,10 @@ def test_a_cost_gives_back_what_holds_the_step_up(
     assert cost.uncertain.gain.saved_lower_ms_per_step == 0.0
 
 
-@pytest.mark.parametrize("step_time_ms", [math.nan, math.inf, 0.0, -1.0])
-def test_a_period_that_is_no_positive_number_is_not_measured(step_time_ms: float) -> None:
+@pytest.mark.parametrize("period_ms", [math.nan, math.inf, 0.0, -1.0])
+def test_a_period_that_is_no_positive_number_is_not_measured(period_ms: float) -> None:
     metrics = build()
-    broken = msgspec.structs.replace(metrics.steps, step_time_ms=distribution(step_time_ms))
+    broken = msgspec.structs.replace(metrics.steps, period_ms=distribution(period_ms))
     with pytest.raises(MissingSignal, match="step time"):
         replace(metrics, steps=broken).require_steady()
 

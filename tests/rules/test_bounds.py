@@ -18,7 +18,7 @@ from lightning_gpuprof.rules.gains import combined_gain, most_ms
 
 def saved_ms(metrics: Metrics, claim: Claim, promised_ms: float) -> float:
     whole_ms = metrics.run_ms_per_step
-    gain = settle([finding("a", saved_ms=promised_ms, explains=claim, step_time_ms=whole_ms)], metrics)[0].gain
+    gain = settle([finding("a", saved_ms=promised_ms, explains=claim, period_ms=whole_ms)], metrics)[0].gain
     return 0.0 if gain is None else gain.saved_ms_per_step
 
 
@@ -32,10 +32,10 @@ def test_what_is_outside_the_steps_gains_no_more_than_its_part_of_the_wall_time(
 def test_a_phase_gains_no_more_than_it_takes_in_the_mean_step() -> None:
     """The data got slower in the middle of the run: most steps wait 60 ms, and the mean one 35."""
     metrics = build(times_ms={"data_wait": 60.0})
-    step_time_ms = metrics.step_time_ms or 0.0
-    mean = msgspec.structs.replace(distribution(step_time_ms), mean=step_time_ms - 25.0)
-    shares = {**metrics.shares, "data_wait": share(60.0, step_time_ms, total_ratio=35.0 / (step_time_ms - 25.0))}
-    changed = replace(metrics, shares=shares, steps=msgspec.structs.replace(metrics.steps, step_time_ms=mean))
+    period_ms = metrics.period_ms or 0.0
+    mean = msgspec.structs.replace(distribution(period_ms), mean=period_ms - 25.0)
+    shares = {**metrics.shares, "data_wait": share(60.0, period_ms, total_ratio=35.0 / (period_ms - 25.0))}
+    changed = replace(metrics, shares=shares, steps=msgspec.structs.replace(metrics.steps, period_ms=mean))
     assert saved_ms(metrics, claims.WAIT_FOR_BATCHES, 90.0) == pytest.approx(60.0)
     assert saved_ms(changed, claims.WAIT_FOR_BATCHES, 60.0) == pytest.approx(35.0)
 
@@ -43,10 +43,10 @@ def test_a_phase_gains_no_more_than_it_takes_in_the_mean_step() -> None:
 def test_one_phase_leaves_the_others_whatever_the_mean_step_is() -> None:
     """Forward holds half of each step: it cannot take nearly all of the whole away."""
     metrics = build(times_ms={"forward": 49.2})
-    step_time_ms = metrics.step_time_ms or 0.0
-    assert most_ms(claims.FORWARD, step_time_ms, metrics) == pytest.approx(49.2)
-    assert most_ms(claims.FORWARD, 2 * step_time_ms, metrics) == pytest.approx(49.2)
-    assert most_ms(claims.FORWARD, step_time_ms / 2, metrics) == pytest.approx(24.6, rel=0.01)
+    period_ms = metrics.period_ms or 0.0
+    assert most_ms(claims.FORWARD, period_ms, metrics) == pytest.approx(49.2)
+    assert most_ms(claims.FORWARD, 2 * period_ms, metrics) == pytest.approx(49.2)
+    assert most_ms(claims.FORWARD, period_ms / 2, metrics) == pytest.approx(24.6, rel=0.01)
 
 
 def test_stalls_gain_no_more_than_the_mean_step_has_above_the_quickest() -> None:
@@ -57,9 +57,9 @@ def test_stalls_gain_no_more_than_the_mean_step_has_above_the_quickest() -> None
 def test_python_gains_what_a_finding_on_forward_leaves_of_forward_and_backward() -> None:
     """A loop in forward that grows with every step: its excess is Python's time, too."""
     metrics = build(times_ms={"forward": 60.0, "backward": 5.0})
-    step_time_ms = metrics.step_time_ms or 0.0
-    python = finding("python-overhead", saved_ms=62.0, explains=claims.PYTHON, step_time_ms=step_time_ms)
-    grows = finding("step-drift", saved_ms=40.0, explains=claims.FORWARD, step_time_ms=step_time_ms)
+    period_ms = metrics.period_ms or 0.0
+    python = finding("python-overhead", saved_ms=62.0, explains=claims.PYTHON, period_ms=period_ms)
+    grows = finding("step-drift", saved_ms=40.0, explains=claims.FORWARD, period_ms=period_ms)
     saved = {one.rule: one.gain for one in settle([python, grows], metrics)}
     assert saved["step-drift"].saved_ms_per_step == pytest.approx(40.0)
     assert saved["python-overhead"].saved_ms_per_step == pytest.approx(25.0)
@@ -68,39 +68,37 @@ def test_python_gains_what_a_finding_on_forward_leaves_of_forward_and_backward()
 def test_all_gains_together_leave_the_phases_that_none_of_them_takes() -> None:
     """Of a mean step that stalls make longer than the ordinary one, callbacks and logging gain more than they take."""
     metrics = build(times_ms={"callbacks": 30.0, "logging": 20.0})
-    step_time_ms = metrics.step_time_ms or 0.0
+    period_ms = metrics.period_ms or 0.0
     found = [
-        finding("callback-slow", saved_ms=45.0, explains=claims.CALLBACKS, step_time_ms=2 * step_time_ms),
-        finding("logging-overhead", saved_ms=45.0, explains=claims.LOGGING, step_time_ms=2 * step_time_ms),
+        finding("callback-slow", saved_ms=45.0, explains=claims.CALLBACKS, period_ms=2 * period_ms),
+        finding("logging-overhead", saved_ms=45.0, explains=claims.LOGGING, period_ms=2 * period_ms),
     ]
     combined = combined_gain(found, metrics)
     others_ms = sum(share.median_ms for phase, share in metrics.shares.items() if phase not in ("callbacks", "logging"))
     assert others_ms > 5.0
-    assert combined.step_time_ms - combined.saved_ms_per_step == pytest.approx(others_ms)
+    assert combined.period_ms - combined.saved_ms_per_step == pytest.approx(others_ms)
 
 
 def test_gains_of_a_longer_mean_step_together_save_no_larger_part_of_the_ordinary_one() -> None:
     """Pauses of the collector and a slow second half of a mean step of 49 ms saved all of an ordinary one of 34."""
     metrics = build()
-    step_time_ms = metrics.step_time_ms or 0.0
+    period_ms = metrics.period_ms or 0.0
     found = [
-        finding("phase-change", saved_ms=0.7 * step_time_ms, explains=claims.BACKWARD, step_time_ms=1.5 * step_time_ms),
-        finding(
-            "gc-pauses", saved_ms=0.3 * step_time_ms, explains=claims.GARBAGE_COLLECTOR, step_time_ms=1.5 * step_time_ms
-        ),
+        finding("phase-change", saved_ms=0.7 * period_ms, explains=claims.BACKWARD, period_ms=1.5 * period_ms),
+        finding("gc-pauses", saved_ms=0.3 * period_ms, explains=claims.GARBAGE_COLLECTOR, period_ms=1.5 * period_ms),
     ]
     combined = combined_gain(found, metrics)
-    assert combined.saved_ms_per_step == pytest.approx(0.7 * step_time_ms)
+    assert combined.saved_ms_per_step == pytest.approx(0.7 * period_ms)
     assert combined.step_speedup_max < 3.4
 
 
 def test_what_lies_anywhere_in_the_step_is_partly_what_others_save() -> None:
     """A wait in forward, and pauses of the collector that are a part of it, saved all of a step: 100x."""
     metrics = build(times_ms={"forward": 60.0})
-    step_time_ms = metrics.step_time_ms or 0.0
+    period_ms = metrics.period_ms or 0.0
     found = [
-        finding("blocked-in-step", saved_ms=0.6 * step_time_ms, explains=claims.FORWARD, step_time_ms=step_time_ms),
-        finding("gc-pauses", saved_ms=0.5 * step_time_ms, explains=claims.GARBAGE_COLLECTOR, step_time_ms=step_time_ms),
+        finding("blocked-in-step", saved_ms=0.6 * period_ms, explains=claims.FORWARD, period_ms=period_ms),
+        finding("gc-pauses", saved_ms=0.5 * period_ms, explains=claims.GARBAGE_COLLECTOR, period_ms=period_ms),
     ]
     combined = combined_gain(found, metrics)
     assert combined.step_speedup_max == pytest.approx(1 / (0.4 * 0.5))
@@ -115,11 +113,11 @@ def test_what_the_ledger_does_not_tell_has_no_bound() -> None:
 def test_whatever_keeps_the_host_from_launching_is_gained_from_one_idle_time(ratio: float) -> None:
     window = recorded_steps(lambda trace: training(trace, kernel_us=3.0), steps=5)
     metrics = metrics_of(window, run={"compile.state": "none", "model.optimizer": "AdamW"})
-    step_time_ms = metrics.step_time_ms or 0.0
-    delay = share(ratio * step_time_ms, step_time_ms)
+    period_ms = metrics.period_ms or 0.0
+    delay = share(ratio * period_ms, period_ms)
     cpu = replace(metrics.cpu, usable_cpus=1.0, run_delay_ratio=ratio, run_delay=delay, run_delay_samples=60)
-    pauses = replace(collecting(ratio).gc, pause_ms_per_step=ratio * step_time_ms)
+    pauses = replace(collecting(ratio).gc, pause_ms_per_step=ratio * period_ms)
     found = diagnose(replace(metrics, cpu=cpu, host=HostUse(gc=pauses)))
     assert {"launch-bound", "cpu-contention", "gc-pauses"} <= {f.rule for f in found.findings}
     assert found.combined.step_speedup_max < 5.2  # the device works 0.9 of 4.55 ms
-    assert sum(f.gain.saved_ms_per_step for f in found.findings if f.gain is not None) < step_time_ms - 0.85
+    assert sum(f.gain.saved_ms_per_step for f in found.findings if f.gain is not None) < period_ms - 0.85

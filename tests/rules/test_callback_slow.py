@@ -87,8 +87,8 @@ def test_a_callback_that_works_every_third_batch_is_seen() -> None:
 
 def test_a_callback_that_stalls_rare_steps_is_left_to_the_outliers() -> None:
     metrics = with_callback(0.1)
-    assert metrics.step_time_ms is not None
-    stalls = outliers(count=8, stall_ms=300, phases="callbacks", steps=380, step_time_ms=metrics.step_time_ms)
+    assert metrics.period_ms is not None
+    stalls = outliers(count=8, stall_ms=300, phases="callbacks", steps=380, period_ms=metrics.period_ms)
     total_ratio = stalls.excess_ms / stalls.total_ms
     share = replace(metrics.callback_shares[0].share, total_ratio=total_ratio)
     metrics = replace(metrics, callback_shares=(replace(metrics.callback_shares[0], share=share),), outliers=stalls)
@@ -131,9 +131,9 @@ def on_device(idle: float | None) -> Metrics:
     )
     if idle is None:
         return metrics
-    step_time_ms = metrics.step_time_ms or 0.0
+    period_ms = metrics.period_ms or 0.0
     causes = {"callbacks": idle, "launch": 0.3}
-    return replace(metrics, windows=(window(step_time_ms=step_time_ms, causes=causes, host_ms={"callbacks": 83.0}),))
+    return replace(metrics, windows=(window(period_ms=period_ms, causes=causes, host_ms={"callbacks": 83.0}),))
 
 
 def test_on_a_device_waiting_for_it_is_no_cost_of_a_callback() -> None:

@@ -37,18 +37,18 @@ def test_the_lower_bound_must_pass_the_least_gain(ratio: float, fires: bool) -> 
 
 
 def test_pauses_that_make_the_outlying_steps_carry_their_gain() -> None:
-    stalls = outliers(count=8, stall_ms=500.0, phases="forward", steps=380, step_time_ms=50.0)
+    stalls = outliers(count=8, stall_ms=500.0, phases="forward", steps=380, period_ms=50.0)
     found = diagnose(collecting(0.2, stalls=stalls), [StepOutliers(), RULE]).findings
     assert [(f.rule, f.gain is not None) for f in found] == [("gc-pauses", True), ("step-outliers", False)]
 
 
 def test_pauses_of_ordinary_steps_are_no_outlying_ones_although_these_pause_too() -> None:
-    stalls = outliers(count=8, stall_ms=100.0, phases="forward", steps=380, step_time_ms=50.0)  # 0.8 of 4 s
+    stalls = outliers(count=8, stall_ms=100.0, phases="forward", steps=380, period_ms=50.0)  # 0.8 of 4 s
     assert fired(RULE, collecting(0.2, stalls=stalls)).explains == claims.GARBAGE_COLLECTOR
 
 
 def test_stalls_of_something_else_stand_for_themselves() -> None:
-    stalls = outliers(count=8, stall_ms=500.0, phases="forward", steps=380, step_time_ms=50.0, every=41)
+    stalls = outliers(count=8, stall_ms=500.0, phases="forward", steps=380, period_ms=50.0, every=41)
     found = diagnose(collecting(0.2, stalls=stalls), [StepOutliers(), RULE]).findings
     assert {f.rule: f.explains for f in found} == {
         "gc-pauses": claims.GARBAGE_COLLECTOR,

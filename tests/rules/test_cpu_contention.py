@@ -212,9 +212,9 @@ def test_workers_that_take_the_model_its_cpu_cost_what_their_batches_cost() -> N
     cpu = replace(metrics.cpu, run_delay_ratio=0.3, run_delay=share(0.3 * step_ms, step_ms), run_delay_samples=40)
     mean_s = 10.0 / 0.6 / 1e3
     wall = replace(metrics.wall, parts={**metrics.wall.parts, "train": mean_s * metrics.steps.count})
-    assert metrics.steps.step_time_ms is not None
-    alone = msgspec.structs.replace(metrics.steps.step_time_ms, p05=7.0)  # a step whose batch is there, and a CPU
-    steps = msgspec.structs.replace(metrics.steps, step_time_ms=alone)
+    assert metrics.steps.period_ms is not None
+    alone = msgspec.structs.replace(metrics.steps.period_ms, p05=7.0)  # a step whose batch is there, and a CPU
+    steps = msgspec.structs.replace(metrics.steps, period_ms=alone)
     both = diagnose(replace(metrics, phases=rows, cpu=cpu, wall=wall, steps=steps)).findings
     found = {finding.rule: finding for finding in both}
     model_ms = 0.25 * sum(row.median_ms or 0.0 for row in rows if row.phase in COMPUTE_PHASES)

@@ -69,11 +69,11 @@ def test_idle_time_that_tracing_makes_is_not_the_runs_own() -> None:
 
 def test_a_wait_for_the_batch_costs_what_the_device_waits() -> None:
     times_ms: dict[Phase, float] = {"data_wait": 30.0, "forward": 3.0, "backward": 10.0}
-    step_time_ms = sum(build(times_ms=times_ms).shares[p].median_ms for p in build(times_ms=times_ms).shares)
-    hidden = window(step_time_ms=step_time_ms, causes={"launch": 0.3}, host_ms={"data_wait": 30.0, "forward": 5.0})
+    period_ms = sum(build(times_ms=times_ms).shares[p].median_ms for p in build(times_ms=times_ms).shares)
+    hidden = window(period_ms=period_ms, causes={"launch": 0.3}, host_ms={"data_wait": 30.0, "forward": 5.0})
     verdict = decide(on_gpu(hidden, times_ms=times_ms))
     assert verdict.kind == "host-bound", verdict.summary
-    seen = window(step_time_ms=step_time_ms, causes={"data": 0.5}, host_ms={"data_wait": 30.0, "forward": 5.0})
+    seen = window(period_ms=period_ms, causes={"data": 0.5}, host_ms={"data_wait": 30.0, "forward": 5.0})
     assert decide(on_gpu(seen, times_ms=times_ms)).kind == "input-bound"
 
 
@@ -225,7 +225,7 @@ def test_one_report_never_says_two_idle_shares(unmatched_ratio: float) -> None:
         launches_unmatched=unmatched,
         inflation_ratio=0.96,
     )
-    said = diagnose(metrics_of(facts, step_time_ms=52.0))
+    said = diagnose(metrics_of(facts, period_ms=52.0))
     (queue_full,) = [finding for finding in said.findings if finding.rule == "queue-full"]
     (idle,) = [evidence.value for evidence in queue_full.evidence if evidence.name == "GPU idle, share of the step"]
     assert isinstance(idle, float)
@@ -262,10 +262,10 @@ def test_of_two_windows_the_busier_counts_and_none_of_slow_steps() -> None:
 def test_a_host_that_is_ahead_gives_the_device_the_mean_of_its_steps() -> None:
     """It launches at once in some steps and waits for room in the queue at others: their median is no step's work."""
     metrics = on_gpu(window(causes={"queued": 0.06}))
-    assert metrics.steps.step_time_ms is not None
+    assert metrics.steps.period_ms is not None
     for mean_ms, idle_ratio in ((47.0, 0.0), (80.0, 0.06)):
-        period = msgspec.structs.replace(metrics.steps.step_time_ms, mean=mean_ms)
-        uneven = replace(metrics, steps=msgspec.structs.replace(metrics.steps, step_time_ms=period), outliers=None)
+        period = msgspec.structs.replace(metrics.steps.period_ms, mean=mean_ms)
+        uneven = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=period), outliers=None)
         step = device_step(uneven)
         assert step.idle_ratio == pytest.approx(idle_ratio, abs=1e-9)
         assert device_idle_ratio(uneven) == pytest.approx(idle_ratio, abs=1e-9)
@@ -273,17 +273,17 @@ def test_a_host_that_is_ahead_gives_the_device_the_mean_of_its_steps() -> None:
 
 def test_the_pace_of_a_device_is_without_stalls_and_of_an_even_run() -> None:
     metrics = on_gpu()
-    assert metrics.steps.step_time_ms is not None
-    uneven = msgspec.structs.replace(metrics.steps.step_time_ms, mean=60.0)
-    stalls = outliers(count=4, stall_ms=500.0, phases="forward", steps=200, step_time_ms=46.0)
-    stalled = replace(metrics, steps=msgspec.structs.replace(metrics.steps, step_time_ms=uneven), outliers=stalls)
+    assert metrics.steps.period_ms is not None
+    uneven = msgspec.structs.replace(metrics.steps.period_ms, mean=60.0)
+    stalls = outliers(count=4, stall_ms=500.0, phases="forward", steps=200, period_ms=46.0)
+    stalled = replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_ms=uneven), outliers=stalls)
     assert pace_ms(stalled, 50.0) == pytest.approx(46.0)
     fast, slow = (
         SpeedLevel(
             from_batch=at,
             to_batch=at + count - 1,
             count=count,
-            step_time_ms=msgspec.structs.replace(uneven, mean=mean_ms, median=median_ms),
+            period_ms=msgspec.structs.replace(uneven, mean=mean_ms, median=median_ms),
             phases_ms={},
         )
         for at, count, mean_ms, median_ms in ((0, 50, 10.0, 10.0), (50, 150, 54.0, 60.0))

@@ -277,16 +277,16 @@ def test_what_a_general_finding_gains_beyond_a_special_one_is_not_lost() -> None
 def test_what_all_save_together_is_no_more_than_their_speed_up_says() -> None:
     """As anomaly detection on a crowded machine: 636.8 of 642.9 ms, beside "100x"."""
     metrics = build(times_ms={"forward": 500.0, "backward": 500.0})
-    slow = finding("slow", saved_ms=1000.0, explains=claims.ANOMALY_DETECTION, step_time_ms=1008.0)
+    slow = finding("slow", saved_ms=1000.0, explains=claims.ANOMALY_DETECTION, period_ms=1008.0)
     combined = combined_gain([slow], metrics)
-    assert combined.saved_ms_per_step == pytest.approx(0.99 * combined.step_time_ms)
+    assert combined.saved_ms_per_step == pytest.approx(0.99 * combined.period_ms)
     assert combined.step_speedup_max == pytest.approx(100)
 
 
 @pytest.mark.parametrize("key", [claims.WARM_UP, claims.RECOMPILES, claims.SANITY_CHECK], ids=str)
 def test_time_beside_the_steps_takes_nothing_from_the_steps(key: Claim) -> None:
     metrics = build(validation=(4, 60.0))
-    beside = finding("beside", saved_ms=90.0, explains=key, step_time_ms=metrics.run_ms_per_step)
+    beside = finding("beside", saved_ms=90.0, explains=key, period_ms=metrics.run_ms_per_step)
     found = settle([beside, finding("inside", saved_ms=30.0, explains=claims.ALLOCATOR)], metrics)
     inside = next(f.gain for f in found if f.rule == "inside")
     assert inside.saved_ms_per_step == 30.0
@@ -323,9 +323,7 @@ def test_hosts_and_idle_causes_gain_no_more_than_the_time_in_which_a_device_has_
 
     assert gains_ms(ON_A_DEVICE) == pytest.approx([3.0, 2.0])
     assert gains_ms(build()) == [3.0, 2.5]
-    steps = msgspec.structs.replace(
-        ON_A_DEVICE.steps, step_time_ms=msgspec.structs.replace(distribution(50.0), mean=53.0)
-    )
+    steps = msgspec.structs.replace(ON_A_DEVICE.steps, period_ms=msgspec.structs.replace(distribution(50.0), mean=53.0))
     assert gains_ms(replace(ON_A_DEVICE, steps=steps)) == [3.0, 2.5]  # a callback every few steps is in no median
 
 
@@ -388,9 +386,9 @@ def test_all_gains_together_fit_into_the_run(fault: str) -> None:
     found = diagnose(metrics).findings
     assert found
     gains = [f.gain for f in found if f.gain is not None]
-    assert metrics.step_time_ms is not None
+    assert metrics.period_ms is not None
     in_step = [f.gain.saved_ms_per_step for f in found if f.gain is not None and f.claim.is_in_step]
-    assert sum(in_step) <= metrics.step_time_ms + 1e-9
+    assert sum(in_step) <= metrics.period_ms + 1e-9
     assert sum(g.saved_ms_per_step for g in gains) <= metrics.run_ms_per_step + 1e-9
     explained = [f.explains for f in found if f.gain is not None]
     assert len(explained) == len(set(explained))

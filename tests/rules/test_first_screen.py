@@ -134,7 +134,7 @@ def test_of_slow_steps_the_bar_is_the_mean_step_and_its_phases() -> None:
     screen = check(report)
     assert (screen.scale, screen.bar_name) == ("step", "mean step")
     assert screen.today is not None
-    assert screen.today.ms == report.steps.step_time_ms.mean
+    assert screen.today.ms == report.steps.period_ms.mean
 
 
 def test_more_than_the_fix_itself_ends_is_taken_from_other_phases() -> None:
@@ -299,9 +299,9 @@ def test_beside_other_programs_a_hint_does_not_lead() -> None:
 @pytest.mark.parametrize(("half", "kind"), [(0.09, "ok"), (0.11, "conditional")])
 def test_a_wide_interval_of_the_median_is_noisy(half: float, kind: str) -> None:
     report = report_of(build())
-    median = report.steps.step_time_ms.median
+    median = report.steps.period_ms.median
     ends = (median * (1 - half), median * (1 + half))
-    noisy = msgspec.structs.replace(report.steps, step_time_median_interval_ms=ends)
+    noisy = msgspec.structs.replace(report.steps, period_median_interval_ms=ends)
     screen = first_screen(msgspec.structs.replace(report, steps=noisy))
     assert screen.reliability.kind == kind
     assert ("noisy" in screen.reliability.words) is (kind == "conditional")
@@ -315,7 +315,7 @@ def test_a_wide_interval_of_the_median_is_noisy(half: float, kind: str) -> None:
 def test_the_likely_reason_of_noise_is_in_the_same_line(others: float | None, why: str) -> None:
     level = None if others is None else Level(mean=others, max=others)
     report = report_of(build())
-    noisy = msgspec.structs.replace(report.steps, step_time_median_interval_ms=(1.0, 1e3))
+    noisy = msgspec.structs.replace(report.steps, period_median_interval_ms=(1.0, 1e3))
     host = HostUse(machine=MachineUse(cpu_others_cpus=level))
     screen = first_screen(msgspec.structs.replace(report, steps=noisy, host=host))
     assert screen.reliability.words.startswith(why)
@@ -582,7 +582,7 @@ def test_a_bound_that_is_just_what_the_first_fix_leaves_is_no_gain_of_its_own(re
 def test_the_run_saves_no_more_of_its_steps_than_a_step_of_itself() -> None:
     """The median step is twice the mean one."""
     report = report_of(build(times_ms={"data_wait": 60.0}, num_workers=0, worker_cpus=None))
-    train_s, setup_s = report.steps.count * report.steps.step_time_ms.median / 2e3, 1.0
+    train_s, setup_s = report.steps.count * report.steps.period_ms.median / 2e3, 1.0
     wall = msgspec.structs.replace(
         report.wall, total_s=train_s + setup_s, parts={**report.wall.parts, "train": train_s, "setup": setup_s}
     )

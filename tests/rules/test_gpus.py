@@ -73,7 +73,7 @@ def test_everything_is_found_at_once_and_gains_fit_into_the_run() -> None:
     metrics = everything_is_wrong()
     findings = diagnose(metrics, RULES).findings
     assert len(findings) >= 12
-    assert sum(f.gain.saved_ms_per_step for f in findings if f.gain is not None) <= (metrics.step_time_ms or 0) + 2.0
+    assert sum(f.gain.saved_ms_per_step for f in findings if f.gain is not None) <= (metrics.period_ms or 0) + 2.0
     assert sum(f.explains == claims.CLOCKS and f.gain is not None for f in findings) == 1
 
 

@@ -20,7 +20,7 @@ OTHER = LoaderFacts(
 
 
 def test_it_is_quiet_on_rare_long_fetches() -> None:
-    stalls = outliers(count=10, stall_ms=900, phases="data_wait", steps=380, step_time_ms=50)
+    stalls = outliers(count=10, stall_ms=900, phases="data_wait", steps=380, period_ms=50)
     assert RULE.check(build(stalls=stalls)) is None
 
 
@@ -38,8 +38,8 @@ def test_a_share_that_is_no_number_is_not_judged() -> None:
 @pytest.mark.parametrize(("above_price_ratio", "fires"), [(0.0499, False), (0.0501, True)])
 def test_the_lower_bound_above_the_price_of_a_fetch_decides(above_price_ratio: float, fires: bool) -> None:
     metrics = build(times_ms={"data_wait": 10.0}, num_workers=0)
-    assert metrics.step_time_ms is not None
-    share = replace(metrics.shares["data_wait"], lower_ratio=above_price_ratio + SINGLE_GUARD_MS / metrics.step_time_ms)
+    assert metrics.period_ms is not None
+    share = replace(metrics.shares["data_wait"], lower_ratio=above_price_ratio + SINGLE_GUARD_MS / metrics.period_ms)
     metrics = replace(metrics, shares={**metrics.shares, "data_wait": share})
     assert (RULE.check(metrics) is not None) is fires
 

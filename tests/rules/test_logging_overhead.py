@@ -16,7 +16,7 @@ def test_writing_every_few_steps_is_seen() -> None:
 
 
 def test_it_is_quiet_where_the_logger_stalls_rare_steps() -> None:
-    stalls = outliers(count=8, stall_ms=400, phases="logging", steps=380, step_time_ms=50)
+    stalls = outliers(count=8, stall_ms=400, phases="logging", steps=380, period_ms=50)
     metrics = build(stalls=stalls)
     share = replace(metrics.shares["logging"], total_ratio=0.006 + stalls.excess_ms / stalls.total_ms)
     assert RULE.check(replace(metrics, shares={**metrics.shares, "logging": share})) is None
@@ -25,8 +25,8 @@ def test_it_is_quiet_where_the_logger_stalls_rare_steps() -> None:
 @pytest.mark.parametrize(("above_fixed_ratio", "fires"), [(0.0299, False), (0.0301, True)])
 def test_the_lower_bound_above_the_fixed_cost_decides(above_fixed_ratio: float, fires: bool) -> None:
     metrics = build(times_ms={"logging": 5.0})
-    assert metrics.step_time_ms is not None
-    share = replace(metrics.shares["logging"], lower_ratio=above_fixed_ratio + RULE.fixed_ms / metrics.step_time_ms)
+    assert metrics.period_ms is not None
+    share = replace(metrics.shares["logging"], lower_ratio=above_fixed_ratio + RULE.fixed_ms / metrics.period_ms)
     metrics = replace(metrics, shares={**metrics.shares, "logging": share})
     assert (RULE.check(metrics) is not None) is fires
 

@@ -28,8 +28,8 @@ def test_a_scheduler_that_waits_is_gained_once(blocked_ms: float, other_ms: floa
     times: dict[Phase, float] = {"optimizer": 24.0, "forward": 10.0, "backward": 10.0}
     blocked: dict[Phase, float] = {"optimizer": blocked_ms}
     metrics = build(times_ms=times, blocked_ms=blocked)
-    assert metrics.step_time_ms is not None
-    metrics = replace(metrics, lr_scheduler=share(10.0, metrics.step_time_ms))
+    assert metrics.period_ms is not None
+    metrics = replace(metrics, lr_scheduler=share(10.0, metrics.period_ms))
     found = diagnose(metrics, [RULE, BlockedInStep()]).findings
     gains = {f.rule: f.gain.saved_ms_per_step for f in found if f.gain is not None}
     expected = {"lr-scheduler-cost": 10.0} | ({} if other_ms is None else {"blocked-in-step": other_ms})

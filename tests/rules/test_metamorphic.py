@@ -48,7 +48,7 @@ def test_the_order_of_the_rules_changes_nothing(run: str) -> None:
 def test_the_order_of_devices_and_windows_changes_nothing() -> None:
     base = everything_is_wrong_on_a_gpu()
     quiet = gpu(utilization=0.2, sm=0.3, dram=0.2, tensor=0.1)
-    windows = (*base.windows, window(step_time_ms=200.0, causes={"launch": 0.8}))
+    windows = (*base.windows, window(period_ms=200.0, causes={"launch": 0.8}))
     one = replace(base, devices=(*base.devices, quiet), windows=windows)
     two = replace(base, devices=(quiet, *base.devices), windows=windows[::-1])
     assert diagnose(one).verdict.kind == diagnose(two).verdict.kind

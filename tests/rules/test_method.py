@@ -16,12 +16,10 @@ from lightning_gpuprof.rules.targets import outlook
 
 def firm(metrics: Metrics, half_ratio: float = 0.01) -> Metrics:
     """A run whose median period is known so well."""
-    median = metrics.step_time_ms or 0.0
+    median = metrics.period_ms or 0.0
     ends = ((1 - half_ratio) * median, (1 + half_ratio) * median)
     labels = {**metrics.steps.labels, "warm-up": 8}
-    return replace(
-        metrics, steps=msgspec.structs.replace(metrics.steps, step_time_median_interval_ms=ends, labels=labels)
-    )
+    return replace(metrics, steps=msgspec.structs.replace(metrics.steps, period_median_interval_ms=ends, labels=labels))
 
 
 def of(metrics: Metrics) -> Method:

@@ -20,7 +20,7 @@ def part(wait_ms: float, *, start: int, count: int, factor: float = 1.0, **more:
     phases: dict[Phase, float] = {name: factor * ms for name, ms in {**WORK, "data_wait": wait_ms}.items()}
     whole = sum(phases.values())
     return stretch(
-        start=start, count=count, phases_ms=phases, step_time_ms=whole, interval_ms=(0.99 * whole, 1.01 * whole), **more
+        start=start, count=count, phases_ms=phases, period_ms=whole, interval_ms=(0.99 * whole, 1.01 * whole), **more
     )
 
 
@@ -31,14 +31,14 @@ def slower_from_121(
     times: dict[Phase, float] = {**WORK, "data_wait": median_ms, "h2d": 0.0, "zero_grad": 0.0, "callbacks": 0.0}
     found = build(times_ms={**times, "logging": 0.0}, num_workers=0, usable_cpus=8.0, process_cpus=0.4, steps=steps)
     parts = (part(before_ms, start=1, count=120), part(after_ms, start=121, count=steps - 120, from_s=1.2))
-    mean_ms = sum(one.step_time_ms * one.count for one in parts) / steps
-    wait, period = found.shares["data_wait"], found.steps.step_time_ms
+    mean_ms = sum(one.period_ms * one.count for one in parts) / steps
+    wait, period = found.shares["data_wait"], found.steps.period_ms
     assert period is not None
     wait = replace(wait, total_ratio=(mean_ms - sum(WORK.values())) / mean_ms)
     return replace(
         found,
         shares={**found.shares, "data_wait": wait},
-        steps=msgspec.structs.replace(found.steps, step_time_ms=msgspec.structs.replace(period, mean=mean_ms)),
+        steps=msgspec.structs.replace(found.steps, period_ms=msgspec.structs.replace(period, mean=mean_ms)),
         evenness=Evenness(speed_levels=parts),
     )
 

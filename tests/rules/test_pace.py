@@ -46,7 +46,7 @@ def pace(metrics: Metrics) -> Pace | None:
 
 def gain_of(of: Finding, metrics: Metrics) -> Gain | None:
     """The gain of a finding, of the steps of these metrics."""
-    return None if of.gain is None else gain(of.gain.saved_ms_per_step, 0.0, metrics.step_time_ms or 0.0)
+    return None if of.gain is None else gain(of.gain.saved_ms_per_step, 0.0, metrics.period_ms or 0.0)
 
 
 def worker(*, item_max_ms: float, measured: int) -> InputWorker:
@@ -64,14 +64,14 @@ def worker(*, item_max_ms: float, measured: int) -> InputWorker:
     )
 
 
-CALLBACK = finding("callback-slow", saved_ms=10.0, explains=claims.CALLBACKS, severity="critical", step_time_ms=15.0)
-LOGGING = finding("logging-overhead", saved_ms=2.0, explains=claims.LOGGING, step_time_ms=15.0)
-WAIT = finding("input-bound", saved_ms=3.0, explains=claims.WAIT_FOR_BATCHES, step_time_ms=15.0)
+CALLBACK = finding("callback-slow", saved_ms=10.0, explains=claims.CALLBACKS, severity="critical", period_ms=15.0)
+LOGGING = finding("logging-overhead", saved_ms=2.0, explains=claims.LOGGING, period_ms=15.0)
+WAIT = finding("input-bound", saved_ms=3.0, explains=claims.WAIT_FOR_BATCHES, period_ms=15.0)
 
 
 def test_a_slow_callback_promises_what_the_workers_leave() -> None:
     metrics = paced(callbacks=True)
-    assert metrics.step_time_ms == pytest.approx(15.0)
+    assert metrics.period_ms == pytest.approx(15.0)
     first = diagnose(metrics).findings[0]
     assert first.rule == "callback-slow"
     assert first.gain.saved_ms_per_step == pytest.approx(3.0)
@@ -86,9 +86,7 @@ def test_workers_that_are_fast_enough_bound_nothing() -> None:
 @pytest.mark.parametrize("metrics", [paced(workers=0), paced(measured=False)])
 def test_without_workers_that_were_measured_there_is_no_pace(metrics: Metrics) -> None:
     assert pace(metrics) is None
-    callback = finding(
-        "callback-slow", saved_ms=10.0, explains=claims.CALLBACKS, step_time_ms=metrics.step_time_ms or 0.0
-    )
+    callback = finding("callback-slow", saved_ms=10.0, explains=claims.CALLBACKS, period_ms=metrics.period_ms or 0.0)
     assert held(metrics, callback) == {"callback-slow": 10.0}
 
 
@@ -102,9 +100,9 @@ def test_all_cures_together_keep_the_pace() -> None:
 
 def test_what_lies_beside_the_step_and_what_makes_batches_faster_is_free_of_the_pace() -> None:
     metrics = paced(13.0, validation=(4, 60.0))
-    waits = finding("cpu-contention", saved_ms=3.0, explains=claims.NO_CPU, step_time_ms=15.0)
-    quota = finding("host-cpu-quota", saved_ms=3.5, explains=claims.SWAPPING, step_time_ms=15.0)
-    validation = finding("validation-stall", saved_ms=40.0, explains=claims.VALIDATION, step_time_ms=200.0)
+    waits = finding("cpu-contention", saved_ms=3.0, explains=claims.NO_CPU, period_ms=15.0)
+    quota = finding("host-cpu-quota", saved_ms=3.5, explains=claims.SWAPPING, period_ms=15.0)
+    validation = finding("validation-stall", saved_ms=40.0, explains=claims.VALIDATION, period_ms=200.0)
     assert held(metrics, waits, quota, validation) == {
         "cpu-contention": 3.0,
         "host-cpu-quota": 3.5,
@@ -136,7 +134,7 @@ def test_with_a_cure_for_the_workers_gains_stay_and_tell_what_they_need() -> Non
 
 def test_bursts_of_batches_are_a_wait_for_workers_too() -> None:
     behind = paced(18.0, burst=0.2)
-    few = finding("too-few-workers", saved_ms=3.0, explains=claims.OUTLIERS, step_time_ms=18.0)
+    few = finding("too-few-workers", saved_ms=3.0, explains=claims.OUTLIERS, period_ms=18.0)
     assert held(behind, few, CALLBACK)["callback-slow"] == 10.0
     assert held(behind, CALLBACK)["callback-slow"] is None
 

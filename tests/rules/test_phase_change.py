@@ -48,7 +48,7 @@ def test_whether_the_thread_computes_or_waits_is_told() -> None:
 
 def on_gpu(*parts: Stretch, launches: int, idle: float = 0.0) -> Metrics:
     """A window of 100 ms a step with so many launches in each, and so much of the step without work."""
-    seen = window(step_time_ms=100.0, causes={"callbacks": idle} if idle else None)
+    seen = window(period_ms=100.0, causes={"callbacks": idle} if idle else None)
     seen = msgspec.structs.replace(seen, launches_matched=5 * launches, launches_unmatched=0)
     return replace(of_speed_levels(*parts, run={"device.type": "cuda"}), windows=(seen,))
 
@@ -87,7 +87,7 @@ def test_waiting_for_a_cpu_is_no_change_of_the_program() -> None:
 
 def crowded(*undelayed: Stretch) -> Metrics:
     """A run of one speed, half of whose steps is waiting for a CPU, without which it has these levels."""
-    metrics = of_speed_levels(stretch(count=200, step_time_ms=100.0, run_delay_ratio=0.5))
+    metrics = of_speed_levels(stretch(count=200, period_ms=100.0, run_delay_ratio=0.5))
     return replace(metrics, evenness=msgspec.structs.replace(metrics.evenness, undelayed_levels=undelayed))
 
 
@@ -111,7 +111,7 @@ def test_waiting_for_a_cpu_in_other_phases_does_not_hide_a_sleep() -> None:
     cpu = {"forward": 20.0, "backward": 20.0, "optimizer": 5.0}
     longer: dict[Phase, float] = {"forward": 40.0, "backward": 7.0, "optimizer": 7.0}
     before = stretch(cpu_ms=cpu)
-    whole_ms = before.step_time_ms + sum(longer.values())
+    whole_ms = before.period_ms + sum(longer.values())
     slept = stretch(longer, start=100, cpu_ms=cpu, run_delay_ratio=14 / whole_ms)
     finding = fired(RULE, of_speed_levels(before, slept))
     assert "waits longer there" in finding.summary
@@ -124,8 +124,8 @@ def test_waiting_for_a_cpu_that_is_in_no_phase_s_median_does_not_hide_a_sleep(sp
     """A step that waits 20 ms longer for a CPU, now in one phase, now in another, or all of it in forward."""
     cpu = {"forward": 20.0, "backward": 20.0, "optimizer": 5.0}
     before = stretch(cpu_ms=cpu)
-    whole_ms = before.step_time_ms + 40.0 + spread_ms
-    slept = stretch({"forward": 40.0}, start=100, cpu_ms=cpu, run_delay_ratio=20.0 / whole_ms, step_time_ms=whole_ms)
+    whole_ms = before.period_ms + 40.0 + spread_ms
+    slept = stretch({"forward": 40.0}, start=100, cpu_ms=cpu, run_delay_ratio=20.0 / whole_ms, period_ms=whole_ms)
     assert (RULE.check(of_speed_levels(before, slept)) is not None) is fires
 
 
@@ -194,7 +194,7 @@ def test_what_is_not_known_is_not_judged() -> None:
 
 
 def test_a_short_slow_part_is_told_once_though_its_steps_are_outlying_ones() -> None:
-    stalls = outliers(count=40, stall_ms=50.0, phases="data_wait", steps=380, step_time_ms=50.0)
+    stalls = outliers(count=40, stall_ms=50.0, phases="data_wait", steps=380, period_ms=50.0)
     slow = stretch({"data_wait": 50.0}, start=340, count=40)
     found = diagnose(of_speed_levels(stretch(count=340), slow, stalls=stalls), [StepOutliers(), RULE]).findings
     assert [(f.rule, f.gain is not None) for f in found] == [("phase-change", True)]

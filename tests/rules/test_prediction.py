@@ -48,13 +48,13 @@ def loads_by_itself(make_ms: float, rest_ms: float, *, cpu: float, cpus: float =
 
 def callbacks(metrics: Metrics, saved_ms: float = 20.0) -> Finding:
     """A finding on them."""
-    step_time_ms = metrics.step_time_ms
-    assert step_time_ms is not None
+    period_ms = metrics.period_ms
+    assert period_ms is not None
     return empty(
         Finding,
         rule="callback-slow",
         severity="warning",
-        gain=gain(saved_ms, 0.95 * saved_ms, step_time_ms),
+        gain=gain(saved_ms, 0.95 * saved_ms, period_ms),
         explains=claims.CALLBACKS,
         change=CHANGE,
     )
@@ -156,7 +156,7 @@ def test_two_limits_alike_hold_up_a_step_for_longer_than_one() -> None:
 def test_a_device_that_works_meanwhile_leaves_less_to_gain() -> None:
     metrics = starved(items_ms=39.0, workers=1, usable_cpus=16.0, device_idle=0.2, run={"device.type": "cuda"})
     state = measured(metrics.loading)
-    assert with_workers(state, 16, metrics).step_ms == pytest.approx(0.8 * state.step_time_ms)
+    assert with_workers(state, 16, metrics).step_ms == pytest.approx(0.8 * state.period_ms)
 
 
 def test_a_finding_on_workers_says_what_to_expect() -> None:
@@ -184,9 +184,9 @@ def test_without_a_callback_the_rest_of_a_step_on_a_cpu_is_faster(callback_ms: f
 
 def test_without_workers_a_cheaper_batch_ends_its_part_of_the_wait() -> None:
     metrics = loads_by_itself(12.0, 8.0, cpu=0.9)
-    assert metrics.step_time_ms is not None
+    assert metrics.period_ms is not None
     finding = empty(
-        Finding, rule="transform-hotspot", gain=gain(10.0, 0.0, metrics.step_time_ms), explains=claims.WAIT_FOR_BATCHES
+        Finding, rule="transform-hotspot", gain=gain(10.0, 0.0, metrics.period_ms), explains=claims.WAIT_FOR_BATCHES
     )
     found = expected(finding, metrics)
     assert found is not None
@@ -217,7 +217,7 @@ def test_where_a_device_works_meanwhile_a_free_cpu_shortens_no_step() -> None:
     )
     found = expected(bound, metrics)
     assert found is not None
-    assert found.step_ms == pytest.approx(0.7 * state.step_time_ms)
+    assert found.step_ms == pytest.approx(0.7 * state.period_ms)
 
 
 @pytest.mark.parametrize(("workers_cpus", "frees"), [(1.6, True), (0.2, False)])

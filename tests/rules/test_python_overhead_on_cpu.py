@@ -59,29 +59,29 @@ def on_cpu(
     samples: int = 40,
 ) -> Metrics:
     """A training on the CPU; backward takes a millisecond, and what is neither forward nor backward ``rest_ms``."""
-    step_time_ms = forward_ms + 1.0 + rest_ms
+    period_ms = forward_ms + 1.0 + rest_ms
     times: dict[Phase, float] = {"forward": forward_ms, "backward": 1.0}
-    metrics = metrics_of(*windows, step_time_ms=step_time_ms, phases_ms=times, run={"device.type": "cpu"})
+    metrics = metrics_of(*windows, period_ms=period_ms, phases_ms=times, run={"device.type": "cpu"})
     blocked = (
         Blocked(
             phase="forward",
             wall_ms=forward_ms,
-            blocked=share(waited_ms, step_time_ms),
+            blocked=share(waited_ms, period_ms),
             samples=samples,
             sites=((PLACE, 30), ("train.py:12 forward", 2)),
         ),
-        Blocked(phase="backward", wall_ms=1.0, blocked=share(0.0, step_time_ms), samples=samples),
+        Blocked(phase="backward", wall_ms=1.0, blocked=share(0.0, period_ms), samples=samples),
     )
     computed_ms = {"forward": max(0.0, forward_ms - waited_ms - delay_ms), "backward": 1.0}
     phases = tuple(msgspec.structs.replace(row, cpu_ms=computed_ms.get(row.phase)) for row in metrics.phases)
     collector = None
     if paused_ms is not None:
-        collector = GcUse(pause_ms_per_step=paused_ms, pause_ratio=paused_ms / step_time_ms, longest_s=0.01)
+        collector = GcUse(pause_ms_per_step=paused_ms, pause_ratio=paused_ms / period_ms, longest_s=0.01)
     return replace(
         metrics,
         blocked=blocked,
         phases=phases,
-        cpu=replace(metrics.cpu, run_delay_ratio=delay_ms / step_time_ms),
+        cpu=replace(metrics.cpu, run_delay_ratio=delay_ms / period_ms),
         host=msgspec.structs.replace(metrics.host, gc=collector),
     )
 
@@ -173,7 +173,7 @@ def test_its_shares_of_the_model_and_of_the_step_decide(
 @pytest.mark.parametrize(("python_us", "fires"), [(1050.0, True), (950.0, False)])
 def test_in_small_models_hooks_may_be_most_of_it(python_us: float, fires: bool) -> None:
     metrics = on_cpu(window(python_us=python_us, op_us=1.0), forward_ms=python_us / 1e3 + 0.01)
-    metrics = replace(metrics, shares={**metrics.shares, "backward": share(0.01, metrics.step_time_ms)})
+    metrics = replace(metrics, shares={**metrics.shares, "backward": share(0.01, metrics.period_ms)})
     assert (RULE.check(metrics) is not None) is fires
 
 

@@ -16,7 +16,7 @@ from lightning_gpuprof.rules.engine import settle
 from lightning_gpuprof.rules.gains import combined_gain
 
 METRICS = build(validation=(4, 12.0), checkpoint=(4, 6.0))
-PERIOD_MS = METRICS.step_time_ms or 0.0
+PERIOD_MS = METRICS.period_ms or 0.0
 RUN_MS = METRICS.run_ms_per_step
 RULES = tuple("abcdef")
 CLAIMS = (None, *claims.ALL)

@@ -30,7 +30,7 @@ def stalling(
     every: int = 0,
     num_workers: int = 2,
 ) -> Metrics:
-    stalls = outliers(count=count, stall_ms=stall_ms, phases=phases, steps=580, step_time_ms=PERIOD_MS, every=every)
+    stalls = outliers(count=count, stall_ms=stall_ms, phases=phases, steps=580, period_ms=PERIOD_MS, every=every)
     return build(
         times_ms=SHORT_MS,
         steps=600,
@@ -83,7 +83,7 @@ def test_stalls_of_a_loader_that_every_step_waits_for_get_the_workers_that_its_w
     metrics = build(
         times_ms={**SHORT_MS, "data_wait": 20.0},
         steps=600,
-        stalls=outliers(count=12, stall_ms=400.0, phases="data_wait", steps=580, step_time_ms=25.0),
+        stalls=outliers(count=12, stall_ms=400.0, phases="data_wait", steps=580, period_ms=25.0),
         num_workers=0,
         process_cpus=0.2,
         worker_cpus=None,
@@ -137,7 +137,7 @@ def test_on_a_crowded_machine_only_stalls_outside_the_model_or_on_a_grid_are_the
 def test_late_workers_that_make_batches_in_time_are_doubtful_on_a_machine_that_others_use(
     verdict: InputVerdictKind, slowest_ms: float, make_ms: float, severity: str
 ) -> None:
-    stalls = outliers(count=12, stall_ms=400.0, phases="data_wait", steps=380, step_time_ms=50.0)
+    stalls = outliers(count=12, stall_ms=400.0, phases="data_wait", steps=380, period_ms=50.0)
     metrics = build(stalls=stalls, host=busy_machine(0.95))
     worker = empty(InputWorker, batches=200, measured=200, item_max_ms=slowest_ms)
     loader = InputLoader(
@@ -166,19 +166,19 @@ def test_pauses_of_a_crowded_machine_would_not_all_lie_in_a_short_fetch_of_the_m
 ) -> None:
     """The few slow samples were not among those that were timed; workers can wait for a CPU all the time."""
     times_ms = {**SHORT_MS, "data_wait": wait_ms}
-    step_time_ms = sum(times_ms.values())
-    stalls = outliers(count=12, stall_ms=400.0, phases="data_wait", steps=380, step_time_ms=step_time_ms)
+    period_ms = sum(times_ms.values())
+    stalls = outliers(count=12, stall_ms=400.0, phases="data_wait", steps=380, period_ms=period_ms)
     metrics = build(times_ms=times_ms, stalls=stalls, num_workers=num_workers, host=busy_machine(0.95))
     loader = InputLoader(
         loader=0, workers=num_workers, make_ms=12.0, items_ms=None, collate_ms=None, deliver_ms=12.0, idle_ratio=None
     )
-    found = empty(InputPipeline, verdict="compute", step_ms=step_time_ms, wait_ms=wait_ms, loaders=(loader,))
+    found = empty(InputPipeline, verdict="compute", step_ms=period_ms, wait_ms=wait_ms, loaders=(loader,))
     assert fired(RULE, replace(metrics, input=found)).severity == severity
 
 
 @pytest.mark.parametrize(("others_cpus", "severity"), [(0.9, "critical"), (1.0, "info")])
 def test_a_quarter_of_the_cpus_used_by_others_is_a_crowd(others_cpus: float, severity: str) -> None:
-    stalls = outliers(count=12, stall_ms=400.0, phases="forward", steps=380, step_time_ms=50.0)
+    stalls = outliers(count=12, stall_ms=400.0, phases="forward", steps=380, period_ms=50.0)
     machine = MachineUse(cpu_others_cpus=Level(mean=others_cpus, max=others_cpus))
     assert fired(RULE, build(stalls=stalls, host=HostUse(machine=machine))).severity == severity
 
@@ -221,8 +221,8 @@ def test_on_a_device_only_what_it_idles_counts(idle_ratio: float | None, severit
     ("slow_steps", "longer_ms", "fires"), [(12, 400.0, False), (9, 400.0, True), (60, 6.0, True), (0, 0.0, True)]
 )
 def test_steps_of_a_part_that_is_slow_as_a_whole_are_no_stalls(slow_steps: int, longer_ms: float, fires: bool) -> None:
-    slow = stretch(start=400, count=slow_steps, step_time_ms=PERIOD_MS + longer_ms)
-    parts = (stretch(count=400, step_time_ms=PERIOD_MS), slow) if slow_steps else ()
+    slow = stretch(start=400, count=slow_steps, period_ms=PERIOD_MS + longer_ms)
+    parts = (stretch(count=400, period_ms=PERIOD_MS), slow) if slow_steps else ()
     metrics = replace(stalling(), evenness=Evenness(speed_levels=parts))
     assert (RULE.check(metrics) is not None) is fires
     words = decide(metrics).summary
@@ -293,7 +293,7 @@ def test_a_short_run_whose_stalls_may_be_pauses_is_not_judged_by_them(
     phases: dict[Phase, float] | Phase, counts: bool
 ) -> None:
     """Four stalls of 0.1 s beside 0.4 s of work: half of the time, which a busy machine takes by itself."""
-    stalls = outliers(count=4, stall_ms=100.0, phases=phases, steps=70, step_time_ms=PERIOD_MS)
+    stalls = outliers(count=4, stall_ms=100.0, phases=phases, steps=70, period_ms=PERIOD_MS)
     verdict = decide(
         build(times_ms=SHORT_MS, steps=72, epochs=1, stalls=stalls, validation=(0, 0.0), checkpoint=(0, 0.0))
     )
@@ -302,7 +302,7 @@ def test_a_short_run_whose_stalls_may_be_pauses_is_not_judged_by_them(
 
 
 def test_slow_samples_that_make_steps_stall_get_one_queue_by_either_rule() -> None:
-    stalls = outliers(count=36, stall_ms=140.0, phases="data_wait", steps=580, step_time_ms=10.0)
+    stalls = outliers(count=36, stall_ms=140.0, phases="data_wait", steps=580, period_ms=10.0)
     knobs = {"items_ms": 15.0, "verdict": "compute", "samples_ms": (1.0, 200.0), "steps": 600}
     metrics = starved(burst=(0.47, 0.44), stalls=stalls, **knobs)
     found = {finding.rule: finding for finding in diagnose(metrics).findings}

@@ -70,11 +70,11 @@ def test_what_lies_beside_the_steps_makes_no_step_faster() -> None:
 
 
 def test_outlying_steps_are_part_of_the_mean_step() -> None:
-    stalls = outliers(count=12, stall_ms=900, phases="backward", steps=380, step_time_ms=50.0)
+    stalls = outliers(count=12, stall_ms=900, phases="backward", steps=380, period_ms=50.0)
     metrics = build(stalls=stalls, validation=(0, 0.0), checkpoint=(0, 0.0))
     mean_ms = stalls.total_ms / stalls.checked
     period = msgspec.structs.replace(distribution(50.0), mean=mean_ms)
-    steps = msgspec.structs.replace(metrics.steps, step_time_ms=period, samples_per_s=32e3 / mean_ms)
+    steps = msgspec.structs.replace(metrics.steps, period_ms=period, samples_per_s=32e3 / mean_ms)
     for factor, reachable in ((1.3, True), (2.0, False)):
         target = {"gpuprof.target": factor * 32e3 / mean_ms}
         found = seen(replace(metrics, steps=steps, run={**metrics.run, **target}))

@@ -28,7 +28,7 @@ def test_a_device_that_is_busy_in_untraced_steps_has_nothing_to_wait_for(name: s
     if not window.devices:
         pytest.skip("no device")
     busy_ms = max(device.busy_us for device in window.devices) / 1e3 / len(window.steps_us)
-    diagnosis = judged(metrics_of(window, step_time_ms=1.02 * busy_ms, phases_ms={}))
+    diagnosis = judged(metrics_of(window, period_ms=1.02 * busy_ms, phases_ms={}))
     rules = {finding.rule for finding in diagnosis.findings if finding.severity != "info"}
     assert rules <= {"h2d-pageable", "h2d-exposed", "d2h-traffic", "copy-heavy"}  # the device itself is at these
 
@@ -71,8 +71,8 @@ def test_the_order_of_windows_does_not_matter() -> None:
     slow = recorded_steps(lambda trace: training(trace, kernel_us=3.0))
     busy = recorded_steps(training)
     one, other = (
-        judged(metrics_of(slow, busy, slow, step_time_ms=5.0)),
-        judged(metrics_of(busy, slow, slow, step_time_ms=5.0)),
+        judged(metrics_of(slow, busy, slow, period_ms=5.0)),
+        judged(metrics_of(busy, slow, slow, period_ms=5.0)),
     )
     assert [f.rule for f in one.findings] == [f.rule for f in other.findings]
 
@@ -88,6 +88,6 @@ def test_gains_fit_into_the_idle_time() -> None:
     metrics = metrics_of(recorded_steps(step), run={"compile.state": "none"})
     findings = judged(metrics).findings
     assert len(findings) >= 2
-    step_time_ms = metrics.step_time_ms
-    assert step_time_ms is not None
-    assert sum(f.gain.saved_ms_per_step for f in findings if f.gain is not None) <= step_time_ms - 0.45
+    period_ms = metrics.period_ms
+    assert period_ms is not None
+    assert sum(f.gain.saved_ms_per_step for f in findings if f.gain is not None) <= period_ms - 0.45

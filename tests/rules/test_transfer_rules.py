@@ -117,7 +117,7 @@ def test_no_shape_is_named_where_it_may_be_the_batch() -> None:
         trace.copy(5000.0, 154_000_000, kind=PINNED, op="aten::copy_", inputs=([batch], [FLOAT]))
         training(trace, kernels=100, layout={"us": 300.0, "types": (FLOAT, FLOAT)})
 
-    finding = fired(CopyHeavy(), metrics_of(recorded_steps(step), step_time_ms=18.1))
+    finding = fired(CopyHeavy(), metrics_of(recorded_steps(step), period_ms=18.1))
     assert finding.subject == "aten::copy_"
     assert "256x3" not in finding.summary + finding.advice
     assert finding.gain.saved_ms_per_step == pytest.approx(3.0, rel=0.05)
@@ -131,7 +131,7 @@ def test_copies_are_free_where_workers_set_the_pace(rule: Any, empty_ratio: floa
         layout = None if copy is not None else {"us": 600.0, "types": (FLOAT, FLOAT)}
         training(trace, fetch_us=20_000.0, kernels=100, copy=copy, layout=layout)
 
-    metrics = replace(metrics_of(recorded_steps(step), step_time_ms=36.0), fetch_waited_ratio=empty_ratio)
+    metrics = replace(metrics_of(recorded_steps(step), period_ms=36.0), fetch_waited_ratio=empty_ratio)
     assert (rule.check(metrics) is not None) is fires
 
 
@@ -193,9 +193,9 @@ def test_a_hook_that_works_in_every_third_step_has_its_part_of_all_steps() -> No
 def test_a_hook_that_copies_to_a_device_and_pageable_memory_are_gained_once() -> None:
     copy = {"kind": PAGEABLE, "us": 10_000.0, "nbytes": 40_000_000, "after_us": 5000.0}
     run = example_run(step={"kernels": 100, "copy": copy}, pin_memory=False)
-    assert run.step_time_ms is not None
-    (own,) = hooked(0.3 * run.step_time_ms, name="transfer_batch_to_device").transfer_hooks
-    own = replace(own, share=share(0.3 * run.step_time_ms, run.step_time_ms))
+    assert run.period_ms is not None
+    (own,) = hooked(0.3 * run.period_ms, name="transfer_batch_to_device").transfer_hooks
+    own = replace(own, share=share(0.3 * run.period_ms, run.period_ms))
     found = {f.rule: f for f in diagnose(replace(run, transfer_hooks=(own,)), [HOOK, H2dPageable()]).findings}
     assert found.keys() == {"transfer-hook-slow", "h2d-pageable"}
     assert "the same time as transfer-hook-slow" in found["h2d-pageable"].summary
@@ -223,9 +223,7 @@ def test_pinned_batches_bring_no_more_than_the_finding_promises(seed: int, tmp_p
     before = report("pageable", PAGEABLE, PAGEABLE_BYTES_PER_S)
     after = report("pinned", PINNED, PINNED_BYTES_PER_S)
     finding = next(one for one in before.findings if one.rule == "h2d-pageable")
-    achieved_ms = (
-        before.steps.step_time_ms.mean - after.steps.step_time_ms.mean
-    )  # a host that is ahead has short medians
+    achieved_ms = before.steps.period_ms.mean - after.steps.period_ms.mean  # a host that is ahead has short medians
     assert finding.gain.lower_ms <= achieved_ms <= finding.gain.saved_ms_per_step
 
 
@@ -234,8 +232,8 @@ def test_it_and_other_idle_time_gain_no_more_than_the_device_idles() -> None:
     hook = HOOK.check(metrics)
     late = msgspec.structs.replace(hook, rule="late", explains=claims.LATE_LAUNCHES)
     gains = [f.gain.saved_ms_per_step for f in settle([hook, late], metrics) if f.gain is not None]
-    assert metrics.step_time_ms is not None
-    assert sum(gains) == pytest.approx(0.1 * metrics.step_time_ms, rel=0.01)
+    assert metrics.period_ms is not None
+    assert sum(gains) == pytest.approx(0.1 * metrics.period_ms, rel=0.01)
 
 
 def test_on_a_device_that_no_window_saw_a_hook_has_no_lower_bound_and_impossible_numbers_are_not_believed() -> None:

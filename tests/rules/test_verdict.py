@@ -16,7 +16,7 @@ def stalling(phase: Phase) -> Metrics:
     return build(
         times_ms=SHORT_MS,
         steps=600,
-        stalls=outliers(count=12, stall_ms=400, phases=phase, steps=580, step_time_ms=5.2),
+        stalls=outliers(count=12, stall_ms=400, phases=phase, steps=580, period_ms=5.2),
         validation=(0, 0.0),
         checkpoint=(0, 0.0),
     )
@@ -43,9 +43,7 @@ CASES: dict[str, tuple[Metrics, str]] = {
     "12 batches of many times the size": (
         build(
             times_ms=SHORT_MS,
-            stalls=outliers(
-                count=12, stall_ms=400, phases={"forward": 0.5, "backward": 0.5}, steps=580, step_time_ms=5.2
-            ),
+            stalls=outliers(count=12, stall_ms=400, phases={"forward": 0.5, "backward": 0.5}, steps=580, period_ms=5.2),
         ),
         "compute-bound",
     ),
@@ -244,9 +242,9 @@ def test_a_callback_every_few_steps_bounds_the_loop_although_no_median_shows_it(
 def test_time_in_the_loop_that_may_be_waiting_for_a_cpu_is_no_work_of_the_loop() -> None:
     """As recorded of an MLP beside programs that take the CPUs: half of the time it has none, mostly in the loop."""
     metrics = build()
-    step_time_ms = metrics.step_ms
+    period_ms = metrics.step_ms
     loop = replace(metrics.shares["loop"], total_ratio=0.25)
-    cpu = replace(metrics.cpu, run_delay=share(0.5 * step_time_ms, step_time_ms), run_delay_ratio=0.5)
+    cpu = replace(metrics.cpu, run_delay=share(0.5 * period_ms, period_ms), run_delay_ratio=0.5)
     waits = replace(metrics, shares={**metrics.shares, "loop": loop})
     assert decide(waits).kind == "loop-bound"
     assert decide(replace(waits, cpu=cpu)).kind == "compute-bound"
@@ -275,12 +273,12 @@ def test_a_thread_without_a_cpu_is_said_to_have_none() -> None:
 @pytest.mark.parametrize(("ratio", "kind"), [(0.1, "compute-bound"), (0.4, "host-bound"), (0.9, "host-bound")])
 def test_work_that_waits_for_a_cpu_is_no_work(ratio: float, kind: str) -> None:
     metrics = build(usable_cpus=1.0)
-    step_time_ms = metrics.step_ms
-    crowded = replace(metrics, cpu=replace(metrics.cpu, run_delay=share(ratio * step_time_ms, step_time_ms)))
+    period_ms = metrics.step_ms
+    crowded = replace(metrics, cpu=replace(metrics.cpu, run_delay=share(ratio * period_ms, period_ms)))
     verdict = decide(crowded)
     assert verdict.kind == kind
     assert verdict.summary.startswith("CPU-starved: in every ") is (kind == "host-bound")
-    lower_ms = share(ratio * step_time_ms, step_time_ms).lower_ratio * step_time_ms
+    lower_ms = share(ratio * period_ms, period_ms).lower_ratio * period_ms
     assert (f"the main thread waits at least {millis(lower_ms)} (" in verdict.summary) is (kind == "host-bound")
     on_a_device = replace(crowded, run={**crowded.run, "device.type": "cuda"})
     assert decide(on_a_device).kind != "host-bound"  # the device may have had work meanwhile
@@ -290,8 +288,8 @@ def test_work_that_waits_for_a_cpu_is_no_work(ratio: float, kind: str) -> None:
 def test_other_programs_that_have_the_cpus_change_no_verdict(ratio: float) -> None:
     """A run of 1.3 CPUs on 4: it waits only because others have them."""
     metrics = build()
-    step_time_ms = metrics.step_ms
-    cpu = replace(metrics.cpu, run_delay=share(ratio * step_time_ms, step_time_ms), run_delay_ratio=ratio)
+    period_ms = metrics.step_ms
+    cpu = replace(metrics.cpu, run_delay=share(ratio * period_ms, period_ms), run_delay_ratio=ratio)
     verdict = decide(replace(metrics, cpu=cpu))
     assert verdict.kind == decide(metrics).kind == "compute-bound"
     assert ("of the step other programs had the CPU" in verdict.summary) is (ratio >= HOST_RATIO)

@@ -54,7 +54,7 @@ def _window(trace: LinkedTrace, analysis: TraceAnalysis) -> WindowFacts:
 
 def metrics_of(
     *windows: WindowFacts,
-    step_time_ms: float | None = None,
+    period_ms: float | None = None,
     phases_ms: Mapping[Phase, float] | None = None,
     steps: int = 400,
     run: Mapping[str, Value] | None = None,
@@ -64,7 +64,7 @@ def metrics_of(
 
     Args:
         windows: Its trace windows.
-        step_time_ms: Median period of steps that were not traced; default: that of the first window's steps, as if
+        period_ms: Median period of steps that were not traced; default: that of the first window's steps, as if
             tracing cost nothing.
         phases_ms: Untraced time of phases on the host; default: those of the first window.
         steps: All steps, 20 of which are not steady.
@@ -72,19 +72,19 @@ def metrics_of(
         pin_memory: Of the loader.
     """
     first = windows[0] if windows else None
-    if step_time_ms is None:
-        step_time_ms = median(first.steps_us) / 1e3 if first is not None and first.steps_us else 50.0
+    if period_ms is None:
+        period_ms = median(first.steps_us) / 1e3 if first is not None and first.steps_us else 50.0
     if phases_ms is None:
         step_trace = first.analysis.step_trace if first is not None and first.analysis is not None else None
         mean = step_trace.mean if step_trace is not None else None
         phases_ms = {} if mean is None else {phase: us / 1e3 for phase, us in mean.phases_us.items()}
     healthy = build(steps=steps, run={"device.type": "cuda", "trainer.world_size": 1, **(run or {})})
-    shares: dict[Phase, Share] = {phase: share(min(ms, step_time_ms), step_time_ms) for phase, ms in phases_ms.items()}
+    shares: dict[Phase, Share] = {phase: share(min(ms, period_ms), period_ms) for phase, ms in phases_ms.items()}
     return replace(
         healthy,
         shares=shares,
-        steps=msgspec.structs.replace(healthy.steps, step_time_ms=distribution(step_time_ms)),
-        outliers=outliers(count=0, stall_ms=0.0, phases={}, steps=steps - 20, step_time_ms=step_time_ms),
+        steps=msgspec.structs.replace(healthy.steps, period_ms=distribution(period_ms)),
+        outliers=outliers(count=0, stall_ms=0.0, phases={}, steps=steps - 20, period_ms=period_ms),
         loader=None if healthy.loader is None else replace(healthy.loader, pin_memory=pin_memory),
         windows=tuple(windows),
     )

@@ -21,7 +21,7 @@ STEPS = 5
 
 def window(
     *,
-    step_time_ms: float = 50.0,
+    period_ms: float = 50.0,
     inflation: float = 1.0,
     causes: Mapping[IdleCause, float] | None = None,
     exposed_communication: float = 0.0,
@@ -35,7 +35,7 @@ def window(
     """Five traced steps.
 
     Args:
-        step_time_ms: Of an untraced step.
+        period_ms: Of an untraced step.
         inflation: traced over untraced step time; the idle time takes it all.
         causes: Idle time of the window as shares of the untraced step time; the rest of it is computation.
         exposed_communication: Share of the untraced step time, likewise below.
@@ -47,7 +47,7 @@ def window(
         at_roof: Time of operators by what bounds them and the share of the roofline that they reach.
     """
     causes = causes or {}
-    step_us = step_time_ms * 1e3
+    step_us = period_ms * 1e3
     idle_us = STEPS * step_us * (sum(causes.values()) + inflation - 1.0)
     busy_us = STEPS * step_us * (1.0 - sum(causes.values()))
     total = sum(causes.values())

@@ -86,8 +86,8 @@ def _with_roofline(metrics: Metrics, roofline: Roofline) -> Metrics:
 
 def _with_mfu(metrics: Metrics, mfu: float, known: float, *, step_ms: float, kernels: Mapping[str, Any]) -> Metrics:
     seconds = STEPS * step_ms / 1e3
-    assert metrics.step_time_ms is not None
-    traced = mfu * metrics.step_time_ms / step_ms
+    assert metrics.period_ms is not None
+    traced = mfu * metrics.period_ms / step_ms
     rate = Rate(seconds=seconds, flops=1e12, flops_per_s=1e12 / seconds, mfu_ratio=traced, measured_ratio=None)
     matrix_us = kernels["tensor core gemm"] * 1e3 * STEPS
     roofline = Roofline(device="A100", steps=rate, matrix_us=matrix_us, coverage_ratio=known, faster_flops_ratio=0.0)

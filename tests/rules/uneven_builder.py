@@ -15,13 +15,13 @@ def stretch(
 ) -> Stretch:
     """A part of a healthy run of steps of 50 ms; ``changes_ms`` is added to its phases."""
     phases: dict[Phase, float] = {p: HEALTHY_MS[p] + (changes_ms or {}).get(p, 0.0) for p in HEALTHY_MS}
-    step_time_ms = sum(phases.values())
+    period_ms = sum(phases.values())
     values: dict[str, Any] = {
         "from_batch": start,
         "to_batch": start + count - 1,
         "count": count,
-        "step_time_ms": step_time_ms,
-        "interval_ms": (0.99 * step_time_ms, 1.01 * step_time_ms),
+        "period_ms": period_ms,
+        "interval_ms": (0.99 * period_ms, 1.01 * period_ms),
         "phases_ms": phases,
         "run_delay_ratio": 0.0,
         "taken_cpus": 0.1,

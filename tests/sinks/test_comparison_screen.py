@@ -26,16 +26,16 @@ DIGITS = Path(__file__).resolve().parents[2] / "docs/tools/digits-report.json"
 
 def scaled(report: Report, factor: float) -> Report:
     """The run with steps and a fit that take so many times as long."""
-    period = report.steps.step_time_ms
+    period = report.steps.period_ms
     times = msgspec.structs.replace(period, **{key: factor * getattr(period, key) for key in period.__struct_fields__})
     rate = (report.steps.samples_per_s or 0.0) / factor
     steps = msgspec.structs.replace(
         report.steps,
-        step_time_ms=times,
+        period_ms=times,
         samples_per_s=rate,
         samples_per_s_interval=(0.99 * rate, 1.01 * rate),
-        step_time_mean_interval_ms=(0.99 * times.mean, 1.01 * times.mean),
-        step_time_median_interval_ms=(0.99 * times.median, 1.01 * times.median),
+        period_mean_interval_ms=(0.99 * times.mean, 1.01 * times.mean),
+        period_median_interval_ms=(0.99 * times.median, 1.01 * times.median),
     )
     phases = tuple(
         msgspec.structs.replace(row, median_ms=None if row.median_ms is None else factor * row.median_ms)
@@ -250,7 +250,7 @@ def of_few_steps(report: Report) -> Report:
 
 
 def too_noisy(report: Report) -> Report:
-    steps = msgspec.structs.replace(report.steps, step_time_mean_interval_ms=(1.0, 1000.0))
+    steps = msgspec.structs.replace(report.steps, period_mean_interval_ms=(1.0, 1000.0))
     return msgspec.structs.replace(report, steps=steps)
 
 

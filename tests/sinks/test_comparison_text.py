@@ -23,7 +23,7 @@ def printed(before: Report, after: Report) -> str:
 
 def faster(report: Report) -> Report:
     period = sample_report.distribution(15.0)
-    steps = msgspec.structs.replace(report.steps, step_time_ms=period, samples_per_s=64 / 15.0 * 1e3)
+    steps = msgspec.structs.replace(report.steps, period_ms=period, samples_per_s=64 / 15.0 * 1e3)
     wall = msgspec.structs.replace(report.wall, total_s=report.wall.total_s * 0.6)
     run = {**report.run, "loader.num_workers": 4}
     return msgspec.structs.replace(report, steps=steps, wall=wall, findings=report.findings[1:], run=run)

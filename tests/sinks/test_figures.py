@@ -15,7 +15,7 @@ from lightning_gpuprof.sinks.views import over_run
 
 def test_phases_of_the_figure_sum_to_its_period() -> None:
     figure = step_figure(sample_report.full_report())
-    for i, period in enumerate(figure.step_time_ms):
+    for i, period in enumerate(figure.period_ms):
         assert period is not None
         assert math.isclose(sum(curve.ms[i] or 0.0 for curve in figure.phases), period, rel_tol=0.01)
 
@@ -25,18 +25,16 @@ def test_a_thinned_figure_keeps_the_longest_steps(monkeypatch: pytest.MonkeyPatc
     report = sample_report.full_report(steps=5000)
     figure = step_figure(report)
     assert len(figure.batch) <= 100
-    assert len(figure.batch) == len(figure.step_time_ms) == len(figure.phases[0].ms)
-    assert max(p for p in figure.step_time_ms if p is not None) == pytest.approx(
-        max(report.series["step_time_ms"]), rel=1e-3
-    )
+    assert len(figure.batch) == len(figure.period_ms) == len(figure.phases[0].ms)
+    assert max(p for p in figure.period_ms if p is not None) == pytest.approx(max(report.series["period_ms"]), rel=1e-3)
     assert figure.batch == sorted(figure.batch)
 
 
 def test_the_longest_steps_are_drawn_also_where_they_stand_side_by_side() -> None:
     report = sample_report.full_report(steps=20_000)
-    period = list(report.series["step_time_ms"])
+    period = list(report.series["period_ms"])
     period[9_000:9_050] = [500.0 + i for i in range(50)]
-    long = msgspec.structs.replace(report, series={**report.series, "step_time_ms": period})
+    long = msgspec.structs.replace(report, series={**report.series, "period_ms": period})
     figure = step_figure(long)
     assert set(range(9_000, 9_050)) <= set(figure.batch)
     assert figure.t_s is not None
@@ -111,12 +109,12 @@ def test_only_known_phases_with_time_are_drawn() -> None:
     assert {curve.phase for curve in figure.phases} == with_time
 
 
-@pytest.mark.parametrize("series", [{}, {"batch": [0.0]}, {"batch": [0.0, 1.0], "step_time_ms": [1.0]}])
+@pytest.mark.parametrize("series", [{}, {"batch": [0.0]}, {"batch": [0.0, 1.0], "period_ms": [1.0]}])
 def test_curves_that_do_not_fit_together_give_no_figure(series: dict[str, list[float]]) -> None:
     assert step_figure(msgspec.structs.replace(sample_report.full_report(), series=series)) is None
 
 
 def test_a_gap_in_a_curve_is_a_gap_and_not_zero() -> None:
-    series = {"batch": [0.0, 1.0], "step_time_ms": [1.0, math.nan], "forward_ms": [1.0, math.nan]}
+    series = {"batch": [0.0, 1.0], "period_ms": [1.0, math.nan], "forward_ms": [1.0, math.nan]}
     figure = step_figure(msgspec.structs.replace(sample_report.full_report(), series=series))
-    assert figure.step_time_ms == [1.0, None]
+    assert figure.period_ms == [1.0, None]

@@ -23,7 +23,7 @@ def test_a_report_comes_back_as_it_was(report: Report, tmp_path: Path) -> None:
 
 def test_not_measured_is_null_in_the_file() -> None:
     data = json.loads(json_report.encode(sample_report.minimal_report()))
-    assert data["steps"]["step_time_ms"] is None
+    assert data["steps"]["period_ms"] is None
     assert data["steps"]["samples_per_s"] is None
 
 

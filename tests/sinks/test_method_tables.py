@@ -33,7 +33,7 @@ def with_method(report: Report, text: str = "It is known.") -> Report:
         report,
         method=Method(levels=levels, checklist=checklist),
         combined=CombinedGain(
-            step_time_ms=30.0,
+            period_ms=30.0,
             saved_ms_per_step=10.0,
             step_speedup_max=1.5,
             run_ms_per_step=40.0,
@@ -74,7 +74,7 @@ def test_a_short_summary_adds_what_verdict_and_findings_do_not_say() -> None:
 )
 def test_gains_of_the_step_alone_or_beside_it_alone_are_one_number(step_ms: float, words: str) -> None:
     gain = CombinedGain(
-        step_time_ms=30.0,
+        period_ms=30.0,
         saved_ms_per_step=step_ms,
         step_speedup_max=30.0 / (30.0 - step_ms),
         run_ms_per_step=40.0,

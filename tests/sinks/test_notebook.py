@@ -135,7 +135,7 @@ def test_a_summary_has_the_step_s_parts_and_none_for_what_was_not_measured() -> 
     profiler = finished()
     median = {row.phase: row.median_ms for row in profiler.report.phases}
     found = profiler.summary()
-    assert found["baseline_ms"] == profiler.report.steps.step_time_ms.median
+    assert found["baseline_ms"] == profiler.report.steps.period_ms.median
     assert found["data_loading_ms"] == median["data_wait"]
     assert found["computation_ms"] == median["forward"] + median["backward"] + median["optimizer"]
     profiler.report = sample_report.minimal_report()

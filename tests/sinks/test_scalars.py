@@ -43,6 +43,6 @@ def test_nan_is_left_out() -> None:
 def test_numbers_are_those_of_the_report() -> None:
     report = sample_report.full_report()
     scalars = final_scalars(report)
-    assert scalars["gpuprof/final/step_time_median_ms"] == report.steps.step_time_ms.median
+    assert scalars["gpuprof/final/step_time_median_ms"] == report.steps.period_ms.median
     assert scalars["gpuprof/final/wall_s"] == report.wall.total_s
     assert scalars["gpuprof/final/findings_count"] == len(report.findings)

@@ -237,9 +237,9 @@ def test_the_segments_of_a_step_sum_to_it_without_a_rest_that_medians_leave() ->
         for phase, (median, ordinary) in rows.items()
     )
     full = sample_report.full_report()
-    assert full.steps.step_time_ms is not None
-    period = msgspec.structs.replace(full.steps.step_time_ms, median=100.0)
-    steps = msgspec.structs.replace(full.steps, step_time_ms=period)
+    assert full.steps.period_ms is not None
+    period = msgspec.structs.replace(full.steps.period_ms, median=100.0)
+    steps = msgspec.structs.replace(full.steps, period_ms=period)
     bar = first_screen(msgspec.structs.replace(full, steps=steps, phases=phases)).today
     times = {segment.key: segment.ms for segment in bar.segments}
     assert sum(times.values()) == pytest.approx(bar.ms)

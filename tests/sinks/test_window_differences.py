@@ -27,7 +27,7 @@ def change(name: str, before_us: float, after_us: float, status: Status) -> Chan
     )
 
 
-def trace(name: str, step_time_us: float) -> ComparedTrace:
+def trace(name: str, period_us: float) -> ComparedTrace:
     return ComparedTrace(
         name=name,
         gpu="NVIDIA H100 80GB HBM3",
@@ -35,9 +35,9 @@ def trace(name: str, step_time_us: float) -> ComparedTrace:
         world_size=8,
         steps=3,
         units=3,
-        step_time_us=step_time_us,
-        step_time_min_us=step_time_us,
-        step_time_max_us=step_time_us,
+        period_us=period_us,
+        period_min_us=period_us,
+        period_max_us=period_us,
     )
 
 
@@ -47,7 +47,7 @@ FOUND = Differences(
     unit="step",
     before=trace("old.json", 10_000.0),
     after=trace("new.json", 12_000.0),
-    step_time_change_us=2000.0,
+    period_change_us=2000.0,
     devices=(
         DeviceChange(device="0", before=TIMES, after=msgspec.structs.replace(TIMES, idle_us=6000.0)),
         DeviceChange(device="1", before=None, after=TIMES),

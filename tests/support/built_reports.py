@@ -16,7 +16,7 @@ BATCH = 64
 
 
 def run(
-    step_time_ms: float = 20.0,
+    period_ms: float = 20.0,
     *,
     std_ratio: float = 0.05,
     steady: int = 400,
@@ -31,19 +31,19 @@ def run(
     own_s: float | None = None,
 ) -> Report:
     period = Distribution(
-        mean=step_time_ms,
-        std=step_time_ms * std_ratio,
-        median=step_time_ms,
-        p05=step_time_ms * 0.9,
-        p95=step_time_ms * 1.1,
-        p99=step_time_ms * 1.2,
-        min=step_time_ms * 0.8,
-        max=step_time_ms * 2,
+        mean=period_ms,
+        std=period_ms * std_ratio,
+        median=period_ms,
+        p05=period_ms * 0.9,
+        p95=period_ms * 1.1,
+        p99=period_ms * 1.2,
+        min=period_ms * 0.8,
+        max=period_ms * 2,
     )
     known = {"status": "finished", "world_size": 1, "loader.batch_size": BATCH, **(conditions or {})}
     batch = known["loader.batch_size"]
-    total = wall_s if wall_s is not None else 2.0 + count * step_time_ms / 1e3
-    rows = {"data_wait": wait_ms, "forward": step_time_ms - wait_ms}
+    total = wall_s if wall_s is not None else 2.0 + count * period_ms / 1e3
+    rows = {"data_wait": wait_ms, "forward": period_ms - wait_ms}
     return empty(
         Report,
         run=known,
@@ -54,11 +54,11 @@ def run(
             optimizer_steps=count,
             steady_from=5,
             steady_count=steady,
-            step_time_ms=period if steady else None,
-            samples_per_s=batch / step_time_ms * 1e3 if samples_known and isinstance(batch, int) else None,
+            period_ms=period if steady else None,
+            samples_per_s=batch / period_ms * 1e3 if samples_known and isinstance(batch, int) else None,
         ),
         phases=tuple(
-            PhaseRow(phase=phase, median_ms=ms, p95_ms=ms, total_s=ms * count / 1e3, share=ms / step_time_ms)
+            PhaseRow(phase=phase, median_ms=ms, p95_ms=ms, total_s=ms * count / 1e3, share=ms / period_ms)
             for phase, ms in rows.items()
         ),
         host=HostUse(),
@@ -79,7 +79,7 @@ def finding(rule: str, speedup_max: float | None = None, subject: str = "") -> F
 
 def report_of(times: StepTimes, **changes: object) -> Report:
     """The report that such steps have."""
-    period = times.step_time_ms
+    period = times.period_ms
     p05, median, p95, p99 = (float(q) for q in np.quantile(period, [0.05, 0.5, 0.95, 0.99]))
     plain = run(median, steady=len(period), count=len(period), findings=changes.pop("findings", ()))  # type: ignore[arg-type]
     known = Distribution(
@@ -102,7 +102,7 @@ def report_of(times: StepTimes, **changes: object) -> Report:
         )
         for phase, column in times.phases_ms.items()
     )
-    of_steps = msgspec.structs.replace(plain.steps, step_time_ms=known, samples_per_s=64e3 / known.mean)
+    of_steps = msgspec.structs.replace(plain.steps, period_ms=known, samples_per_s=64e3 / known.mean)
     return msgspec.structs.replace(plain, steps=of_steps, phases=rows, **changes)
 
 

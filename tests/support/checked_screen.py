@@ -163,7 +163,7 @@ def check_bounds(report: Report, screen: FirstScreen) -> None:
             most_ms = likely_saved_ms(finding) or 0.0
             assert combined.saved_run_ms_per_step >= min(most_ms, 0.99 * combined.run_ms_per_step) * 0.999
             if finding.claim.is_in_step:
-                assert combined.saved_ms_per_step >= min(most_ms, 0.99 * combined.step_time_ms) * 0.999
+                assert combined.saved_ms_per_step >= min(most_ms, 0.99 * combined.period_ms) * 0.999
 
 
 def check_same_time(report: Report, screen: FirstScreen) -> None:

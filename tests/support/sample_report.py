@@ -97,8 +97,8 @@ def series(steps: int = 400, seed: int = 7) -> dict[str, list[float]]:
             columns["validation"][i] = 60.0
         if i % 57 == 56:
             columns["data_wait"][i] *= 4
-    curves["step_time_ms"] = [math.fsum(column[i] for column in columns.values()) for i in range(steps)]
-    curves["t_s"] = [0.7 + before / 1e3 for before in itertools.accumulate([0.0, *curves["step_time_ms"][:-1]])]
+    curves["period_ms"] = [math.fsum(column[i] for column in columns.values()) for i in range(steps)]
+    curves["t_s"] = [0.7 + before / 1e3 for before in itertools.accumulate([0.0, *curves["period_ms"][:-1]])]
     curves.update({f"{phase}_ms": column for phase, column in columns.items()})
     return curves
 
@@ -232,10 +232,10 @@ def full_report(*, name: str = "DigitsClassifier", steps: int = 400) -> Report:
             optimizer_steps=steps,
             steady_from=12,
             steady_count=max(steps - 20, 0),
-            step_time_ms=period,
+            period_ms=period,
             samples_per_s=64 / (period.median / 1e3),
-            step_time_median_interval_ms=(26.9, 27.5),
-            step_time_mean_interval_ms=(27.4, 28.1),
+            period_median_interval_ms=(26.9, 27.5),
+            period_mean_interval_ms=(27.4, 28.1),
             samples_per_s_interval=(2310.0, 2390.0),
             labels={"profiled": 5, "warm-up": 12, "first-of-epoch": 3, "steady": max(steps - 20, 0)},
             speed_levels=speed_levels(steps),
@@ -407,7 +407,7 @@ def sampled(end_s: float, steps: int, points: int = 120) -> tuple[Curve, ...]:
 
 def marks(curves: dict[str, list[float]]) -> tuple[Marks, ...]:
     """One kind of everything that can be marked, where the curves have it."""
-    steps, period = len(curves["batch"]), curves["step_time_ms"]
+    steps, period = len(curves["batch"]), curves["period_ms"]
 
     def at(kind: MarkKind, batches: list[int], ms: list[float] | None = None, width: int = 0) -> Marks:
         lengths: list[float | None] = [None] * len(batches) if ms is None else [*ms]
@@ -438,7 +438,7 @@ def ranks(number: int, host: str = "node1", *, per_host: int | None = None) -> R
             "optimizer": 1.3,
         }
         at = host if per_host is None else f"node{rank // per_host}"
-        rows.append(RankRow(rank=rank, host=at, step_time_ms=21.5, phases_ms=phases, excess_ms=late))
+        rows.append(RankRow(rank=rank, host=at, period_ms=21.5, phases_ms=phases, excess_ms=late))
     return Ranks(world_size=number, steps=380, own_phases=("data_wait",), rows=tuple(rows))
 
 
@@ -451,7 +451,7 @@ def speed_levels(steps: int) -> tuple[SpeedLevel, ...]:
             from_batch=first,
             to_batch=last,
             count=last - first + 1,
-            step_time_ms=distribution(median),
+            period_ms=distribution(median),
             phases_ms={"data_wait": median - 15.0, "forward": 4.2, "backward": 7.9, "validation": 0.0},
         )
         for first, last, median in levels
@@ -575,9 +575,7 @@ def minimal_report() -> Report:
         Report,
         validity=Validity(ok=False, caveats=("The run has no training step.",)),
         wall=Wall(total_s=0.0, parts={}),
-        steps=Steps(
-            count=0, optimizer_steps=0, steady_from=None, steady_count=0, step_time_ms=None, samples_per_s=None
-        ),
+        steps=Steps(count=0, optimizer_steps=0, steady_from=None, steady_count=0, period_ms=None, samples_per_s=None),
         host=HostUse(),
         memory=Memory(),
         verdict=Verdict(kind="not-enough-data", summary="There are no steps to judge."),
@@ -648,7 +646,7 @@ def hostile_report() -> Report:
         ),
         not_evaluated=(NotEvaluated(rule=HOSTILE, why=HOSTILE),),
         overhead={HOSTILE: 1.0},
-        series={**report.series, f"{HOSTILE}_ms": report.series["step_time_ms"]},
+        series={**report.series, f"{HOSTILE}_ms": report.series["period_ms"]},
         curves=(*report.curves, msgspec.structs.replace(report.curves[0], subject=HOSTILE)),
         ranks=ranks(2, host=HOSTILE),
     )
@@ -671,10 +669,10 @@ def slower(report: Report) -> Report:
     period = distribution(40.0)
     steps = msgspec.structs.replace(
         report.steps,
-        step_time_ms=period,
+        period_ms=period,
         samples_per_s=64 / 40.0 * 1e3,
-        step_time_median_interval_ms=(39.5, 40.5),
-        step_time_mean_interval_ms=(40.3, 41.3),
+        period_median_interval_ms=(39.5, 40.5),
+        period_mean_interval_ms=(40.3, 41.3),
     )
     wall = msgspec.structs.replace(report.wall, total_s=report.wall.total_s * 1.6)
     return msgspec.structs.replace(report, steps=steps, wall=wall)

@@ -28,7 +28,7 @@ def assert_can_be_trusted(
         assert gain.speedup_max >= LEAST_SPEEDUP[found.severity], found
         assert found.severity == "info" or "No setting helps" not in found.advice, found
     if combined is not None:
-        assert combined.saved_ms_per_step <= MOST_SAVED * combined.step_time_ms
+        assert combined.saved_ms_per_step <= MOST_SAVED * combined.period_ms
         assert combined.saved_run_ms_per_step <= MOST_SAVED * combined.run_ms_per_step
     for found in findings:
         assert_changes_something(found, run)

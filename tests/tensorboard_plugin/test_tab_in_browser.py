@@ -352,12 +352,12 @@ def test_the_longest_steps_are_cut_in_both_runs_or_in_none(reader: Reader) -> No
     page = reader.open(run=SLOW, view="steps")
     shown(page, SLOW, "steps")
     steps = {
-        "step_time_ms": [10.0] * 40,
+        "period_ms": [10.0] * 40,
         "phases": [{"phase": "forward", "words": "forward", "ms": [10.0] * 40}],
         "marks": [],
     }
     calm = {**steps, "batch": list(range(40)), "t_s": None}
-    rough = {**calm, "step_time_ms": [30.0] * 39 + [900.0], "batch": list(range(50, 90))}
+    rough = {**calm, "period_ms": [30.0] * 39 + [900.0], "batch": list(range(50, 90))}
     drawn_beside(page, calm, rough)
     ranges = "[...document.querySelectorAll('.js-plotly-plot')].map(({layout: l}) => [l.xaxis.range, l.yaxis.range])"
     assert page.evaluate(ranges) == [[[0, 90], [0, 60]]] * 2
@@ -372,7 +372,7 @@ def test_the_plots_of_two_runs_are_equally_high_whatever_happened_in_them(reader
     page.locator("table.runs").wait_for()
     mark = {"first": [3], "last": [3], "ms": [None]}
     phases = ["data_wait", "forward", "backward", "optimizer", "zero_grad", "logging", "validation"]
-    few = {"batch": list(range(9)), "step_time_ms": [9.0] * 9, "t_s": None, "marks": []}
+    few = {"batch": list(range(9)), "period_ms": [9.0] * 9, "t_s": None, "marks": []}
     many = {**few, "marks": [{**mark, "kind": kind} for kind in ("outlier", "window", "epoch")]}
     drawn_beside(
         page,

@@ -35,8 +35,8 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     outside = save_run(root / "outside")
     (outside / "rank0.jsonl").write_text(SECRET)
     inside = root / "logs"
-    save_run(inside / "a" / "gpuprof", step_time_ms=20.0)
-    save_run(inside / "b" / "gpuprof", step_time_ms=10.0)
+    save_run(inside / "a" / "gpuprof", period_ms=20.0)
+    save_run(inside / "b" / "gpuprof", period_ms=10.0)
     hostile = inside / sample_report.HOSTILE.replace("/", "") / ("n" * 200)
     hostile.mkdir(parents=True)
     json_report.write(sample_report.hostile_report(), hostile / "report.json")

@@ -68,7 +68,7 @@ def test_the_list_needs_the_report_only_once_per_state(tmp_path: Path) -> None:
     summaries = Summaries()
     files = look(folder, tmp_path)
     first = summaries.of(files)
-    assert (first.verdict, first.step_time_ms, first.state) == ("input-bound", 20.4, "finished")
+    assert (first.verdict, first.period_ms, first.state) == ("input-bound", 20.4, "finished")
     (folder / "report.json").unlink()
     assert summaries.of(files) == first
 
@@ -169,7 +169,7 @@ def test_a_trend_is_of_runs_that_can_be_compared(
 def test_the_trend_is_of_the_runs_of_one_folder_in_their_order() -> None:
     times_ms = {"digits/version_0/gpuprof": 200.0, "other/version_0/gpuprof": 5.0, "digits/version_1/gpuprof": 100.0}
     rows = [
-        run_list.row(name, Summary(state="finished", step_time_ms=ms, started_s=float(at)))
+        run_list.row(name, Summary(state="finished", period_ms=ms, started_s=float(at)))
         for at, (name, ms) in enumerate(times_ms.items())
     ]
     listed = run_list.listing(rows, "")

@@ -52,7 +52,7 @@ def test_totals_are_divided_by_the_steps_of_each_trace() -> None:
     assert (gemm.before_us, gemm.after_us, gemm.change_us, gemm.status) == (10.0, 16.0, 6.0, "slower")
     assert (gemm.before_count, gemm.after_count) == (1.0, 1.0)
     assert changes["relu"].status == "same"
-    assert found.step_time_change_us == 0.0
+    assert found.period_change_us == 0.0
     sums_fit(found)
 
 
@@ -122,8 +122,8 @@ def test_phases_with_the_rest_sum_to_the_period() -> None:
     assert (phases["optimizer"].after_us, phases["optimizer"].status) == (15.0, "appeared")
     assert phases["forward"].before_us == 40.0  # the operators that nothing else tells of
     assert (phases["none"].before_us, phases["none"].after_us) == (30.0, 15.0)
-    assert sum(one.before_us for one in found.phases) == found.before.step_time_us == 100.0
-    assert sum(one.after_us for one in found.phases) == found.after.step_time_us
+    assert sum(one.before_us for one in found.phases) == found.before.period_us == 100.0
+    assert sum(one.after_us for one in found.phases) == found.after.period_us
 
 
 def test_the_backward_of_autograds_thread_counts_while_the_main_thread_tells_no_phase() -> None:
@@ -179,7 +179,7 @@ def test_a_trace_without_gpu_is_compared_as_far_as_it_goes() -> None:
 def test_empty_traces_differ_in_nothing() -> None:
     found = differences_of(linked_trace([]), linked_trace([]))
     assert (found.kernels, found.operators, found.phases, found.devices) == ((), (), (), ())
-    assert found.before.step_time_us == 0.0
+    assert found.before.period_us == 0.0
 
 
 def test_a_real_trace_does_not_differ_from_itself(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,15 +187,15 @@ def test_a_real_trace_does_not_differ_from_itself(shared: Path, monkeypatch: pyt
     for file in sorted((shared / "traces").glob("*.json.gz")):
         trace = recorded_trace(file.name)
         found = differences_of(trace, trace)
-        assert found.step_time_change_us == 0
+        assert found.period_change_us == 0
         assert {one.status for one in (*found.kernels, *found.kernel_classes, *found.phases)} <= {"same"}, file.name
         assert all(one.host.change_us == 0 for one in found.operators)
         sums_fit(found)
         if found.phases:
-            assert sum(one.before_us for one in found.phases) == pytest.approx(found.before.step_time_us)
+            assert sum(one.before_us for one in found.phases) == pytest.approx(found.before.period_us)
         for device in found.devices:
             assert device.before == device.after
-            assert device.before.busy_us + device.before.idle_us == pytest.approx(found.before.step_time_us)
+            assert device.before.busy_us + device.before.idle_us == pytest.approx(found.before.period_us)
             assert 0 <= device.before.exposed_us <= device.before.communication_us <= device.before.busy_us
 
 
@@ -203,7 +203,7 @@ def test_two_real_traces_of_one_model_differ_as_their_facts_say(shared: Path) ->
     names = ("v100_resnet50_dl0_2021", "v100_resnet50_dl0_preschema")
     before, after = (recorded_trace(f"{name}.json.gz") for name in names)
     found = differences_of(before, after, names=names)
-    assert found.step_time_change_us == pytest.approx(38948.2, abs=0.1)
+    assert found.period_change_us == pytest.approx(38948.2, abs=0.1)
     assert found.kernel_total.status == "same"  # the same network: other names, as much work
     assert {"appeared", "vanished"} <= {one.status for one in found.kernels}
     assert {one.status for one in found.kernel_classes} <= {"slower", "faster", "same"}

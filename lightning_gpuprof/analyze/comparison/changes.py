@@ -122,7 +122,7 @@ def totals(runs: Runs, obstacle: str, training: Judgement, wall: Judgement) -> t
         wall: Judgement of the wall time.
     """
     before, after, draws = runs.before, runs.after, runs.draws
-    periods = before.steps.step_time_ms, after.steps.step_time_ms
+    periods = before.steps.period_ms, after.steps.period_ms
     medians = [period.median if period else None for period in periods]
     tails = [period.p95 if period else None for period in periods]
     fell, rose = _noises(runs)
@@ -183,7 +183,7 @@ def phases(runs: Runs, obstacle: str) -> tuple[Change, ...]:
     known = [{row.phase: row for row in report.phases} for _, report in runs.named]
     sides = [{phase: row.median_ms for phase, row in rows.items()} for rows in known]
     shown = [phase for phase in PHASES if phase in sides[0] or phase in sides[1]]
-    period = runs.before.steps.step_time_ms
+    period = runs.before.steps.period_ms
     fell, rose = _noises(runs)
     whole = period.median if period else 0.0
     rows = []

@@ -151,12 +151,12 @@ def steps_obstacle(runs: Runs) -> str:
         if not report.validity.ok:
             caveats = "; ".join(report.validity.caveats) or "no reason given"
             return f"the measurement of the {name} run is not valid: {caveats}"
-        if report.steps.step_time_ms is None or report.steps.steady_count < MIN_STEADY_STEPS:
+        if report.steps.period_ms is None or report.steps.steady_count < MIN_STEADY_STEPS:
             return (
                 f"the {name} run has {report.steps.steady_count} steady steps, at least "
                 f"{MIN_STEADY_STEPS} are needed: train longer"
             )
-        if report.steps.step_time_ms.median <= 0:
+        if report.steps.period_ms.median <= 0:
             return f"the {name} run has a median step time of 0"
     return ""
 
@@ -228,7 +228,7 @@ def ranks_of(report: Report) -> int:
 
 
 def _median(report: Report) -> float:
-    return report.steps.step_time_ms.median if report.steps.step_time_ms is not None else math.nan
+    return report.steps.period_ms.median if report.steps.period_ms is not None else math.nan
 
 
 def _speedups(before_ms: Floats, after_ms: Floats) -> Floats:
@@ -252,10 +252,10 @@ def _wall_relative_error(report: Report, mean_ms: Drawn | None) -> float:
 
     Without a journal it is ``std * sqrt(steps)``, as if they were independent.
     """
-    if report.steps.step_time_ms is None:
+    if report.steps.period_ms is None:
         return 0.0
     count = report.steps.count
-    error_ms = report.steps.step_time_ms.std / math.sqrt(max(count, 1)) if mean_ms is None else float(mean_ms.at.std())
+    error_ms = report.steps.period_ms.std / math.sqrt(max(count, 1)) if mean_ms is None else float(mean_ms.at.std())
     return error_ms / 1e3 * count / report.wall.total_s
 
 

@@ -29,7 +29,7 @@ NORMAL_95 = 1.96
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Steady steps of a run in order of time; arrays of shape (n,), milliseconds."""
 
-    step_time_ms: Floats
+    period_ms: Floats
     phases_ms: Mapping[Phase, Floats]
     """Every phase that took any time in the run; with those that took none they sum to the step time."""
 
@@ -60,15 +60,15 @@ def draws_of(report: Report, times: StepTimes | None, *, stream: int) -> Draws |
         None if the run has no steady step.
     """
     steps = report.steps
-    if steps.step_time_ms is None or not steps.steady_count:
+    if steps.period_ms is None or not steps.steady_count:
         return None
     if times is not None:
         return _resampled(times, stream)
-    return _draws_from_report(steps, steps.step_time_ms, stream)
+    return _draws_from_report(steps, steps.period_ms, stream)
 
 
 def _resampled(times: StepTimes, stream: int) -> Draws:
-    period = times.step_time_ms
+    period = times.period_ms
     resampling = Resampling(period, stream=stream)
     return Draws(
         source="journal",
@@ -81,7 +81,7 @@ def _resampled(times: StepTimes, stream: int) -> Draws:
 
 
 def _draws_from_report(steps: Steps, period: Distribution, stream: int) -> Draws:
-    mean, median = steps.step_time_mean_interval_ms, steps.step_time_median_interval_ms
+    mean, median = steps.period_mean_interval_ms, steps.period_median_interval_ms
     if mean is not None and median is not None:
         return Draws(
             source="interval",
@@ -103,6 +103,6 @@ def step_times(journal: Journal) -> StepTimes | None:
     if not chosen.any():
         return None
     return StepTimes(
-        step_time_ms=journal.steps.period_ns[chosen] / 1e6,
+        period_ms=journal.steps.period_ns[chosen] / 1e6,
         phases_ms={phase: column[chosen] / 1e6 for phase, column in phases.items() if column.any()},
     )

@@ -19,10 +19,10 @@ class ComparedTrace(msgspec.Struct, kw_only=True, frozen=True):
     steps: int
     units: int
     """What totals were divided by: the steps, or 1 where values are per window."""
-    step_time_us: float
+    period_us: float
     """Mean length of a step; of the window where values are per window."""
-    step_time_min_us: float
-    step_time_max_us: float
+    period_min_us: float
+    period_max_us: float
 
 
 class Change(msgspec.Struct, kw_only=True, frozen=True):
@@ -78,7 +78,7 @@ class Differences(msgspec.Struct, kw_only=True, frozen=True):
     unit: Unit
     before: ComparedTrace
     after: ComparedTrace
-    step_time_change_us: float
+    period_change_us: float
     devices: tuple[DeviceChange, ...]
     phases: tuple[Change, ...]
     """Host time of the training's thread; the backward of autograd's threads counts while that names no phase. With

@@ -54,12 +54,12 @@ class GpuUtilLow(GpuRule):
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
         name, found, distinct = gpu.device.title, measured(gpu.utilization), gpu.device.distinct_samples or 0
-        step_time_ms, upper = metrics.step_ms, found.upper_mean(distinct)
+        period_ms, upper = metrics.step_ms, found.upper_mean(distinct)
         if upper >= self.low_ratio:
             return None
         causes = self._of_windows(metrics) or self._of_phases(metrics)
-        idle_ms = (1 - found.mean) * step_time_ms
-        unknown = f"Nothing measured explains {millis(idle_ms)} of idle time in each {millis(step_time_ms)} step."
+        idle_ms = (1 - found.mean) * period_ms
+        unknown = f"Nothing measured explains {millis(idle_ms)} of idle time in each {millis(period_ms)} step."
         look = "Record a trace window to see what the host does before each launch: GpuProfiler(windows=[...])."
         return self.finding(
             subject=name,

@@ -53,7 +53,7 @@ class ThermalThrottle(ClockRule):
     )
 
     def judge(self, metrics: Metrics, gpu: Gpu) -> Finding | None:
-        clocks, step_time_ms = measured(gpu.clocks), metrics.step_ms
+        clocks, period_ms = measured(gpu.clocks), metrics.step_ms
         hot = [clocks.held[reason] for reason in _WORDS if reason in clocks.held]
         held = max(hot, key=lambda one: one.ratio, default=None)
         if held is None or held.lower_ratio < self.least_ratio:
@@ -62,7 +62,7 @@ class ThermalThrottle(ClockRule):
         level, stopped = held_severity(metrics, held, cost), clocks.held.get("hw_thermal")
         if held.lost_ratio is None or (stopped is not None and stopped.lower_ratio >= self.least_ratio):
             level = "warning" if level == "info" else level
-        bound = f" At its full clock a step takes {millis(step_time_ms - cost.saved_ms)} at best." if cost else ""
+        bound = f" At its full clock a step takes {millis(period_ms - cost.saved_ms)} at best." if cost else ""
         hottest = gpu.device.largest("temperature_c")
         return self.finding(
             subject=gpu.device.title,

@@ -124,7 +124,7 @@ class InputBound(BaseRule):
         if bursts is not None:
             if certain < self.least_ratio:
                 return None  # that wait is part of the bursts, which rules of the workers report
-            wait, step_ms, state, certain = bursts.wait, bursts.step_time_ms, bursts, bursts.certain_ratio
+            wait, step_ms, state, certain = bursts.wait, bursts.period_ms, bursts, bursts.certain_ratio
         waited_ms = metrics.share_of("data_wait").median_ms if state is None else state.waited_ms
         seen = metrics.fetch.is_seen
         if certain < self.least_ratio and metrics.windows and not seen:

@@ -50,7 +50,7 @@ def wait_words(state: Loading, *, in_bursts: bool) -> str:
         state: How the training loop is fed.
         in_bursts: Whether that is the mean step, as few steps wait, but for long.
     """
-    step, waited = millis(state.step_time_ms), millis(state.waited_ms)
+    step, waited = millis(state.period_ms), millis(state.waited_ms)
     if in_bursts:
         return f"on average, a step takes {step} and waits {waited} of that for data"
     return f"each {step} step waits {waited} for its batch"
@@ -124,13 +124,13 @@ def loading_left(state: Loading, plan: WorkerPlan) -> str:
         state: How the training loop is fed.
         plan: The number of workers.
     """
-    left_ms = plan.step_time_ms - state.compute_ms
+    left_ms = plan.period_ms - state.compute_ms
     if left_ms >= _LEFT_RATIO * state.wait.median_ms:
         return f"a wait of at least {millis(left_ms)} in each step"
     if state.cpu_ms is None or state.cpu_bound is not True:
         return ""
     needed_ms = state.compute_ms + state.cpu_ms.least_ms
-    if needed_ms < _BUSY_RATIO * plan.step_time_ms * state.usable_cpus:
+    if needed_ms < _BUSY_RATIO * plan.period_ms * state.usable_cpus:
         return ""
     return f"the CPU time of loading, {millis(state.cpu_ms.least_ms)} a batch, on the CPUs that the model computes on"
 

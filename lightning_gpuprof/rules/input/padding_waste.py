@@ -122,4 +122,4 @@ def _computing_ms(metrics: Metrics) -> float:
     step = device_step(metrics)
     if not isinstance(step, DeviceStep):
         raise MissingSignal("how long the device computes was not measured")
-    return step.computing_ratio * step.step_time_ms
+    return step.computing_ratio * step.period_ms

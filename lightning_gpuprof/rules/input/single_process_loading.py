@@ -97,7 +97,7 @@ class SingleProcessLoading(BaseRule):
         return self.finding(
             severity=wait_severity(state.idle_ratio, state.fixable_ratio, metrics.steps.steady_count),
             subject=state.dataset or "DataLoader",
-            summary=f"Loading the batch in the main process takes {of_each_step(state.waited_ms, state.step_time_ms)}.",
+            summary=f"Loading the batch in the main process takes {of_each_step(state.waited_ms, state.period_ms)}.",
             advice=f"Load batches in worker processes: {change.added[0]}. {why_workers(metrics, state, change)}",
             evidence=(
                 Evidence(name="num_workers", value=0, limit=1, source="torch DataLoader: 0 loads on the main thread"),
@@ -107,7 +107,7 @@ class SingleProcessLoading(BaseRule):
                 self.fact("usable CPUs", state.usable_cpus, "CPUs"),
                 self.fact("free CPUs", state.free_cpus, "CPUs"),
             ),
-            cost=metrics.cost(plan.recoverable_ms, plan.lower_ms, step_ms=state.step_time_ms),
+            cost=metrics.cost(plan.recoverable_ms, plan.lower_ms, step_ms=state.period_ms),
             confidence=0.9 if state.cpu_ms is not None else 0.7,
             leaves=loading_left(state, plan),
             explains=claims.WAIT_FOR_BATCHES,

@@ -95,20 +95,20 @@ class SmallBatchLoader(BaseRule):
             return None
         saved_ms = min(price_ms * (1 - 1 / PROPOSED), state.idle_ms)
         certain_ms = saved_ms * state.wait.lower_ratio / state.wait.median_ratio
-        cost = metrics.cost(saved_ms, certain_ms, step_ms=state.step_time_ms)
+        cost = metrics.cost(saved_ms, certain_ms, step_ms=state.period_ms)
         if not cost.is_worth():
             return None
         certain = state.wait.lower_ratio * price_ms / state.wait.median_ms
         return self.finding(
             severity=at_most_warning(wait_severity(state.idle_ratio, certain, metrics.steps.steady_count)),
             subject=state.dataset or "DataLoader",
-            summary=f"Fetching a single sample takes {of_each_step(state.wait.median_ms, state.step_time_ms)}. "
-            f"Each fetch costs {millis(price_ms)}, however many samples it returns.",
+            summary=f"Fetching a single sample takes {of_each_step(state.wait.median_ms, state.period_ms)}. Each fetch "
+            f"costs {millis(price_ms)}, however many samples it returns.",
             advice=_advice(metrics, price_ms=price_ms),
             evidence=(
                 self.fact("batch_size", 1),
                 self.evidence("least_ratio", state.wait.median_ratio, "waiting for data, share of the step"),
-                self.fact("cost of the fetch, share of the step", price_ms / state.step_time_ms, "ratio"),
+                self.fact("cost of the fetch, share of the step", price_ms / state.period_ms, "ratio"),
                 self.fact("num_workers", state.num_workers),
             ),
             cost=cost,

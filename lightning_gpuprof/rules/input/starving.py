@@ -68,7 +68,7 @@ def cost_of_part(metrics: Metrics, found: Starving, part: float, most_ms: float 
         part: 0 to 1.
         most_ms: No more is gained per step.
     """
-    step_ms, wait = found.state.step_time_ms, found.state.wait
+    step_ms, wait = found.state.period_ms, found.state.wait
     return metrics.cost(min(most_ms, found.saved_ms(part)), part * wait.lower_ratio * step_ms, step_ms=step_ms)
 
 

@@ -121,7 +121,7 @@ class TooFewWorkers(BaseRule):
                 self.fact("usable CPUs", state.usable_cpus, "CPUs"),
                 self.fact("CPUs used by the workers", metrics.cpu.worker_cpus, "CPUs"),
             ),
-            cost=metrics.cost(plan.recoverable_ms, plan.lower_ms, step_ms=state.step_time_ms),
+            cost=metrics.cost(plan.recoverable_ms, plan.lower_ms, step_ms=state.period_ms),
             confidence=0.9 if metrics.cpu.worker_cpus is not None else 0.6,
             explains=claims.WAIT_FOR_BATCHES if bursts is None else claims.OUTLIERS,
             phase="data_wait",

@@ -59,5 +59,5 @@ class KernelRule(FamilyRule[DeviceRun], ABC):
             **words: Without time and step time.
         """
         length = None if time is None else self.evidence("least_ratio", min(1.0, time.ratio), self.what)
-        words["evidence"] = (length, *words["evidence"], self.fact("step time", run.step_time_ms, "ms"))
+        words["evidence"] = (length, *words["evidence"], self.fact("step time", run.period_ms, "ms"))
         return self.finding(cost=cost, **words)

@@ -58,7 +58,7 @@ class MfuLow(KernelRule):
         multiplies = min(1.0, (roofline.matrix_us if roofline is not None else 0.0) / window.kernels.total_us)
         if multiplies < self.least_matrix_ratio or mfu >= self.most_mfu_ratio:
             return None
-        busy = min(1.0, max(device.busy_us for device in window.facts.devices) / 1e3 / window.steps / run.step_time_ms)
+        busy = min(1.0, max(device.busy_us for device in window.facts.devices) / 1e3 / window.steps / run.period_ms)
         reaches = min(1.0, mfu / (busy * multiplies))
         factors = (
             (busy, "how long the GPU is busy (see what it waits for)"),

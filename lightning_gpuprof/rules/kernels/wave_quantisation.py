@@ -98,7 +98,7 @@ class WaveQuantisation(KernelRule):
             and row.waves is not None
             and 1.0 < row.waves < self.most_waves
             and (row.tail_ratio or 0.0) > self.least_tail_ratio
-            and window.per_step_ms(row.total_us) >= self.least_ratio * run.step_time_ms
+            and window.per_step_ms(row.total_us) >= self.least_ratio * run.period_ms
         ]
 
 

@@ -32,8 +32,8 @@ class CompileAbsent(LaunchRule):
 
     examples = (
         fires("300 kernels of 3 µs run", "info", "300 launches per step", step=_SHORT, run=_EAGER),
-        fires("steps take 1.4 ms", "info", "torch.compile", step=_SHORT, step_time_ms=1.4, phases_ms={}, run=_EAGER),
-        quiet("steps take 1.02 ms", step=_SHORT, step_time_ms=1.02, phases_ms={}, run=_EAGER),
+        fires("steps take 1.4 ms", "info", "torch.compile", step=_SHORT, period_ms=1.4, phases_ms={}, run=_EAGER),
+        quiet("steps take 1.02 ms", step=_SHORT, period_ms=1.02, phases_ms={}, run=_EAGER),
         quiet("a part of the model is compiled", step=_SHORT, run={"compile.state": "submodules"}),
         looks_alike("kernels take 100 µs", step={}, run=_EAGER),
         not_evaluated("the state of the compiler is not known", "whether the model is compiled", step=_SHORT),

@@ -61,14 +61,14 @@ class GpuGaps(StepRule):
         quiet("the host launches nothing for 8.2 ms", step=_other(8.2)),
         looks_alike("the queue covers it", step=_other(6.0)),
         looks_alike("the GPU waits for a batch", step={**_other(0.0), "fetch_us": 30_000.0}),
-        looks_alike("only tracing makes the gap", step=_other(16.0), step_time_ms=9.2),
+        looks_alike("only tracing makes the gap", step=_other(16.0), period_ms=9.2),
         not_evaluated("one step was traced", "trace at least 2", step=_other(16.0), traced=1),
         not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
 
     def judge(self, metrics: Metrics, step: ExplainedStep) -> Finding | None:
-        least_ms = max(self.least_gap_ms, self.least_gap_ratio * step.step_time_ms)
+        least_ms = max(self.least_gap_ms, self.least_gap_ratio * step.period_ms)
         gaps = step.long_gaps(_CAUSES, least_ms)
         owners = [one for one in gaps if one.steps >= max(2.0, self.least_steps_ratio * step.steps)]
         cost_ms = step.estimate_ms(sum(owner.traced_ms for owner in owners))

@@ -111,7 +111,7 @@ def _optimizer(metrics: Metrics, step: ExplainedStep) -> Advice | None:
 
 def _batch(metrics: Metrics, step: ExplainedStep) -> Advice | None:
     size = metrics.batch_size
-    room = int(step.step_time_ms / step.busy_ms) if step.busy_ms > 0 else 0
+    room = int(step.period_ms / step.busy_ms) if step.busy_ms > 0 else 0
     if not size or room < 2:
         return None
     change = setting("DataLoader", batch_size=(size, size * min(room, 8)))

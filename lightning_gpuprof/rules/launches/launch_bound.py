@@ -52,14 +52,9 @@ class LaunchBound(LaunchRule):
         fires("the model is compiled", "critical", "instead of 'default'", step=_SHORT, run=_COMPILED),
         fires("the batch is small", "critical", "batch_size=160", step=_SHORT),
         fires(
-            "untraced steps take 1.4 ms",
-            "critical",
-            "of each 1.40 ms step",
-            step=_SHORT,
-            step_time_ms=1.4,
-            phases_ms={},
+            "untraced steps take 1.4 ms", "critical", "of each 1.40 ms step", step=_SHORT, period_ms=1.4, phases_ms={}
         ),
-        quiet("untraced steps take 1.02 ms", step=_SHORT, step_time_ms=1.02, phases_ms={}),
+        quiet("untraced steps take 1.02 ms", step=_SHORT, period_ms=1.02, phases_ms={}),
         quiet("kernels take 100 µs", step={}),
         looks_alike("the GPU waits for batches", step={"fetch_us": 60_000.0}),
         looks_alike("the host is busy elsewhere", step={"other_us": 40_000.0}),

@@ -82,7 +82,7 @@ class PythonOverhead(LaunchRule):
         quiet("Python takes 8 µs", step=_python(8)),
         quiet("kernels take 100 µs", step=_python(40, kernel_us=100)),
         looks_alike("operators are slow", step=_python(3, op_us=40)),
-        looks_alike("only tracing makes launches late", step=_python(40), step_time_ms=1.0),
+        looks_alike("only tracing makes launches late", step=_python(40), period_ms=1.0),
         looks_alike("the GPU waits for a batch", step=_python(10, kernel_us=60, fetch_us=50_000)),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
@@ -115,7 +115,7 @@ class PythonOverhead(LaunchRule):
 
     def _on_cpu(self, metrics: Metrics) -> Finding | None:
         found = measured(metrics.python_time)
-        ratio = min(1.0, found.lower_ms / (found.step_time_ms * (1.0 - delayed_ratio(metrics))))
+        ratio = min(1.0, found.lower_ms / (found.period_ms * (1.0 - delayed_ratio(metrics))))
         if found.python_ratio < self.least_python_ratio or ratio < self.least_ratio:
             return None
         cost = metrics.cost(found.python_ms, found.lower_ms)

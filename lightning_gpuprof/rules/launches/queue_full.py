@@ -32,10 +32,10 @@ class QueueFull(BaseRule):
     most_idle_ratio: float = threshold(0.10, source="heuristic: of the untraced step")
 
     examples = (
-        fires("500 kernels of 100 µs run", "info", "The GPU is the bottleneck", step=_FULL, step_time_ms=50.2),
-        fires("the GPU idles 9.1 %", "info", "Do not optimise the host", step=_FULL, step_time_ms=55.0),
-        quiet("the GPU idles 10.7 %", step=_FULL, step_time_ms=56.0),
-        quiet("the queue has room", step={**_FULL, "kernels": 100}, step_time_ms=10.1),
+        fires("500 kernels of 100 µs run", "info", "The GPU is the bottleneck", step=_FULL, period_ms=50.2),
+        fires("the GPU idles 9.1 %", "info", "Do not optimise the host", step=_FULL, period_ms=55.0),
+        quiet("the GPU idles 10.7 %", step=_FULL, period_ms=56.0),
+        quiet("the queue has room", step={**_FULL, "kernels": 100}, period_ms=10.1),
         looks_alike("launches come late", step={**_FULL, "kernel_us": 3.0}),
         not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),

@@ -50,7 +50,7 @@ class SmallKernels(LaunchRule):
         fires("1,020 kernels run", "critical", "elementwise_kernel (1,020 per step)", **_run(1020)),
         quiet("960 kernels run", **_run(960)),
         quiet("kernels take 20 µs", **_run(kernel_us=20.0)),
-        looks_alike("only tracing makes launches late", **_run(), step_time_ms=4.0),
+        looks_alike("only tracing makes launches late", **_run(), period_ms=4.0),
         not_applicable("the model is on the CPU", "runs on the CPU"),
         not_evaluated("there is no trace window", "no trace window was recorded", run={"device.type": "cuda"}),
     )
@@ -64,7 +64,7 @@ class SmallKernels(LaunchRule):
         idle = replace(late, ms=idle_ms, lower_ms=min(step.lower_ms(idle_ms), late.lower_ms))
         if step.kernels_per_step <= self.least_kernels or (small.count_ratio or 0.0) <= self.least_small_ratio:
             return None
-        if step.busy_ms >= self.most_busy_ratio * step.step_time_ms or not idle.is_worth(self.least_ratio):
+        if step.busy_ms >= self.most_busy_ratio * step.period_ms or not idle.is_worth(self.least_ratio):
             return None
         rows = [row for row in facts.savings if row.kind == "launch gap"]
         named = [f"{_name(row)} ({row.count / step.steps:,.0f} per step)" for row in rows[:2]]

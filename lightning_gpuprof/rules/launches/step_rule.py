@@ -59,7 +59,7 @@ def less_work_saves_ms(metrics: Metrics, step: ExplainedStep, work_ms: float) ->
         step: Its device's step.
         work_ms: Work of the device per step.
     """
-    if metrics.fetch.workers_set_the_pace and step.data_ms >= STARVED_RATIO * step.step_time_ms:
+    if metrics.fetch.workers_set_the_pace and step.data_ms >= STARVED_RATIO * step.period_ms:
         return 0.0
     return max(0.0, work_ms - step.cause_ms("launch", "launch_latency"))
 
@@ -84,7 +84,7 @@ def remark(step: ExplainedStep) -> str:
 def step_evidence(step: DeviceStep) -> tuple[Evidence, ...]:
     """The times that all rules about a device's step use."""
     return (
-        Evidence(name="untraced step time", value=step.step_time_ms, unit="ms"),
+        Evidence(name="untraced step time", value=step.period_ms, unit="ms"),
         Evidence(name="device busy per step", value=step.busy_ms, unit="ms"),
         Evidence(name="traced steps", value=float(step.steps), unit="steps"),
     )

@@ -34,7 +34,7 @@ class BarebonesGap(BaseRule):
     title = "Steps are too short for Lightning's loop"
 
     least_ratio: float = threshold(0.10, source="heuristic")
-    most_step_time_ms: float = threshold(20.0, source="heuristic: longer steps hide it")
+    most_period_ms: float = threshold(20.0, source="heuristic: longer steps hide it")
 
     examples = (
         fires(
@@ -57,7 +57,7 @@ class BarebonesGap(BaseRule):
         cost, batch = metrics.cost_of(metrics.share_of("loop")), metrics.batch_size
         times = PROPOSED if batch == 1 else _TIMES
         saved = cost.part(1 - 1 / times)
-        if cost.step_ms >= self.most_step_time_ms or cost.lower_ratio < self.least_ratio or not saved.is_worth():
+        if cost.step_ms >= self.most_period_ms or cost.lower_ratio < self.least_ratio or not saved.is_worth():
             return None
         larger = f"Set batch_size={batch * times}" if batch else f"Use batches {times} times as large"
         change = setting("DataLoader", batch_size=(batch, batch * times)) if batch else None
@@ -70,7 +70,7 @@ class BarebonesGap(BaseRule):
             change=change,
             evidence=(
                 self.evidence("least_ratio", cost.ratio, "loop, share of the step"),
-                self.evidence("most_step_time_ms", cost.step_ms, "step time", "ms"),
+                self.evidence("most_period_ms", cost.step_ms, "step time", "ms"),
             ),
             cost=saved,
             confidence=0.5 if metrics.is_cpu_only else 0.3,

@@ -114,7 +114,7 @@ class CommSlowLink(BaseRule):
                 self.evidence("least_gb_per_s", best, "bus bandwidth of the fastest large collective", "GB/s"),
                 Evidence(name="NVLink, one direction", value=nvlink, unit="GB/s", source="data sheet of the device"),
                 self.fact("exposed large collectives", exposed.ms, "ms"),
-                self.fact("step time", run.step_time_ms, "ms"),
+                self.fact("step time", run.period_ms, "ms"),
             ),
             cost=saved,
             confidence=0.6,

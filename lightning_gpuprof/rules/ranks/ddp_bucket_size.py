@@ -126,7 +126,7 @@ class DdpBucketSize(BaseRule):
                 Evidence(name="all-reduces in a step", value=buckets, limit=self.most_times * wanted if many else None),
                 self.fact("bucket_cap_mb", cap_mb, "MB"),
                 self.fact("largest all-reduce", largest_bytes / MIB, "MiB"),
-                self.fact("step time", run.step_time_ms, "ms"),
+                self.fact("step time", run.period_ms, "ms"),
             ),
             cost=exposed.uncertain,
             confidence=0.6,

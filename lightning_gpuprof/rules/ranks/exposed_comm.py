@@ -123,7 +123,7 @@ class ExposedComm(BaseRule):
                 self.fact("covered by computation", covered_ratio, "ratio"),
                 self.fact("at most transfer, the rest is waiting", window.transfer_ratio, "ratio"),
                 self.fact("ranks", run.ranks),
-                self.fact("step time", run.step_time_ms, "ms"),
+                self.fact("step time", run.period_ms, "ms"),
             ),
             cost=replace(exposed, lower_ms=exposed.lower_ms * window.transfer_ratio),
             confidence=0.7 if mostly_transfer else 0.6,

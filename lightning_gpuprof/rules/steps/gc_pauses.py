@@ -101,11 +101,11 @@ class GcPauses(BaseRule):
             explains=claims.OUTLIERS if _make_outliers(metrics, pauses) else claims.GARBAGE_COLLECTOR,
         )
 
-    def _advice(self, metrics: Metrics, worst: GenerationPauses, ratio: float, step_time_ms: float) -> Advice:
+    def _advice(self, metrics: Metrics, worst: GenerationPauses, ratio: float, period_ms: float) -> Advice:
         ranks = ", on all ranks in the same step" if metrics.is_distributed else ""
         if worst.generation >= 2:
             each_ms = worst.total_s * 1e3 / worst.count
-            every = max(2, round_number(math.ceil(each_ms / (self.wanted_ratio * step_time_ms))))
+            every = max(2, round_number(math.ceil(each_ms / (self.wanted_ratio * period_ms))))
             return (
                 "Exclude dataset and model from each collection: gc.freeze() in on_train_start. If that is not enough, "
                 f"gc.disable() there and gc.collect() every {every:,} steps{ranks}: one takes {millis(each_ms)}.",

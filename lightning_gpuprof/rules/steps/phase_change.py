@@ -100,10 +100,7 @@ class PhaseChange(BaseRule):
                 worthwhile_evidence("excess of the slow part, per step", cost),
                 self.evidence("least_cost_s", cost.ms * cost.steps / 1e3, "excess of the slow part, in all", "s"),
                 self.fact(f"change in {words_of(change.phase)}", change.phase_ms, "ms"),
-                *(
-                    self.fact(f"batches {one.from_batch} to {one.to_batch}", one.step_time_ms, "ms")
-                    for one in levels[:4]
-                ),
+                *(self.fact(f"batches {one.from_batch} to {one.to_batch}", one.period_ms, "ms") for one in levels[:4]),
             ),
             cost=cost.uncertain if weak else cost,
             confidence=0.5 if weak else 0.85,
@@ -131,7 +128,7 @@ def _words(found: LevelChange) -> str:
     differ = f" {counted(others, 'other part')} of the run differ{'s' if others == 1 else ''} from both."
     without = WITHOUT_WAITS if found.change.undelayed else ""
     return (
-        f"{_where(slow, found.levels)}, steps take {millis(slow.step_time_ms)} instead of {millis(fast.step_time_ms)} "
+        f"{_where(slow, found.levels)}, steps take {millis(slow.period_ms)} instead of {millis(fast.period_ms)} "
         f"(batches {fast.from_batch} to {fast.to_batch}){without}. "
         f"{percent(found.change.phase_ratio)} of the difference is in {words_of(found.change.phase)}."
         f"{differ if others else ''}"

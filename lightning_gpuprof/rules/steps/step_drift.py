@@ -71,9 +71,8 @@ class StepDrift(BaseRule):
             return None
         return self.finding(
             subject=words_of(change.phase),
-            summary=f"The step time grew gradually from {millis(growth.first_ms)} to "
-            f"{millis(change.slow.step_time_ms)} over {counted(steps, 'step')}, "
-            f"{millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
+            summary=f"The step time grew gradually from {millis(growth.first_ms)} to {millis(change.slow.period_ms)} "
+            f"over {counted(steps, 'step')}, {millis(growth.drift.slope_ms_per_step * 1e3)} per 1,000 steps. "
             f"{percent(change.phase_ratio)} of it is in {words_of(change.phase)}.{computing_words(change)}"
             f"{UNKNOWN if unknown else ''}",
             advice=f"Find what grows with every step in {suspect_words(metrics, change)}: a list, a metric's state or "
@@ -83,7 +82,7 @@ class StepDrift(BaseRule):
                 self.evidence("least_growth_ratio", change.lower_ms / growth.first_ms, "growth of the step time"),
                 self.evidence("most_chance", growth.drift.p_value, "chance of this without a trend"),
                 self.fact(f"growth of {words_of(change.phase)}", change.phase_ms, "ms"),
-                *(self.fact(f"fifth {i}", one.step_time_ms, "ms") for i, one in enumerate(growth.drift.fifths, 1)),
+                *(self.fact(f"fifth {i}", one.period_ms, "ms") for i, one in enumerate(growth.drift.fifths, 1)),
             ),
             cost=cost.uncertain if unknown else cost,
             confidence=0.5 if unknown else 0.8,

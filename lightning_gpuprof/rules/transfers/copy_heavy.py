@@ -34,7 +34,7 @@ def _copied(
 ) -> dict[str, object]:
     """A run of an example: 10 ms of kernels, and 10 that copy."""
     step = {"kernels": 100, "layout": {"us": us, "types": types}}
-    return {"step": step, "step_time_ms": 10.1 + us / 100, "run": {"trainer.precision": precision}}
+    return {"step": step, "period_ms": 10.1 + us / 100, "run": {"trainer.precision": precision}}
 
 
 class CopyHeavy(StepRule):

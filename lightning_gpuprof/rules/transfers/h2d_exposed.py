@@ -43,10 +43,10 @@ class H2dExposed(StepRule):
     least_ratio: float = threshold(0.10, source="TraceML: 0.10")
 
     examples = (
-        fires("100 MB take 4 ms", "critical", "100 MB at 25 GB/s", saves_ms=4, step=_copied(), step_time_ms=14.1),
-        fires("the batch is in float32", "critical", "uint8", step=_copied(), step_time_ms=14.1, run=_FLOATS),
-        fires("copies take 1.3 ms", "warning", "The GPU waits 1.30 ms", step=_copied(1300, 20), step_time_ms=11.4),
-        quiet("copies take 1 ms", step=_copied(1000, 20), step_time_ms=11.1),
+        fires("100 MB take 4 ms", "critical", "100 MB at 25 GB/s", saves_ms=4, step=_copied(), period_ms=14.1),
+        fires("the batch is in float32", "critical", "uint8", step=_copied(), period_ms=14.1, run=_FLOATS),
+        fires("copies take 1.3 ms", "warning", "The GPU waits 1.30 ms", step=_copied(1300, 20), period_ms=11.4),
+        quiet("copies take 1 ms", step=_copied(1000, 20), period_ms=11.1),
         quiet("nothing is copied", step={}),
         looks_alike("the batch is in pageable memory", step=_copied(4000, 20, kind="Pageable")),
         looks_alike("launches come late", step=_copied(1000, 20, kernel_us=2, python_us=60)),

@@ -55,7 +55,7 @@ class H2dSlowLink(BaseRule):
         gpus = sampled_gpus(metrics)
         if len(gpus) != 1:
             raise MissingSignal("which of several GPUs a copy went to is not known")
-        step_time_ms, (gpu,) = metrics.step_ms, gpus
+        period_ms, (gpu,) = metrics.step_ms, gpus
         link, device = gpu.link, gpu.device
         if link is None or link.bytes_per_s <= 0 or gpu.slow_readings < self.least_readings:
             raise MissingSignal(f"the PCIe link was not measured{'' if link is None else ' often enough'}")
@@ -69,13 +69,13 @@ class H2dSlowLink(BaseRule):
             return None
         reached = speed / link.bytes_per_s
         lost_ms = (total / speed - total / link.bytes_per_s) * 1e3 / len(window.steps_us)
-        cost = metrics.cost(min(step_time_ms, lost_ms), 0.0)
+        cost = metrics.cost(min(period_ms, lost_ms), 0.0)
         sizes = gib(average) + ("" if row.min_bytes == row.max_bytes else " on average")
         return self.finding(
             severity=at_most_warning(severity(cost.ratio, cost.steps)),
             subject=device.title,
             summary=f"Copies of {sizes} from pinned memory reach {decimal_size(speed)}/s. That is {percent(reached)} "
-            f"of PCIe {link}: each {millis(step_time_ms)} step takes {millis(cost.ms)} longer than at full speed.",
+            f"of PCIe {link}: each {millis(period_ms)} step takes {millis(cost.ms)} longer than at full speed.",
             advice=f"Bind the process to the CPU socket of {device.place}: numactl --cpunodebind=N --membind=N "
             "python ...; nvidia-smi topo -m shows N (NUMA affinity).",
             evidence=(

@@ -46,7 +46,7 @@ class ManySmallCopies(StepRule):
         fires("30 copies are made", "critical", "Collate the batch into few tensors", step=_copied(30, kernel_us=7.0)),
         quiet("10 copies are made", step=_copied(10, kernel_us=7.0)),
         quiet("nothing is copied", step={}),
-        looks_alike("the host is far ahead", step=_copied(kind="Pinned", kernel_us=100.0), step_time_ms=10.4),
+        looks_alike("the host is far ahead", step=_copied(kind="Pinned", kernel_us=100.0), period_ms=10.4),
         looks_alike("copies are large", step=_copied(kind="Pinned", nbytes=400_000, us=20.0)),
         *UNTRACED,
     )

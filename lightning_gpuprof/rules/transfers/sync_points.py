@@ -93,7 +93,7 @@ class SyncPoints(WaitRule):
         quiet("nothing is read", step={"kernels": 100}),
         looks_alike("the next launch follows at once", step=_loss(0)),
         looks_alike("the GPU waits for a batch", step=_loss(0, fetch_us=20_000)),
-        looks_alike("only tracing makes it idle", step=_loss(1500), step_time_ms=10.1),
+        looks_alike("only tracing makes it idle", step=_loss(1500), period_ms=10.1),
         looks_alike("the progress bar reads the value", step=_loss(2000, "TQDMProgressBar")),
         *UNTRACED,
     )

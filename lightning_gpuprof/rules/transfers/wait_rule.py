@@ -105,14 +105,14 @@ def costly_waits(
         MissingSignal: The sync points of the window could not be computed.
     """
     found = measured(step.waits).get(cause)
-    if found is None or found.per_step < least_per_step or not worthwhile(found.cost_ms, step.step_time_ms):
+    if found is None or found.per_step < least_per_step or not worthwhile(found.cost_ms, step.period_ms):
         return None
-    return found if found.lower_ms >= least_ratio * step.step_time_ms else None
+    return found if found.lower_ms >= least_ratio * step.period_ms else None
 
 
 def idle_words(found: HostWaits) -> str:
     """``the GPU then idles 3.10 ms of each 24.0 ms step (13 %)``."""
-    return f"the GPU then idles {of_each_step(found.cost_ms, found.step_time_ms)}"
+    return f"the GPU then idles {of_each_step(found.cost_ms, found.period_ms)}"
 
 
 def times(per_step: float) -> str:

@@ -72,9 +72,9 @@ _FIRST_CHANGE = "what the change on the first screen alone is expected to bring,
 
 def tiles(report: Report) -> str:
     """The numbers that a run is known by."""
-    steps, period = report.steps, report.steps.step_time_ms
+    steps, period = report.steps, report.steps.period_ms
     steady = f"{numbers.count(steps.steady_count)} steady"
-    median = numbers.quantity("step_time_ms", period.median if period else None)
+    median = numbers.quantity("period_ms", period.median if period else None)
     speed = numbers.with_unit(steps.samples_per_s, "samples/s")
     screen = first_screen(report)
     change = numbers.ABSENT if screen.speedup is None else f"{screen.likely.sure} {faster(screen.speedup)}"
@@ -83,7 +83,7 @@ def tiles(report: Report) -> str:
     tiles = [
         ("steps", numbers.count(steps.count), steady, "batches that were measured"),
         ("wall time", numbers.seconds(report.wall.total_s), "", of_stage),
-        ("median step time", median, _sure(steps.step_time_median_interval_ms), _STEP_TIME),
+        ("median step time", median, _sure(steps.period_median_interval_ms), _STEP_TIME),
         ("throughput", speed, _rate_note(steps), _THROUGHPUT),
         ("first change", change, of, _FIRST_CHANGE),
     ]
@@ -98,9 +98,7 @@ def tiles(report: Report) -> str:
 
 def _rate_note(steps: Steps) -> str:
     """The mean step that the rate is of, which is not the median beside it, and its interval."""
-    mean = (
-        "" if steps.step_time_ms is None else f"mean step {numbers.quantity('step_time_ms', steps.step_time_ms.mean)}"
-    )
+    mean = "" if steps.period_ms is None else f"mean step {numbers.quantity('period_ms', steps.period_ms.mean)}"
     return "; ".join(note for note in (mean, _sure(steps.samples_per_s_interval)) if note)
 
 

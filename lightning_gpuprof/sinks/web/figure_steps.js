@@ -1,9 +1,9 @@
-// Step time over steps, stacked by phase, and below it what happened to them: data has batch, t_s (or null), step_time_ms
+// Step time over steps, stacked by phase, and below it what happened to them: data has batch, t_s (or null), period_ms
 // and phases, lists of one length, and marks by kind.
 "use strict";
 gpuprof.figures.steps = (place, data, both) => {
   const { colour, options, layout, axis, widest, run } = gpuprof;
-  if (data.step_time_ms.every((v) => v === null)) return null;
+  if (data.period_ms.every((v) => v === null)) return null;
   const end = data.batch.length - 1;
   const scales = both.map(scaleOf);
   const longest = Math.max(...scales.map((one) => one.longest)), typical = Math.max(...scales.map((one) => one.typical));
@@ -14,14 +14,14 @@ gpuprof.figures.steps = (place, data, both) => {
 
   // A few very long steps must not press all others flat: they are cut at the edge and marked there.
   function scaleOf(one) {
-    const sorted = one.step_time_ms.filter((v) => v !== null).sort((a, b) => a - b);
+    const sorted = one.period_ms.filter((v) => v !== null).sort((a, b) => a - b);
     const quantile = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? 0;
     return { longest: sorted[sorted.length - 1] ?? 0, typical: Math.max(2 * quantile(0.5), 1.15 * quantile(0.95)) };
   }
   function batches(one) { return [one.batch[0], one.batch[one.batch.length - 1] + 1]; }
   function times(one) {
     const last = one.batch.length - 1;
-    return one.t_s && [one.t_s[0], one.t_s[last] + (one.step_time_ms[last] ?? 0) / 1000];
+    return one.t_s && [one.t_s[0], one.t_s[last] + (one.period_ms[last] ?? 0) / 1000];
   }
 
   const button = document.createElement("button");
@@ -86,14 +86,14 @@ gpuprof.figures.steps = (place, data, both) => {
       ...(curve.hoverinfo ? { hoverinfo: "skip" } : { hovertemplate: "%{y:.3~g} ms" }),
     }));
     const period = {
-      type: "scatter", mode: "lines", name: "step time", opacity: 0.5, x, y: data.step_time_ms,
+      type: "scatter", mode: "lines", name: "step time", opacity: 0.5, x, y: data.period_ms,
       line: { width: 0.7, shape: "hvh", color: colour("faint") }, hovertemplate: "%{y:.3~g} ms",
     };
     const all = [...areas, period];
     const known = new Set(outliers ? outliers.first : []);
     const top = typical * 0.985;
     if (clipped) {
-      const beyond = data.step_time_ms.map((v, i) => [v, i]).filter(([v, i]) => v > typical && !known.has(data.batch[i]));
+      const beyond = data.period_ms.map((v, i) => [v, i]).filter(([v, i]) => v > typical && !known.has(data.batch[i]));
       all.push({
         type: "scatter", mode: "markers", name: "beyond the scale", cliponaxis: false, x: [...beyond.map(([, i]) => x[i]), null],
         y: [...beyond.map(() => top), null], text: beyond.map(([v]) => v.toPrecision(3) + " ms"),

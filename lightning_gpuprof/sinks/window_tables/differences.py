@@ -35,9 +35,9 @@ def compared_trace_table(differences: Differences) -> Table:
         Column("GPU", lambda row: row[1].gpu, name(24)),
         Column("rank", lambda row: rank(row[1])),
         Column("steps", lambda row: row[1].steps, COUNT),
-        Column(differences.unit, lambda row: row[1].step_time_us, US_AS_MS, help="mean"),
-        Column("min", lambda row: row[1].step_time_min_us, US_AS_MS),
-        Column("max", lambda row: row[1].step_time_max_us, US_AS_MS),
+        Column(differences.unit, lambda row: row[1].period_us, US_AS_MS, help="mean"),
+        Column("min", lambda row: row[1].period_min_us, US_AS_MS),
+        Column("max", lambda row: row[1].period_max_us, US_AS_MS),
         absent="No traces were compared.",
     )
 

@@ -49,7 +49,7 @@ class Response:
     rule: str
     alarms: tuple[str, ...]
     """Warnings and critical findings."""
-    step_time_ms: float | None
+    period_ms: float | None
     run_delay_ratio: float | None
 
     def off(self, without: Response) -> float | None:
@@ -88,7 +88,7 @@ def respond(place: str, dose_ms: float, seed: int, folder: Path) -> Response:
         recovered_ms=promised[0].saved_ms if promised else None,
         rule=promised[0].rule if promised else "",
         alarms=alarms(told),
-        step_time_ms=told.step_time_ms,
+        period_ms=told.period_ms,
         run_delay_ratio=told.run_delay_ratio,
     )
 

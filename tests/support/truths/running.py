@@ -73,7 +73,7 @@ class RunOutcome:
     """Rule and subject of what the first screen is about; empty: nothing."""
     reliability: str
     not_evaluated: dict[str, str]
-    step_time_ms: float | None
+    period_ms: float | None
     period_mean_ms: float | None
     """Of the last half of the steps: batches that were made while the run started are used up by then."""
     steady_steps: int
@@ -135,7 +135,7 @@ def read_outcome(path: Path) -> RunOutcome:
         leads="" if first is None else f"{first.rule}: {first.subject}",
         reliability=screen.reliability.kind,
         not_evaluated={n.rule: n.why for n in report.not_evaluated},
-        step_time_ms=None if report.steps.step_time_ms is None else report.steps.step_time_ms.median,
+        period_ms=None if report.steps.period_ms is None else report.steps.period_ms.median,
         period_mean_ms=_last_half_ms(path.parent),
         steady_steps=report.steps.steady_count,
         phases_ms={row.phase: row.median_ms for row in report.phases if row.median_ms is not None},

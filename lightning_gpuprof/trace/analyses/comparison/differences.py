@@ -48,7 +48,7 @@ def differences_of(
         unit=unit,
         before=compared[0],
         after=compared[1],
-        step_time_change_us=compared[1].step_time_us - compared[0].step_time_us,
+        period_change_us=compared[1].period_us - compared[0].period_us,
         devices=_devices(old, new),
         phases=_phases(old, new),
         kernel_classes=_changes(old.kernel_classes(), new.kernel_classes(), old, new),
@@ -79,9 +79,9 @@ def _compared(side: PerStep, name: str) -> ComparedTrace:
         world_size=about.world_size,
         steps=len(side.linked.steps),
         units=side.units,
-        step_time_us=int(lengths.sum()) / 1000 / side.units,
-        step_time_min_us=int(lengths.min()) / 1000 if len(lengths) else 0.0,
-        step_time_max_us=int(lengths.max()) / 1000 if len(lengths) else 0.0,
+        period_us=int(lengths.sum()) / 1000 / side.units,
+        period_min_us=int(lengths.min()) / 1000 if len(lengths) else 0.0,
+        period_max_us=int(lengths.max()) / 1000 if len(lengths) else 0.0,
     )
 
 
