@@ -84,7 +84,9 @@ class UnknownArgumentError(GpuProfError, TypeError):
     """
 
     def __init__(self, what: str, argument: str, known: Iterable[str]) -> None:
-        super().__init__(f"{what} has no argument {argument!r}.{did_you_mean(argument, known)}")
+        names = list(known)
+        way_out = did_you_mean(argument, names) or f" It has: {', '.join(names)}."
+        super().__init__(f"{what} has no argument {argument!r}.{way_out}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -11,12 +11,12 @@ from lightning_gpuprof.model.journal import FIRST_OF_EPOCH, Segment
 from lightning_gpuprof.model.metrics import EpochStart, Metrics, Recurring
 from lightning_gpuprof.model.missing import MissingSignal, or_unmeasured
 from lightning_gpuprof.model.phases import Phase
+from lightning_gpuprof.model.report import OWN_NAME
 from lightning_gpuprof.model.signals import require_possible
 
 _NAMED_RATIO = 0.10
 """Share of the gaps from which a row of the ledger is named. Heuristic."""
 
-_OWN_NAME = "GpuProfiler"
 _LOADERS = ("iter(dataloader)", "setup_data")
 """Begins of rows with time that is no part of a gap, as measured here."""
 
@@ -102,7 +102,7 @@ def epoch_gaps(metrics: Metrics) -> EpochGaps | None:
         require_possible("the time of an epoch start", start.gap_s, start.iterator_s)
     gaps_s = [max(0.0, start.gap_s - start.iterator_s) for start in starts]
     whole_s, each_s = min(sum(gaps_s), total_s), median(gaps_s)
-    rows = [row for row in metrics.ledger if row.part == "epoch_gap" and row.name != _OWN_NAME]
+    rows = [row for row in metrics.ledger if row.part == "epoch_gap" and row.name != OWN_NAME]
     rows = [row for row in rows if not row.name.startswith(_LOADERS)]
     held_s = sum(row.total_s for row in rows)
     named = [(row, row.total_s / held_s) for row in rows if held_s > 0 and row.total_s >= _NAMED_RATIO * held_s]

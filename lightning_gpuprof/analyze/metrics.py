@@ -45,10 +45,9 @@ from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics
 from lightning_gpuprof.model.numbers import counted
 from lightning_gpuprof.model.phases import PHASES
-from lightning_gpuprof.model.report import MIN_STEADY_STEPS, CallbackRow, LedgerRow, Steps, Validity, Wall
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, OWN_NAME, CallbackRow, LedgerRow, Steps, Validity, Wall
 from lightning_gpuprof.model.window import WindowFacts
 
-OWN_NAME = "GpuProfiler"
 WAIT_MIN_NS = 200_000
 WAIT_MIN_RATIO = 0.02
 MAX_UNEXPLAINED_RATIO = 0.01

@@ -70,7 +70,7 @@ def trace_metrics(window: WindowFacts, run: Mapping[str, Value] | None = None) -
     )
     steps = window.analysis.step_trace if window.analysis is not None else None
     mean = steps.mean if steps is not None else None
-    if mean is None or not mean.waiting_for_ranks_us:
+    if window.devices or mean is None or not mean.waiting_for_ranks_us:
         return metrics
     return msgspec.structs.replace(metrics, waiting=_waiting_for_ranks(mean, period_ms))
 

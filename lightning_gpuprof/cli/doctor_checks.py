@@ -37,7 +37,7 @@ _PACKAGES: tuple[tuple[str, str], ...] = (
     ("rich", "no summary on the terminal"),
     ("plotly", "the tab in TensorBoard draws no figures"),
     ("jsonargparse", "no LightningCLI"),
-    ("isal", "gzip by zlib, several times slower: pip install lightning-gpuprof[fast]"),
+    ("isal", "gzip by zlib, several times slower: pip install 'lightning-gpuprof[fast]'"),
 )
 """Distributions and what the absence of each means."""
 

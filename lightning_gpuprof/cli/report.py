@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lightning_gpuprof.cli import source
 from lightning_gpuprof.cli.command import Command, path
-from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.errors import ArgumentError, ReportError
 from lightning_gpuprof.model.run_folders import FOLDER_PATTERN
 from lightning_gpuprof.sinks.plain import name
 from lightning_gpuprof.sinks.status_line import progress
@@ -36,6 +36,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
+    _check(options)
     folder, page = source.run_folder(options.dir), options.html
     report = source.remake(folder, options.rank)
     if page is not None:
@@ -69,6 +70,17 @@ def _run(options: Namespace) -> int:
 
         print_screen(report, folder, where=where)
     return 0
+
+
+def _check(options: Namespace) -> None:
+    """Refuse what would be left out without a word, and a file that no collector reads."""
+    if options.prometheus is None:
+        return
+    if others := [name for name in ("all", "json", "html") if getattr(options, name)]:
+        expected = f"not be combined with --{others[0]}"
+        raise ArgumentError("--prometheus", str(options.prometheus), expected, "Call gpuprof report twice.")
+    if options.prometheus.suffix != ".prom":
+        raise ArgumentError("--prometheus", str(options.prometheus), "end with .prom", "Collectors read no other file.")
 
 
 def _rewrite(report: Report, folder: Path, *, with_page: bool) -> dict[str, str]:

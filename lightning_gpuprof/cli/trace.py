@@ -143,7 +143,9 @@ def _run(options: Namespace) -> int:
         elif options.perfetto and annotated is not None:
             outputs.serve(annotated)
         else:
-            outputs.print_analysis(file, analysis, diagnosis, options.table, whole=options.all, alone=len(files) == 1)
+            outputs.print_analysis(
+                file, analysis, diagnosis, options.table, whole=options.all, has_page=options.html is not None
+            )
         if options.analysis or options.html is not None or not options.table:
             ranks.add(name, linked, analysis, diagnosis)
     if options.analysis and ranks.compared is not None:
@@ -208,7 +210,7 @@ def _check(options: Namespace) -> None:
     alone = [name for name in ("json", "analysis", "operators", "compare", "perfetto") if getattr(options, name)]
     if options.all and (alone or options.table):
         other = alone[0] if alone else "table"
-        raise ArgumentError("--all", True, f"not go with --{other}", "Ask for one at a time.")
+        raise ArgumentError("--all", True, f"not be combined with --{other}", "Ask for one at a time.")
     if len(alone) > 1 and alone != ["json", "compare"]:
         raise ArgumentError(f"--{alone[1]}", True, f"not be combined with --{alone[0]}", "Ask for one at a time.")
     if options.compare and len(files) != 2:

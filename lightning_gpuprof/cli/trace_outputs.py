@@ -135,7 +135,7 @@ def print_analysis(
     tables: Sequence[str],
     *,
     whole: bool,
-    alone: bool,
+    has_page: bool,
 ) -> None:
     """Print the first findings and the summary, or all of them with tables, or the tables asked for.
 
@@ -145,14 +145,14 @@ def print_analysis(
         diagnosed: Verdict and findings; None where tables are asked for.
         tables: Names of tables; empty for none.
         whole: All findings, and the tables that matter most.
-        alone: Whether it is the only file.
+        has_page: Whether the page is written as well.
     """
     names = NAMES if "all" in tables else tables
     shown = None if whole else names
     run = f"gpuprof report {shlex.quote(visible(str(path.parent)))}" if has_journal(path.parent) else ""
     parts = [trace_terminal.render(found, diagnosis=diagnosed, names=shown, run=run, width=terminal_width())]
-    more = "  Tables: --all. A page with the timeline: --html PAGE"
-    _print(str(path), [*parts, *([Text(more, style="dim")] if alone and not tables and not whole else [])])
+    more = "  Tables: --all." if has_page else "  Tables: --all. A page with the timeline: --html PAGE"
+    _print(str(path), [*parts, *([] if tables or whole else [Text(more, style="dim")])])
 
 
 def compare(before: Path, after: Path) -> Differences:

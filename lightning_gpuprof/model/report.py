@@ -68,6 +68,9 @@ OVERHEAD_TERMS: dict[str, str] = {
 """One sentence per entry of :attr:`Report.overhead`, as reports explain it."""
 
 
+OWN_NAME = "GpuProfiler"
+"""Name of this profiler's callback in ledgers and journals."""
+
 MIN_STEADY_STEPS = 20
 """Steady steps from which numbers are relied on. TraceML."""
 

@@ -256,7 +256,7 @@ def _host_compute(metrics: Metrics, *, blocked_ratio: float, foreign_ratio: floa
     words = f"{percent(min(1.0, total_ms / metrics.step_ms))} of the step is computation"
     words += f"{' and waiting for a CPU' if waits else ''}{f' ({few}{listed(named)})' if named else ''}"
     if waits:
-        words += f"; in {percent(foreign_ratio)} of the step other programs had the CPU"
+        words += f"; other programs had the CPU for {percent(foreign_ratio)} of the step"
     return Cause(
         kind="compute-bound",
         ratio=max(0.0, sum(s.median_ratio for s in shares.values()) - blocked_ratio),

@@ -70,7 +70,7 @@ def decide(metrics: Metrics) -> Verdict:
                 summary=f"{STARVED}: {starved_words(min(1.0, delay), period_ms)}.",
                 runner_up=_runner_up(causes, named=()),
             )
-        others = f"; in {percent(min(1.0, delay))} of the step other programs had the CPU"
+        others = f"; other programs had the CPU for {percent(min(1.0, delay))} of the step"
     largest = listed([f"{cause.kind} {percent(cause.ratio)}" for cause in causes[:2]])
     return Verdict(
         kind="mixed",

@@ -4,6 +4,7 @@ The slowest thing in plain words, today's step and the step after the fix, the c
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -15,7 +16,7 @@ from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.finding import Finding, NotEvaluated, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import STEP_PARTS, words_of
-from lightning_gpuprof.model.report import MIN_STEADY_STEPS, Report
+from lightning_gpuprof.model.report import MIN_STEADY_STEPS, OWN_NAME, Report
 from lightning_gpuprof.sinks import plain, trial_tables, wording
 from lightning_gpuprof.sinks.fix import SENTENCE_END, Fix, fix_of, line_of
 from lightning_gpuprof.sinks.gains import (
@@ -224,12 +225,12 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def same_time(self) -> str:
-        """``Same time as the first: Steps wait for data``; empty where no other finding is about it."""
+        """``Also, same cause: Steps wait for data``; empty where no other finding is about the first one's time."""
         if self.severity is None:
             return ""
         titles = [one.title for n, one in enumerate(self.opportunities, 1) if n > 1 and self._is_of_first(n)]
         more = f" and {len(titles) - 1} more" if len(titles) > 1 else ""
-        return f"Same time as the first: {titles[0]}{more}" if titles else ""
+        return f"Also, same cause: {titles[0]}{more}" if titles else ""
 
     def _is_of_first(self, number: int) -> bool:
         counted = self.opportunities[0].same_as or 1
@@ -251,7 +252,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         report: The report.
         folder: Of the run, for the command that proves the fix; None: not known.
     """
-    first = _leading(report)
+    first = wording.leading(report)
     gained = None if first is None else _finding_with_gain(report, first)
     about = gained or first
     claim = None if about is None else about.explains
@@ -298,14 +299,6 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         opportunities=_opportunities(report, gained, saved_ms, times, words.sure),
         checks=_checks(report),
     )
-
-
-def _leading(report: Report) -> Finding | None:
-    """The finding that the headline is about; a hint only where its gain is known and no other program ran."""
-    first = next(iter(report.findings), None)
-    if first is None or first.severity != "info":
-        return first
-    return None if first.gain is None or report.validity.conditional else first
 
 
 def _ended(report: Report, first: Finding | None) -> tuple[str, ...]:
@@ -367,9 +360,14 @@ def _not_made(report: Report) -> str:
 
 
 def _outside_steps(report: Report) -> str:
+    """What takes long outside the steps, and how much of it this profiler itself, where that is most of it."""
     total, inside = report.wall.total_s, STEP_PARTS[wording.stage(report)]
+    ours: dict[str, float] = defaultdict(float)
+    for row in report.ledger:
+        ours[row.part] += row.total_s if row.name == OWN_NAME else 0.0
     parts = [
         f"{numbers.seconds(seconds)} {'' if part == 'epoch_gap' else 'of '}{words_of(part)}"
+        + (f" ({numbers.seconds(ours[part])} of it the profiler's)" if ours[part] > seconds / 2 else "")
         for part, seconds in sorted(report.wall.parts.items(), key=lambda item: -item[1])
         if part != inside and seconds >= MIN_PART_RATIO * total > 0
     ]
@@ -474,7 +472,8 @@ def _headline(report: Report, first: Finding | None, could: str) -> str:
         return "Part of the run was not recorded: no conclusion can be drawn."
     hints = f" {_hints(report)}." if report.findings else ""
     if report.validity.conditional:
-        return f"No finding, but other programs ran: re-run on a quiet machine.{hints}"
+        none = "Nothing certain" if hints else "No finding"
+        return f"{none}, as other programs ran: re-run on a quiet machine.{hints}"
     if reliability(report).kind == "conditional":
         why = _not_made(report)
         return f"No finding, but {f'{why}.' if why else 'the step time is noisy: run more steps.'}{hints}"

@@ -36,7 +36,7 @@ def _usual(host: HostUse) -> str:
         if level is not None
     ]
     if cpus:
-        of = "busy CPUs" if host.usable_cpus is None else f"busy of {numbers.cpus(host.usable_cpus)}"
+        of = "CPUs in use" if host.usable_cpus is None else f"CPUs in use (of {host.usable_cpus:.3g})"
         parts.append(f"{of}: {', '.join(cpus)}")
     rss = [
         f"{what} {numbers.size(use.rss_bytes.max)}"

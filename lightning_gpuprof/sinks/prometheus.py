@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks.files import write_whole
+from lightning_gpuprof.sinks.first_screen import reliability
+from lightning_gpuprof.sinks.gains import scale_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -22,7 +24,7 @@ _Rows: TypeAlias = Iterable[tuple[dict[str, str], float | None]]
 
 
 def encode(report: Report) -> bytes:
-    """A report in Prometheus' text format: gauges in base units, so times are in seconds.
+    """A report in Prometheus' text format: gauges, with times of the run in seconds.
 
     Args:
         report: The report.
@@ -74,7 +76,7 @@ def _numbers(report: Report) -> Iterator[tuple[str, str, _Rows]]:
     steps, times = report.steps, report.steps.period_ms
     info = {label: str(report.run.get(name, "")) for label, name in _INFO.items()}
     yield "run_info", "What ran, and how it ended.", [(info, 1.0)]
-    yield "reliable", "1: the numbers can be relied on.", [({}, report.validity.ok and not report.validity.conditional)]
+    yield "reliable", "1: the numbers can be relied on.", [({}, reliability(report).kind == "ok")]
     yield "verdict_info", "What limits the run.", [({"kind": report.verdict.kind}, 1.0)]
     yield "steps", "Steps of the run.", [({}, steps.count)]
     yield "samples_per_second", "Samples over the mean step time.", [({}, steps.samples_per_s)]
@@ -91,9 +93,12 @@ def _numbers(report: Report) -> Iterator[tuple[str, str, _Rows]]:
     yield "wall_seconds", "Wall time by its parts.", [({"part": part}, s) for part, s in report.wall.parts.items()]
     yield (
         "finding_max_speedup_ratio",
-        "By how much a fix can speed up the run at best; 1 where that is not known.",
+        "By how much a fix can speed up the step (of=step), or the run without setup and teardown (of=run), at best.",
         [
-            ({"rule": one.rule, "subject": one.subject, "severity": one.severity}, one.most_speedup or 1.0)
+            (
+                {"rule": one.rule, "subject": one.subject, "severity": one.severity, "of": scale_of(one.explains)},
+                one.most_speedup,
+            )
             for one in report.findings
         ],
     )

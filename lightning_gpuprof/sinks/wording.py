@@ -208,8 +208,18 @@ def nothing_found(report: Report) -> str:
     return f"{_QUIET_FINDING} {len(report.not_evaluated)} could not be evaluated (see below)."
 
 
+def leading(report: Report) -> Finding | None:
+    """The finding that a report leads with; a hint only where its gain is known and no other program ran."""
+    first = next(iter(report.findings), None)
+    if first is None or first.severity != "info":
+        return first
+    return None if first.gain is None or report.validity.conditional else first
+
+
 def next_step(report: Report) -> str:
     """What to do first."""
+    if report.validity.conditional and leading(report) is None:
+        return "Re-run on a quiet machine: other programs ran."
     if report.findings:
         return plain.sentence(report.findings[0].advice)
     if not report.validity.ok:

@@ -133,7 +133,7 @@ def _with_trends(ordered: list[Row]) -> list[Row]:
     for one in reversed(ordered):
         if one.step_ms is not None:
             known = earlier.setdefault((_experiment(one.name), one.stage), [])
-            why = _unlike(known[-1], one) if known else ""
+            why = next(filter(None, (_unlike(before, one) for before in known[:-MAX_TREND:-1])), "")
             if why:
                 known.clear()
             known.append(one)

@@ -78,7 +78,7 @@ def test_the_summary_says_busy_and_idle_and_why_and_tables_are_further_down(
     assert "--all" not in whole
     write_journal(trace.parent / "rank0.jsonl", 30)
     assert f"rules need the run's journal: gpuprof report {trace.parent}" in " ".join(printed("trace", trace).split())
-    assert "--all must not go with --table" in refused("trace", trace, "--all", "--table", "idle")
+    assert "--all must not be combined with --table" in refused("trace", trace, "--all", "--table", "idle")
 
 
 def test_tables_are_printed_by_name(trace: Path, printed: Callable[..., str]) -> None:

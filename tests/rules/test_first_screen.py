@@ -26,7 +26,7 @@ from lightning_gpuprof.pipeline import report_of
 from lightning_gpuprof.rules import claims
 from lightning_gpuprof.rules.base import BaseRule
 from lightning_gpuprof.rules.discovery import discover
-from lightning_gpuprof.sinks import json_report
+from lightning_gpuprof.sinks import json_report, wording
 from lightning_gpuprof.sinks.first_screen import first_screen, proof
 from lightning_gpuprof.sinks.fix import Fix, fix_of
 from lightning_gpuprof.sinks.gains import faster, likely_saved_ms
@@ -292,8 +292,9 @@ def test_beside_other_programs_a_hint_does_not_lead() -> None:
     crowded = msgspec.structs.replace(report, validity=msgspec.structs.replace(report.validity, conditional=True))
     screen = check(crowded)
     assert screen.severity is None
-    assert screen.headline.startswith("No finding, but other programs ran: re-run on a quiet machine. Hint: ")
+    assert screen.headline.startswith("Nothing certain, as other programs ran: re-run on a quiet machine. Hint: ")
     assert [one.saved_ms for one in screen.opportunities] == [likely_saved_ms(hint)]
+    assert wording.next_step(crowded).startswith("Re-run on a quiet machine")
 
 
 @pytest.mark.parametrize(("half", "kind"), [(0.09, "ok"), (0.11, "conditional")])

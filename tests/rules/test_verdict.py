@@ -292,7 +292,7 @@ def test_other_programs_that_have_the_cpus_change_no_verdict(ratio: float) -> No
     cpu = replace(metrics.cpu, run_delay=share(ratio * period_ms, period_ms), run_delay_ratio=ratio)
     verdict = decide(replace(metrics, cpu=cpu))
     assert verdict.kind == decide(metrics).kind == "compute-bound"
-    assert ("of the step other programs had the CPU" in verdict.summary) is (ratio >= HOST_RATIO)
+    assert ("other programs had the CPU for" in verdict.summary) is (ratio >= HOST_RATIO)
     assert ("computation and waiting for a CPU (" in verdict.summary) is (ratio >= HOST_RATIO)
 
 
@@ -300,7 +300,7 @@ def test_where_nothing_stands_out_because_others_have_the_cpus_the_verdict_says_
     waits = without_a_cpu(0.6)
     verdict = decide(replace(waits, cpu=replace(waits.cpu, usable_cpus=4.0)))
     assert verdict.kind == "mixed"
-    assert verdict.summary.endswith(" of the run; in 60 % of the step other programs had the CPU.")
+    assert verdict.summary.endswith(" of the run; other programs had the CPU for 60 % of the step.")
     assert "other programs" not in decide(without_a_cpu(0.1)).summary
 
 

@@ -21,7 +21,7 @@ def level(value: float) -> Level:
 def test_the_usual_line_says_who_uses_the_cpus_and_the_memory() -> None:
     usual, unusual = lines(sample_report.HOST)
     assert usual == (
-        "busy of 8 CPUs: this process 1.02, 2 workers 1.40, other programs 0.30 · peak memory: this process "
+        "CPUs in use (of 8): this process 1.02, 2 workers 1.40, other programs 0.30 · peak memory: this process "
         "1.43 GiB, workers 839 MiB · at least 36.3 GiB available"
     )
     assert unusual == (
@@ -38,7 +38,7 @@ def test_what_did_not_hold_the_run_back_is_not_named() -> None:
         cgroup=GroupUse(throttled_ratio=0.01, oom_kill_count=0.0),
         gc=GcUse(pause_ratio=0.001, pause_ms_per_step=0.1, longest_s=0.001),
     )
-    assert lines(quiet) == ["busy CPUs: this process 1.00"]
+    assert lines(quiet) == ["CPUs in use: this process 1.00"]
 
 
 def test_pressure_of_the_group_is_named_where_the_machine_s_is_not() -> None:

@@ -33,8 +33,8 @@ def healthy() -> Report:
 def beside_others() -> Report:
     """A run as a user had it: nothing is found, and other programs ran."""
     words = (
-        "Compute-bound: 91 % of the step is computation and waiting for a CPU (mostly backward and forward); in 19 % "
-        "of the step other programs had the CPU."
+        "Compute-bound: 91 % of the step is computation and waiting for a CPU (mostly backward and forward); "
+        "other programs had the CPU for 19 % of the step."
     )
     report = healthy()
     validity = msgspec.structs.replace(
@@ -193,7 +193,7 @@ def test_many_findings_are_counted_and_the_same_time_is_not_promised_twice() -> 
     others = tuple(msgspec.structs.replace(first, gain=None, subject=f"part {n}") for n in range(9))
     text = drawn(msgspec.structs.replace(digits(), findings=(first, *others)))
     title = "Batches are loaded in the main process"
-    assert f"Same time as the first: {title} and 8 more" in " ".join(text.split())
+    assert f"Also, same cause: {title} and 8 more" in " ".join(text.split())
     assert len(text.splitlines()) <= 25
 
 
