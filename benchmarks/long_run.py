@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from paired import at_least, command_line, wide_console, write_json
+from paired import PEAK_MB, at_least, command_line, wide_console, write_json
 from rich.table import Table
 
 from lightning_gpuprof.capture.journal_file import open_journal
@@ -49,12 +49,10 @@ REPORT_STEPS = 10_000_000
 MB = 1e6
 
 READ = """
-import json, resource, sys, time
+import json, time
 from pathlib import Path
 import lightning_gpuprof.analyze.journal as journal
 import lightning_gpuprof.pipeline as pipeline
-def peak_mb():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
 before = peak_mb()
 begin = time.perf_counter()
 if sys.argv[1] == "read":
@@ -220,7 +218,9 @@ def write(path: Path, settings: Settings) -> Written:
 
 def read(path: Path, what: str) -> Read:
     """Read the journal (``read``) or make its report (``report``) in a fresh process."""
-    done = subprocess.run([sys.executable, "-c", READ, what, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK_MB + READ, what, str(path)], capture_output=True, text=True, check=True
+    )
     found = json.loads(done.stdout.splitlines()[-1])
     return Read(steps_per_s=found["steps"] / found["time_s"], **found)
 

@@ -18,6 +18,12 @@ from lightning_gpuprof.sinks.files import write_whole
 RESULTS = Path(__file__).parent / "results"
 MIN_WIDTH = 120
 BOOTSTRAP_RESAMPLES = 10_000
+PEAK_MB = """
+import resource, sys
+def peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+"""
+"""Of a program that measures itself: what it holds at most."""
 
 
 def command_line(benchmark: str, doc: str | None, *, seed: str = "") -> argparse.ArgumentParser:

@@ -14,8 +14,6 @@ import json
 import logging
 import os
 import random
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +31,10 @@ from paired import at_least, bootstrap, command_line, wide_console, write_json
 from rich.table import Table
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # the tests fork ranks, too
+
+from forked_ranks import forked_ranks
 
 from lightning_gpuprof import GpuProfiler
 
@@ -93,7 +95,7 @@ def step_us(variant: str, steps: int, folder: str) -> tuple[float, float]:
     return float(np.median(steps_us)), float(np.mean(steps_us))
 
 
-def rank(options: argparse.Namespace) -> None:
+def rank(options: argparse.Namespace, into: Path) -> None:
     """All fits of one rank; their steps go to a file."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore")
@@ -105,23 +107,19 @@ def rank(options: argparse.Namespace) -> None:
             order = drawn.sample(list(VARIANTS), len(VARIANTS))
             found = {variant: step_us(variant, options.steps, f"{folder}/{number}") for variant in order}
             rounds += [found] if number else []
-    options.into.write_text(json.dumps(rounds))
+    into.write_text(json.dumps(rounds))
 
 
 def run(options: argparse.Namespace) -> list[list[dict[str, list[float]]]]:
     """The rounds of each rank: variant -> median and mean step in us."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / f"{number}.json" for number in range(RANKS)]
-        numbers = {"--rounds": options.rounds, "--steps": options.steps, "--seed": options.seed}
-        words = [sys.executable, __file__, *(str(word) for one in numbers.items() for word in one), "--into"]
-        common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(RANKS)}
-        ranks = [
-            subprocess.Popen([*words, str(file)], env={**common, "LOCAL_RANK": str(number), "NODE_RANK": "0"})
-            for number, file in enumerate(files)
-        ]
-        codes = [one.wait() for one in ranks]
+
+        def work(number: int) -> None:
+            rank(options, files[number])
+            os._exit(0)
+
+        codes = [os.waitpid(pid, 0)[1] for pid in forked_ranks(work, ranks=RANKS)]
         if any(codes):
             raise SystemExit("a rank failed")
         return [json.loads(file.read_text()) for file in files]
@@ -145,11 +143,7 @@ def main() -> int:
     parser = command_line("rank_cost", __doc__, seed="of the orders")
     parser.add_argument("--rounds", type=at_least(3), default=24, help="of one fit of each variant")
     parser.add_argument("--steps", type=at_least(WARM_UP + 10), default=1000, help="of a fit")
-    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.into is not None:
-        rank(options)
-        return 0
     rounds = run(options)
     ranks = [summary(of_rank, options.seed) for of_rank in rounds]
     columns = [f"{name}: us beyond {base}" for base in BASES.values() for name in STATISTICS]

@@ -12,7 +12,6 @@ looked at as ``gpuprof ranks DIR --watch`` does, once a second. A fit is called 
 
 import logging
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -28,6 +27,10 @@ from paired import at_least, command_line, wide_console, write_json
 from rich.table import Table
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # the tests fork ranks, too
+
+from forked_ranks import forked_ranks
 
 from lightning_gpuprof import GpuProfiler, HostConfig
 from lightning_gpuprof.errors import JournalError
@@ -144,20 +147,14 @@ def train(job: Job, rank: int, ranks: int) -> None:
 def started(job: Job, ranks: int) -> list[int]:
     """The processes of a fit, forked from this one, which has imported torch."""
     job.folder.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    pids = []
-    for rank in range(ranks):
-        if not (pid := os.fork()):
-            if ranks > 1:
-                os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks)}
-                os.environ |= {"NODE_RANK": "0", "LOCAL_RANK": str(rank)}
-            try:
-                train(job, rank, ranks)
-            finally:
-                os._exit(1)
-        pids.append(pid)
-    return pids
+
+    def work(rank: int) -> None:
+        try:
+            train(job, rank, ranks)
+        finally:
+            os._exit(1)
+
+    return forked_ranks(work, ranks=ranks)
 
 
 def look(job: Job) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from paired import at_least, command_line, wide_console, write_json
+from paired import PEAK_MB, at_least, command_line, wide_console, write_json
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))  # the tests compute ranks, too
@@ -47,12 +47,10 @@ KINDS = 16
 REPEATS = 5
 
 LOOK = """
-import json, resource, sys, time
+import json, time
 from pathlib import Path
 import lightning_gpuprof.job_ranks as job_ranks
 import lightning_gpuprof.pipeline as pipeline
-def peak_mb():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
 begin = time.process_time()
 if sys.argv[1] == "gpuprof ranks":
     found = job_ranks.job_ranks(Path(sys.argv[2])).findings
@@ -62,13 +60,10 @@ late = next((one.subject for one in found if one.rule == "straggler-rank"), "")
 print(json.dumps({"cpu_s": time.process_time() - begin, "peak_mb": peak_mb(), "late": late}))
 """
 
-
 WINDOWS = """
-import resource, sys
 from lightning_gpuprof.cli.main import main
 rc = main(["trace", *sys.argv[1:]])
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(peak / 1e6, file=sys.stderr)
+print(peak_mb(), file=sys.stderr)
 sys.exit(rc)
 """
 
@@ -143,7 +138,7 @@ def make_job(folder: Path, ranks: int, steps: int, *, summaries: bool) -> None:
 
 def look(command: str, folder: Path, ranks: int, reads: str) -> Look:
     """Run a command in a fresh process."""
-    run = [sys.executable, "-c", LOOK, command, str(folder)]
+    run = [sys.executable, "-c", PEAK_MB + LOOK, command, str(folder)]
     found = json.loads(subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     late = found.pop("late")
     return Look(command=command, ranks=ranks, reads=reads, is_right=late == f"rank {late_rank(ranks)}", **found)
@@ -176,7 +171,7 @@ def compare_windows(ranks: int) -> OneWindow:
         times_s: list[float] = []
         for _ in range(REPEATS):
             begin = time.perf_counter()
-            run = [sys.executable, "-c", WINDOWS, *map(str, files)]
+            run = [sys.executable, "-c", PEAK_MB + WINDOWS, *map(str, files)]
             done = subprocess.run(run, capture_output=True, text=True, check=True)
             times_s.append(time.perf_counter() - begin)
     return OneWindow(

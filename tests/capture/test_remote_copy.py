@@ -100,6 +100,14 @@ def test_what_is_refused_is_said_and_tried_again(tmp_path: Path, faulty: type[Fa
     assert str(tmp_path) in said[0]
 
 
+def test_no_bucket_is_made(tmp_path: Path, faulty: type[Faulty], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faulty, "_strip_protocol", classmethod(lambda _, path: path.removeprefix("faulty://")))
+    for name in ("makedirs", "put_file"):
+        monkeypatch.setattr(faulty, name, lambda *args, of=name, **options: faulty.sent.append(of))
+    RemoteCopy(folder_of_two_ranks(tmp_path), "faulty://bucket/runs", 1, pytest.fail).finish()
+    assert faulty.sent == ["put_file"]
+
+
 def test_a_run_does_not_wait_for_an_address_that_never_answers(tmp_path: Path, faulty: type[Faulty]) -> None:
     said: list[str] = []
     faulty.goes_on.clear()
