@@ -47,7 +47,7 @@ LABEL_TERMS: dict[StepLabel, str] = {
     "warm-up": "before the run was steady",
     "checkpoint": "a checkpoint was written in the step or right before it",
     "validation-adjacent": "validation ran in the step or right before it",
-    "first-of-epoch": "its fetch includes the start of the workers",
+    "first-of-epoch": "its fetch includes the start of the iterator, and of workers",
     "last-of-epoch": "its batch may be smaller, and the epoch's end is in it",
     "steady": "an ordinary step after warm-up: the statistics use these",
 }

@@ -209,7 +209,7 @@ def nothing_found(report: Report) -> str:
 
 
 def leading(report: Report) -> Finding | None:
-    """The finding that a report leads with; a hint only where its gain is known and no other program ran."""
+    """The finding that a report leads with; a hint only where its gain is known and no other program ran. Else None."""
     first = next(iter(report.findings), None)
     if first is None or first.severity != "info":
         return first

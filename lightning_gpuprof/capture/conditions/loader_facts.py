@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
-from lightning_gpuprof.capture.conditions.call_places import Place, first_call
+from lightning_gpuprof.capture.conditions.call_places import Place, only_call
 from lightning_gpuprof.capture.conditions.reading import Reader, Subject
 
 
@@ -132,26 +132,40 @@ def _built_facts(prefix: str, find: Callable[[Subject], Place | None]) -> dict[s
 
 def _built(subject: Subject) -> Place | None:
     """Where the user's code makes the training loader; None in other stages."""
-    if subject.loaders is not subject.trainer.train_dataloader:
+    if not _is_fit(subject):
         return None
-    return _given(subject, "train_dataloaders", 1) or _in_class(subject, "train_dataloader")
+    source = subject.trainer.fit_loop._data_source.instance
+    return _made(subject, source, ("train_dataloaders", 1), "train_dataloader")
 
 
 def _validation_built(subject: Subject) -> Place | None:
-    """Where it makes that of a fit's validation."""
-    if subject.loaders is not subject.trainer.train_dataloader:
+    """Where it makes that of a fit's validation; None if the fit has none."""
+    if not _is_fit(subject) or not any(True for _ in flattened(_validation_loaders(subject))):
         return None
-    return _given(subject, "val_dataloaders", 2) or _in_class(subject, "val_dataloader")
+    source = subject.trainer.fit_loop.epoch_loop.val_loop._data_source.instance
+    return _made(subject, source, ("val_dataloaders", 2), "val_dataloader")
 
 
-def _given(subject: Subject, keyword: str, position: int) -> Place | None:
+def _is_fit(subject: Subject) -> bool:
+    return subject.loaders is not None and subject.loaders is subject.trainer.train_dataloader
+
+
+def _made(subject: Subject, source: object, argument: tuple[str, int], method: str) -> Place | None:
+    """Where a loader is made that is an argument of ``fit``, or else what a method of its source returns.
+
+    Args:
+        subject: What to read.
+        source: What Lightning takes it from: the model, the data module, or what was given. As in lightning 2.6.
+        argument: Name and position.
+        method: Of the model or the data module. One that was set on the object itself is not looked for.
+
+    Returns:
+        None if that is not to be seen.
+    """
+    if source is not None and (source is subject.module or source is subject.trainer.datamodule):
+        return None if method in vars(source) else only_call(type(source), method, "DataLoader")
     call = subject.stage_call
-    return None if call is None else call.made(call.argument(keyword, position), "DataLoader")
-
-
-def _in_class(subject: Subject, method: str) -> Place | None:
-    owners = [type(owner) for owner in (subject.trainer.datamodule, subject.module) if owner is not None]
-    return next((place for owner in owners if (place := first_call(owner, method, "DataLoader")) is not None), None)
+    return None if call is None else call.made(call.argument(*argument), "DataLoader")
 
 
 def _validation_loaders(subject: Subject) -> object:
