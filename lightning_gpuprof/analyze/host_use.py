@@ -331,12 +331,13 @@ def growth(of: str, t_ns: Sequence[int], values: Sequence[float], period_s: floa
     """
     if len(values) < MIN_SAMPLES:
         return None
-    level = np.asarray(values, np.float64)
-    found = trend(np.asarray(t_ns, np.float64) / 1e9, level)
+    level, t_s = np.asarray(values, np.float64), np.asarray(t_ns, np.float64) / 1e9
+    found = trend(t_s, level)
     if found is None or not np.isfinite(level).all():
         return None
-    tenth, half = max(1, len(level) // 10), len(level) // 2
-    late = trend(np.asarray(t_ns, np.float64)[half:] / 1e9, level[half:])
+    tenth = max(1, len(level) // 10)
+    half = int(np.searchsorted(t_s, (t_s[0] + t_s[-1]) / 2))  # of the time: the first seconds have most samples
+    late = trend(t_s[half:], level[half:])
     return MemoryGrowth(
         of=of,
         slope_bytes_per_s=found.slope,

@@ -219,7 +219,7 @@ class MemoryGrowth(msgspec.Struct, kw_only=True, frozen=True):
     """Chance of such a trend without growth (Mann, Kendall)."""
     samples: int
     late_slope_bytes_per_s: float | None = None
-    """The same slope over the later half of the samples; None if they are fewer than ten."""
+    """The same slope over the later half of the time; None if it has fewer than ten samples."""
     levels_ratio: float | None = None
     """Squares that the best four flat levels leave, over those of a straight line: near 0 if it grows in jumps, about 1
     if evenly. None below 20 samples."""

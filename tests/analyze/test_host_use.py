@@ -198,6 +198,14 @@ def test_memory_that_stays_has_no_trend() -> None:
     assert noisy.p_value > 0.05
 
 
+def test_growth_that_ended_in_the_first_half_is_not_in_the_later_one_where_most_samples_are_early() -> None:
+    t_s = np.concatenate([np.arange(0, 20, 0.2), np.arange(20, 60, 1.0)])
+    found = growth("process", (t_s * 1e9).astype(int).tolist(), (500e6 + 2e6 * np.minimum(t_s, 20)).tolist(), None)
+    assert found is not None
+    assert found.slope_bytes_per_s > 0
+    assert found.late_slope_bytes_per_s == 0
+
+
 @pytest.mark.parametrize("n", [0, 19])
 def test_few_samples_say_nothing_about_growth(n: int) -> None:
     assert growth("process", list(range(n)), [1.0] * n, None) is None
