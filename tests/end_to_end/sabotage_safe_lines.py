@@ -168,11 +168,13 @@ _NEED_NOT_WARN_IN = (
     "prepare_trace",
     "_cuda_uuids",
     "_ExceptionSuppressor.__exit__",
+    "UserCode.of_this_process",
+    "UserCode.shown_path",
 )
 """A range that a trace then lacks; a trace that is not written, which the report says of its window, or is waited for;
 what runs in a signal's handler or in the user's call of torch.profiler; news of a written trace, which the next batch
 and the end look for themselves; what torch knows of the GPUs, in whose place an environment variable tells; whether
-what is muted has to end the run."""
+what is muted has to end the run; the place of a call, a condition that the report then lacks."""
 
 
 def need_not_warn(file: str, function: str) -> bool:
