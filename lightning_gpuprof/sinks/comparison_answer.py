@@ -22,10 +22,10 @@ MEAN, MEDIAN = "mean step time", "median step time"
 MIN_PHASE_RATIO = 0.03
 """Phases with less of the longer step in both runs are one row."""
 MAX_PHASES = 4
-LONGEST_NOTE = 160
-"""Characters of a reason or a note; all of it is under ``--all``."""
+LONGEST_FACT = 160
+"""Characters of a fact; all of it is under ``--all``."""
 LONGEST_REASON = 320
-"""Characters of the reason why runs are not comparable: nothing else is shown of them."""
+"""Characters of a note, and of the reason why runs are not comparable."""
 CONDITIONS_CELLS = 110
 MAX_FILES = 2
 MAX_DIFF = 2
@@ -84,7 +84,7 @@ def answer(comparison: Comparison) -> Answer:
         target=None if times is None else _target(comparison, times),
         statistic="mean" if comparison.mean_phases else "median",
         phases=() if times is None else _phase_changes(comparison),
-        facts=tuple((label, short(text)) for label, text in _facts(comparison, times)),
+        facts=tuple((label, short(text, LONGEST_FACT)) for label, text in _facts(comparison, times)),
         notes=_notes(comparison),
         diff=_short_diff(comparison),
     )
@@ -211,7 +211,7 @@ def _facts(comparison: Comparison, times: StepTimes | None) -> list[tuple[str, s
     rows: list[tuple[str, str]] = []
     if times is None and (measured := _step_times(comparison)) is not None:
         both = f"{amount(measured.before_ms)} -> {amount(measured.after_ms)} ms"
-        rows.append(("measured", f"{measured.name} {both}, not comparable"))
+        rows.append(("measured", f"{measured.name} {both}, not comparable{_moved_most(comparison)}"))
     if _asked(comparison):
         judged = [row for row in comparison.judged if row.measure in comparison.metrics]
         rows += [(row.outcome or "not judged", comparison_tables.change_words(row)) for row in judged[:3]]
@@ -223,6 +223,15 @@ def _facts(comparison: Comparison, times: StepTimes | None) -> list[tuple[str, s
         rows.append(("whole fit", f"{whole.removeprefix('Whole fit ')}{_times(comparison.wall)}"))
     rows += [("ended", text) for text in _ends(comparison)]
     return [*rows, ("changed", _conditions(comparison)), ("next", _next(comparison))]
+
+
+def _moved_most(comparison: Comparison) -> str:
+    """The phase that differs most between two steps that are not judged."""
+    rows = [row for row in _phase_changes(comparison) if row.name != step_bars.OTHER]
+    most = max(rows, key=lambda row: abs(row.after_ms - row.before_ms), default=None)
+    if most is None or amount(most.before_ms) == amount(most.after_ms):
+        return ""
+    return f"; most of it in {words_of(most.name)}: {amount(most.before_ms)} -> {amount(most.after_ms)} ms"
 
 
 def _ends(comparison: Comparison) -> Iterator[str]:
@@ -325,9 +334,14 @@ def _sentence(text: str) -> str:
     return numbers.capital(plain.sentence(text))
 
 
-def short(text: str) -> str:
-    """A text of at most so many characters that ends between sentences where it can."""
-    return plain.cut(text, LONGEST_NOTE)
+def short(text: str, limit: int = LONGEST_REASON) -> str:
+    """A text of at most so many characters that ends between sentences where it can.
+
+    Args:
+        text: Sentences.
+        limit: Characters.
+    """
+    return plain.cut(text, limit)
 
 
 def amount(value: float) -> str:

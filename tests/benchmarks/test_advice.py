@@ -13,6 +13,7 @@ from truths.settings import Found, Measured
 import measured
 from lightning_gpuprof.model.finding import Expected
 
+ANY_LOAD = "--others", "inf"
 EXPECTED = Expected(whole_ms=20.0, step_ms=10.0, lower_ms=9.0, upper_ms=11.0)
 
 
@@ -80,12 +81,28 @@ def test_what_is_cut_leaves_results_that_a_later_call_goes_on_with(
 
     monkeypatch.setattr(advice, "run_all", run_all)
     with pytest.raises(KeyboardInterrupt):
-        advice.main(["--json", str(target)])
+        advice.main(["--json", str(target), *ANY_LOAD])
     assert advice.main(["--json", str(target), "--resume", "--minutes", "0"]) == 1, "one failed"
     kept = msgspec.json.decode(target.read_bytes(), type=advice.Results)
     assert (kept.done, kept.failed, kept.left) == (["a 0", "a 1"], {"a 0": "ValueError: planted"}, 1)
-    advice.main(["--json", str(target), "--resume"])
+    advice.main(["--json", str(target), "--resume", *ANY_LOAD])
     assert ran == ["a 0", "a 1", "cut", "a 2"]
+
+
+def test_what_other_programs_disturb_is_measured_again_some_times_and_then_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(advice, "chosen", lambda only, repetition: [job_of("a", number) for number in range(2)])
+    monkeypatch.setattr(
+        advice, "run_all", lambda jobs, **_: [ran.append(jobs[0].name), JobResult(name="a", seconds=1.0, told=None)][1:]
+    )
+    target = tmp_path / "advice.json"
+    for again in ((), ("--resume",)):
+        assert advice.main(["--json", str(target), "--others=-inf", *again]) == 0
+    kept = msgspec.json.decode(target.read_bytes(), type=advice.Results)
+    assert ran == ["a 0", "a 1"] * advice.MOST_TRIES
+    assert (kept.done, kept.changes, kept.disturbed) == ([], [], dict.fromkeys(("a 0", "a 1"), advice.MOST_TRIES))
 
 
 def test_rounds_without_a_step_of_each_run_are_left_out_unless_they_are_most() -> None:
@@ -118,7 +135,7 @@ def test_a_job_begins_if_any_time_is_left(tmp_path: Path, monkeypatch: pytest.Mo
             JobResult(name=jobs[0].name, seconds=59.0, told=tried(jobs[0].name, after_ms=10.0, outcome="faster"))
         ],
     )
-    assert advice.main(["--json", str(tmp_path / "advice.json"), "--minutes", "1"]) == 0
+    assert advice.main(["--json", str(tmp_path / "advice.json"), "--minutes", "1", *ANY_LOAD]) == 0
     kept = msgspec.json.decode((tmp_path / "advice.json").read_bytes(), type=advice.Results)
     assert (kept.done, kept.left) == (["a 0", "a 1"], 1)
     assert kept.minutes == pytest.approx(118 / 60)
