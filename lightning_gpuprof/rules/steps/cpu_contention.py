@@ -48,6 +48,8 @@ from lightning_gpuprof.rules.steps.contention import TOO_FEW_CPUS, Fitting, fitt
 
 _CROWDED = {"num_workers": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
 _NEEDED = {"workers": 3, "enough": 4, "process_cpus": 1.0, "worker_cpus": 3.0, "run_delay_ms": 8.0}
+_NAMED_CPUS = 0.25
+"""CPUs of other programs from which they are named (heuristic, as where runs are compared)."""
 _TWO_THREADS = {**_CROWDED, "run": {"torch.num_threads": 2}, "worker_cpus": 1.0, "usable_cpus": 2.0}
 
 
@@ -74,7 +76,9 @@ class CpuContention(BaseRule):
         throttled = found.quota_exhausted_ratio or 0.0
         by_quota = throttled >= QUOTA_RATIO
         threads, workers = counted(found.threads or 1, "torch thread"), counted(found.workers, "worker")
-        cause, raise_it = f"This run fills {usable_cpus}: {threads} and {workers}", ""
+        others = found.others_cpus or 0.0
+        beside = f", and other programs take {cpus(others)}" if others >= _NAMED_CPUS else ""
+        cause, raise_it = f"This run wants all {usable_cpus} for {threads} and {workers}{beside}", ""
         if by_quota:
             cause = f"The container's CPU quota ran out in {percent(throttled)} of its periods"
             raise_it = f"Raise the container's CPU quota above {usable_cpus} or use fewer workers and threads."
