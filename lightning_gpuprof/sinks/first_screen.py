@@ -336,13 +336,13 @@ def reliability(report: Report) -> Reliability:
     if around is not None:
         known += f", median step ±{round(100 * around, 1):g} %"
     if not report.validity.ok:
-        return Reliability(kind="conditional", words=f"incomplete recording ({known})", details=caveats)
+        return Reliability(kind="conditional", words=f"less reliable: incomplete recording ({known})", details=caveats)
     if report.validity.conditional:
         return Reliability(kind="conditional", words=f"less reliable: other programs ran ({known})", details=caveats)
     if around is not None and around > NOISY_RATIO:
         others = report.host.others_cpus or 0.0
-        why = f": other programs used {others:.2g} CPUs" if others >= _NOTABLE_CPUS else ""
-        return Reliability(kind="conditional", words=f"noisy{why} ({known})", details=caveats)
+        why = f", as other programs used {others:.2g} CPUs" if others >= _NOTABLE_CPUS else ""
+        return Reliability(kind="conditional", words=f"less reliable: noisy{why} ({known})", details=caveats)
     if not_made := _not_made(report):
         why, rules = max(wording.by_reason(report.not_evaluated), key=lambda group: len(group[1]))
         most = f"{numbers.counted(len(rules), 'check')} could not be run: {why}."

@@ -25,6 +25,7 @@ from lightning_gpuprof.sinks.step_bars import OTHER, StepBar
 from lightning_gpuprof.sinks.terminal_text import command, diff_lines, grid, indented, labelled, sentence_text
 
 MAX_LINES = 25
+_LESS_RELIABLE = "LESS RELIABLE"
 _LEFT_OUT = ("bridge", "explain", "second", "others", "outside", "why conditional", "tab")
 """In this order, where there is no room."""
 MAX_SEGMENTS = 4
@@ -255,8 +256,8 @@ def _answer(screen: FirstScreen, width: int, *, bridge: bool) -> list[Renderable
     if screen.reliability.is_too_little and screen.severity is None:
         head = "WARMING UP" if screen.reliability.kind == "warming up" else "TOO SHORT"
     elif screen.reliability.kind == "conditional" and screen.severity is None:
-        head = "CONDITIONAL"
-    style = _HEADS[screen.severity] if head != "CONDITIONAL" else _HEADS["warning"]
+        head = _LESS_RELIABLE
+    style = _HEADS[screen.severity] if head != _LESS_RELIABLE else _HEADS["warning"]
     lines: list[RenderableType] = [grid([(Text(f" {head} ", style), sentence_text(screen.headline, "bold"))], gap=2)]
     if screen.severity is None:
         few = screen.reliability.is_too_little

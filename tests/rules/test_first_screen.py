@@ -311,7 +311,12 @@ def test_a_wide_interval_of_the_median_is_noisy(half: float, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "why"), [(0.83, "noisy: other programs used 0.83 CPUs ("), (0.1, "noisy ("), (None, "noisy (")]
+    ("others", "why"),
+    [
+        (0.83, "less reliable: noisy, as other programs used 0.83 CPUs ("),
+        (0.1, "less reliable: noisy ("),
+        (None, "less reliable: noisy ("),
+    ],
 )
 def test_the_likely_reason_of_noise_is_in_the_same_line(others: float | None, why: str) -> None:
     level = None if others is None else Level(mean=others, max=others)
