@@ -98,7 +98,7 @@ def validity(report: Report) -> str:
     caveats = len(report.validity.caveats)
     if not report.validity.ok:
         return "No reliable numbers"
-    worth = "Numbers of a busy machine" if report.validity.conditional else "Reliable numbers"
+    worth = "Less reliable numbers" if report.validity.conditional else "Reliable numbers"
     return f"{worth}, with {numbers.counted(caveats, 'caveat')}" if caveats else worth
 
 
