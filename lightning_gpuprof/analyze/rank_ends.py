@@ -44,31 +44,62 @@ def rank_ends(own: RankSummary, others: Sequence[RankSummary], unread: Collectio
     same = [one for one in others if (one.job, one.stage, one.world_size) == (own.job, own.stage, own.world_size)]
     ends = _ends(own, same, unread)
     standing = _standing([own, *same])
-    if all(one.stands_in is None or waits(one) for one in [own, *same]):  # for a rank that failed, if one did
-        return replace(ends, sentences=(*ends.sentences, *standing))
-    return replace(ends, sentences=(*standing, *ends.sentences))
+    if any(_is_stuck(one) for one in [own, *same]):
+        return replace(ends, sentences=(*standing, *ends.sentences))
+    return replace(ends, sentences=(*ends.sentences, *standing))  # for a rank that failed, if one did
+
+
+def hanging(ranks: Sequence[RankSummary]) -> frozenset[int]:
+    """Ranks that make no progress, without those that compile or the like, and those that only wait for such a rank.
+
+    Args:
+        ranks: Of one job, without those whose processes are known to be gone.
+    """
+    standing = [one for one in ranks if one.stands_in is not None]
+    goes_on = any(one.busy for one in standing) or _moving(ranks, standing)
+    return frozenset(
+        one.rank
+        for one in standing
+        if _is_stuck(one) or (waits(one) and (not goes_on or any(map(_is_stuck, standing))))
+    )
+
+
+def _is_stuck(one: RankSummary) -> bool:
+    return one.stands_in is not None and not one.busy and not waits(one)
+
+
+def _moving(ranks: Sequence[RankSummary], standing: Sequence[RankSummary]) -> bool:
+    """Whether a rank that does not stand writes as late as those that do."""
+    return any(
+        one.stands_in is None and not one.status and _ahead_ns(one, other) <= _WELL_BEFORE_NS
+        for one in ranks
+        for other in standing[:1]
+    )
 
 
 def _standing(ranks: Sequence[RankSummary]) -> tuple[str, ...]:
     """Who does not move on, by place; a rank that is not where ranks wait for each other is named first."""
-    groups: dict[tuple[bool, int, str], list[RankSummary]] = {}
+    groups: dict[tuple[bool, str, int, str], list[RankSummary]] = {}
     for one in ranks:
         if one.stands_in is not None:
             where = f"{stands_in_words(one.stands_in)}{f' ({one.stands_collective})' if one.stands_collective else ''}"
             at = f" at {one.stands_at}" if one.stands_at else ""
-            key = (waits(one), one.batches, f"in {where}{at} after {_batches(one.batches)}")
+            key = (waits(one), one.busy, one.batches, f"in {where}{at} after {_batches(one.batches)}")
             groups.setdefault(key, []).append(one)
     if not groups:
         return ()
-    one_is_late = sum(not in_wait for in_wait, _, _ in groups) == 1
+    one_is_late = sum(not in_wait for in_wait, *_ in groups) == 1
+    ordered = sorted(groups.items(), key=lambda item: item[0])
     named = [
         f"{numbered('rank', (one.rank for one in of))} {'waiting ' if in_wait and one_is_late else ''}{where}"
-        for (in_wait, _, where), of in sorted(groups.items(), key=lambda item: item[0])
+        for (in_wait, *_, where), of in ordered
     ]
     if moving := [one.rank for one in ranks if one.stands_in is None and not one.status]:
         named.append(f"{numbered('rank', moving)} still running, or killed")
     lasted = seconds(min(one.stands_s for of in groups.values() for one in of))
-    return (f"no progress for {lasted}: {named[0]}", *named[1:_MOST_NAMED])
+    (_, busy, *_), _ = ordered[0]
+    how = "no progress" if hanging(ranks) else busy or "waiting"
+    return (f"{how} for {lasted}: {named[0]}", *named[1:_MOST_NAMED])
 
 
 def stands_in_words(phase: Phase) -> str:
@@ -82,7 +113,7 @@ def waits(one: RankSummary) -> bool:
     Args:
         one: A rank.
     """
-    return one.stands_in in WAITING_PHASES or bool(one.stands_collective)
+    return not one.busy and (one.stands_in in WAITING_PHASES or bool(one.stands_collective))
 
 
 def _ends(own: RankSummary, same: Sequence[RankSummary], unread: Collection[int]) -> RankEnds:

@@ -15,6 +15,7 @@ from lightning_gpuprof.analyze.rank_ends import (
     RankEnds,
     failure,
     first_to_last,
+    hanging,
     has_failed,
     may_be_why,
     rank_ends,
@@ -96,7 +97,8 @@ def look(folder: Path, most_bytes: int = MOST_BYTES) -> Job:
     own = _first_readable(folder, [files[rank] for rank in of_job], most_bytes)
     world_size, first = own.header.world_size, own.header.rank
     summaries = list(of_job.values())
-    states = [_state(one, files[one.rank]) for one in summaries]
+    hang = hanging([one for one in summaries if is_running(one) is not False])
+    states = [_state(one, files[one.rank], hangs=one.rank in hang) for one in summaries]
     states += [
         RankState(rank=rank, state="unreadable", detail=why) for rank, why in unread.items() if rank < world_size
     ]
@@ -247,7 +249,7 @@ def _last_seen(one: RankSummary) -> str:
     return f"{said}; mostly in {longest} at {one.sites[longest]}" if longest is not None else said
 
 
-def _state(one: RankSummary, journal: Path) -> RankState:
+def _state(one: RankSummary, journal: Path, *, hangs: bool) -> RankState:
     written_s = _written_s(journal)
     lives = is_running(one)
     silent = written_s is not None and written_s > SILENT_S
@@ -263,7 +265,7 @@ def _state(one: RankSummary, journal: Path) -> RankState:
         state = "silent"
     elif one.stands_in is not None:
         at = f" at {one.stands_at}" if one.stands_at else ""
-        state, detail = "hanging", f"in {stands_in_words(one.stands_in)}{at}"
+        state, detail = "hanging" if hangs else "running", f"{one.busy} in {stands_in_words(one.stands_in)}{at}".strip()
     elif silent:
         state, detail = "hanging", _WRITES_NOTHING
     return RankState(
@@ -272,7 +274,7 @@ def _state(one: RankSummary, journal: Path) -> RankState:
         host=one.host,
         batches=one.batches,
         written_s=written_s,
-        waits=state == "hanging" and waits(one),
+        waits=waits(one) and state in ("hanging", "running"),
         has_journal=journal.is_file(),
         has_stacks=journal.with_suffix(".stacks.txt").is_file(),
         detail=detail,

@@ -135,7 +135,7 @@ def _end_ns(journal: Journal) -> int:
 def _standing(journal: Journal) -> dict[str, Any]:
     """Where it does not move on, by field; nothing where it does."""
     found = journal.standstill
-    if found is None or not 0 <= found.slot < len(journal.slots):
+    if found is None or not 0 <= found.slot < len(journal.slots) or (found.busy and journal.footer is not None):
         return {}
     until_ns = max(found.t_ns, journal.samples[-1].t_ns if journal.samples else 0)
     phase = journal.slots[found.slot].step_phase
@@ -145,6 +145,7 @@ def _standing(journal: Journal) -> dict[str, Any]:
         "stands_at": found.place,
         "stands_collective": (found.pending or found.collective) if in_collective else "",
         "stands_s": (until_ns - found.since_ns) / 1e9,
+        "busy": found.busy,
     }
 
 

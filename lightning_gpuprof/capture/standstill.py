@@ -26,6 +26,12 @@ AGAIN_NS = 5_000_000_000
 
 _COLLECTIVES = ("torch", "distributed", "distributed_c10d.py")
 """File of the functions that wait for other ranks."""
+_COMPILER = {("torch", "_dynamo", "convert_frame.py"), ("torch", "_inductor", "graph.py")}
+"""Files whose functions run only while something is compiled."""
+_PROMPTS = frozenset({"cmdloop", "do_wait_suspend", "_do_wait_suspend"})
+"""Functions in which a debugger waits for a person: pdb and IPython, then those of debugpy and PyCharm."""
+_PATIENCE = 10
+"""Checkpoints and batches of a validation take so much longer before they count as hanging. Heuristic."""
 _FLIGHT_RECORDERS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """In ``torch._C._distributed_c10d``: of this process alone; the first is that of torch 2.9 and later, also of gloo."""
 
@@ -54,30 +60,42 @@ class Watchdog:
 
     def __post_init__(self) -> None:
         self._periods: deque[int] = deque(maxlen=AFTER_STEPS)
-        self._since_ns = -1
-        self._due_ns = self._stacks_due_ns = 0
+        self._edge_ns = -1
+        self._looked_ns = self.now()
+        self._since_ns = self._limit_ns = self._due_ns = self._stacks_due_ns = 0
 
     def look(self, steps: Sequence[ClosedStep]) -> None:
         """Called now and then with the steps that ended since, from another thread than the training's."""
         self._periods.extend(step.end_ns - step.start_ns for step in steps)
-        since_ns, slot, now_ns = self.clock.charged_since_ns(), self.clock.current_slot(), self.now()
-        if since_ns != self._since_ns:
+        edge_ns, slot, now_ns = self.clock.charged_since_ns(), self.clock.current_slot(), self.now()
+        was_stopped = now_ns - self._looked_ns > AGAIN_NS  # this thread as well: the process was suspended
+        self._looked_ns = now_ns
+        if was_stopped or edge_ns != self._edge_ns:
             usual_ns = statistics.median(self._periods) if self._periods else 0
-            self._since_ns = since_ns
-            self._due_ns = self._stacks_due_ns = since_ns + max(
-                round(self.after_s * 1e9), round(AFTER_STEPS * usual_ns)
-            )
+            self._edge_ns = edge_ns
+            self._since_ns = now_ns if was_stopped else edge_ns
+            self._limit_ns = max(round(self.after_s * 1e9), round(AFTER_STEPS * usual_ns))
+            self._due_ns = self._stacks_due_ns = self._since_ns + self._limit_ns
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + AGAIN_NS
+        since_ns = self._since_ns
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
-        place, collective = _place(sys._current_frames().get(self.thread_id))
+        place, collective, busy = _place(sys._current_frames().get(self.thread_id))
+        if not (busy or collective) and now_ns - since_ns < _PATIENCE * self._limit_ns:
+            busy = "busy" if self.clock.slots[slot].step_phase in ("validation", "checkpoint") else ""
         self.post(
             Standstill(
-                t_ns=now_ns, since_ns=since_ns, slot=slot, place=place, collective=collective, pending=_pending()
+                t_ns=now_ns,
+                since_ns=since_ns,
+                slot=slot,
+                place=place,
+                collective=collective,
+                pending=_pending(),
+                busy=busy,
             )
         )
-        if now_ns < self._stacks_due_ns:
+        if busy or now_ns < self._stacks_due_ns:
             return
         self._stacks_due_ns = 2 * now_ns - since_ns
         # A file system that hangs, perhaps the reason, holds up this thread only.
@@ -102,11 +120,22 @@ def _pending() -> str:
     return ""
 
 
-def _place(frame: FrameType | None) -> tuple[str, str]:
-    """The user's innermost line, or the library's where there is none, and the collective that has been called."""
+def _place(frame: FrameType | None) -> tuple[str, str, str]:
+    """The innermost line, of the user if there is one, the collective called, and what takes time without hanging."""
     if frame is None:
-        return "", ""
+        return "", "", ""
     code = frame.f_code
     parts = PurePath(code.co_filename).parts[-3:]
     library = f"{'/'.join(parts)}:{frame.f_lineno} {code.co_name}"
-    return UserCode.of_this_process().site_of(frame) or library, code.co_name if parts == _COLLECTIVES else ""
+    site = UserCode.of_this_process().site_of(frame) or library
+    return site, code.co_name if parts == _COLLECTIVES else "", _busy(frame)
+
+
+def _busy(frame: FrameType | None) -> str:
+    while frame is not None:
+        if frame.f_code.co_name in _PROMPTS:
+            return "in a debugger"
+        if PurePath(frame.f_code.co_filename).parts[-3:] in _COMPILER:
+            return "compiling"
+        frame = frame.f_back
+    return ""

@@ -146,8 +146,8 @@ class HostConfig:
     Args:
         interval_s: Seconds between two samples.
         hang_s: After so many seconds without progress, and at least 20 step times, a rank is recorded as hanging: its
-            line, its pending collective, the stacks of all threads. The default is long enough for workers that start
-            and for large checkpoints. ``host=false`` leaves it on.
+            line, its pending collective, the stacks of all threads. A checkpoint or a batch of a validation may take
+            ten times as long; compilation, a debugger and a suspended process never count. ``host=false`` leaves it on.
     """
 
     interval_s: float = 1.0

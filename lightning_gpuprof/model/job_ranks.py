@@ -10,7 +10,8 @@ from lightning_gpuprof.model.phases import Stage
 
 State = Literal["killed", "failed", "silent", "hanging", "unreadable", "missing", "stopped", "running", "finished"]
 """The most pressing first. ``silent``: it has written nothing for long, and whether its process lives is not known.
-``hanging``: it makes no progress, or waits for a rank that does not. ``stopped``: by Ctrl-C or SIGTERM."""
+``hanging``: it makes no progress and does not just compile or the like, or it waits for such a rank. ``stopped``: by
+Ctrl-C or SIGTERM."""
 GONE_S = 600.0
 """A rank that has written nothing for so long has stopped, even if its process lives. Heuristic."""
 
@@ -26,7 +27,7 @@ class RankState(msgspec.Struct, kw_only=True, frozen=True):
     written_s: float | None = None
     """Since its journal was last written to, which a living rank does every five seconds."""
     waits: bool = False
-    """It hangs where ranks wait for each other."""
+    """It stands where ranks wait for each other."""
     has_journal: bool = False
     """Its report can be made."""
     has_stacks: bool = False

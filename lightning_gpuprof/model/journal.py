@@ -233,6 +233,9 @@ class Standstill(msgspec.Struct, tag="standstill", tag_field="k", kw_only=True):
     """Function of torch.distributed in which it is, such as ``all_reduce``."""
     pending: str = ""
     """The first collective of the process that had not ended, such as ``all_reduce #4``; empty if not known."""
+    busy: str = ""
+    """What takes long without being a hang: ``compiling``, ``in a debugger``, or ``busy`` with a checkpoint or a batch
+    of a validation; else empty."""
 
 
 class WindowRecord(msgspec.Struct, tag="window", tag_field="k", kw_only=True, omit_defaults=True):

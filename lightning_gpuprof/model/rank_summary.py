@@ -152,6 +152,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     stands_collective: str = ""
     """Function of torch.distributed there, with the collective's number in its group where torch knows it."""
     stands_s: float = 0.0
+    busy: str = ""
+    """As in :class:`~lightning_gpuprof.model.journal.Standstill`."""
     sites: dict[Phase, str] = {}
     """``file:line function`` of the user's code in which it was seen most, by phase."""
     memory: dict[str, float] = {}

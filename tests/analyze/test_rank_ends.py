@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from built_journals import journal
 
-from lightning_gpuprof.analyze.rank_ends import RankEnds, rank_ends
+from lightning_gpuprof.analyze.rank_ends import RankEnds, hanging, rank_ends
 from lightning_gpuprof.analyze.rank_summary import summarise
 from lightning_gpuprof.model.journal import Footer, Sample, Segment, Standstill
 from lightning_gpuprof.model.rank_summary import RankSummary
@@ -181,9 +181,27 @@ def test_who_waits_for_a_rank_that_failed_is_named_after_it() -> None:
     assert found.sentences[1] == "no progress for 30.0 min: rank 0 in backward after 60 batches"
 
 
-def test_a_rank_that_does_not_stand_while_others_do_is_running_or_killed() -> None:
-    found = rank_ends(stands(0, "backward", ""), [rank(1, "")])
-    assert found.sentences[1] == "rank 1 still running, or killed"
+@pytest.mark.parametrize(("last_s", "how"), [(20, "waiting"), (5, "no progress")])
+def test_a_rank_that_waits_for_one_that_goes_on_does_not_hang(last_s: int, how: str) -> None:
+    both = [stands(0, "backward", ""), rank(1, "", end_s=last_s)]
+    assert rank_ends(both[0], both[1:]).sentences == (
+        f"{how} for 40.0 s: rank 0 in backward after 30 batches",
+        "rank 1 still running, or killed",
+    )
+    assert hanging(both) == ({0} if how == "no progress" else set())
+
+
+@pytest.mark.parametrize("busy", ["compiling", "in a debugger", "busy"])
+def test_who_waits_for_a_rank_that_is_busy_does_not_hang_unless_another_one_does(busy: str) -> None:
+    ranks = [stands(0, "backward", ""), stands(1, "forward", "train.py:12 training_step", busy=busy)]
+    assert rank_ends(ranks[0], ranks[1:]).sentences == (
+        f"{busy} for 40.0 s: rank 1 in forward at train.py:12 training_step after 30 batches",
+        "rank 0 waiting in backward after 30 batches",
+    )
+    assert hanging(ranks) == set()
+    ranks.append(stands(2, "callbacks", "train.py:40 save"))
+    assert "no progress for 40.0 s: rank 2 in callbacks" in rank_ends(ranks[0], ranks[1:]).sentences[0]
+    assert hanging(ranks) == {0, 2}
 
 
 @pytest.mark.parametrize(
@@ -202,6 +220,13 @@ def test_what_went_on_or_came_to_its_end_does_not_stand(since_ns: int, status: s
     summary = summarise(one)
     assert summary.stands_in == ("forward" if is_standing else None)
     assert summary.stands_at == ("train.py:12 training_step" if is_standing else "")
+
+
+def test_a_rank_that_failed_in_a_debugger_does_not_stand_there() -> None:
+    one = journal(60)
+    one.footer = Footer(end_ns=30 * S, status="interrupted: BdbQuit", overhead={})
+    one.standstills = [Standstill(t_ns=20 * S, since_ns=800_000_000, slot=2, place="a", busy="in a debugger")]
+    assert summarise(one).stands_in is None
 
 
 @pytest.mark.parametrize(("later_s", "is_standing"), [(5, True), (60, False)])
