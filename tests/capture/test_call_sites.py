@@ -276,14 +276,14 @@ def test_intervals_vary_around_the_mean_and_leave_the_user_s_generator_alone(
     before = random.getstate()
     intervals: list[float] = []
     sampler.sample(0)
-    for _ in range(1000):
+    for _ in range(100):  # drawn from a seed of its own, so that they are the same ones each time
         sampler.sample(begin_ns)
         intervals.append(sampler.interval_s)
     assert random.getstate() == before
     assert min(intervals) >= mean_s / 2
     assert max(intervals) <= mean_s * 3 / 2
     assert sum(intervals) / len(intervals) == pytest.approx(mean_s, rel=0.05)
-    assert len(set(intervals)) > 900
+    assert len(set(intervals)) > 90
 
 
 def test_a_look_keeps_nothing_of_the_step_alive(tmp_path: Path) -> None:

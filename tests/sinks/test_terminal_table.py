@@ -3,14 +3,18 @@
 import re
 from io import StringIO
 from pathlib import Path
+from typing import get_args
 
+import msgspec
 import pytest
 import sample_report
 import window_samples
+from empty_structs import empty
 from recorded_traces import recorded_analysis
 from rich.console import Console
 
 from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.sinks import (
     compile_tables,
     device_tables,
@@ -25,7 +29,7 @@ from lightning_gpuprof.sinks import (
 from lightning_gpuprof.sinks.console import terminal_width
 from lightning_gpuprof.sinks.tables import MS, Column, Table, bar
 from lightning_gpuprof.sinks.terminal_table import draw
-from lightning_gpuprof.sinks.trace_tables import CATALOGUE
+from lightning_gpuprof.sinks.trace_tables import CATALOGUE, Entry
 from lightning_gpuprof.sinks.trace_terminal import render_tables
 
 WIDTHS = (60, 80, 100, 160)
@@ -116,6 +120,32 @@ def test_no_number_of_a_made_trace_is_cut(width: int) -> None:
     assert len(found) > 20
     for table in found:
         assert_whole(table, width)
+
+
+@pytest.mark.parametrize("suffix", [sample_report.HOSTILE, window_samples.HUGE])
+def test_a_name_cannot_break_a_table_of_a_trace(suffix: str) -> None:
+    analysis = window_samples.analysis(suffix)
+    for table in (table for entry in CATALOGUE for table in entry.tables(analysis)):
+        cells = [cell for row in table.rows for cell in row]
+        assert all(text.isprintable() for text in (table.title, *(cell.text + cell.help for cell in cells)))
+        assert max((len(cell.text) for cell in cells), default=0) <= 100
+        assert max(map(len, drawn(table, 100).splitlines())) <= 100
+
+
+KINDS = {field.name: get_args(field.type)[0] for field in msgspec.structs.fields(TraceAnalysis)}
+
+
+COUNTS_OR_REASONS = ("health", "roofline")
+"""Analyses that know a number or a reason of their own where there is nothing else."""
+
+
+@pytest.mark.parametrize(
+    "entry", [one for one in CATALOGUE if one.analysis not in COUNTS_OR_REASONS], ids=lambda one: one.name
+)
+def test_an_analysis_that_found_nothing_has_sentences_for_tables(entry: Entry) -> None:
+    for table in entry.tables(TraceAnalysis(**{entry.analysis: empty(KINDS[entry.analysis])})):
+        assert table.rows == ()
+        assert table.absent.endswith(".")
 
 
 @pytest.mark.parametrize("name", ["h100_bert_small", "a100_2rank_nccl_metadata"])

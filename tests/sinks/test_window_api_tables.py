@@ -112,9 +112,3 @@ def test_a_cut_table_says_so() -> None:
 
 def test_the_latency_of_launches_is_shown() -> None:
     assert ["median", "3 µs"] in texts(tables.launch_table(found()))
-
-
-def test_nothing_is_a_sentence() -> None:
-    for table in (*(tables.nsys_table(name, EMPTY) for name in tables.NSYS_TABLES), tables.launch_table(EMPTY)):
-        assert table.rows == ()
-        assert table.absent.endswith(".")

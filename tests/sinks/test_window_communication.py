@@ -91,9 +91,3 @@ def test_what_is_not_known_is_a_dash() -> None:
     )
     row = texts(tables.collective_size_table(msgspec.structs.replace(FOUND, sizes=(unknown,))))[0]
     assert (row[1], row[2], row[3], row[-1]) == ("-", "-", "-", "-")
-
-
-def test_without_communication_each_table_is_one_sentence() -> None:
-    for table in (make(NONE) for make in ALL):
-        assert table.rows == ()
-        assert table.absent.endswith(".")

@@ -217,13 +217,6 @@ def idle_tables(device: DeviceIdle) -> list[Table]:
     return [table for entry in entries for table in entry.tables(analysis)]
 
 
-def test_a_name_cannot_break_the_table() -> None:
-    gap = msgspec.structs.replace(GAP, host="a\nb\x1b[31m", before="c\nd", operator="e\x07f")
-    evil = msgspec.structs.replace(DEVICE, longest=(gap,), device="0\n1")
-    shown = [line for table in idle_tables(evil) for line in [*drawn(table), table.title]]
-    assert all(character.isprintable() for line in shown for character in line)
-
-
 def test_a_device_that_was_never_idle_says_so_in_one_table() -> None:
     table, *others = idle_tables(NEVER_IDLE)
     assert table.rows == ()
@@ -235,12 +228,3 @@ def test_the_causes_that_a_trace_could_not_show_are_named() -> None:
     assert unseen_sentence(Idle(devices=(DEVICE,))) == ""
     sentence = unseen_sentence(Idle(devices=(DEVICE,), unseen=("data", "between_steps")))
     assert sentence.startswith("Not recorded: data, between steps.")
-
-
-def test_every_table_fits_a_terminal() -> None:
-    tables = idle_tables(DEVICE)
-    assert len(tables) == 5
-    for table in tables:
-        lines = drawn(table)
-        assert max(map(len, lines)) <= 100
-        assert len([line for line in lines if line.strip()]) <= 2 * len(table.rows) + 2  # a function under its file

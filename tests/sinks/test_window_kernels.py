@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-from empty_structs import empty
 from table_texts import texts
 
 from lightning_gpuprof.model.trace.kernels import (
@@ -172,24 +171,6 @@ def test_each_saving_says_why() -> None:
     assert "tf32 on tensor cores is at most 8 times as fast" in rows[1][-1]
     assert "not the kernel" in rows[2][-1]
     assert texts(tables.no_saving_table(found()))[0][0] == "communication"
-
-
-def test_nothing_is_a_sentence() -> None:
-    for make in (
-        tables.class_table,
-        tables.dtype_table,
-        tables.tensor_core_table,
-        tables.fill_table,
-        tables.kernel_table,
-        tables.activity_table,
-        tables.duration_table,
-        tables.small_kernel_table,
-        tables.saving_table,
-        tables.no_saving_table,
-    ):
-        table = make(empty(KernelFacts))
-        assert table.rows == ()
-        assert table.absent.endswith(".")
 
 
 @pytest.mark.parametrize(

@@ -133,16 +133,3 @@ def test_a_filter_that_fits_nothing_is_named() -> None:
         == "No operator whose name matches 'zzz' launched anything on the device."
     )
     assert operators_by_shape(nothing).absent == "No operator whose name matches 'zzz' has recorded inputs."
-
-
-def test_long_and_hostile_names_are_cut_and_made_visible() -> None:
-    hostile = Operators(
-        calls=1,
-        host_self_us=1,
-        device_us=1,
-        attributed_device_us=1,
-        operators=(detail("aten::\x1b[31m" + "x" * 500, 5, 5),),
-    )
-    for table in (operators_by_device_time(hostile), operators_by_host_time(hostile)):
-        assert len(table.rows[0][0].text) <= 40
-        assert "\x1b" not in table.rows[0][0].text

@@ -111,9 +111,3 @@ def test_a_window_without_steps_says_so() -> None:
     assert step_phase_table(whole).title.endswith("(the window has no steps)")
     assert [row[0] for row in texts(step_host_table(whole))] == ["whole window"]
     assert step_device_table(whole).absent == "The window has no device activity."
-
-
-def test_a_window_without_anything_says_so() -> None:
-    for table in (step_phase_table(StepTrace()), step_host_table(StepTrace()), step_device_table(StepTrace())):
-        assert table.rows == ()
-        assert table.absent == "The window has no timed events."

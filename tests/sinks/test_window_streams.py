@@ -1,13 +1,9 @@
 """Streams as people read them: their work, how many worked at a time, and their queues."""
 
-import io
-
 import msgspec
-from rich.console import Console
 from table_texts import texts
 
 from lightning_gpuprof.model.trace.streams import Concurrency, DeviceStreams, QueueDepth, Streams, StreamTimes
-from lightning_gpuprof.sinks.terminal_table import draw
 from lightning_gpuprof.sinks.window_tables.streams import concurrency_table, queue_table, stream_table, stream_tables
 
 QUEUE = QueueDepth(mean=8.05, max=1023, empty_ratio=0.125, bin_us=10.0, means=(1.0,), maxima=(2,))
@@ -120,14 +116,3 @@ def test_work_without_duration_is_a_sentence() -> None:
 def test_a_trace_without_devices_has_one_sentence() -> None:
     (table,) = stream_tables(Streams())
     assert (table.rows, table.absent) == ((), "The trace has no device activity.")
-
-
-def test_every_table_fits_a_terminal() -> None:
-    tables = stream_tables(Streams(devices=(DEVICE,)))
-    assert len(tables) == 3
-    for table in tables:
-        stream = io.StringIO()
-        Console(file=stream, width=100).print(draw(table))
-        lines = [line for line in stream.getvalue().splitlines() if line.strip()]
-        assert max(map(len, lines)) <= 100
-        assert len(lines) == len(table.rows) + 2  # no row is folded
