@@ -30,7 +30,11 @@ RANKS = "ranks"
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=path, help="trace of torch.profiler, .json or .json.gz"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=path,
+        help="trace of torch.profiler (.json, .json.gz), or of nsys (.sqlite, .nsys-rep)",
     )
     parser.add_argument(
         "--table", metavar="NAME,…", type=names, default=(), help="print these tables only; 'all' for all"
@@ -253,7 +257,7 @@ def _tables() -> list[str]:
 
 COMMAND = Command(
     description=(
-        "Reads traces of torch.profiler, of any GPU and any version, and reports why the GPU was idle,\n"
+        "Reads traces of torch.profiler and of nsys, of any GPU and any version, and reports why the GPU was idle,\n"
         "what it ran and which code launched that. Several files of one job are also compared rank by rank."
     ),
     examples=(
@@ -262,6 +266,7 @@ COMMAND = Command(
         "gpuprof trace trace.json.gz --table cuda_gpu_kern_sum,cuda_api_sum",
         "gpuprof trace trace.json.gz --html trace.html",
         "gpuprof trace trace.json.gz --perfetto",
+        "gpuprof trace report.nsys-rep",
         "gpuprof trace trace.json.gz --operators aten::mm,aten::addmm",
         "gpuprof trace before.json.gz after.json.gz --compare",
         "gpuprof trace before.json.gz after.json.gz --compare --json",
