@@ -54,6 +54,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
         "--measure", action="store_true", help="measure the GPU of this machine first: ceilings of the roofline"
     )
     parser.add_argument(
+        "--ncu", metavar="PATH", type=path, help="add what ncu --csv --page raw printed to the table of kernels"
+    )
+    parser.add_argument(
         "--html", metavar="PATH", type=path, help="write an offline page, of a trace or of several ranks"
     )
     parser.add_argument(
@@ -74,7 +77,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    options.files = files = [_trace_of(file) for file in options.files]
+    options.files = files = [trace_of(file) for file in options.files]
     _check(options)
     if options.json and not options.compare:
         from lightning_gpuprof.trace.analyses.health.kineto_facts import facts_of_file  # and no analysis: answers first
@@ -104,6 +107,7 @@ def _run(options: Namespace) -> int:
         from lightning_gpuprof.capture.device_ceilings import measure_ceilings  # torch: only where it is asked for
 
         ceilings = measure_ceilings()
+    measured = () if options.ncu is None else outputs.measured_kernels(options.ncu)
     annotated: Path | None = options.annotated
     if options.perfetto:
         annotated = annotated or outputs.annotated_beside(files[0])
@@ -134,7 +138,7 @@ def _run(options: Namespace) -> int:
                 raise ArgumentError("--operators", error.value, error.expected, error.hint) from None
             continue
         with _progress("analysing", name, number, len(files)):
-            analysis = outputs.analysis(linked, ceilings, only=only)
+            analysis = outputs.analysis(linked, ceilings, only=only, measured=measured)
             diagnosis = outputs.diagnosis(linked, analysis) if is_judged else None
         html = options.html if len(files) == 1 else None  # several have a page together
         with _progress("writing what is made of", name, number, len(files)):
@@ -181,8 +185,11 @@ def _import_what_follows() -> None:
     discovery.installed()
 
 
-def _trace_of(given: Path) -> Path:
+def trace_of(given: Path) -> Path:
     """The file, or the one trace of a run's folder; the folder itself if it holds none, which reading refuses.
+
+    Args:
+        given: What the user named.
 
     Raises:
         ArgumentError: The folder holds several.
