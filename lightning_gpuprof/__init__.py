@@ -13,9 +13,20 @@ if TYPE_CHECKING:
     from lightning_gpuprof.capture.annotated_regions import annotate
     from lightning_gpuprof.errors import GpuProfError
     from lightning_gpuprof.model.config import HostConfig, NvmlConfig, TraceConfig
+    from lightning_gpuprof.trial.bare import ab, measure_latency
 
 __version__ = "0.1.0.dev0"
-__all__ = ["GpuProfError", "GpuProfiler", "HostConfig", "NvmlConfig", "TraceConfig", "__version__", "annotate"]
+__all__ = [
+    "GpuProfError",
+    "GpuProfiler",
+    "HostConfig",
+    "NvmlConfig",
+    "TraceConfig",
+    "__version__",
+    "ab",
+    "annotate",
+    "measure_latency",
+]
 
 
 _WHERE = {
@@ -23,6 +34,7 @@ _WHERE = {
     "GpuProfiler": "lightning_gpuprof.callback",
     **dict.fromkeys(("HostConfig", "NvmlConfig", "TraceConfig"), "lightning_gpuprof.model.config"),
     "annotate": "lightning_gpuprof.capture.annotated_regions",
+    **dict.fromkeys(("ab", "measure_latency"), "lightning_gpuprof.trial.bare"),
 }
 
 

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from lightning_gpuprof.analyze.journal import Journal
     from lightning_gpuprof.capture.remote_copy import RemoteCopy
     from lightning_gpuprof.end_of_run import Logged
+    from lightning_gpuprof.model.report import Report
     from lightning_gpuprof.summary_file import SummaryFile
 
 JOB_TIMEOUT_S = 15.0
@@ -322,6 +323,34 @@ class GpuProfiler(Results, Callback):
         """Keep what was measured; the exception goes on unchanged."""
         if self._session_of(trainer) is not None:
             self._end(trainer, exception)
+
+    @_harmless
+    def start(self) -> None:
+        """Trace the next steps, from a hook or a callback of your own; outside of a run nothing happens.
+
+        After the warm-up so many steps as ``TraceConfig(active=...)`` says, or fewer with :meth:`stop`. With
+        ``windows=[]`` there are no other windows.
+        """
+        if self._session is not None:
+            self._session.start_window()
+
+    @_harmless
+    def stop(self) -> None:
+        """End the window that is open with the step that runs."""
+        if self._session is not None:
+            self._session.stop_window()
+
+    def analyse(self) -> Report:
+        """The report of the last run, or during one, of what has been written of it: up to two seconds ago.
+
+        Raises:
+            ReportError: Nothing was measured, or it is not on rank 0.
+            JournalError: The run has only begun.
+        """
+        if self._session is None:
+            return self._last_report()
+        made: Report = import_module("lightning_gpuprof.pipeline").make_report(self._session.folder)
+        return made
 
     # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 µs.
     on_train_batch_start = None  # type: ignore[assignment]

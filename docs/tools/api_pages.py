@@ -62,13 +62,14 @@ PAGES: tuple[Page, ...] = (
     Page(
         name="profiler",
         title="Python API",
-        intro="`lightning_gpuprof` has `GpuProfiler`, `annotate`, `TraceConfig`, `NvmlConfig`, `HostConfig` and "
-        "`GpuProfError`. Wrong values raise `ArgumentError` where an object is made, before training starts. Functions "
+        intro="`lightning_gpuprof` has `GpuProfiler`, `annotate`, `measure_latency`, `ab`, `TraceConfig`, `NvmlConfig`, "
+        "`HostConfig` and `GpuProfError`. Wrong values raise `ArgumentError` where an object is made, before training starts. Functions "
         "on reports need neither torch nor a GPU. What a report holds: [Numbers](../numbers/index.md).",
         names=(
             ("lightning_gpuprof.callback", "GpuProfiler"),
             ("lightning_gpuprof.results", "Results"),
             ("lightning_gpuprof.capture.annotated_regions", "annotate"),
+            *(("lightning_gpuprof.trial.bare", name) for name in ("measure_latency", "ab", "Latency", "Comparison")),
             *(("lightning_gpuprof.model.config", name) for name in ("TraceConfig", "NvmlConfig", "HostConfig")),
             *(("lightning_gpuprof.pipeline", name) for name in ("load_report", "make_report", "write_reports")),
             ("lightning_gpuprof.pipeline", "compare_runs"),

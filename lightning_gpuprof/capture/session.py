@@ -290,6 +290,14 @@ class Session:
         """The last step is over; what follows is teardown. Safe to call twice."""
         self._steps.end()
 
+    def start_window(self) -> None:
+        """The user's code asks for a window."""
+        self._windows.start()
+
+    def stop_window(self) -> None:
+        """The user's code ends it."""
+        self._windows.stop()
+
     # What the loops call --------------------------------------------------------------------------------------------
 
     def _begin_evaluation(self, module: pl.LightningModule) -> None:

@@ -158,6 +158,17 @@ class WindowRecording:
             if not slow_steps.had_band:
                 self._post(Notice(part="trace.on_slow_step", message="too few ordinary steps to recognise slow ones"))
 
+    def start(self) -> None:
+        """The user's code asks for a window."""
+        with self._fence.around(ON_REQUEST):
+            self._ask("requested by start()")
+
+    def stop(self) -> None:
+        """The user's code ends the open window with the step that runs."""
+        if (controller := self._controller) is not None:
+            with self._fence.around(PART):
+                controller.cut()
+
     @property
     def tracing(self) -> bool:
         """Whether a window, or its warm-up, is open."""

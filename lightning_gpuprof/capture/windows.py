@@ -212,6 +212,11 @@ class WindowController:
                 self._first_step = self._traced_step = global_step
         return self._wake()
 
+    def cut(self) -> None:
+        """The step that runs is the last one of an open window; nothing happens where none is open."""
+        if self._state == "open":
+            self._pending[0] = replace(self._pending[0], stop=min(self._pending[0].stop, self._last_step))
+
     def at_validation(self) -> None:
         """Validation begins beside the step; what follows belongs to no step, and may take long."""
         self._interrupt("closed: validation began")

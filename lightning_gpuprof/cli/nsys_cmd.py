@@ -3,15 +3,17 @@
 Options as in the user guides of Nsight Systems 2025 and Nsight Compute 2025.
 """
 
+import re
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
 
-from lightning_gpuprof.cli.command import Command, print_json
-from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.cli.command import Command, path, print_json
+from lightning_gpuprof.errors import ArgumentError, TraceError
 
 Tool = Literal["nsys", "ncu"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
@@ -19,6 +21,8 @@ TOOLS: tuple[Tool, ...] = get_args(Tool)
 DEFAULT_TRAINING = ("python", "train.py")
 DEFAULT_OUTPUT = "gpuprof-%p"
 """Both tools put the process id for ``%p``, so that no earlier report is in the way."""
+
+MAX_KERNELS = 5
 
 _WINDOWS_NOTE = (
     "Only the windows of GpuProfiler are recorded; steps and phases are NVTX ranges in them.",
@@ -31,8 +35,12 @@ _NOTES: dict[Tool, tuple[str, ...]] = {
         *_WINDOWS_NOTE,
         "Every kernel of a window is replayed several times: one step is enough, windows=[(200, 200)].",
         "A replayed collective hangs: profile a run on one GPU.",
+        "Afterwards: ncu --csv --page raw --import REPORT.ncu-rep > ncu.csv",
+        "            gpuprof trace TRACE --ncu ncu.csv --table kernels",
     ),
 }
+
+_TWO_STEPS = "Here the first step of a window is skipped: two steps are needed, windows=[(200, 201)]."
 
 
 class Advice(msgspec.Struct, kw_only=True, frozen=True):
@@ -44,7 +52,15 @@ class Advice(msgspec.Struct, kw_only=True, frozen=True):
     notes: list[str]
 
 
-def advise(training: Sequence[str], *, tool: Tool = "nsys", windows: int | None = None, output: str = "") -> Advice:
+def advise(
+    training: Sequence[str],
+    *,
+    tool: Tool = "nsys",
+    windows: int | None = None,
+    output: str = "",
+    of: Path | None = None,
+    nvtx_range: str | None = None,
+) -> Advice:
     """The command under which a tool records the windows of a training.
 
     Args:
@@ -52,10 +68,16 @@ def advise(training: Sequence[str], *, tool: Tool = "nsys", windows: int | None 
         tool: Nsight Systems (time line) or Nsight Compute (single kernels).
         windows: Most windows that Nsight Systems records; None for all.
         output: Name of the report without its suffix; empty for one with the process id.
+        of: A run's folder or a trace: Nsight Compute measures the kernels that took most of its time.
+        nvtx_range: Nsight Compute measures what is launched in ranges of this name, such as ``forward``.
 
     Raises:
-        ArgumentError: ``windows`` is not positive, or given for a tool that has no limit.
+        ArgumentError: ``windows`` is not positive, or something is given that the tool does not have.
+        TraceError: The trace cannot be read, or has no kernels.
     """
+    if tool == "nsys" and (of is not None or nvtx_range is not None):
+        option, given = ("--kernels-of", str(of)) if of is not None else ("--nvtx-range", nvtx_range)
+        raise ArgumentError(option, given, "be left out for nsys", "Add --tool ncu.")
     if windows is not None and windows < 1:
         raise ArgumentError("--windows", windows, "be at least 1", "Leave it out to record all.")
     output = output or DEFAULT_OUTPUT
@@ -72,19 +94,64 @@ def advise(training: Sequence[str], *, tool: Tool = "nsys", windows: int | None 
         if windows is not None:
             raise ArgumentError("--windows", windows, "be left out for ncu", "Choose windows in the script.")
         argv = ["ncu", "--profile-from-start", "off", "--target-processes", "all", "--nvtx", "--export", output]
-    return Advice(tool=tool, argv=[*argv, *(training or DEFAULT_TRAINING)], notes=list(_NOTES[tool]))
+        if of is not None:
+            argv += _heaviest(of)
+        if nvtx_range is not None:
+            argv += ["--nvtx-include", f"{nvtx_range}/"]
+    notes = [*_NOTES[tool], *([_TWO_STEPS] if of is not None else [])]
+    return Advice(tool=tool, argv=[*argv, *(training or DEFAULT_TRAINING)], notes=notes)
+
+
+def _heaviest(of: Path) -> list[str]:
+    """The words that choose the kernels with most time in a trace: their launches of one step, after a first step."""
+    from collections import Counter
+
+    from lightning_gpuprof.cli.trace import trace_of
+    from lightning_gpuprof.trace.linked import LinkedTrace
+    from lightning_gpuprof.trace.nsight_compute import function_of
+    from lightning_gpuprof.trace.reader import Trace
+
+    linked = LinkedTrace(Trace.read(trace_of(of), frames=False))
+    trace = linked.trace
+    time_ns: Counter[str] = Counter()
+    launches: Counter[str] = Counter()
+    for name, duration_ns in zip(trace.kernel.name.tolist(), trace.kernel.duration_ns.tolist(), strict=True):
+        function = function_of(trace.names[name])
+        time_ns[function] += duration_ns
+        launches[function] += 1
+    chosen = [name for name, _ in time_ns.most_common(MAX_KERNELS)]
+    if not chosen:
+        raise TraceError(f"{of}: the trace has no kernels.")
+    per_step = max(1, sum(launches[name] for name in chosen) // max(1, len(linked.steps)))
+    pattern = "|".join(re.escape(name) for name in chosen)
+    chosen_launches = ["--launch-skip", str(per_step), "--launch-count", str(per_step)]
+    return ["--set", "full", "--kernel-name", f"regex:^({pattern})$", *chosen_launches]
 
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("training", metavar="COMMAND", nargs="*", default=[], help="the training, after --")
     parser.add_argument("--tool", choices=TOOLS, default="nsys", help="nsys: timeline; ncu: single kernels")
     parser.add_argument("--windows", type=int, metavar="N", help="record the first N windows only (nsys)")
+    parser.add_argument(
+        "--kernels-of",
+        metavar="DIR",
+        type=path,
+        help=f"only the {MAX_KERNELS} kernels with most time in this run or trace (ncu)",
+    )
+    parser.add_argument("--nvtx-range", metavar="NAME", help="only what is launched in such ranges: forward (ncu)")
     parser.add_argument("--output", type=str, default=DEFAULT_OUTPUT, metavar="NAME", help="report, without suffix")
     parser.add_argument("--json", action="store_true", help="print the command as a JSON list of words")
 
 
 def _run(options: Namespace) -> int:
-    advice = advise(options.training, tool=options.tool, windows=options.windows, output=options.output)
+    advice = advise(
+        options.training,
+        tool=options.tool,
+        windows=options.windows,
+        output=options.output,
+        of=options.kernels_of,
+        nvtx_range=options.nvtx_range,
+    )
     if options.json:
         print_json(advice)
     else:  # notes are comments of a shell: all of it can be pasted
@@ -102,6 +169,7 @@ COMMAND = Command(
         "gpuprof nsys-cmd -- python train.py --config run.yaml",
         "gpuprof nsys-cmd --windows 1 --output first -- python train.py",
         "gpuprof nsys-cmd --tool ncu -- python train.py",
+        "gpuprof nsys-cmd --tool ncu --kernels-of lightning_logs/version_0 -- python train.py",
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -30,7 +30,11 @@ RANKS = "ranks"
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=path, help="trace of torch.profiler, .json or .json.gz"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=path,
+        help="trace of torch.profiler (.json, .json.gz), or of nsys (.sqlite, .nsys-rep)",
     )
     parser.add_argument(
         "--table", metavar="NAME,…", type=names, default=(), help="print these tables only; 'all' for all"
@@ -48,6 +52,9 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--measure", action="store_true", help="measure the GPU of this machine first: ceilings of the roofline"
+    )
+    parser.add_argument(
+        "--ncu", metavar="PATH", type=path, help="add what ncu --csv --page raw printed to the table of kernels"
     )
     parser.add_argument(
         "--html", metavar="PATH", type=path, help="write an offline page, of a trace or of several ranks"
@@ -70,7 +77,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
 
 
 def _run(options: Namespace) -> int:
-    options.files = files = [_trace_of(file) for file in options.files]
+    options.files = files = [trace_of(file) for file in options.files]
     _check(options)
     if options.json and not options.compare:
         from lightning_gpuprof.trace.analyses.health.kineto_facts import facts_of_file  # and no analysis: answers first
@@ -100,6 +107,7 @@ def _run(options: Namespace) -> int:
         from lightning_gpuprof.capture.device_ceilings import measure_ceilings  # torch: only where it is asked for
 
         ceilings = measure_ceilings()
+    measured = () if options.ncu is None else outputs.measured_kernels(options.ncu)
     annotated: Path | None = options.annotated
     if options.perfetto:
         annotated = annotated or outputs.annotated_beside(files[0])
@@ -130,7 +138,7 @@ def _run(options: Namespace) -> int:
                 raise ArgumentError("--operators", error.value, error.expected, error.hint) from None
             continue
         with _progress("analysing", name, number, len(files)):
-            analysis = outputs.analysis(linked, ceilings, only=only)
+            analysis = outputs.analysis(linked, ceilings, only=only, measured=measured)
             diagnosis = outputs.diagnosis(linked, analysis) if is_judged else None
         html = options.html if len(files) == 1 else None  # several have a page together
         with _progress("writing what is made of", name, number, len(files)):
@@ -177,8 +185,11 @@ def _import_what_follows() -> None:
     discovery.installed()
 
 
-def _trace_of(given: Path) -> Path:
+def trace_of(given: Path) -> Path:
     """The file, or the one trace of a run's folder; the folder itself if it holds none, which reading refuses.
+
+    Args:
+        given: What the user named.
 
     Raises:
         ArgumentError: The folder holds several.
@@ -253,7 +264,7 @@ def _tables() -> list[str]:
 
 COMMAND = Command(
     description=(
-        "Reads traces of torch.profiler, of any GPU and any version, and reports why the GPU was idle,\n"
+        "Reads traces of torch.profiler and of nsys, of any GPU and any version, and reports why the GPU was idle,\n"
         "what it ran and which code launched that. Several files of one job are also compared rank by rank."
     ),
     examples=(
@@ -262,6 +273,7 @@ COMMAND = Command(
         "gpuprof trace trace.json.gz --table cuda_gpu_kern_sum,cuda_api_sum",
         "gpuprof trace trace.json.gz --html trace.html",
         "gpuprof trace trace.json.gz --perfetto",
+        "gpuprof trace report.nsys-rep",
         "gpuprof trace trace.json.gz --operators aten::mm,aten::addmm",
         "gpuprof trace before.json.gz after.json.gz --compare",
         "gpuprof trace before.json.gz after.json.gz --compare --json",

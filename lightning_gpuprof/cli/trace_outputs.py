@@ -23,6 +23,7 @@ from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.numbers import seconds
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.model.trace.differences import Differences
+from lightning_gpuprof.model.trace.kernels import MeasuredKernel
 from lightning_gpuprof.model.trace.rank_window import RankWindow
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.model.trace.roofline import MeasuredCeilings
@@ -56,7 +57,11 @@ def read(path: Path) -> LinkedTrace:
 
 
 def analysis(
-    linked: LinkedTrace, ceilings: MeasuredCeilings | None, *, only: Collection[str] | None = None
+    linked: LinkedTrace,
+    ceilings: MeasuredCeilings | None,
+    *,
+    only: Collection[str] | None = None,
+    measured: Sequence[MeasuredKernel] = (),
 ) -> TraceAnalysis:
     """What is computed from a trace; ceilings of another model of GPU do not count.
 
@@ -64,10 +69,23 @@ def analysis(
         linked: The trace.
         ceilings: What was measured of a GPU; None for data sheets.
         only: Names of the wanted analyses; None for all.
+        measured: What Nsight Compute measured of the same kernels.
     """
     names = {one.get("name") for one in linked.trace.about.device_properties}
     fitting = ceilings if ceilings is not None and ceilings.device in names else None
-    return analyse(linked, only=only, ceilings=fitting)
+    found = analyse(linked, only=only, ceilings=fitting)
+    if measured and found.kernels is not None:
+        from lightning_gpuprof.trace.nsight_compute import with_measured
+
+        found = replace(found, kernels=with_measured(found.kernels, measured))
+    return found
+
+
+def measured_kernels(path: Path) -> Sequence[MeasuredKernel]:
+    """What Nsight Compute printed of single kernels."""
+    from lightning_gpuprof.trace.nsight_compute import read_ncu
+
+    return read_ncu(path)
 
 
 def printed_analyses(tables: Collection[str]) -> set[str]:

@@ -106,7 +106,9 @@ CATALOGUE: tuple[Entry, ...] = (
         lengthened=True,
     ),
     Entry("kernel_classes", "Kernels", "kernels", (kernels.class_table,), shown=True),
-    Entry("kernels", "Kernels", "kernels", (kernels.kernel_table,), shown=True, lengthened=True),
+    Entry(
+        "kernels", "Kernels", "kernels", (kernels.kernel_table, kernels.measured_tables), shown=True, lengthened=True
+    ),
     Entry("kernel_activity", "Kernels", "kernels", (kernels.activity_table,)),
     Entry(
         "kernel_use",

@@ -20,6 +20,9 @@ ABSENT = -1
 NOTHING = Raw(b"")
 """The text of an argument that is not there."""
 
+SQLITE = b"SQLite format 3\0"
+"""The first bytes of what ``nsys export`` writes."""
+
 
 class LaunchArguments(msgspec.Struct, gc=False):
     """``args`` of runtime and driver calls."""

@@ -21,7 +21,7 @@ from lightning_gpuprof.model.trace.attribution import MODULE
 from lightning_gpuprof.trace.chunks import BLOCK_BYTES, Pieces, TooLargeError
 from lightning_gpuprof.trace.columns import ColumnBuilder, Kind
 from lightning_gpuprof.trace.compression import BOMB_RATIO, GZIP_ERRORS, BombError, open_json, open_json_of
-from lightning_gpuprof.trace.events import AnyDocument, Document, EventDecoder, decode_one_by_one
+from lightning_gpuprof.trace.events import SQLITE, AnyDocument, Document, EventDecoder, decode_one_by_one
 from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.labels import collectives_of, geometries_of, inputs_of
 from lightning_gpuprof.trace.partial_read import (
@@ -47,8 +47,9 @@ from lightning_gpuprof.trace.tables import (
     joined,
 )
 
-How = Literal["stream", "whole", "repaired", "one by one"]
-"""How a trace was read: in pieces; at once; at once after a repair of its text; so, and each event alone."""
+How = Literal["stream", "whole", "repaired", "one by one", "nsys"]
+"""How a trace was read: in pieces; at once; at once after a repair of its text; so, and each event alone; or from what
+nsys wrote, which is no JSON."""
 
 WHOLE_BYTES = 128 << 20
 """A trace that cannot be cut into pieces is read at once if it is not larger: some fifteen times this much memory
@@ -57,7 +58,8 @@ is the most that a broken file can cost."""
 _BEGIN_BYTES = 64
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _AGAIN = "Record the window again, or give another trace."
-_ACCEPTED_FILES = "Give a *.pt.trace.json or *.pt.trace.json.gz file written by torch.profiler."
+_NSYS_REPORTS = (".nsys-rep", ".qdrep")
+_ACCEPTED_FILES = "Give a *.pt.trace.json or *.pt.trace.json.gz file written by torch.profiler, or an export of nsys."
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,7 +289,12 @@ def _read_file(file: _File) -> Trace:
 
 def _read(file: _File) -> Trace:
     with file.open() as stream:
-        _refuse_other_formats(file, stream.read(_BEGIN_BYTES))
+        begin = stream.read(_BEGIN_BYTES)
+    if not file.is_open and (begin.startswith(SQLITE) or file.path.suffix in _NSYS_REPORTS):
+        from lightning_gpuprof.trace.nsight_systems import read_nsys  # and sqlite3: not for other traces
+
+        return _trace(*read_nsys(file.path), file.path.stat().st_size, "nsys")
+    _refuse_other_formats(file, begin)
     try:
         return _read_pieces(file)
     except (*_NOT_JSON, TooLargeError):

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -148,3 +150,43 @@ def test_findings_have_the_step_that_is_expected_of_their_fix() -> None:
     tables = {table.name: table for table in report_tables(msgspec.structs.replace(report, findings=findings))}
     columns = tables["findings"].columns
     assert [columns[f"expected_{end}_ms"][0] for end in ("step", "lower", "upper")] == [11.0, 10.0, 12.0]
+
+
+@pytest.fixture
+def traced(run_folder: Path) -> Path:
+    """A run with a trace window."""
+    events = [
+        {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "pid": 1, "tid": 1, "ts": 10.0, "dur": 100.0},
+        {
+            "ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 20.5, "dur": 30.0,
+            "args": {"device": 0, "stream": 7, "correlation": 1, "grid": [4, 1, 1], "block": [64, 1, 1]},
+        },
+    ]  # fmt: skip
+    (run_folder / "rank0.5.pt.trace.json").write_text(json.dumps({"traceEvents": events}))
+    return run_folder
+
+
+def test_single_events_of_the_windows_are_a_table(traced: Path) -> None:
+    assert main(["export", str(traced), "--events"]) == 0
+    step, kernel = rows(traced / "export" / "events_rank0.5.csv")
+    assert (step["name"], step["category"], step["thread"], step["device"]) == ("ProfilerStep#7", "range", "1/1", "")
+    assert (kernel["start_us"], kernel["duration_us"], kernel["category"]) == ("20.5", "30.0", "kernel")
+    assert (kernel["device"], kernel["stream"]) == ("0", "7")
+
+
+def test_windows_are_databases_that_gpuprof_trace_and_recipes_for_nsys_read(
+    traced: Path, tmp_path: Path, printed: Callable[..., str], refused: Callable[..., str]
+) -> None:
+    (written,) = json.loads(printed("export", traced, "--format", "sqlite", "--output", tmp_path / "out", "--json"))
+    assert written["file"] == str(tmp_path / "out" / "rank0.5.sqlite")
+    recipe = """
+        SELECT s.value, sum(k.end - k.start), max(k.gridX * k.blockX) FROM CUPTI_ACTIVITY_KIND_KERNEL k
+        JOIN StringIds s ON s.id = k.demangledName GROUP BY s.value
+    """
+    with closing(sqlite3.connect(written["file"])) as database:
+        assert database.execute(recipe).fetchall() == [("gemm", 30_000, 256)]
+    assert json.loads(printed("trace", written["file"], "--json"))["rank0.5.sqlite"]["n_kernel"] == 1
+    assert "gemm" in printed("trace", written["file"], "--table", "cuda_gpu_kern_sum")
+    assert "--events must be left out for sqlite" in refused("export", traced, "--format", "sqlite", "--events")
+    (traced / "rank0.5.pt.trace.json").unlink()
+    assert "has no trace window" in refused("export", traced, "--format", "sqlite")

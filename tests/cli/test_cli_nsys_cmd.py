@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,30 @@ def test_json_has_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
 def test_numbers_of_windows_that_cannot_work_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nsys-cmd", *words]) == 2
     assert "--windows must " in capsys.readouterr().err
+
+
+def test_nsight_compute_measures_the_heaviest_kernels_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [
+        {"cat": "user_annotation", "name": f"ProfilerStep#{at}", "pid": 1, "tid": 1, "ts": at * 1000, "dur": 900}
+        for at in (1, 2)
+    ]
+    kernels = [
+        {"cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": at, "dur": us}
+        for at, (name, us) in enumerate(
+            2 * [("void at::gemm<4>(int)", 90), ("void scale(int)", 80), *((f"k{i}", 9 - i) for i in range(4))]
+        )
+    ]
+    (tmp_path / "rank0.1.pt.trace.json").write_text(
+        json.dumps({"traceEvents": [{"ph": "X", **one} for one in (*steps, *kernels)]})
+    )
+    command = printed(
+        ["--tool", "ncu", "--kernels-of", str(tmp_path), "--nvtx-range", "forward", "--", *TRAINING], capsys
+    )
+    assert command[command.index("--kernel-name") + 1] == "regex:^(gemm|scale|k0|k1|k2)$"
+    assert command[command.index("--launch-skip") + 1] == command[command.index("--launch-count") + 1] == "5"
+    assert command[command.index("--nvtx-include") + 1] == "forward/"
+    assert command[command.index("--set") + 1] == "full"
+    assert main(["nsys-cmd", "--kernels-of", str(tmp_path)]) == 2
+    assert "--kernels-of must be left out for nsys" in capsys.readouterr().err

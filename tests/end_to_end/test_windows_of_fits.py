@@ -47,6 +47,32 @@ def test_a_slowdown_that_goes_on_is_traced(tmp_path: Path) -> None:
     assert window.inflation_ratio < 3  # not held against the fast steps, which took a tenth
 
 
+def test_code_starts_and_stops_a_window_and_looks_at_the_run_meanwhile(tmp_path: Path) -> None:
+    profiler = quiet_profiler(windows=[], trace=TraceConfig(active=20, warmup=1))
+    seen: list[int] = []
+
+    class Asks(Planted):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            Naps.take(0.02)
+            if batch_idx == 50:
+                profiler.start()
+            elif batch_idx == 60:
+                profiler.stop()
+            elif batch_idx == 140:
+                seen.append(profiler.analyse().steps.count)
+            return super().training_step(batch, batch_idx)
+
+    profiler.start()  # outside of a run
+    profiler.stop()
+    report = fit(tmp_path, Asks({}), single_rows(150), profiler=profiler)
+    (window,) = report.windows
+    assert window.reason == "requested by start()"
+    assert window.problem == ""
+    assert 50 < window.start_step <= window.stop_step == 60
+    assert 0 < seen[0] <= 140
+    assert profiler.analyse() is report
+
+
 def test_a_run_that_stays_as_it_is_gets_no_window_for_slow_steps(tmp_path: Path) -> None:
     class Uneven(Planted):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

@@ -129,6 +129,26 @@ class KernelFillFacts(msgspec.Struct, kw_only=True, frozen=True):
     """Time of kernels of one wave or more, times the share of their last wave that stays empty."""
 
 
+class MeasuredKernel(msgspec.Struct, kw_only=True, frozen=True):
+    """What Nsight Compute measured of a kernel: averages over launches, each of which it repeated alone."""
+
+    name: str
+    launches: int
+    duration_us: float | None
+    """Longer than in the training: at a fixed clock and with caches flushed."""
+    occupancy_ratio: float | None
+    """Warps that were resident over the most that there can be, while an SM was active."""
+    l1_hit_ratio: float | None
+    l2_hit_ratio: float | None
+    dram_bytes: float | None
+    """Read and written, of one launch."""
+
+    @property
+    def dram_bytes_per_s(self) -> float | None:
+        """None if one of the two was not collected."""
+        return self.dram_bytes / self.duration_us * 1e6 if self.dram_bytes is not None and self.duration_us else None
+
+
 class KernelRow(msgspec.Struct, kw_only=True, frozen=True):
     """All kernels of one name in one class, times in microseconds."""
 
@@ -150,6 +170,8 @@ class KernelRow(msgspec.Struct, kw_only=True, frozen=True):
     """Blocks over what the device holds at a time, weighted by time."""
     tail_ratio: float | None
     """Share of the time of kernels of one wave or more that goes to the empty part of the last wave."""
+    measured: MeasuredKernel | None = None
+    """By Nsight Compute, where its output was given."""
 
 
 class ActivityRow(msgspec.Struct, kw_only=True, frozen=True):

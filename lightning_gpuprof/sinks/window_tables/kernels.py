@@ -1,13 +1,21 @@
 """Tables of a window's kernels: classes, types, fill, activity, durations and possible savings."""
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.trace.kernels import NO_SAVING_TERMS, ActivityRow, DurationBucket, KernelFacts, SavingRow
+from lightning_gpuprof.model.trace.kernels import (
+    NO_SAVING_TERMS,
+    ActivityRow,
+    DurationBucket,
+    KernelFacts,
+    SavingRow,
+)
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.tables import (
     COUNT,
     FIGURE,
+    GB_PER_S,
     PERCENT,
     SIGNIFICANT,
+    SIZE,
     TEXT,
     US,
     US_AS_MS,
@@ -147,6 +155,32 @@ def kernel_table(found: KernelFacts, limit: int | None = ROWS) -> Table:
         absent=_NO_KERNEL,
         limit=limit,
     )
+
+
+def measured_tables(found: KernelFacts, limit: int | None = ROWS) -> list[Table]:
+    """What Nsight Compute measured of kernels, beside the estimates; no table without its output.
+
+    Args:
+        found: What the kernels are.
+        limit: Most rows, None for all.
+    """
+    rows = [(row, row.measured) for row in found.kernels if row.measured is not None]
+    table = Table.of(
+        "Kernels as measured by ncu",
+        rows,
+        Column("kernel", lambda pair: short_names.short(pair[0].name, 40), hover=lambda pair: pair[0].name),
+        Column("launches", lambda pair: pair[1].launches, COUNT, help="those that ncu measured; averages over them"),
+        Column("est. occ.", lambda pair: pair[0].est_occupancy_ratio, PERCENT, help=_OCCUPANCY),
+        Column(
+            "occupancy", lambda pair: pair[1].occupancy_ratio, PERCENT, help="resident warps over the most possible"
+        ),
+        Column("L1 hits", lambda pair: pair[1].l1_hit_ratio, PERCENT, help="sectors found in the L1 cache"),
+        Column("L2 hits", lambda pair: pair[1].l2_hit_ratio, PERCENT, help="sectors found in the L2 cache"),
+        Column("DRAM", lambda pair: pair[1].dram_bytes, SIZE, help="bytes that a launch reads and writes"),
+        Column("DRAM rate", lambda pair: pair[1].dram_bytes_per_s, GB_PER_S, help="by ncu's time of the kernel"),
+        limit=limit,
+    )
+    return [table] if rows else []
 
 
 def activity_table(found: KernelFacts) -> Table:

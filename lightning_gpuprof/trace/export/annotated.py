@@ -31,9 +31,11 @@ def write_annotated(source: Path, target: Path, linked: LinkedTrace, *, counters
         counters: Further values over time.
 
     Raises:
-        TraceError: The source cannot be read, is no longer what was read, or has such rows already; or the target
-            cannot be written.
+        TraceError: The source cannot be read, is no JSON, is no longer what was read, or has such rows already; or the
+            target cannot be written.
     """
+    if linked.trace.how == "nsys":
+        raise TraceError(f"{source}: rows can only be added to a JSON trace. Open the report itself in nsys-ui.")
     if CATEGORY in linked.trace.categories:
         raise TraceError(f"{source}: is already annotated. Give the recorded trace.")
     events = track_events(slice_tracks(linked), (*queue_tracks(linked), *counters), _free_process(linked.trace))

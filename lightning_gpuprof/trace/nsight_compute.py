@@ -1,0 +1,121 @@
+"""Reads what ``ncu --csv --page raw`` prints: counters of single kernels, which no trace has."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from lightning_gpuprof.errors import TraceError
+from lightning_gpuprof.model.trace.kernels import KernelFacts, KernelRow, MeasuredKernel
+
+_NAME = "Kernel Name"
+_HOW = "Print it with: ncu --csv --page raw --import FILE.ncu-rep > FILE.csv"
+_MAX_LINES_BEFORE = 1000
+"""Lines of ncu and of the program before the table."""
+_UNITS = {"": 1.0, "%": 0.01, "byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
+_UNITS |= {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "msecond": 1e3, "ms": 1e3, "second": 1e6, "s": 1e6}
+"""Of ratios, bytes and microseconds; names of units until 2023 and later."""
+_METRICS: Mapping[str, Sequence[Sequence[str]]] = {
+    "duration_us": (("gpu__time_duration.sum",), ("gpu__time_duration.avg",)),
+    "occupancy_ratio": (("sm__warps_active.avg.pct_of_peak_sustained_active",),),
+    "l1_hit_ratio": (("l1tex__t_sector_hit_rate.pct",), ("l1tex__t_sector_hit_rate.avg.pct",)),
+    "l2_hit_ratio": (("lts__t_sector_hit_rate.pct",), ("lts__t_sector_hit_rate.avg.pct",)),
+    "dram_bytes": (("dram__bytes_read.sum", "dram__bytes_write.sum"), ("dram__bytes.sum",)),
+}
+"""Field -> columns whose values add up to it, by version; the first that are all there count."""
+_TEMPLATE = re.compile(r"[<(]")
+
+
+def read_ncu(path: Path) -> tuple[MeasuredKernel, ...]:
+    """Averages of the measured launches of each kernel.
+
+    Args:
+        path: The output of ``ncu --csv --page raw``.
+
+    Returns:
+        Kernels in order of their first launch; a value that ncu did not collect is None.
+
+    Raises:
+        TraceError: It cannot be read, or is something else.
+    """
+    sums: dict[str, dict[str, list[float]]] = {}
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            for name, values in _launches(csv.reader(file), path):
+                of_kernel = sums.setdefault(name, {field: [] for field in _METRICS})
+                for field, value in values.items():
+                    of_kernel[field].append(value)
+                of_kernel.setdefault("", []).append(1.0)
+    except (OSError, csv.Error) as error:
+        raise TraceError(f"{path}: cannot be read ({error}). {_HOW}") from None
+    if not sums:
+        raise TraceError(f"{path}: has no kernels. {_HOW}")
+    return tuple(
+        MeasuredKernel(
+            name=name,
+            launches=len(found.pop("")),
+            **{field: sum(values) / len(values) if values else None for field, values in found.items()},
+        )
+        for name, found in sums.items()
+    )
+
+
+def with_measured(found: KernelFacts, measured: Sequence[MeasuredKernel]) -> KernelFacts:
+    """Kernels with what ncu measured of those of the same name, or else of the same function.
+
+    Args:
+        found: The kernels of a trace.
+        measured: What ncu measured.
+    """
+    by_name = {one.name: one for one in measured}
+    by_function = {function_of(one.name): one for one in measured}
+
+    def joined(row: KernelRow) -> KernelRow:
+        return replace(row, measured=by_name.get(row.name) or by_function.get(function_of(row.name)))
+
+    return replace(found, kernels=tuple(map(joined, found.kernels)))
+
+
+def function_of(kernel: str) -> str:
+    """The name by which ``ncu --kernel-name`` knows a kernel: without its type, namespaces, template, parameters."""
+    name = kernel.replace("(anonymous namespace)", "")
+    return _TEMPLATE.split(name, maxsplit=1)[0].split("::")[-1].split(" ")[-1] or kernel
+
+
+def _launches(lines: Iterator[list[str]], path: Path) -> Iterator[tuple[str, dict[str, float]]]:
+    header = next((line for line in islice(lines, _MAX_LINES_BEFORE) if _NAME in line), None)
+    if header is None:
+        raise TraceError(f"{path}: has no column {_NAME!r}. {_HOW}")
+    if "Metric Name" in header:
+        raise TraceError(f"{path}: is of another page than raw. {_HOW}")
+    columns = {name: number for number, name in enumerate(header)}
+    chosen = {
+        field: next((names for names in versions if all(name in columns for name in names)), ())
+        for field, versions in _METRICS.items()
+    }
+    units = next(lines, [])
+    for line in lines:
+        if len(line) == len(header) == len(units):
+            values = {
+                field: [_value(line[columns[name]], units[columns[name]]) for name in names]
+                for field, names in chosen.items()
+            }
+            yield (
+                line[columns[_NAME]],
+                {field: sum(map(float, known)) for field, known in values.items() if known and None not in known},  # type: ignore[arg-type]
+            )
+
+
+def _value(text: str, unit: str) -> float | None:
+    """A number in the unit of its field; None where ncu wrote none."""
+    try:
+        number = float(text.replace(",", ""))
+    except ValueError:
+        return None
+    factor = _UNITS.get(unit)
+    return None if factor is None or not 0 <= number < 1e18 else number * factor
