@@ -462,6 +462,7 @@ class GpuProfiler(Results, Callback):
                 notices=session.notices,
                 logged=self._logged,
                 journal=journal,
+                ranks_wait_s=(self.options.host or HostConfig()).ranks_wait_s,
             )
 
     def _complete_summary(self, session: Session) -> Journal | None:
@@ -483,6 +484,7 @@ class GpuProfiler(Results, Callback):
             late=functools.partial(session.fence.report, "loggers"),
             finished=finished,
             baseline=self.options.baseline,
+            ranks_wait_s=(self.options.host or HostConfig()).ranks_wait_s,
         )
 
     def _offer_layout(self, trainer: pl.Trainer, session: Session) -> None:

@@ -247,6 +247,7 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "slurm.tasks": "`SLURM_NTASKS`",
         "slurm.cpus_per_task": "`SLURM_CPUS_PER_TASK`",
         "slurm.partition": "`SLURM_JOB_PARTITION`",
+        "slurm.switch": "of the node of the rank, in `SLURM_TOPOLOGY_ADDR`",
     },
 }
 """What is looked for: by group, role, and whether it is hashed."""

@@ -148,14 +148,18 @@ class HostConfig:
         hang_s: After so many seconds without progress, and at least 20 step times, a rank is recorded as hanging: its
             line, its pending collective, the stacks of all threads. A checkpoint or a batch of a validation may take
             ten times as long; compilation, a debugger and a suspended process never count. ``host=false`` leaves it on.
+        ranks_wait_s: When a run ends, its report waits so many seconds at most until the other ranks end, too; 2 at
+            most after a failure. 0: not at all.
     """
 
     interval_s: float = 1.0
     hang_s: float = 15.0
+    ranks_wait_s: float = 5.0
 
     def __post_init__(self) -> None:
         _check_seconds("host.interval_s", self.interval_s, 0.05)
         _check_seconds("host.hang_s", self.hang_s, 1)
+        _check_seconds("host.ranks_wait_s", self.ranks_wait_s, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
