@@ -34,11 +34,13 @@ from lightning_gpuprof.errors import (
     note_unknown_arguments,
 )
 from lightning_gpuprof.model.config import (
+    Goal,
     HostConfig,
     NvmlConfig,
     Options,
     TraceConfig,
     check_flag,
+    check_goal,
     check_int,
     check_price,
     parse_reports,
@@ -156,6 +158,9 @@ class GpuProfiler(Results, Callback):
         verbose: Give the trainer's loggers every phase and every value that is sampled, not only the main dozen.
         target: ``"1.3x"``, or samples per second of all ranks: the report says whether the findings can get there.
         price_per_gpu_hour: In any unit: the report has the price of a million samples.
+        goal: What the report leads with: ``throughput``, ``latency`` (the slowest steps), ``memory`` or ``cost``.
+        samples: Samples of a batch where ``batch_size`` is not what counts: a number, or a function of a batch, such as
+            ``lambda batch: batch["input_ids"].numel()`` for tokens. It is called once, with the first batch.
         thresholds: Thresholds of rules in place of their own: ``{"input-bound": {"least_ratio": 0.1}}``. ``gpuprof
             explain RULE`` lists those of a rule.
 
@@ -180,6 +185,8 @@ class GpuProfiler(Results, Callback):
         verbose: bool = False,
         target: float | str | None = None,
         price_per_gpu_hour: float | None = None,
+        goal: Goal = "throughput",
+        samples: int | Callable[[Any], int] | None = None,
         thresholds: dict[str, dict[str, float]] | None = None,
     ) -> None:
         trace_config = _group("trace", trace, TraceConfig)
@@ -203,6 +210,7 @@ class GpuProfiler(Results, Callback):
             parse_target(target)
         if price_per_gpu_hour is not None:
             check_price(price_per_gpu_hour)
+        check_goal(goal, samples)
         if thresholds:
             _check_thresholds(thresholds)
         self.options = Options(
@@ -219,6 +227,8 @@ class GpuProfiler(Results, Callback):
             verbose=verbose,
             target=None if target is None else str(target),
             price_per_gpu_hour=price_per_gpu_hour,
+            goal=goal,
+            samples=samples,
             thresholds=thresholds or {},
         )
         self.enabled = enabled
@@ -491,6 +501,7 @@ class GpuProfiler(Results, Callback):
                 notices=session.notices,
                 logged=self._logged,
                 journal=journal,
+                ranks_wait_s=(self.options.host or HostConfig()).ranks_wait_s,
             )
 
     def _complete_summary(self, session: Session) -> Journal | None:
@@ -512,6 +523,7 @@ class GpuProfiler(Results, Callback):
             late=functools.partial(session.fence.report, "loggers"),
             finished=finished,
             baseline=self.options.baseline,
+            ranks_wait_s=(self.options.host or HostConfig()).ranks_wait_s,
         )
 
     def _offer_layout(self, trainer: pl.Trainer, session: Session) -> None:

@@ -14,7 +14,7 @@ from lightning_gpuprof.capture.fence import logger_part
 from lightning_gpuprof.errors import GpuProfError, ReportError
 from lightning_gpuprof.job_ranks import await_ranks
 from lightning_gpuprof.model.comparison import THIS_RUN, Comparison
-from lightning_gpuprof.model.config import OWN_KINDS, ReportKind
+from lightning_gpuprof.model.config import OWN_KINDS, HostConfig, ReportKind
 from lightning_gpuprof.model.journal import Notice
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.report import Report
@@ -45,6 +45,7 @@ def push_to_loggers(
     late: Callable[[str], None],
     finished: bool,
     baseline: str | None = None,
+    ranks_wait_s: float = HostConfig.ranks_wait_s,
 ) -> Logged:
     """Give the diagnosis, the final numbers and the files to the trainer's loggers, before Lightning ends them.
 
@@ -61,6 +62,7 @@ def push_to_loggers(
         finished: The run came to its own end; one that did not gives no files.
         baseline: As of :func:`finish_run`, which compares again when the profiler's own time is known, and says what is
             wrong with it: Weights & Biases shows the comparison.
+        ranks_wait_s: For other ranks, at most.
 
     Returns:
         For :func:`finish_run`, which adds the end to it.
@@ -69,7 +71,7 @@ def push_to_loggers(
 
     found = find_journal(folder)
     journal = read_journal(found)
-    await_ranks(found, journal)
+    await_ranks(found, journal, ranks_wait_s)
     metrics = metrics_of(journal, found, notices, in_training=True)
     report = report_of(metrics)
     comparison: Comparison | None = None
@@ -98,6 +100,7 @@ def finish_run(
     notices: Sequence[Notice],
     logged: Logged | None = None,
     journal: Journal | None = None,
+    ranks_wait_s: float = HostConfig.ranks_wait_s,
 ) -> Report:
     """What happens at the end of a stage: report, files, terminal, comparison with a baseline.
 
@@ -108,12 +111,13 @@ def finish_run(
         notices: That did not reach the journal.
         logged: What :func:`push_to_loggers` gave; None if there were no loggers.
         journal: Of the run, where it has been read.
+        ranks_wait_s: For other ranks, at most.
     """
     begin_ns = time.perf_counter_ns()
     found = find_journal(folder)
     journal = journal or read_journal(found)
     if logged is None:  # else they were awaited then
-        await_ranks(found, journal)
+        await_ranks(found, journal, ranks_wait_s)
     with progress("making the report"):
         before = logged.metrics if logged else None
         report = report_of(metrics_of(journal, found, notices, before=before, in_training=True))

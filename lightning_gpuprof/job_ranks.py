@@ -15,10 +15,8 @@ from lightning_gpuprof.rules import engine
 from lightning_gpuprof.run_folder import find_journal, metrics_of
 from lightning_gpuprof.sinks.status_line import progress
 
-_RANKS_WAIT_S = 5.0
-"""How long the report at the end of a run waits for the other ranks, which end about then."""
 _INTERRUPTED_RANKS_WAIT_S = 2.0
-"""The same of a run that was interrupted, as some of them may be dead."""
+"""The report of a run that was interrupted waits no longer for other ranks, as some of them may be dead."""
 
 _LOOKS_RATIO = 0.2
 """So much of the wait may pass between two looks. Heuristic."""
@@ -26,18 +24,19 @@ _LOOKS_RATIO = 0.2
 _ON_RANKS = ("straggler-rank", "load-imbalance")
 
 
-def await_ranks(found: Path, journal: Journal) -> None:
+def await_ranks(found: Path, journal: Journal, most_s: float) -> None:
     """Give the other ranks a moment to end; nobody is asked, and nobody has to answer.
 
     Args:
         found: The journal of this rank.
         journal: What is in it.
+        most_s: So long at most.
     """
     if journal.header.world_size == 1:
         return
     finished = journal.footer is not None and journal.footer.status == "finished"
     begin = time.monotonic()
-    end = begin + (_RANKS_WAIT_S if finished else _INTERRUPTED_RANKS_WAIT_S)
+    end = begin + (most_s if finished else min(most_s, _INTERRUPTED_RANKS_WAIT_S))
     with progress("waiting for the summaries of the other ranks"):
         waited_for = Unended(others_in_folder(found).values())
         while waited_for.look() and (now := time.monotonic()) < end:

@@ -62,9 +62,10 @@ PAGES: tuple[Page, ...] = (
     Page(
         name="profiler",
         title="Python API",
-        intro="`lightning_gpuprof` has `GpuProfiler`, `annotate`, `measure_latency`, `ab`, `TraceConfig`, `NvmlConfig`, "
-        "`HostConfig` and `GpuProfError`. Wrong values raise `ArgumentError` where an object is made, before training starts. Functions "
-        "on reports need neither torch nor a GPU. What a report holds: [Numbers](../numbers/index.md).",
+        intro="`lightning_gpuprof` has `GpuProfiler`, `annotate`, `measure_latency`, `ab`, `TraceConfig`, "
+        "`NvmlConfig`, `HostConfig` and `GpuProfError`. Wrong values raise `ArgumentError` where an object is made, "
+        "before training starts. Functions on reports need neither torch nor a GPU. What a report holds: "
+        "[Numbers](../numbers/index.md).",
         names=(
             ("lightning_gpuprof.callback", "GpuProfiler"),
             ("lightning_gpuprof.results", "Results"),

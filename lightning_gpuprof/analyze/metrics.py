@@ -40,7 +40,7 @@ from lightning_gpuprof.analyze.steady import Selection
 from lightning_gpuprof.analyze.step_facts import caveats as step_caveats
 from lightning_gpuprof.analyze.step_facts import step_facts
 from lightning_gpuprof.analyze.windows_cost import windows_s, with_inflation
-from lightning_gpuprof.model.conditions import HASH_NAME
+from lightning_gpuprof.model.conditions import HASH_NAME, SAMPLES
 from lightning_gpuprof.model.journal import DISTURBED, PROFILED, Notice, Value
 from lightning_gpuprof.model.metrics import CallbackShare, LoaderFacts, Metrics
 from lightning_gpuprof.model.numbers import counted
@@ -81,7 +81,7 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         if (found := statistics.share(phases[phase][chosen.steady], period)) is not None
     }
     loader = _loader(journal.conditions)
-    batch = loader.batch_size if loader else None
+    batch = _samples(journal.conditions) or (loader.batch_size if loader else None)
     summary = step_facts(journal, chosen, batch * journal.header.world_size if batch else None)
     unsaved, unsaved_phases = _without_checkpoints(journal)
     ordinary = chosen.steady | chosen.saving(steps, phases)
@@ -257,6 +257,12 @@ def _validity(
     caveats += (f"{notice.part}: {notice.message}" for notice in notices)
     caveats += device_caveats(journal)
     return Validity(ok=not against, caveats=tuple(dict.fromkeys(caveats)), conditional=bool(crowd))
+
+
+def _samples(conditions: dict[str, Value]) -> int | None:
+    """Samples of a batch as the user counts them; None if the batch size is to count."""
+    given = conditions.get(SAMPLES)
+    return given if isinstance(given, int) and given > 0 else None
 
 
 def _loader(conditions: dict[str, Value]) -> LoaderFacts | None:

@@ -129,6 +129,8 @@ def answer(job: Job, findings: Sequence[Finding], *, compared: bool) -> str:
     for one in job.states:
         of[one.state].append(one)
     if killed := [one for one in of["killed"] if one.rank in job.killed_first]:
+        if job.ends.sentences and all(one.state in ("killed", "missing", "unreadable") for one in job.states):
+            return f"{capital(job.ends.sentences[0])}; then {'it was' if len(killed) == 1 else 'all were'} killed."
         gone = "its process is" if len(killed) == 1 else "their processes are"
         return f"{_named(killed, 'was', 'were')} killed{_after(killed)}: {gone} gone."
     if job.ends.sentences and not job.ends.own_first:
@@ -253,6 +255,8 @@ def _state(one: RankSummary, journal: Path, *, hangs: bool) -> RankState:
     written_s = _written_s(journal)
     lives = is_running(one)
     silent = written_s is not None and written_s > SILENT_S
+    at = f" at {one.stands_at}" if one.stands_at else ""
+    stands = "" if one.stands_in is None else f"{one.busy} in {stands_in_words(one.stands_in)}{at}".strip()
     state: State = "running"
     detail = ""
     if one.status == FINISHED:
@@ -260,12 +264,12 @@ def _state(one: RankSummary, journal: Path, *, hangs: bool) -> RankState:
     elif one.status:
         state, detail = "failed" if has_failed(one) else "stopped", failure(one)
     elif lives is False:
-        state, detail = "killed", f"no process {one.pid} on its host{_last_seen(one)}"
+        stood = f"; no progress {stands}" if stands else ""
+        state, detail = "killed", f"no process {one.pid} on its host{stood}{_last_seen(one)}"
     elif silent and not lives:
         state = "silent"
-    elif one.stands_in is not None:
-        at = f" at {one.stands_at}" if one.stands_at else ""
-        state, detail = "hanging" if hangs else "running", f"{one.busy} in {stands_in_words(one.stands_in)}{at}".strip()
+    elif stands:
+        state, detail = "hanging" if hangs else "running", stands
     elif silent:
         state, detail = "hanging", _WRITES_NOTHING
     return RankState(
@@ -274,7 +278,7 @@ def _state(one: RankSummary, journal: Path, *, hangs: bool) -> RankState:
         host=one.host,
         batches=one.batches,
         written_s=written_s,
-        waits=waits(one) and state in ("hanging", "running"),
+        waits=waits(one) and state in ("hanging", "running", "killed"),
         has_journal=journal.is_file(),
         has_stacks=journal.with_suffix(".stacks.txt").is_file(),
         detail=detail,

@@ -111,6 +111,7 @@ def summarise(journal: Journal) -> RankSummary:
         batch_samples=_number(journal, "loader.batch_size"),
         batch_length=_batch_length(journal),
         tensor_parallel=int(_number(journal, "trainer.tensor_parallel") or 1),
+        switch=_text(journal, "slurm.switch"),
         pipeline_stage=None if (stage := _number(journal, "trainer.pipeline_stage")) is None else int(stage),
         notices=[f"{notice.part}: {notice.message}" for notice in notable(journal)][:MAX_SENTENCES],
         windows=window_lines(journal)[-MAX_SENTENCES:],

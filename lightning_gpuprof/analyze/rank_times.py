@@ -138,6 +138,7 @@ def rank_times(
                 host=ranks[rank].host,
                 gpu=gpu.name if (gpu := ranks[rank].gpu) is not None else "",
                 gpu_number=_number(gpu) if gpu is not None else None,
+                switch=ranks[rank].switch,
                 pipeline_stage=ranks[rank].pipeline_stage,
                 shard=_shard(ranks[rank]),
                 excess_ms=float(judged.excess_ms[at]),

@@ -1,5 +1,7 @@
 """What training costs: GPU-hours, money and energy, from the wall time, the steps and the sampled GPUs."""
 
+from contextlib import suppress
+
 from lightning_gpuprof.model.method import Cost
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal
@@ -19,16 +21,17 @@ def training_cost(metrics: Metrics) -> Cost | None:
         return None
     ranks = metrics.positive("trainer.world_size") or metrics.positive("world_size") or 1
     per_step = _samples_per_step(metrics)
-    hours_per_million = None
-    try:
-        if per_step is not None:
-            hours_per_million = metrics.run_ms_per_step / 3.6e6 / per_step * 1e6 * ranks
-    except MissingSignal:
-        pass
+    hours_per_step = hours_per_million = None
+    with suppress(MissingSignal):
+        hours_per_step = metrics.run_ms_per_step / 3.6e6 * ranks
+    if hours_per_step is not None and per_step is not None:
+        hours_per_million = hours_per_step / per_step * 1e6
+    batches = metrics.positive("trainer.num_training_batches")
     price = metrics.condition(_PRICE)
     total_s = metrics.wall.total_s
     return Cost(
         gpu_hours=total_s / 3600 * ranks if possible(total_s) else None,
+        gpu_hours_per_epoch=hours_per_step * batches if hours_per_step is not None and batches else None,
         gpu_hours_per_million_samples=hours_per_million,
         price_per_million_samples=price * hours_per_million
         if isinstance(price, (int, float)) and hours_per_million is not None

@@ -32,6 +32,7 @@ from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJourna
 from lightning_gpuprof.capture.stage_steps import StageSteps
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
+from lightning_gpuprof.model.conditions import SAMPLES
 from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import GRADIENT_WAIT, Conditions, Footer, Notice, Record
 from lightning_gpuprof.model.phases import Stage
@@ -269,6 +270,9 @@ class Session:
         with self.fence.around("conditions"):
             if self._open and (found := conditions.describe(batch)):
                 self._journal.post(Conditions(values=found))
+        with self.fence.around("samples"):
+            if self._open and callable(count := self._measured.options.samples):
+                self._journal.post(Conditions(values={SAMPLES: int(count(batch))}))
 
     def first_backward(self, loss: torch.Tensor) -> None:
         """Write down what anomaly detection costs; nothing of the loss is kept."""

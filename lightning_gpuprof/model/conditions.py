@@ -27,6 +27,8 @@ THRESHOLDS = "gpuprof.threshold."
 
 UNTRACED = "gpuprof.untraced"
 """Whether nobody wanted a trace window."""
+GOAL = "gpuprof.goal"
+SAMPLES = "gpuprof.samples_of_batch"
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -247,6 +249,7 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "slurm.tasks": "`SLURM_NTASKS`",
         "slurm.cpus_per_task": "`SLURM_CPUS_PER_TASK`",
         "slurm.partition": "`SLURM_JOB_PARTITION`",
+        "slurm.switch": "of the node of the rank, in `SLURM_TOPOLOGY_ADDR`",
     },
 }
 """What is looked for: by group, role, and whether it is hashed."""
@@ -308,6 +311,8 @@ HEADER: tuple[Fact, ...] = (
     Fact("kept.kind", "run", "label", False, "what they are: `tensors with their graphs`, `tensors` or `items`"),
     Fact("gpuprof.target", "run", "label", False, "what the run was to reach, as given"),
     Fact("gpuprof.price_per_gpu_hour", "run", "label", False, "as given"),
+    Fact(GOAL, "run", "label", False, "what the report leads with, if it is not throughput"),
+    Fact(SAMPLES, "run", "label", False, "samples of a batch, as given or counted in the first one by `samples=`"),
     Fact("gpuprof.baseline", "run", "label", False, "the run was compared with an earlier one at its end"),
     Fact("gpuprof.untraced", "run", "label", False, "no trace window was asked for: `windows=[]`"),
 )

@@ -2,17 +2,21 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+from typing import Any, Literal, get_args
 
 from lightning_gpuprof.errors import ArgumentError
-from lightning_gpuprof.model.conditions import THRESHOLDS, UNTRACED
+from lightning_gpuprof.model.conditions import GOAL, SAMPLES, THRESHOLDS, UNTRACED
 
 Window = int | tuple[int, int] | list[int]
 ReportKind = str
 SINKS = "lightning_gpuprof.sinks"
 """Group of entry points under which other packages name sinks; the name is the kind of report."""
+
+Goal = Literal["throughput", "latency", "memory", "cost"]
+Samples = int | Callable[[Any], int]
 
 OWN_KINDS: tuple[ReportKind, ...] = ("terminal", "tensorboard", "html", "json")
 
@@ -148,14 +152,18 @@ class HostConfig:
         hang_s: After so many seconds without progress, and at least 20 step times, a rank is recorded as hanging: its
             line, its pending collective, the stacks of all threads. A checkpoint or a batch of a validation may take
             ten times as long; compilation, a debugger and a suspended process never count. ``host=false`` leaves it on.
+        ranks_wait_s: When a run ends, its report waits so many seconds at most until the other ranks end, too; 2 at
+            most after a failure. 0: not at all.
     """
 
     interval_s: float = 1.0
     hang_s: float = 15.0
+    ranks_wait_s: float = 5.0
 
     def __post_init__(self) -> None:
         _check_seconds("host.interval_s", self.interval_s, 0.05)
         _check_seconds("host.hang_s", self.hang_s, 1)
+        _check_seconds("host.ranks_wait_s", self.ranks_wait_s, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +277,9 @@ class Options:
     target: str | None = None
     """What the run is to reach: ``1.3x``, or samples per second."""
     price_per_gpu_hour: float | None = None
+    goal: Goal = "throughput"
+    samples: Samples | None = None
+    """Of a batch, or what counts those of the first one."""
     thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Rule id -> threshold -> value, in place of the rules' own."""
 
@@ -277,6 +288,8 @@ class Options:
         found: dict[str, str | int | float | bool | None] = {
             "gpuprof.target": self.target,
             "gpuprof.price_per_gpu_hour": self.price_per_gpu_hour,
+            GOAL: None if self.goal == "throughput" else self.goal,
+            SAMPLES: self.samples if isinstance(self.samples, int) else None,
             "gpuprof.baseline": True if self.baseline is not None else None,
             UNTRACED: True if self.windows == () else None,
             **{
@@ -319,6 +332,22 @@ def parse_target(target: object) -> Target:
     if isinstance(target, bool) or not math.isfinite(value) or value <= least:
         raise ArgumentError("target", target, "be a factor above 1 such as '1.3x', or samples per second", way_out)
     return Target(speedup=value) if as_factor else Target(samples_per_s=value)
+
+
+def check_goal(goal: object, samples: object) -> None:
+    """Check the ``goal`` and ``samples`` arguments.
+
+    Args:
+        goal: One of :data:`Goal`.
+        samples: Of a batch, or what counts them.
+
+    Raises:
+        ArgumentError: There is no such goal; samples are neither a positive integer nor a function.
+    """
+    if goal not in get_args(Goal):
+        raise ArgumentError("goal", goal, f"be one of {', '.join(get_args(Goal))}")
+    if samples is not None and not callable(samples):
+        check_int("samples", samples, 1)
 
 
 def check_price(price: object) -> None:

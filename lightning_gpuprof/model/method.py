@@ -92,6 +92,8 @@ class Cost(msgspec.Struct, kw_only=True, frozen=True):
 
     gpu_hours: float | None = None
     """Of all ranks, over the wall time of the stage."""
+    gpu_hours_per_epoch: float | None = None
+    """Of all ranks, with everything beside the steps but setup and teardown."""
     gpu_hours_per_million_samples: float | None = None
     """With everything beside the steps but setup and teardown."""
     price_per_million_samples: float | None = None

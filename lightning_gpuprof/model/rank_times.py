@@ -29,6 +29,8 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     """Model of its GPU; empty if it has none or several."""
     gpu_number: int | None = None
     """Number of that GPU on its host, as ``nvidia-smi`` counts them."""
+    switch: str = ""
+    """Of the network, that its host hangs on; empty if not known."""
     pipeline_stage: int | None = None
     """Which part of the model it has."""
     shard: int | None = None
@@ -180,9 +182,9 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     def named(self, *ranks: int) -> str:
         """Ranks as people know them, with what only they share.
 
-        ``rank 1 (host node0, GPU 3)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 2 and 5 (all with a Tesla T4)``,
-        ``ranks 2 and 3 (all of pipeline stage 1)``, ``ranks 2 and 3 (all of data shard 1)``, ``ranks 3 and 11 (local
-        rank 3 of each host)``; no host where all ranks are on one.
+        ``rank 1 (host node0, GPU 3)``, ``ranks 8 to 15 (all of host node1)``, ``ranks 8 to 31 (all on switch s2)``,
+        ``ranks 2 and 5 (all with a Tesla T4)``, ``ranks 2 and 3 (all of pipeline stage 1)``, ``ranks 2 and 3 (all of
+        data shard 1)``, ``ranks 3 and 11 (local rank 3 of each host)``; no host where all ranks are on one.
 
         Args:
             ranks: At least one.
@@ -197,10 +199,9 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
             known = [f"host {hosts[0]}"] if len(by_host) > 1 else []
             known += [] if gpu is None else [f"GPU {gpu}"]
             return f"{name} ({', '.join(known)})" if known else name
-        if len(by_host) > 1 and chosen.issuperset(rank for host in hosts for rank in by_host[host]):
-            where = f"host {hosts[0]}" if len(hosts) == 1 else f"hosts {listed(hosts)}"
-            return f"{name} (all of {where if len(hosts) <= _MOST_HOSTS else counted(len(hosts), 'host')})"
         for text, values in (
+            ("of host {}", {one.rank: one.host if len(by_host) > 1 else None for one in self.ranks}),
+            ("on switch {}", {one.rank: one.switch or None for one in self.ranks}),
             ("with a {}", {one.rank: one.gpu or None for one in self.ranks}),
             ("of pipeline stage {}", {one.rank: one.pipeline_stage for one in self.ranks}),
             ("of data shard {}", {one.rank: one.shard for one in self.ranks}),
@@ -208,6 +209,9 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
             first, *others = {values[rank] for rank in chosen}
             if first is not None and not others and chosen == {rank for rank, one in values.items() if one == first}:
                 return f"{name} (all {text.format(first)})"
+        if len(by_host) > 1 and chosen.issuperset(rank for host in hosts for rank in by_host[host]):
+            where = f"hosts {listed(hosts)}" if len(hosts) <= _MOST_HOSTS else counted(len(hosts), "host")
+            return f"{name} (all of {where})"
         places = {of.index(rank) for of in by_host.values() for rank in of if rank in chosen}
         of_each = len(places) == 1 and len(chosen) == len(by_host)
         return f"{name} (local rank {places.pop()} of each host)" if of_each else name

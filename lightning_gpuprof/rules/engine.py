@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from lightning_gpuprof.model.conditions import UNTRACED
+from lightning_gpuprof.model.conditions import GOAL, UNTRACED
 from lightning_gpuprof.model.evenness import LevelChange
 from lightning_gpuprof.model.finding import (
     MIN_GAIN_RATIO,
@@ -15,6 +15,7 @@ from lightning_gpuprof.model.finding import (
     Verdict,
     worthwhile,
 )
+from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable
 from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.rules.base import Metrics, Need, Rule, millis
@@ -26,6 +27,11 @@ from lightning_gpuprof.rules.steps.phase_change import PhaseChange
 from lightning_gpuprof.rules.steps.uneven import WITHOUT_WAITS, elapsed_words
 from lightning_gpuprof.rules.thresholds import applied
 from lightning_gpuprof.rules.verdict import decide
+
+_MEMORY = "lightning_gpuprof.rules.memory."
+"""Where the rules about memory are."""
+_ABOUT_LATENCY = ("step-outliers", "input-jitter", "gc-pauses")
+"""Rules about steps that are slower than the others."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,12 +90,20 @@ def diagnose(metrics: Metrics, rules: Sequence[Rule] | None = None) -> Diagnosis
     alone = {finding.rule: finding for finding in findings}
     settled = tuple(_with_expected(one, alone[one.rule], metrics) for one in settled)
     return Diagnosis(
-        findings=settled,
+        findings=_leading(settled, rules, metrics.condition(GOAL)),
         combined=combined_gain(settled, metrics),
         not_evaluated=tuple(sorted(not_evaluated, key=lambda n: n.rule)),
         verdict=decide(metrics),
         checks=Checks(passed=tuple(passed), not_applicable=tuple(not_applicable)),
     )
+
+
+def _leading(findings: tuple[Finding, ...], rules: Sequence[Rule], goal: Value) -> tuple[Finding, ...]:
+    """Warnings about the user's goal first, each in the order that it had."""
+    about = set(_ABOUT_LATENCY) if goal == "latency" else set()
+    if goal == "memory":
+        about = {rule.id for rule in rules if type(rule).__module__.startswith(_MEMORY)}
+    return tuple(sorted(findings, key=lambda one: one.severity == "info" or one.rule not in about))
 
 
 def _lacking(rule: Rule, metrics: Metrics) -> str:

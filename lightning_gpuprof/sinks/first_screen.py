@@ -13,6 +13,7 @@ import msgspec
 
 from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.claim import Claim
+from lightning_gpuprof.model.conditions import GOAL
 from lightning_gpuprof.model.finding import Finding, NotEvaluated, Severity
 from lightning_gpuprof.model.journal import Value
 from lightning_gpuprof.model.phases import STEP_PARTS, words_of
@@ -415,6 +416,7 @@ def _meta(report: Report) -> tuple[str, ...]:
     run, steps = report.run, report.steps
     batch = run.get("loader.batch_size")
     known = [
+        _goal(report),
         _text(run, "model.class").rpartition("<locals>.")[2],  # of a class within a function
         _text(run, "device.name") or _text(run, "device.type").upper(),
         _ranks(run.get("rank"), run.get("world_size")),
@@ -422,6 +424,23 @@ def _meta(report: Report) -> tuple[str, ...]:
         f"{numbers.counted(steps.count, 'step')} in {numbers.seconds(report.wall.total_s)}",
     ]
     return tuple(one for one in known if one)
+
+
+def _goal(report: Report) -> str:
+    """The numbers of the goal that was given; empty for throughput, or where they were not measured."""
+    goal, of_steps, cost = report.run.get(GOAL), report.steps.period_ms, report.cost
+    said = ""
+    if goal == "latency" and of_steps is not None:
+        named = {"median": of_steps.median, "p95": of_steps.p95, "p99": of_steps.p99, "max": of_steps.max}
+        said = ", ".join(f"{name} {numbers.seconds(ms / 1e3)}" for name, ms in named.items())
+    elif goal == "memory":
+        device = next(iter(report.memory.devices), None)
+        peak = report.memory.process_rss_peak_bytes if device is None else device.allocated_peak_bytes
+        where = "of the process" if device is None else "on the GPU"
+        said = "" if peak is None else f"peak {numbers.size(peak)} {where}"
+    elif goal == "cost" and cost is not None and cost.gpu_hours_per_epoch is not None:
+        said = f"{numbers.significant(cost.gpu_hours_per_epoch)} GPU-hours per epoch"
+    return f"{goal}: {said}" if said else ""
 
 
 def _ranks(rank: Value, world_size: Value) -> str:
@@ -452,6 +471,16 @@ def _bar_name(claim: Claim | None) -> str:
     if scale_of(claim) == "run":
         return "whole run"
     return "mean step" if claim is not None and claim.resource == "uneven steps" else "median step"
+
+
+def _saved(report: Report, saved_ms: float, scale: Scale) -> str:
+    """In time, and where cost is the goal, in GPU-hours of an epoch."""
+    words = saved_words(saved_ms, report.steps.count, scale)
+    batches, ranks = (report.run.get(f"trainer.{name}") for name in ("num_training_batches", "world_size"))
+    if report.run.get(GOAL) != "cost" or report.cost is None or not isinstance(batches, (int, float)):
+        return words
+    hours = saved_ms / 3.6e6 * batches * (ranks if isinstance(ranks, int) else 1)
+    return f"{words}, {numbers.significant(hours)} GPU-hours per epoch"
 
 
 def _of_what(finding: Finding, scale: Scale) -> str:
@@ -539,7 +568,7 @@ def _opportunities(
             severity=finding.severity,
             subject=plain.name(finding.subject),
             saved_ms=(saves := saved_ms if finding is first and saved_ms is not None else likely_saved_ms(finding)),
-            saved="" if saves is None else saved_words(saves, report.steps.count, scale_of(finding.explains)),
+            saved="" if saves is None else _saved(report, saves, scale_of(finding.explains)),
             speedup=(by := times if finding is first and times is not None else speedup_shown(report, finding)),
             faster=_of_what(finding, scale) + likely_faster(finding, by, sure if finding is first else ""),
             same_as=with_gain.get(finding.explains) if finding.gain is None and finding.explains is not None else None,

@@ -11,6 +11,7 @@ TITLE = "How the findings were made"
 ALL_CHANGES = "all changes together"
 """Label of their gain, which is not that of the change on the first screen."""
 
+_PRICE = "gpuprof.price_per_gpu_hour"
 _SHOWN_ABOVE = frozenset({"conditions", "baseline", "bottleneck", "actions"})
 """Levels whose answer a summary has in its first lines, its verdict and its findings."""
 
@@ -120,10 +121,12 @@ def combined(gain: CombinedGain) -> str:
 def _cost(report: Report) -> str:
     cost = report.cost
     if cost is None:
-        return ""
+        return "price_per_gpu_hour has no effect: no GPU was used" if report.run.get(_PRICE) is not None else ""
     parts = []
     if cost.gpu_hours is not None:
         parts.append(f"{numbers.significant(cost.gpu_hours)} GPU-hours")
+    if cost.gpu_hours_per_epoch is not None:
+        parts.append(f"{numbers.significant(cost.gpu_hours_per_epoch)} GPU-hours per epoch")
     if cost.gpu_hours_per_million_samples is not None:
         parts.append(f"{numbers.significant(cost.gpu_hours_per_million_samples)} GPU-hours per million samples")
     if cost.price_per_million_samples is not None:

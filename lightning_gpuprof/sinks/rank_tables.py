@@ -38,7 +38,7 @@ def heat_figure(found: Ranks) -> HeatFigure:
     if len(rows) > MAX_ROWS:
         hosts = _by_host(found)
         room = MAX_ROWS - min(len(hosts), MAX_ROWS - LATEST)
-        rows = {f"rank {row.rank}": row.phases_ms for row in by_lateness(found)[:room]}
+        rows = {f"rank {row.rank}, {plain.name(row.host, 40)}": row.phases_ms for row in by_lateness(found)[:room]}
         rows |= {
             f"{plain.name(host, 40)}, {counted(number, 'rank')}": times
             for host, number, times in hosts[: MAX_ROWS - room]
@@ -98,4 +98,4 @@ def _phases(found: Ranks) -> list[Phase]:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+    return None if value is None else float(f"{value:.6g}")

@@ -10,7 +10,7 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.sinks import plain
 from lightning_gpuprof.sinks.drawings import heat_html
-from lightning_gpuprof.sinks.html_page import bdi, figure, page, section
+from lightning_gpuprof.sinks.html_page import bdi, page, section
 from lightning_gpuprof.sinks.rank_tables import HeatFigure
 from lightning_gpuprof.sinks.trace_findings import QUIET
 from lightning_gpuprof.sinks.trace_html import card
@@ -104,8 +104,7 @@ def _heat(comparison: RanksComparison) -> str:
         ms=[[_ms(each[row]) for each in times_us.values()] for row in rows],
         apart_ms=[[_ms(each[row] - usual_us[what]) for what, each in times_us.items()] for row in rows],
     )
-    label = "Time of each rank, and its difference from the median rank; numbers in the table"
-    return figure("heat", data, label, heat_html(data))
+    return heat_html(data)
 
 
 def _ms(us: float) -> float:

@@ -101,7 +101,7 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 def _detail(one: RankState) -> str:
     if one.state in ("missing", "unreadable"):
         return ""  # that is under "left out"
-    return plain.sentence(f"{'waits ' if one.waits else ''}{one.detail}")
+    return plain.sentence(f"{'waits ' if one.waits and one.state != 'killed' else ''}{one.detail}")
 
 
 def _sentences(job: JobRanks) -> list[RenderableType]:

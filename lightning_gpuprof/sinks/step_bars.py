@@ -28,6 +28,8 @@ CAUSE_WORDS: Mapping[str, str] = {
     "memory kernels": "memory-bound kernels",
 }
 """What people call the part of a step that a finding claims, where its own name does not say it."""
+_SHOWN_IN: Mapping[str, Collection[str]] = {"communication": ("backward", "sync")}
+"""Phases that a claim which may lie in any is drawn in first, as most of it lies there."""
 
 MISSING_RATIO = 0.05
 """Of the median step: where the medians of the phases miss more of it, times vary."""
@@ -154,7 +156,8 @@ def _taken_from(today: StepBar, finding: Finding, phases: Sequence[PhaseRow]) ->
         return {key: min(ms, beyond[key]) for key, ms in left.items() if beyond.get(key, 0.0) > 0}
     if claim.name == GIL and (beyond_cpu := _beyond_cpu_ms(left, phases)):
         return beyond_cpu
-    return {key: ms for key, ms in left.items() if key in (claim.within or WORKING_PHASES)}
+    phases_of = claim.within or _SHOWN_IN.get(claim.name, WORKING_PHASES)
+    return {key: ms for key, ms in left.items() if key in phases_of}
 
 
 def cause_of(today: StepBar, finding: Finding) -> str:

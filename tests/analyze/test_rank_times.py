@@ -397,6 +397,8 @@ def test_a_late_rank_with_longer_rows_is_known_by_them(tokens: int, part: str, m
         ((1, 4), {"gpu1.name": "A100"}, "ranks 1 and 4"),
         ((2, 3), {"trainer.tensor_parallel": 2}, "ranks 2 and 3 (all of data shard 1)"),
         ((2, 3), {"trainer.pipeline_stage": 1}, "ranks 2 and 3 (all of pipeline stage 1)"),
+        ((4, 5, 6, 7), {"slurm.switch": "s2"}, "ranks 4 to 7 (all of host node1)"),
+        ((2, 3, 4, 5), {"slurm.switch": "s2"}, "ranks 2 to 5 (all on switch s2)"),
     ],
 )
 def test_late_ranks_are_named_by_what_they_alone_share(

@@ -301,6 +301,22 @@ def test_the_mode_of_inductor_is_known_without_compiling(tmp_path: Path) -> None
     assert [found[f"compile.{name}"] for name in names] == ["inductor", "reduce-overhead", True, False]
 
 
+@pytest.mark.parametrize(
+    ("address", "kinds", "switch"),
+    [
+        ("s0.s2.node7", "switch.switch.node", "s2"),
+        ("node7", "node", None),
+        ("b1.node7", "block.node", None),
+        ("s0.rack.node7", "switch.node", None),
+    ],
+)
+def test_the_switch_of_a_node_is_the_last_one_that_slurm_names(
+    tmp_path: Path, address: str, kinds: str, switch: str | None
+) -> None:
+    environ = {"SLURM_TOPOLOGY_ADDR": address, "SLURM_TOPOLOGY_ADDR_PATTERN": kinds}
+    assert conditions_of(tmp_path, around=Surroundings(environ=environ)).get("slurm.switch") == switch
+
+
 def test_only_listed_variables_are_read_and_no_secret_gets_in(tmp_path: Path) -> None:
     environ = {"OMP_NUM_THREADS": "4", "AWS_SECRET_ACCESS_KEY": "hush", "NCCL_DEBUG": "INFO", "MY_TOKEN": "hush"}
     environ |= {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "SLURM_JOB_ID": "7"}

@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 from rank_folders import write_rank
 
+from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.analyze.rank_summary import Unended
 from lightning_gpuprof.cli.ranks import EVERY_S, QUIET_S, watch
 from lightning_gpuprof.errors import JournalError
-from lightning_gpuprof.job_ranks import job_ranks
+from lightning_gpuprof.job_ranks import await_ranks, job_ranks
 from lightning_gpuprof.model.job_ranks import JobRanks
 from lightning_gpuprof.summary_file import SummaryFile
 
@@ -116,6 +119,19 @@ def test_ranks_that_wait_for_one_that_hangs_come_after_it(tmp_path: Path) -> Non
     assert [one.waits for one in job.ranks] == [True, True, False, True]
     assert job.ends[1].startswith("ranks 0, 1 and 3 waiting in sync (all_reduce)")
     assert not job.is_over
+
+
+def test_of_a_job_that_was_killed_because_it_hung_the_rank_that_hung_is_named(tmp_path: Path) -> None:
+    for rank in range(8):
+        how = {"hangs_at": "train.py:12 training_step"} if rank == 6 else {"waits": True}
+        write_rank(tmp_path, rank, 8, pid=NOBODY, **how)
+    job = job_ranks(tmp_path)
+    assert job.answer == (
+        "No progress for 40.0 s: rank 6 in forward at train.py:12 training_step after 200 batches; "
+        "then all were killed."
+    )
+    assert job.worst[0] == 6
+    assert f"no process {NOBODY} on its host; no progress in forward at train.py:12" in job.ranks[6].detail
 
 
 def test_where_all_failed_the_first_one_is_named(tmp_path: Path) -> None:
@@ -392,3 +408,21 @@ def test_a_folder_without_a_job_gives_one_line(
     said = refused("ranks", tmp_path / "job")
     assert words in said
     assert said.count("\n") == 1
+
+
+def test_the_report_waits_for_other_ranks_as_long_as_it_is_told(tmp_path: Path) -> None:
+    own = write_rank(tmp_path, 0, 2, status="finished")
+    other = write_rank(tmp_path, 1, 2)
+
+    def left(most_s: float) -> list[Path]:
+        await_ranks(own, read_journal(own), most_s)
+        return Unended([other]).look()
+
+    def end() -> None:
+        SummaryFile().complete(write_rank(tmp_path, 1, 2, status="finished"))
+
+    assert left(0) != []
+    ending = threading.Timer(0.2, end)
+    ending.start()
+    assert left(60) == []
+    ending.join()

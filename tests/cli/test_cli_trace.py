@@ -203,7 +203,7 @@ def test_ranks_of_one_job_have_a_page_together(
     page = target.read_text()
     assert "<h1>2 ranks of one window</h1>" in page
     assert all(rank.name in page for rank in ranks)
-    assert 'data-figure="heat"' in page
+    assert '<table class="heat">' in page
     assert main(["trace", str(trace), str(ranks[0]), "--html", str(tmp_path / "no.html")]) == 2
     out, error = capsys.readouterr()
     assert f"got {trace.name!r}. This trace names no rank." in error

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import pytest
 from planted_runs import Naps, Planted, Sleepy, fit, quiet_profiler, trainer_for
 from torch.utils.data import DataLoader
 
 from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.sinks import method_tables
 
 SLEEP_S = 0.005
 STEPS = 20
@@ -39,6 +41,23 @@ def test_accumulated_batches_are_steps_and_share_an_optimizer_step(tmp_path: Pat
     assert profiler.folder is not None
     steps = read_journal(profiler.folder / "rank0.jsonl").steps
     assert list(steps.global_step) == [batch // 4 for batch in range(STEPS)]
+
+
+def test_samples_are_what_the_user_counts_in_the_first_batch(tmp_path: Path) -> None:
+    counted: list[int] = []
+
+    def tokens(batch: Any) -> int:
+        counted.append(len(batch))
+        return 512
+
+    loader = DataLoader(Sleepy(60), batch_size=2)
+    report = fit(tmp_path, loader=loader, profiler=quiet_profiler(samples=tokens, price_per_gpu_hour=2.5))
+    assert counted == [2]
+    assert report.steps.samples_per_s is not None
+    assert report.steps.period_ms is not None
+    assert report.steps.samples_per_s == pytest.approx(512e3 / report.steps.period_ms.mean)
+    answers = dict(method_tables.lines(report))
+    assert answers["cost"] == "price_per_gpu_hour has no effect: no GPU was used"
 
 
 def test_the_time_of_a_step_is_the_sum_of_its_slots(tmp_path: Path) -> None:

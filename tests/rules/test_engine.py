@@ -57,6 +57,24 @@ class Wrong:
         return "a finding"  # type: ignore[return-value]
 
 
+class Costs:
+    """A rule that fires and saves more."""
+
+    id: ClassVar[str] = "costs"
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        return finding("costs", saved_ms=10.0, lower_ms=9.0)
+
+
+class Pauses:
+    """A rule about slow steps that fires and saves little."""
+
+    id: ClassVar[str] = "gc-pauses"
+
+    def check(self, metrics: Metrics) -> Finding | None:
+        return finding("gc-pauses", saved_ms=9.0, lower_ms=8.0)
+
+
 def settled(findings: Sequence[Finding], specialises: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:
     return [f.rule for f in settle(findings, build(), specialises or {})]
 
@@ -200,6 +218,16 @@ def test_findings_are_told_by_severity_then_by_what_they_save_and_then_by_name()
     ) == ["d", "b", "a", "c", "e"]
     levels: dict[str, Severity] = {"d": "info", "c": "critical", "b": "warning", "a": "warning"}
     assert settled([finding(rule, severity=level) for rule, level in levels.items()]) == ["c", "a", "b", "d"]
+
+
+def at_goal(goal: str) -> list[str]:
+    found = diagnose(build(run={"gpuprof.goal": goal}), [Costs(), Pauses()])
+    return [one.rule for one in found.findings]
+
+
+def test_where_latency_is_the_goal_slow_steps_come_first() -> None:
+    assert at_goal("cost") == ["costs", "gc-pauses"]
+    assert at_goal("latency") == ["gc-pauses", "costs"]
 
 
 @pytest.mark.parametrize(("saved_ms", "level"), [(0.1, "info"), (6.0, "warning"), (12.0, "critical")])

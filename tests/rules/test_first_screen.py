@@ -147,6 +147,14 @@ def test_more_than_the_fix_itself_ends_is_taken_from_other_phases() -> None:
     assert [segment.ms for segment in less.segments] == pytest.approx([10.0, 5.0, 10.0])
 
 
+def test_the_wait_for_a_late_rank_is_drawn_where_ranks_meet() -> None:
+    times_ms = {"forward": 21.0, "backward": 65.0, "sync": 3.0}
+    today = StepBar(ms=89.0, segments=tuple(Segment(key=key, label=key, ms=ms) for key, ms in times_ms.items()))
+    after = after_fix(today, about(claims.COMMUNICATION), claimed_ms=60.0, saved_ms=60.0)
+    assert after.segments[0].ms == 21.0
+    assert after.ms == pytest.approx(sum(one.ms for one in after.segments)) == 29.0
+
+
 def test_a_place_is_named_once() -> None:
     report = fixed({})
     line = LineRow(place="train.py:36 take", phase="forward", total_s=1.0, share=0.5, looks=9, code="time.sleep(1)")

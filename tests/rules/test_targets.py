@@ -1,7 +1,10 @@
+from typing import Any
+
 import msgspec
 import pytest
 from metrics_builder import build, distribution, outliers, replace, scaled
 
+from lightning_gpuprof import GpuProfiler
 from lightning_gpuprof.analyze.training_cost import training_cost
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.config import check_price, parse_target
@@ -126,6 +129,12 @@ def test_wrong_prices_are_named(price: object) -> None:
         check_price(price)
 
 
+@pytest.mark.parametrize("given", [{"goal": "speed"}, {"samples": 0}, {"samples": "64"}, {"samples": True}])
+def test_wrong_goals_and_samples_are_named(given: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=f"{next(iter(given))} must be"):
+        GpuProfiler(**given)
+
+
 def test_cost_of_two_gpus() -> None:
     metrics = build(
         run={"device.type": "cuda", "trainer.world_size": 2, "gpuprof.price_per_gpu_hour": 2.5},
@@ -138,6 +147,9 @@ def test_cost_of_two_gpus() -> None:
     per_million = metrics.run_ms_per_step / 3.6e6 / 32 * 1e6 * 2
     assert found.gpu_hours_per_million_samples == pytest.approx(per_million)
     assert found.price_per_million_samples == pytest.approx(2.5 * per_million)
+    epoch = replace(metrics, run={**metrics.run, "trainer.num_training_batches": 50})
+    assert training_cost(epoch).gpu_hours_per_epoch == pytest.approx(metrics.run_ms_per_step / 3.6e6 * 50 * 2)
+    assert found.gpu_hours_per_epoch is None
     assert found.joules_per_sample == pytest.approx(32.0 / 16)  # 16 of the 32 samples are this rank's
 
 

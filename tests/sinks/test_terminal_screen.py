@@ -10,6 +10,7 @@ import sample_report
 from rich.cells import cell_len
 
 from lightning_gpuprof.model.finding import Gain
+from lightning_gpuprof.model.method import Cost
 from lightning_gpuprof.model.report import Checks, PhaseRow, Report
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.console import print_to
@@ -244,3 +245,22 @@ def test_the_segments_of_a_step_sum_to_it_without_a_rest_that_medians_leave() ->
     times = {segment.key: segment.ms for segment in bar.segments}
     assert sum(times.values()) == pytest.approx(bar.ms)
     assert times == pytest.approx({"data_wait": 20.0, "forward": 40.0, "backward": 36.0, "optimizer": 4.0})
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ("latency", r"latency: median [\d.]+ ms, p95 [\d.]+ ms, p99 [\d.]+ ms, max [\d.]+ ms"),
+        ("memory", r"memory: peak [\d.]+ \wi?B on the GPU"),
+        ("cost", r"cost: [\d.]+ GPU-hours per epoch"),
+    ],
+)
+def test_the_numbers_of_the_users_goal_come_first(goal: str, said: str) -> None:
+    full = sample_report.full_report()
+    cost = Cost(gpu_hours_per_epoch=0.5)
+    run = {**full.run, "gpuprof.goal": goal, "trainer.num_training_batches": 100}
+    screen = first_screen(msgspec.structs.replace(full, run=run, cost=cost))
+    assert re.fullmatch(said, screen.meta[0])
+    in_hours = [one.saved for one in screen.opportunities if "GPU-hours per epoch" in one.saved]
+    assert bool(in_hours) == (goal == "cost")
+    assert first_screen(full).meta == screen.meta[1:]

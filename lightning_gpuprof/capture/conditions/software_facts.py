@@ -68,6 +68,14 @@ def _variable(name: str) -> Reader:
     return lambda s: s.around.environ.get(name) or None
 
 
+def _slurm_switch(subject: Subject) -> str | None:
+    """The one that the node hangs on: ``s2`` of ``s0.s2.node7``, with the kinds ``switch.switch.node``."""
+    environ = subject.around.environ
+    names = environ.get("SLURM_TOPOLOGY_ADDR", "").split(".")
+    kinds = environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")
+    return names[-2] if kinds[-2:] == ["switch", "node"] and len(names) == len(kinds) else None
+
+
 def _allocator(subject: Subject) -> str | None:
     environ = subject.around.environ
     return environ.get("PYTORCH_ALLOC_CONF") or environ.get("PYTORCH_CUDA_ALLOC_CONF") or None
@@ -115,5 +123,6 @@ FACTS: dict[str, Reader] = {
     **{f"env.{name}": _variable(name) for name in ENVIRONMENT},
     "allocator.settings": _allocator,
     **{fact: _variable(name) for fact, name in _SLURM.items()},
+    "slurm.switch": _slurm_switch,
     "git.commit": _commit,
 }

@@ -5,6 +5,7 @@ from html import escape
 from msgspec.structs import replace
 
 from lightning_gpuprof.model.numbers import count
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks import compile_tables, device_tables, host_tables, input_tables, rank_tables, tables
 from lightning_gpuprof.sinks.curve_figure import curve_figure, curve_table
@@ -46,9 +47,9 @@ def ranks(report: Report) -> str:
         else (" Above are the ranks that take longest on their own, below hosts by the median of their ranks.")
     )
     lead = (
-        f"<p>{several}, over the {count(found.steps)} steps that are steady on all of them. The colour is the "
-        f"difference from the median rank; a late rank shows in the others as backward or sync.{folded}</p>\n"
-        f"{absent}{figure('heat', drawn, 'Median time of each phase on each rank, in ms', heat_html(drawn))}"
+        f"<p>{several}: medians in ms, over the {count(found.steps)} steps that are steady on all of them. The colour "
+        f"is the difference from the median rank; a late rank shows in the others as {words_of('sync')}.{folded}</p>\n"
+        f"{absent}{heat_html(drawn)}"
     )
     table = rank_tables.rank_table(found)
     if len(found.rows) <= rank_tables.MAX_ROWS:
