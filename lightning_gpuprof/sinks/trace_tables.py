@@ -86,7 +86,6 @@ CATALOGUE: tuple[Entry, ...] = (
         (idle.host_table, idle.step_table, idle.longest_table, idle.neighbour_table),
         parts=_devices,
     ),
-    Entry("gpu_time_util", _IDLE, "idle", (idle.chunk_table,), parts=_devices),
     Entry("sync_points", _IDLE, "sync_points", (sync_points.sync_site_table, sync_points.sync_total_table), shown=True),
     Entry("streams", "Streams", "streams", (streams.stream_tables,)),
     Entry("lines", _CODE, "attribution", (attribution.line_table,), shown=True),

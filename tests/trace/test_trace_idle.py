@@ -56,12 +56,6 @@ def test_a_late_launch_is_the_host_s_until_the_call_and_latency_after_it() -> No
     assert one.causes[0].gaps == 1
 
 
-def test_equal_parts_of_the_window_add_up_to_its_busy_time() -> None:
-    one = device(late())
-    assert one.busy_chunks == pytest.approx([1.0] * 5 + [0.0] * 19 + [1.0] * 6)
-    assert sum(one.busy_chunks) / len(one.busy_chunks) == pytest.approx(one.busy_us / one.window_us)
-
-
 def test_work_launched_in_time_is_queued_or_back_to_back() -> None:
     events = [*work(0, 10, 20, 11), *work(6, 24, 30, 12), *work(12, 35, 40, 13)]
     assert causes(device(events)) == {"back_to_back": 4, "queued": 5}

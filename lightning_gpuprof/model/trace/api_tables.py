@@ -1,9 +1,6 @@
 """The tables of a trace that users of Nsight Systems know: API calls, kernels, copies, launches."""
 
-from collections.abc import Sequence
-
 import msgspec
-from msgspec.structs import asdict
 
 
 class TimeRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -22,13 +19,6 @@ class TimeRow(msgspec.Struct, kw_only=True, frozen=True):
     max_us: float
     std_us: float
     """Standard deviation of a sample (n - 1); 0 for one duration."""
-
-
-class KindRow(TimeRow, kw_only=True, frozen=True):
-    """Durations of everything of one kind with one name."""
-
-    kind: str
-    """``CUDA API``, ``kernel`` or ``memory``."""
 
 
 class LaunchShapeRow(TimeRow, kw_only=True, frozen=True):
@@ -121,19 +111,3 @@ class ApiTables(msgspec.Struct, kw_only=True, frozen=True):
     """Launched before the window, or their launch was lost."""
     launch_to_start: LaunchLatency | None
     """None if no device work has its launch in the trace."""
-
-    @property
-    def cuda_api_gpu_sum(self) -> tuple[KindRow, ...]:
-        """Calls, kernels, copies and memsets in one table; what a call waited for counts in its own row as well."""
-        kinds: dict[str, Sequence[TimeRow]] = {
-            "CUDA API": self.cuda_api_sum,
-            "kernel": self.cuda_gpu_kern_sum,
-            "memory": self.cuda_gpu_mem_time_sum,
-        }
-        total_us = self.api_total_us + self.kernel_total_us + self.memory_total_us
-        rows = [
-            KindRow(**{**asdict(row), "share_of_table_ratio": row.total_us / total_us if total_us else None}, kind=kind)
-            for kind, rows in kinds.items()
-            for row in rows
-        ]
-        return tuple(sorted(rows, key=lambda row: -row.total_us))

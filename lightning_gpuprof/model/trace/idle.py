@@ -161,8 +161,6 @@ class DeviceIdle(msgspec.Struct, kw_only=True, frozen=True):
     """In order of time, those in the device's window."""
     longest: tuple[IdleGap, ...]
     """Longest first."""
-    busy_chunks: tuple[float, ...] = ()
-    """Busy share, 0 to 1, of each of thirty equal parts of the window."""
 
 
 class Idle(msgspec.Struct, kw_only=True, frozen=True):

@@ -19,7 +19,6 @@ _OF_WINDOWS = frozenset(
         "cuda_api_sum",
         "cuda_gpu_mem_time_sum",
         "cuda_gpu_mem_size_sum",
-        "gpu_time_util",
         "idle_gaps",
         "streams",
         "attribution",

@@ -155,15 +155,6 @@ NSYS_TABLES: Mapping[
         "the trace has no calls of the CUDA or HIP runtime.",
         lambda _: _times("calls", _HOST_WINDOW, Column("call", lambda row: row.name, name(_NAME))),
     ),
-    "cuda_api_gpu_sum": (
-        "calls, kernels, copies and memsets",
-        "the trace has neither calls nor kernels.",
-        lambda _: (
-            *(column for column in _KERNEL_TIMES if column.title != "window"),
-            Column("kind", lambda row: row.kind),
-            short_names.column(_NAME, title="name"),
-        ),
-    ),
     "cuda_gpu_kern_sum": ("kernels by name", _NO_KERNEL, lambda _: (*_KERNEL_TIMES, short_names.column(_NAME))),
     "cuda_gpu_kern_gb_sum": (
         "kernels by name, grid and block",

@@ -69,20 +69,6 @@ def cause_table(device: DeviceIdle) -> Table:
     )
 
 
-def chunk_table(device: DeviceIdle) -> Table:
-    """How busy the device was in equal parts of the window."""
-    length_us = device.window_us / max(len(device.busy_chunks), 1)
-    return Table.of(
-        f"How busy {plain.device(device.device)} was, in equal parts of its window",
-        list(enumerate(device.busy_chunks)),
-        Column("from", lambda row: row[0] * length_us, US_AS_MS, help="after its first kernel or copy"),
-        Column("to", lambda row: (row[0] + 1) * length_us, US_AS_MS),
-        bar(lambda row: row[1], "forward"),
-        Column("busy", lambda row: row[1], PERCENT, help="at least one stream worked"),
-        absent=f"The window of {plain.device(device.device)} is too short to be divided.",
-    )
-
-
 def host_table(device: DeviceIdle) -> Table:
     """What the host did while it launched too slowly or was at other work."""
     host = device.host

@@ -7,13 +7,10 @@ from lightning_gpuprof.trace.analyses.idle.host_activity import host_activity
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_longest import longest_gaps
 from lightning_gpuprof.trace.analyses.idle.idle_pieces import IdlePieces, idle_pieces
-from lightning_gpuprof.trace.intervals import Coverage
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.tables import ratio
 
 LONGEST_GAPS = 20
-CHUNKS = 30
-"""Equal parts of the window, as in ``gpu_time_util`` of Nsight Systems."""
 
 
 def idle_times(linked: LinkedTrace, *, longest: int = LONGEST_GAPS) -> Idle:
@@ -50,16 +47,7 @@ def _device(linked: LinkedTrace, device: int, longest: int) -> DeviceIdle:
         ),
         steps=_steps(linked, gaps, pieces),
         longest=longest_gaps(linked, gaps, pieces, longest),
-        busy_chunks=_busy_chunks(gaps.work),
     )
-
-
-def _busy_chunks(work: Coverage) -> tuple[float, ...]:
-    edges_ns = np.linspace(*work.window_ns, CHUNKS + 1).astype(np.int64)
-    lengths_ns = np.diff(edges_ns)
-    if not lengths_ns.all():
-        return ()
-    return tuple((work.overlap_ns(edges_ns[:-1], edges_ns[1:]) / lengths_ns).tolist())
 
 
 def _shares(pieces: IdlePieces, count: int, idle_ns: int, window_ns: int) -> tuple[IdleShare, ...]:
