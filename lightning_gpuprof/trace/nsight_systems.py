@@ -22,6 +22,7 @@ from msgspec import Raw
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.model.phases import FETCH_NAME
+from lightning_gpuprof.model.trace.attribution import MODULE
 from lightning_gpuprof.trace.columns import ColumnBuilder
 from lightning_gpuprof.trace.events import (
     ABSENT,
@@ -275,7 +276,7 @@ def _meant(text: str) -> tuple[str, str, int]:
     if operator := _OPERATOR.match(text):
         sequence = _SEQUENCE.search(text)
         return "cpu_op", operator[1], int(sequence[1]) if sequence else ABSENT
-    if text.startswith("aten::"):
+    if text.startswith(("aten::", MODULE)):
         return "cpu_op", text, ABSENT
     if step := _STEP.fullmatch(text):
         return "user_annotation", f"ProfilerStep#{step[1]}", ABSENT
