@@ -12,6 +12,7 @@ import pytest
 from recorded_traces import recorded_trace
 
 from lightning_gpuprof.errors import TraceError
+from lightning_gpuprof.trace.analyses.joins.backward import Backward
 from lightning_gpuprof.trace.analysis import analyse
 from lightning_gpuprof.trace.export.annotated import write_annotated
 from lightning_gpuprof.trace.export.nsys_sqlite import write_nsys_sqlite
@@ -77,6 +78,7 @@ def test_a_database_has_the_same_events_launches_steps_and_idle_causes(name: str
     one, other = LinkedTrace(trace), LinkedTrace(again)
     assert np.count_nonzero(other.launched) == np.count_nonzero(one.launched)
     assert other.steps.names == one.steps.names
+    assert (Backward(other).forward_of_operator >= 0).sum() == (Backward(one).forward_of_operator >= 0).sum()
     wanted = ("idle", "streams", "api_tables")
     found, expected = analyse(other, only=wanted), analyse(one, only=wanted)
     assert found.idle is not None
