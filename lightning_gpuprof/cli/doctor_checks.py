@@ -101,6 +101,11 @@ def _packages() -> list[Check]:
 _BUILT = re.compile(r"""^(?:cuda|hip)\b[^=\n]*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
 """In torch/version.py."""
 _NO_CUPTI = absent("CUPTI", "no GPU activity in traces; operators and phases are still measured")
+_CUPTI_FAILS = (
+    "kernels cannot be traced. ERR_NVGPUCTRPERM or CUPTI_ERROR_INSUFFICIENT_PRIVILEGES above: the driver allows it to "
+    "administrators only (module option NVreg_RestrictProfilingToAdminUsers=0). Else LD_LIBRARY_PATH may lead to the "
+    "libcupti of another CUDA: unset it"
+)
 _FOR_CPU = absent("CUDA", "this torch is built for the CPU only")
 _NO_TORCH = absent("CUDA", "torch is not installed")
 _HANGS = "not checked: the driver hangs"
@@ -152,11 +157,35 @@ def _torch(gpus: MachineGpus | None) -> list[Check]:
         checks.append(ok("Kineto", ", ".join(sorted(activities))))
     else:
         checks.append(absent("Kineto", "this torch has no Kineto: no trace windows"))
-    if "CUDA" in activities:
-        checks.append(ok("CUPTI", "kernels and copies can be traced"))
+    if "CUDA" in activities and torch.cuda.is_available():
+        checks.append(cupti(_recorded_kernels))
     else:
         checks.append(_NO_CUPTI)
     return checks
+
+
+def cupti(recorded_kernels: Callable[[], int]) -> Check:
+    """Whether kernels can be traced, by trying it.
+
+    Args:
+        recorded_kernels: Runs some under ``torch.profiler``, and says how many that recorded.
+    """
+    try:
+        if recorded_kernels():
+            return ok("CUPTI", "kernels and copies can be traced")
+        why = "recorded no kernel"
+    except (RuntimeError, OSError) as error:
+        why = str(error).partition("\n")[0]
+    return problem("CUPTI", _CUPTI_FAILS, why)
+
+
+def _recorded_kernels() -> int:
+    torch = import_module("torch")
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        torch.ones(8, device="cuda").add_(1)
+        torch.cuda.synchronize()
+    return sum(str(event.device_type()).endswith("CUDA") for event in profiler.profiler.kineto_results.events())
 
 
 def _nvml(gpus: MachineGpus | None) -> list[Check]:

@@ -60,6 +60,7 @@ def advise(
     output: str = "",
     of: Path | None = None,
     nvtx_range: str | None = None,
+    operators: bool = False,
 ) -> Advice:
     """The command under which a tool records the windows of a training.
 
@@ -70,6 +71,7 @@ def advise(
         output: Name of the report without its suffix; empty for one with the process id.
         of: A run's folder or a trace: Nsight Compute measures the kernels that took most of its time.
         nvtx_range: Nsight Compute measures what is launched in ranges of this name, such as ``forward``.
+        operators: Nsight Systems also marks torch's operators and the shapes of their inputs, as ``emit_nvtx`` does.
 
     Raises:
         ArgumentError: ``windows`` is not positive, or something is given that the tool does not have.
@@ -82,17 +84,21 @@ def advise(
         raise ArgumentError("--windows", windows, "be at least 1", "Leave it out to record all.")
     output = output or DEFAULT_OUTPUT
     if tool == "nsys":
+        nvtx_of_torch = ["--pytorch=autograd-shapes-nvtx"] if operators else []
         argv = [
             "nsys",
             "profile",
             "--trace=cuda,nvtx,osrt,cudnn,cublas",
             "--capture-range=cudaProfilerApi",
             "--capture-range-end=repeat" if windows is None else f"--capture-range-end=repeat:{windows}",
+            *nvtx_of_torch,
             f"--output={output}",
         ]
     else:
         if windows is not None:
             raise ArgumentError("--windows", windows, "be left out for ncu", "Choose windows in the script.")
+        if operators:
+            raise ArgumentError("--operators", True, "be left out for ncu", "It shows kernels.")
         argv = ["ncu", "--profile-from-start", "off", "--target-processes", "all", "--nvtx", "--export", output]
         if of is not None:
             argv += _heaviest(of)
@@ -138,6 +144,7 @@ def _add_arguments(parser: ArgumentParser) -> None:
         type=path,
         help=f"only the {MAX_KERNELS} kernels with most time in this run or trace (ncu)",
     )
+    parser.add_argument("--operators", action="store_true", help="mark torch's operators, as emit_nvtx does (nsys)")
     parser.add_argument("--nvtx-range", metavar="NAME", help="only what is launched in such ranges: forward (ncu)")
     parser.add_argument("--output", type=str, default=DEFAULT_OUTPUT, metavar="NAME", help="report, without suffix")
     parser.add_argument("--json", action="store_true", help="print the command as a JSON list of words")
@@ -151,6 +158,7 @@ def _run(options: Namespace) -> int:
         output=options.output,
         of=options.kernels_of,
         nvtx_range=options.nvtx_range,
+        operators=options.operators,
     )
     if options.json:
         print_json(advice)

@@ -309,7 +309,7 @@ def write(
         path: The trace.
         linked: The same, read.
         found: What was computed from it.
-        diagnosed: What the rules say of it, for the page.
+        diagnosed: What the rules say of it, for the page and for marks in the annotated trace.
         html: A page.
         csv: Folder of all tables.
         annotated: The trace with what was found in it.
@@ -336,8 +336,13 @@ def write(
         if annotated is not None:
             from lightning_gpuprof.cli.trace_counters import counters_beside
             from lightning_gpuprof.trace.export.annotated import write_annotated
+            from lightning_gpuprof.trace.export.event_text import Label
 
-            write_annotated(path, annotated, linked, counters=counters_beside(path, linked))
+            findings = [
+                Label(name=f"{one.rule}: {one.severity}", notes={"what": one.summary, "fix": one.advice})
+                for one in (() if diagnosed is None else diagnosed.findings)
+            ]
+            write_annotated(path, annotated, linked, counters=counters_beside(path, linked), findings=findings)
             yield "annotated trace", annotated
         if flame is not None:
             from lightning_gpuprof.trace.export.flame import Weight, folded_stacks, speedscope

@@ -79,6 +79,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry("steps", "Steps", "step_trace", (step_trace.step_phase_table,), shown=True),
     Entry("steps_each", "Steps", "step_trace", (step_trace.step_host_table, step_trace.step_device_table)),
     Entry("idle", _IDLE, "idle", (idle.cause_table,), parts=_devices, shown=True),
+    Entry("idle_parts", _IDLE, "idle", (idle.chunk_table,), parts=_devices),
     Entry(
         "idle_gaps",
         _IDLE,
@@ -109,7 +110,7 @@ CATALOGUE: tuple[Entry, ...] = (
     Entry(
         "kernels", "Kernels", "kernels", (kernels.kernel_table, kernels.measured_tables), shown=True, lengthened=True
     ),
-    Entry("kernel_activity", "Kernels", "kernels", (kernels.activity_table,)),
+    Entry("kernel_activity", "Kernels", "kernels", (kernels.activity_table, kernels.origin_table)),
     Entry(
         "kernel_use",
         "Kernels",

@@ -22,6 +22,7 @@ from msgspec import Raw
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.model.phases import FETCH_NAME
+from lightning_gpuprof.model.trace.attribution import MODULE
 from lightning_gpuprof.trace.columns import ColumnBuilder
 from lightning_gpuprof.trace.events import (
     ABSENT,
@@ -68,6 +69,8 @@ _STEP = re.compile(r"step (\d+)")
 _HOOK = re.compile(r"\w+\.on_\w+")
 _OPERATOR = re.compile(r"(.+?), (?:seq|op_id|sizes|input_op_ids) = ")
 """A range of ``emit_nvtx``: the operator's name, and what torch knows of the call."""
+_BACKWARD = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
+"""torch does not write here which thread ran the forward, only its sequence number."""
 _SEQUENCE = re.compile(r", seq = (\d+)")
 _VERSION = re.compile(r"_v\d+(?:_ptsz|_ptds)?$")
 """Behind the names of API functions: ``cudaLaunchKernel_v7000``."""
@@ -263,25 +266,26 @@ def _call(row: _Row) -> tuple[str, str, int, int, AnyArguments]:
 
 
 def _range(row: _Row) -> tuple[str, str, int, int, AnyArguments]:
-    category, name, sequence = _meant(row["name"] or "")
+    category, name, sequence, of_backward = _meant(row["name"] or "")
     if row["eventType"] not in (None, PUSH_POP, START_END):
         category = "no range"
-    return category, name, *_thread(row), AnyArguments(sequence=sequence)
+    return category, name, *_thread(row), AnyArguments(sequence=sequence, forward_thread=of_backward)
 
 
 @lru_cache(maxsize=1 << 14)
-def _meant(text: str) -> tuple[str, str, int]:
-    """Category, name in our traces, and sequence number of a range."""
+def _meant(text: str) -> tuple[str, str, int, int]:
+    """Category, name in our traces, sequence number, and 1 if it is the backward of that, of a range."""
     if operator := _OPERATOR.match(text):
         sequence = _SEQUENCE.search(text)
-        return "cpu_op", operator[1], int(sequence[1]) if sequence else ABSENT
-    if text.startswith("aten::"):
-        return "cpu_op", text, ABSENT
+        of_backward = 1 if sequence and _BACKWARD.search(operator[1]) else ABSENT
+        return "cpu_op", operator[1], int(sequence[1]) if sequence else ABSENT, of_backward
+    if text.startswith(("aten::", MODULE)):
+        return "cpu_op", text, ABSENT, ABSENT
     if step := _STEP.fullmatch(text):
-        return "user_annotation", f"ProfilerStep#{step[1]}", ABSENT
+        return "user_annotation", f"ProfilerStep#{step[1]}", ABSENT, ABSENT
     if _HOOK.fullmatch(text):
-        return "user_annotation", f"[pl][profile][Callback]{text}", ABSENT
-    return "user_annotation", _PHASES.get(text, text), ABSENT
+        return "user_annotation", f"[pl][profile][Callback]{text}", ABSENT, ABSENT
+    return "user_annotation", _PHASES.get(text, text), ABSENT, ABSENT
 
 
 def _thread(row: _Row) -> tuple[int, int]:

@@ -36,7 +36,7 @@ def test_bash_proposes_commands_options_values_and_files(proposed: Callable[...,
     assert proposed("") == [command.name for command in ENTRIES]
     assert proposed("comp") == ["compare", "completion"]
     assert proposed("report", "--j") == ["--json"]
-    assert proposed("export", "--format", "") == ["csv", "parquet"]
+    assert proposed("export", "--format", "") == ["csv", "parquet", "sqlite"]
     assert proposed("explain", "input-") == ["input-bound", "input-jitter"]
     assert proposed("trace", "t.json", "--table", "") == [*NAMES, "all"]
     assert proposed("completion", "") == list(shtab.SUPPORTED_SHELLS)

@@ -63,6 +63,19 @@ def test_what_torch_is_built_for_is_read_from_its_files(
 
 
 @pytest.mark.slow
+def test_kernels_are_traced_for_a_try_and_a_failure_says_what_it_may_be() -> None:
+    def refuses() -> int:
+        raise RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES\nmore")
+
+    assert doctor.cupti(lambda: 3).state == "ok"
+    for recorded, why in ((lambda: 0, "recorded no kernel"), (refuses, "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")):
+        found = doctor.cupti(recorded)
+        assert found.state == "problem"
+        assert found.value == why
+        assert "ERR_NVGPUCTRPERM" in found.meaning
+        assert "LD_LIBRARY_PATH" in found.meaning
+
+
 def test_loading_agrees_with_what_the_files_say() -> None:
     as_built, loaded = ({c.name: c for c in doctor.examine(load=load)} for load in (False, True))
     assert loaded["Kineto"].state == "ok"

@@ -29,6 +29,11 @@ def test_nsight_systems_records_every_window_of_the_training(capsys: pytest.Capt
     assert command[-len(TRAINING) :] == TRAINING
 
 
+def test_operators_are_marked_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--pytorch=autograd-shapes-nvtx" in printed(["--operators", "--", *TRAINING], capsys)
+    assert not [word for word in printed(["--", *TRAINING], capsys) if "autograd" in word]
+
+
 def test_options_of_the_training_are_not_ours(capsys: pytest.CaptureFixture[str]) -> None:
     training = ["python", "train.py", "--json", "--tool", "hammer", "--", "--windows", "x"]
     assert printed(["--", *training], capsys)[-len(training) :] == training

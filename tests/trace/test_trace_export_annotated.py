@@ -9,6 +9,7 @@ from tiny_traces import Json, kineto_text, span, training_step, write
 
 from lightning_gpuprof.errors import TraceError
 from lightning_gpuprof.trace.export.annotated import CounterTrack, write_annotated
+from lightning_gpuprof.trace.export.event_text import Label
 from lightning_gpuprof.trace.linked import LinkedTrace
 from lightning_gpuprof.trace.reader import Trace
 
@@ -27,6 +28,20 @@ def tiny(tmp_path: Path, events: list[Json], **tail: object) -> Path:
 
 def counts_of(path: Path, name: str) -> list[tuple[float, dict[str, float]]]:
     return [(one["ts"], one["args"]) for one in events_of(path) if one["ph"] == "C" and one["name"] == name]
+
+
+def test_findings_are_instants_at_the_begin_that_readers_do_not_take_for_spans(tmp_path: Path) -> None:
+    path = tiny(tmp_path, training_step())
+    linked = LinkedTrace(Trace.read(path))
+    labels = [Label(name=f"rule-{at}: warning", notes={"what": "Slow.", "fix": "Change it."}) for at in (1, 2)]
+    write_annotated(path, tmp_path / "b.json", linked, findings=labels)
+    found = [one for one in events_of(tmp_path / "b.json") if one["ph"] == "i" and "rule" in one["name"]]
+    assert [(one["name"], one["ts"], one["s"]) for one in found] == [
+        ("rule-1: warning", 0, "p"),
+        ("rule-2: warning", 1, "p"),
+    ]
+    assert found[0]["args"] == {"what": "Slow.", "fix": "Change it."}
+    assert not set(differing(linked.trace, Trace.read(tmp_path / "b.json"))) - COUNTS
 
 
 def test_the_rows_of_a_step(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import pytest
 from tiny_traces import Json, linked_trace, span
 
 from lightning_gpuprof.model.trace.idle import DeviceIdle, Idle
+from lightning_gpuprof.sinks.window_tables.idle import chunk_table
 from lightning_gpuprof.trace.analyses.idle.idle import idle_times
 
 MAIN, AUTOGRAD, OTHER = 1, 2, 3
@@ -347,3 +348,14 @@ def test_work_without_duration() -> None:
 def test_without_device_work_there_is_nothing_to_tell(events: list[Json]) -> None:
     found = idle(events)
     assert (found.devices, found.unseen) == ((), ())
+
+
+def test_equal_parts_of_the_window_and_long_gaps() -> None:
+    """Busy in the first 10 ms, idle for the next 980 ms, busy in the last 10."""
+    one = device([*work(None, 0, 10_000, 1), *work(None, 990_000, 1_000_000, 2)])
+    assert len(one.chunks) == 30
+    assert one.chunks[0] == pytest.approx(0.3, abs=0.001)
+    assert one.chunks[-1] == pytest.approx(0.3, abs=0.001)
+    assert sum(one.chunks[1:-1]) == 0
+    assert (one.long_gaps, one.long_gaps_us) == (1, 980_000.0)
+    assert "1 gap of 500 ms or more, together 980 ms" in chunk_table(one).title

@@ -387,3 +387,19 @@ def test_launch_gaps_are_those_of_a_slow_count(name: str) -> None:
         expected.append(gap if gap <= 1_000_000 else 0)
     assert sum(expected) > 0
     assert launch_gaps_ns(linked).tolist() == expected
+
+
+def test_the_phase_and_module_of_kernels_are_those_of_all_launches() -> None:
+    found = on_h100(
+        [
+            span("user_annotation", "forward", 0, 100),
+            span("cpu_op", "nn.Module: a", 0, 40),
+            span("cpu_op", "nn.Module: b", 50, 40),
+            *launched("in both", (1, 2), (120, 7), 1, **shape(10)),
+            *launched("in both", (51, 2), (130, 7), 2, **shape(10)),
+            *launched("in b", (55, 2), (140, 5), 3, **shape(10, registers=40, shared_bytes=1024)),
+        ]
+    )
+    rows = [(row.name, row.phase, row.module) for row in found.activity]
+    assert rows == [("in both", "forward", None), ("in b", "forward", "b")]
+    assert [(row.registers_per_thread, row.shared_memory_bytes) for row in found.activity] == [(32, 0), (40, 1024)]

@@ -12,6 +12,7 @@ import pytest
 from recorded_traces import recorded_trace
 
 from lightning_gpuprof.errors import TraceError
+from lightning_gpuprof.trace.analyses.joins.backward import Backward
 from lightning_gpuprof.trace.analysis import analyse
 from lightning_gpuprof.trace.export.annotated import write_annotated
 from lightning_gpuprof.trace.export.nsys_sqlite import write_nsys_sqlite
@@ -77,6 +78,7 @@ def test_a_database_has_the_same_events_launches_steps_and_idle_causes(name: str
     one, other = LinkedTrace(trace), LinkedTrace(again)
     assert np.count_nonzero(other.launched) == np.count_nonzero(one.launched)
     assert other.steps.names == one.steps.names
+    assert (Backward(other).forward_of_operator >= 0).sum() == (Backward(one).forward_of_operator >= 0).sum()
     wanted = ("idle", "streams", "api_tables")
     found, expected = analyse(other, only=wanted), analyse(one, only=wanted)
     assert found.idle is not None
@@ -110,6 +112,7 @@ def test_ranges_of_our_own_runs_are_steps_and_phases_and_markers_are_no_ranges(t
             """
         )
         ranges = [(0, 90, 59, "step 7"), (0, 40, 59, "data_wait"), (40, 80, 59, "forward"), (5, None, 34, "marker")]
+        ranges += [(42, 70, 59, "nn.Module: encoder")]
         ranges += [(80, 85, 59, "EarlyStopping.on_train_batch_end"), (41, 60, 60, "aten::mm, seq = 3, op_id = 9")]
         database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", [(*one, first | 5) for one in ranges])
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", [(1, "gemm"), (2, "cudaLaunchKernel_v7000")])
@@ -124,6 +127,7 @@ def test_ranges_of_our_own_runs_are_steps_and_phases_and_markers_are_no_ranges(t
     assert linked.steps.names == ("ProfilerStep#7",)
     assert {name for _, _, name in spans_of(trace, "annotation")} >= {"DataLoader.__next__", "forward"}
     assert len(trace.annotation) == 4
+    assert spans_of(trace, "module_range") == [(42, 70, "nn.Module: encoder")]
     assert spans_of(trace, "cpu_op") == [(41, 60, "aten::mm")]
     assert [trace.threads[number] for number in linked.launch_thread.tolist()] == ["5/5", "6/5"]
 

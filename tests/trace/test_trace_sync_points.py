@@ -47,6 +47,23 @@ def item(correlation: int, ts: float, end: float, copied: float) -> list[Json]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("call", "memory", "waits"),
+    [
+        ("cudaMemset", "Managed", 1),
+        ("cudaMemset", "Pinned", 1),
+        ("cudaMemset", "Device", 0),
+        ("cudaMemsetAsync", "Managed", 0),
+    ],
+)
+def test_a_memset_of_host_memory_that_is_not_asynchronous_is_a_sync_point(call: str, memory: str, waits: int) -> None:
+    memset = [
+        span("cuda_runtime", call, 10, 40, correlation=2),
+        span("gpu_memset", f"Memset ({memory})", 12, 30, pid=0, tid=7, stream=7, device=0, correlation=2),
+    ]
+    assert found([*kernel(1, 0, 5, 5), *memset, *kernel(3, 60, 70, 5)]).count == waits
+
+
 def test_the_copy_and_the_synchronisation_of_an_item_are_one_sync_point() -> None:
     """The item waits from 12 to 102 while the device works until 100; the next kernel runs from 120 on."""
     points = found([*kernel(1, 0, 5, 90), *item(2, 10, 110, 99), *kernel(3, 112, 120, 50)])

@@ -1,6 +1,10 @@
 """The tables of a trace that users of Nsight Systems know: API calls, kernels, copies, launches."""
 
+from typing import Literal
+
 import msgspec
+
+Category = Literal["CUDA_API", "CUDA_KERNEL", "MEMORY_OPER"]
 
 
 class TimeRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -19,6 +23,16 @@ class TimeRow(msgspec.Struct, kw_only=True, frozen=True):
     max_us: float
     std_us: float
     """Standard deviation of a sample (n - 1); 0 for one duration."""
+
+
+class CategoryRow(msgspec.Struct, kw_only=True, frozen=True):
+    """Durations of everything with one name, of the API and of devices in one table."""
+
+    category: Category
+    """As nsys writes it."""
+    row: TimeRow
+    share_of_table_ratio: float | None
+    """Of the total of API, kernels, copies and memsets."""
 
 
 class LaunchShapeRow(TimeRow, kw_only=True, frozen=True):
@@ -111,3 +125,19 @@ class ApiTables(msgspec.Struct, kw_only=True, frozen=True):
     """Launched before the window, or their launch was lost."""
     launch_to_start: LaunchLatency | None
     """None if no device work has its launch in the trace."""
+    steps: int = 0
+    """Of the trace."""
+
+    @property
+    def cuda_api_gpu_sum(self) -> tuple[CategoryRow, ...]:
+        """API calls, kernels, copies and memsets in one table."""
+        total_us = self.api_total_us + self.kernel_total_us + self.memory_total_us
+        rows: list[tuple[Category, TimeRow]] = [
+            *(("CUDA_API", row) for row in self.cuda_api_sum),
+            *(("CUDA_KERNEL", row) for row in self.cuda_gpu_kern_sum),
+            *(("MEMORY_OPER", row) for row in self.cuda_gpu_mem_time_sum),
+        ]
+        return tuple(
+            CategoryRow(category=category, row=row, share_of_table_ratio=row.total_us / total_us if total_us else None)
+            for category, row in sorted(rows, key=lambda pair: (-pair[1].total_us, pair[1].name))
+        )

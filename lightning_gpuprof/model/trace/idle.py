@@ -142,6 +142,11 @@ class IdleGap(msgspec.Struct, kw_only=True, frozen=True):
     """The innermost line of user code in that moment."""
 
 
+CHUNKS = 30
+LONG_GAP_US = 500_000.0
+"""Both as in the expert systems rules of nsys (gpu_time_util, gpu_gaps)."""
+
+
 class DeviceIdle(msgspec.Struct, kw_only=True, frozen=True):
     """One device. ``busy_us + idle_us = window_us``; the causes sum to ``idle_us``."""
 
@@ -161,6 +166,11 @@ class DeviceIdle(msgspec.Struct, kw_only=True, frozen=True):
     """In order of time, those in the device's window."""
     longest: tuple[IdleGap, ...]
     """Longest first."""
+    chunks: tuple[float, ...] = ()
+    """Busy share of each of :data:`CHUNKS` equal parts of the window, in order of time."""
+    long_gaps: int = 0
+    """Those of :data:`LONG_GAP_US` and more."""
+    long_gaps_us: float = 0.0
 
 
 class Idle(msgspec.Struct, kw_only=True, frozen=True):

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from lightning_gpuprof.model.phases import Phase
+
 KernelClass = Literal[
     "gemm",
     "convolution",
@@ -185,6 +187,12 @@ class ActivityRow(msgspec.Struct, kw_only=True, frozen=True):
     grid: tuple[int, int, int] | None
     """In blocks, also where the trace has work-items (``hipExtModuleLaunchKernel``)."""
     block: tuple[int, int, int] | None
+    registers_per_thread: int | None = None
+    shared_memory_bytes: int | None = None
+    """Of a block."""
+    module: str | None = None
+    """The innermost module around all their launches; None if there are several, or none is known. Likewise below."""
+    phase: Phase | None = None
     kernel_class: str
     dtype: str | None
     count: int

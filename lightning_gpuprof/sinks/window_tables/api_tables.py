@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_gpuprof.model import numbers
-from lightning_gpuprof.model.trace.api_tables import ApiTables, KernelExecutionRow, MemorySizeRow, TimeRow
+from lightning_gpuprof.model.trace.api_tables import ApiTables, CategoryRow, KernelExecutionRow, MemorySizeRow, TimeRow
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import COUNT, GB_PER_S, NUMBER, PERCENT, US, Column, Table, facts, name
+from lightning_gpuprof.sinks.tables import COUNT, GB_PER_S, NUMBER, PERCENT, SIGNIFICANT, US, Column, Table, facts, name
 from lightning_gpuprof.sinks.window_tables import short_names
 
 ROWS = 20
@@ -45,6 +45,35 @@ def _times(count: str, window: str, *columns: Column[Any]) -> tuple[Column[Any],
         Column("std", lambda row: row.std_us, US, help=_STD),
         *columns,
     )
+
+
+def _per_step(found: ApiTables) -> tuple[Column[TimeRow], ...]:
+    if not found.steps:
+        return ()
+    return (Column("per step", lambda row: row.count / found.steps, SIGNIFICANT, help="count over the trace's steps"),)
+
+
+def _combined() -> tuple[Column[CategoryRow], ...]:
+    return (
+        Column("table", lambda one: one.share_of_table_ratio, PERCENT, help=_OF_TABLE),
+        Column("category", lambda one: one.category, help="as in nsys"),
+        Column("total", lambda one: one.row.total_us, US),
+        Column("count", lambda one: one.row.count, COUNT),
+        Column("avg", lambda one: one.row.average_us, US),
+        Column("med", lambda one: one.row.median_us, US, help="median"),
+        Column("min", lambda one: one.row.min_us, US),
+        Column("max", lambda one: one.row.max_us, US),
+        Column("operation", lambda one: short_names.short(one.row.name, 40), hover=lambda one: one.row.name),
+    )
+
+
+def _copies(by: str) -> Callable[[ApiTables], str]:
+    def title(found: ApiTables) -> str:
+        managed = sum(row.count for row in found.cuda_gpu_mem_time_sum if "Managed" in row.name)
+        said = f"{numbers.count(managed)} of managed memory" if managed else "no managed memory"
+        return f"copies and memsets by {by}, {said}"
+
+    return title
 
 
 def _sizes() -> tuple[Column[MemorySizeRow], ...]:
@@ -153,16 +182,29 @@ NSYS_TABLES: Mapping[
     "cuda_api_sum": (
         "calls of the CUDA API",
         "the trace has no calls of the CUDA or HIP runtime.",
-        lambda _: _times("calls", _HOST_WINDOW, Column("call", lambda row: row.name, name(_NAME))),
+        lambda found: (
+            *_times("calls", _HOST_WINDOW),
+            *_per_step(found),
+            Column("call", lambda row: row.name, name(_NAME)),
+        ),
     ),
-    "cuda_gpu_kern_sum": ("kernels by name", _NO_KERNEL, lambda _: (*_KERNEL_TIMES, short_names.column(_NAME))),
+    "cuda_gpu_kern_sum": (
+        "kernels by name",
+        _NO_KERNEL,
+        lambda found: (*_KERNEL_TIMES, *_per_step(found), short_names.column(_NAME)),
+    ),
     "cuda_gpu_kern_gb_sum": (
         "kernels by name, grid and block",
         _NO_KERNEL,
         lambda _: (*_LAUNCHES, short_names.column(_NAME)),
     ),
-    "cuda_gpu_mem_time_sum": ("copies and memsets by time", _NO_COPY, lambda _: (*_KERNEL_TIMES, _OPERATION)),
-    "cuda_gpu_mem_size_sum": ("copies and memsets by size", _NO_COPY, lambda _: _sizes()),
+    "cuda_api_gpu_sum": (
+        "calls, kernels, copies and memsets",
+        "the trace has neither calls nor kernels.",
+        lambda _: _combined(),
+    ),
+    "cuda_gpu_mem_time_sum": (_copies("time"), _NO_COPY, lambda _: (*_KERNEL_TIMES, _OPERATION)),
+    "cuda_gpu_mem_size_sum": (_copies("size"), _NO_COPY, lambda _: _sizes()),
     "cuda_kern_exec_sum": (_execution_title, "no kernel has a recorded launch.", _executions),
 }
 """By the names of ``nsys stats``, which are fields of :class:`ApiTables`: what it shows, why it is empty, columns."""

@@ -6,6 +6,7 @@ from lightning_gpuprof.model import numbers
 from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.trace.idle import (
     IDLE_CAUSE_TERMS,
+    LONG_GAP_US,
     DeviceIdle,
     Idle,
     IdleCause,
@@ -39,6 +40,22 @@ _WORDS: dict[IdleCause, str] = {
 def cause_word(cause: IdleCause) -> str:
     """The cause as people read it."""
     return _WORDS.get(cause, cause)
+
+
+def chunk_table(device: DeviceIdle) -> Table:
+    """How busy the device was in equal parts of its window; the parts below half are what nsys warns of."""
+    chunk_us = device.window_us / len(device.chunks) if device.chunks else 0.0
+    long_gaps = f"{numbers.counted(device.long_gaps, 'gap')} of {numbers.seconds(LONG_GAP_US / 1e6)} or more"
+    if device.long_gaps:
+        long_gaps += f", together {numbers.seconds(device.long_gaps_us / 1e6)}"
+    return Table.of(
+        f"{plain.device(device.device)} in {len(device.chunks)} equal parts; {long_gaps}",
+        list(enumerate(device.chunks)),
+        Column("from", lambda part: part[0] * chunk_us, US_AS_MS, help="since the first kernel or copy"),
+        bar(lambda part: part[1], "forward"),
+        Column("busy", lambda part: part[1], PERCENT),
+        absent=f"{plain.device(device.device)} worked too shortly for parts of its window.",
+    )
 
 
 def cause_table(device: DeviceIdle) -> Table:

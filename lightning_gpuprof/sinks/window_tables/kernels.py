@@ -1,6 +1,7 @@
 """Tables of a window's kernels: classes, types, fill, activity, durations and possible savings."""
 
 from lightning_gpuprof.model import numbers
+from lightning_gpuprof.model.phases import words_of
 from lightning_gpuprof.model.trace.kernels import (
     NO_SAVING_TERMS,
     ActivityRow,
@@ -205,6 +206,24 @@ def activity_table(found: KernelFacts) -> Table:
         Column("min", lambda row: row.min_us, US),
         Column("max", lambda row: row.max_us, US),
         Column("waves", lambda row: row.waves, SIGNIFICANT, help=_WAVES),
+        absent=_NO_KERNEL,
+        limit=ROWS,
+        all_rows=found.activity_rows,
+    )
+
+
+def origin_table(found: KernelFacts) -> Table:
+    """The same rows by what launched them, and what they need of a multiprocessor."""
+    return Table.of(
+        "Kernel activity: resources and origin",
+        found.activity,
+        short_names.column(40),
+        Column("regs", lambda row: row.registers_per_thread, COUNT, help="registers of a thread"),
+        Column("shared", lambda row: row.shared_memory_bytes, SIZE, help="shared memory of a block"),
+        Column("count", lambda row: row.count, COUNT),
+        Column("total", lambda row: row.total_us, US),
+        Column("phase", lambda row: row.phase and words_of(row.phase), help="of all these launches, if it is one"),
+        Column("module", lambda row: row.module, name(32), help="of all these launches, if it is one"),
         absent=_NO_KERNEL,
         limit=ROWS,
         all_rows=found.activity_rows,

@@ -51,18 +51,32 @@ class CounterTrack(msgspec.Struct, frozen=True, kw_only=True):
     """What is not finite is left out: nothing was measured there."""
 
 
-def track_events(slices: Sequence[SliceTrack], counters: Sequence[CounterTrack], process: int) -> Iterator[bytes]:
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of the whole trace: instants, one after the other."""
+
+    labels: tuple[Label, ...] = ()
+    start_ns: int = 0
+    """Of the first one; the others follow a microsecond after each other, so that each can be clicked."""
+
+
+NO_MARKS = Marks()
+
+
+def track_events(
+    slices: Sequence[SliceTrack], counters: Sequence[CounterTrack], process: int, marks: Marks = NO_MARKS
+) -> Iterator[bytes]:
     """The events of one process with a thread for each row.
 
     Args:
         slices: Rows, from the top.
         counters: Values over time; their rows are named by viewers.
         process: A number that no process and no GPU of the trace has. The rows are the threads after it.
+        marks: Instants above the rows.
 
     Returns:
         JSON text as Kineto writes it, without the braces around each event; nothing if there are no tracks.
     """
-    if not slices and not counters:
+    if not slices and not counters and not marks.labels:
         return
     yield _metadata("process_name", process, process, {"name": _PROCESS})
     yield _metadata("process_sort_index", process, process, {"sort_index": _ON_TOP})
@@ -73,6 +87,9 @@ def track_events(slices: Sequence[SliceTrack], counters: Sequence[CounterTrack],
         yield from _slices(track, process, thread)
     for counter in counters:
         yield from _values(counter, process)
+    for number, label in enumerate(marks.labels):
+        time_us = (marks.start_ns + 500) // 1000 + number
+        yield f'{_head("i", label.name, process, process)}{time_us}, "s": "p"{_notes(label)}'.encode()
 
 
 def _slices(track: SliceTrack, process: int, thread: int) -> Iterator[bytes]:

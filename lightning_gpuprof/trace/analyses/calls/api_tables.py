@@ -48,6 +48,7 @@ def api_tables(linked: LinkedTrace) -> ApiTables:
         cuda_kern_exec_sum=_executions(linked, device_window_ns),
         kernels_without_launch=int((~linked.launched[: len(kernel)]).sum()),
         launch_to_start=_launch_to_start(linked),
+        steps=len(linked.steps),
     )
 
 

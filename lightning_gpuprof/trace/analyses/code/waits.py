@@ -34,6 +34,7 @@ _ALLOCATES = re.compile(
 )
 """Also the calls by which expandable segments map memory, and page-locking of host memory."""
 
+_MEMSET_OF_HOST = re.compile(r"^Memset .*(Pinned|Managed)")
 _PAGEABLE = re.compile(r"\bPageable\b", re.IGNORECASE)
 
 
@@ -90,7 +91,8 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 def blocking_calls(linked: LinkedTrace) -> Rows:
     """Rows in :attr:`Trace.runtime` of the calls in which the host waits for the device.
 
-    Calls that synchronise, and copies of pageable memory. Calls that allocate are not among them.
+    Calls that synchronise, copies of pageable memory, and memsets of page-locked or managed memory without ``Async``
+    (CUDA Runtime API, as above). Calls that allocate are not among them.
     """
     calls = linked.trace.runtime
     blocks = linked.named(calls, synchronises)
@@ -98,6 +100,10 @@ def blocking_calls(linked: LinkedTrace) -> Rows:
     pageable = linked.named(linked.work, lambda name: name.startswith("Memcpy") and copies_pageable(name))
     pageable &= linked.launched
     blocks[linked.launch[pageable]] = True
+    of_host = linked.named(linked.work, lambda name: _MEMSET_OF_HOST.search(name) is not None) & linked.launched
+    if of_host.any():
+        memsets = linked.launch[of_host]
+        blocks[memsets] |= ~linked.named(calls, lambda name: "Async" in name)[memsets]
     return np.flatnonzero(blocks)
 
 

@@ -2,7 +2,17 @@
 
 import numpy as np
 
-from lightning_gpuprof.model.trace.idle import IDLE_CAUSES, DeviceIdle, HostTime, Idle, IdleCause, IdleShare, StepIdle
+from lightning_gpuprof.model.trace.idle import (
+    CHUNKS,
+    IDLE_CAUSES,
+    LONG_GAP_US,
+    DeviceIdle,
+    HostTime,
+    Idle,
+    IdleCause,
+    IdleShare,
+    StepIdle,
+)
 from lightning_gpuprof.trace.analyses.idle.host_activity import host_activity
 from lightning_gpuprof.trace.analyses.idle.idle_gaps import Gaps, gaps_by_device
 from lightning_gpuprof.trace.analyses.idle.idle_longest import longest_gaps
@@ -32,6 +42,7 @@ def _device(linked: LinkedTrace, device: int, longest: int) -> DeviceIdle:
     pieces = idle_pieces(linked, gaps)
     window_ns, idle_ns = gaps.work.length_ns, int(gaps.duration_ns.sum())
     calls_ns, operators_ns, elsewhere_ns = pieces.host_ns
+    is_long = gaps.duration_ns >= LONG_GAP_US * 1000
     return DeviceIdle(
         device=linked.trace.devices[device],
         window_us=window_ns / 1000,
@@ -47,7 +58,18 @@ def _device(linked: LinkedTrace, device: int, longest: int) -> DeviceIdle:
         ),
         steps=_steps(linked, gaps, pieces),
         longest=longest_gaps(linked, gaps, pieces, longest),
+        chunks=_chunks(gaps),
+        long_gaps=int(np.count_nonzero(is_long)),
+        long_gaps_us=int(gaps.duration_ns[is_long].sum()) / 1000,
     )
+
+
+def _chunks(gaps: Gaps) -> tuple[float, ...]:
+    begin_ns, end_ns = gaps.work.window_ns
+    edges = np.linspace(begin_ns, end_ns, CHUNKS + 1).astype(np.int64)
+    if not (np.diff(edges) > 0).all():
+        return ()
+    return tuple((gaps.work.overlap_ns(edges[:-1], edges[1:]) / np.diff(edges)).tolist())
 
 
 def _shares(pieces: IdlePieces, count: int, idle_ns: int, window_ns: int) -> tuple[IdleShare, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuprof.model.phases import PHASES
 from lightning_gpuprof.model.trace.kernels import (
     ActivityRow,
     ClassRow,
@@ -16,6 +17,7 @@ from lightning_gpuprof.model.trace.kernels import (
     KernelTime,
     TensorCoreUse,
 )
+from lightning_gpuprof.trace.analyses.joins.call_places import call_places
 from lightning_gpuprof.trace.analyses.joins.grouped import (
     Groups,
     Statistics,
@@ -35,7 +37,8 @@ from lightning_gpuprof.trace.analyses.kernels.kernel_traits import (
 from lightning_gpuprof.trace.analyses.kernels.launch_shape import LaunchShapes, launch_shapes
 from lightning_gpuprof.trace.analyses.kernels.small_kernels import duration_buckets, launch_gaps_ns, small_kernels
 from lightning_gpuprof.trace.linked import LinkedTrace
-from lightning_gpuprof.trace.tables import ABSENT, Float64, Int64, ratio
+from lightning_gpuprof.trace.nesting import take_or_absent
+from lightning_gpuprof.trace.tables import ABSENT, Float64, Int64, Rows, ratio
 
 ACTIVITY_ROWS = 100
 """Rows of the kernel activity that are kept unless more are asked for."""
@@ -197,16 +200,22 @@ def _activity(linked: LinkedTrace, traits: KernelTraits, shapes: LaunchShapes, f
         shapes.grid_and_block[shapes.groups.of_row],
     )
     found, of_group = statistics_of(kernel.duration_ns, groups), traits.at(groups.first)
-    launches = [shapes.geometries[launch] for launch in shapes.groups.of_row[groups.first].tolist()]
+    shown = [shapes.geometries[shape] for shape in shapes.groups.of_row[groups.first].tolist()]
     operators, streams = traits.operator_name[groups.first].tolist(), kernel.stream[groups.first].tolist()
+    places, launch = call_places(linked), linked.launch[: len(kernel)]
+    modules, phases = (_common(groups, take_or_absent(column, launch)) for column in (places.module, places.phase))
     rows = rows_of(
         ActivityRow,
         name=[trait.name for trait in of_group],
         operator=[None if operator == ABSENT else trace.names[operator] for operator in operators],
         device=[trace.devices[device] for device in kernel.device[groups.first].tolist()],
         stream=[None if stream == ABSENT else stream for stream in streams],
-        grid=[launch.grid for launch in launches],
-        block=[launch.block for launch in launches],
+        grid=[one.grid for one in shown],
+        block=[one.block for one in shown],
+        registers_per_thread=[one.registers_per_thread for one in shown],
+        shared_memory_bytes=[one.shared_memory_bytes for one in shown],
+        module=[None if module == ABSENT else places.modules.whole_names[module] for module in modules],
+        phase=[None if phase == ABSENT else PHASES[phase] for phase in phases],
         kernel_class=[trait.kernel_class for trait in of_group],
         dtype=[trait.dtype for trait in of_group],
         **_times(found),
@@ -216,6 +225,15 @@ def _activity(linked: LinkedTrace, traits: KernelTraits, shapes: LaunchShapes, f
         key=lambda row: (-row.total_us, row.name, row.operator or "", row.device, row.stream or 0, row.grid or ())
     )
     return rows
+
+
+def _common(groups: Groups, values: Rows) -> list[int]:
+    """The value that all rows of each group have, :data:`ABSENT` where they differ."""
+    least, most = (values[groups.first].copy() for _ in range(2))
+    np.minimum.at(least, groups.of_row, values)
+    np.maximum.at(most, groups.of_row, values)
+    common: list[int] = np.where(least == most, least, ABSENT).tolist()
+    return common
 
 
 def _times(found: Statistics) -> dict[str, npt.NDArray[Any]]:
