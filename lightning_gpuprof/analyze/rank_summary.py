@@ -15,7 +15,8 @@ from lightning_gpuprof.analyze.rank_notices import notable, window_lines
 from lightning_gpuprof.errors import JournalError
 from lightning_gpuprof.model.clock_events import NO_LIMIT
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.journal import Slot
+from lightning_gpuprof.model.phases import PHASES, OutsidePart, Phase, SegmentKind
 from lightning_gpuprof.model.rank_summary import (
     MAX_DEVICE_STEPS,
     MAX_EPOCHS,
@@ -29,6 +30,7 @@ from lightning_gpuprof.model.rank_summary import (
     StepTable,
     drawn,
 )
+from lightning_gpuprof.model.report import OWN_NAME
 
 _ENDING = ".summary.json"
 MOST_BYTES_WHILE_RUNNING = 2**17
@@ -98,7 +100,7 @@ def summarise(journal: Journal) -> RankSummary:
         steady_steps=len(rows),
         steady_ns=int(steps.period_ns[rows].sum()),
         last_step_ns=int(steps.start_ns[-1] + steps.period_ns[-1]) if len(steps) else header.start_ns,
-        validation_s=_validation_s(journal) if journal.is_whole else None,
+        outside_s=_outside_s(journal) if journal.is_whole else None,
         own_phases=_own_phases(journal, waits),
         run_delay_ratio=cpu_time.SampledSteps(journal, steady_steps).delay_ratio(),
         strategy=_text(journal, "trainer.strategy"),
@@ -195,17 +197,26 @@ def _batch_length(journal: Journal) -> float | None:
     return None if most is None else round((most["cells_count"] or 0.0) / (most["rows_count"] or 1.0), 1)
 
 
-def _validation_s(journal: Journal) -> float:
-    """Of its batches; what looks found to be waiting in collectives is left out."""
-    total_ns = 0.0
-    for slot in journal.slots:
-        if slot.region == "validation" and (slot.phase in _OF_BATCHES or slot.hook in _AROUND_BATCHES):
+def _outside_s(journal: Journal) -> dict[OutsidePart, float]:
+    """Own time outside of steps; what looks found to be waiting in collectives is left out."""
+    found_ns: dict[OutsidePart, float] = {}
+    for slot, kind, charged_ns in journal.time_of_slots():
+        part = _outside_part(journal, slot, kind)
+        if part is not None and charged_ns:
             waits = journal.in_collectives.get(slot.id, 0) / max(1, journal.looks.get(slot.id, 0))
-            charged_ns = sum(segment.charged.get(slot.id, 0) for segment in journal.segments)
-            if slot.id in journal.steps.charged:
-                charged_ns += int(journal.steps.charged[slot.id].sum())
-            total_ns += (1 - waits) * charged_ns
-    return total_ns / 1e9
+            found_ns[part] = found_ns.get(part, 0.0) + (1 - waits) * charged_ns
+    return {part: ns / 1e9 for part, ns in found_ns.items()}
+
+
+def _outside_part(journal: Journal, slot: Slot, kind: SegmentKind) -> OutsidePart | None:
+    if slot.region == "validation":
+        return "validation" if slot.phase in _OF_BATCHES or slot.hook in _AROUND_BATCHES else None
+    if slot.region != "main" or not slot.hook or slot.callback == OWN_NAME:
+        return None
+    if kind == "setup":
+        return "setup"
+    # On a device, the host may wait there for what the device waits for.
+    return "epoch_gap" if kind == "epoch_gap" and _text(journal, "device.type") == "cpu" else None
 
 
 def _own_phases(journal: Journal, separated: Collection[Phase]) -> tuple[Phase, ...]:

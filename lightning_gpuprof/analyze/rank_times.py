@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -13,9 +13,9 @@ from lightning_gpuprof.analyze.journal import Ints
 from lightning_gpuprof.analyze.statistics import Floats
 from lightning_gpuprof.model.missing import Unmeasured
 from lightning_gpuprof.model.numbers import counted, numbered
-from lightning_gpuprof.model.phases import PHASES, Phase
+from lightning_gpuprof.model.phases import PHASES, OutsidePart, Phase
 from lightning_gpuprof.model.rank_summary import RankGpu, RankSummary
-from lightning_gpuprof.model.rank_times import LateInValidation, LateRanks, RankShare, RankTimes, RareRanks
+from lightning_gpuprof.model.rank_times import LateOutside, LateRanks, RankShare, RankTimes, RareRanks
 from lightning_gpuprof.model.signals import MIN_STEPS
 
 _OWN_OF_DEVICE: tuple[Phase, ...] = (
@@ -130,7 +130,7 @@ def rank_times(
         above_median=above_median,
         late=late,
         rare=_rare_ranks([ranks[rank] for rank in columns], host),
-        in_validation=_late_in_validation([ranks[rank] for rank in columns]),
+        outside=_late_outside([ranks[rank] for rank in columns]),
         left_out=grouped,
         ranks=tuple(
             RankShare(
@@ -329,12 +329,15 @@ def _alone_ns(groups: Sequence[list[int]], own_ns: Ints) -> Ints:
     return found
 
 
-def _late_in_validation(ranks: Sequence[RankSummary]) -> LateInValidation | None:
-    known = [(one.validation_s, one.rank, one.host) for one in ranks if one.validation_s is not None]
-    if len(known) < len(ranks):
-        return None
-    (next_s, _, _), (total_s, rank, host) = sorted(known)[-2:]
-    return LateInValidation(rank=rank, host=host, total_s=total_s, excess_s=total_s - next_s)
+def _late_outside(ranks: Sequence[RankSummary]) -> tuple[LateOutside, ...]:
+    if not all(one.is_whole for one in ranks):
+        return ()
+    found = []
+    for part in get_args(OutsidePart):
+        times = sorted(((one.outside_s or {}).get(part, 0.0), one.rank, one.host) for one in ranks)
+        (next_s, _, _), (total_s, rank, host) = times[-2:]
+        found.append(LateOutside(part=part, rank=rank, host=host, total_s=total_s, excess_s=total_s - next_s))
+    return tuple(found)
 
 
 def _beside_the_others(

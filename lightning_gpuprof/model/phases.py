@@ -48,6 +48,10 @@ Part = Literal[
 
 PARTS: tuple[Part, ...] = get_args(Part)
 
+OutsidePart = Literal["setup", "validation", "epoch_gap"]
+"""A part of the wall time outside of steps in which a rank may be late on its own: in hooks of the first and the last,
+and in batches of validation runs, from fetch to ``on_validation_batch_end``."""
+
 STEP_PARTS: dict[Stage, Part] = {"fit": "train", "validate": "validate", "test": "test", "predict": "predict"}
 """The part that the steps of a stage belong to."""
 

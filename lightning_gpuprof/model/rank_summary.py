@@ -10,9 +10,9 @@ import numpy as np
 
 from lightning_gpuprof.model.journal import RankNumber, WorldSize
 from lightning_gpuprof.model.packing import Ints, pack, unpack
-from lightning_gpuprof.model.phases import Phase, Stage
+from lightning_gpuprof.model.phases import OutsidePart, Phase, Stage
 
-SUMMARY_VERSION = 6
+SUMMARY_VERSION = 7
 """Raised when a reader of the version before would read a summary wrongly."""
 
 MAX_STEPS = 512
@@ -133,9 +133,8 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Their step times."""
     last_step_ns: int = 0
     """When its last step was over, on its own clock; else :attr:`start_ns`."""
-    validation_s: float | None = 0.0
-    """Its batches of all validation runs, from fetch to ``on_validation_batch_end``, without waits that were seen;
-    None if they were not all looked at."""
+    outside_s: dict[OutsidePart, float] | None = {}
+    """Its own time outside of steps, by part, without waits that were seen; None if not all of it was looked at."""
     own_phases: tuple[Phase, ...] = ()
     """In which it waits for no other rank; on a device, whose host may wait for that in any other phase, only for
     batches."""
@@ -186,7 +185,7 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     @property
     def is_whole(self) -> bool:
         """Whether all of its journal was looked at, and not only the ends."""
-        return self.validation_s is not None
+        return self.outside_s is not None
 
 
 def drawn(batch: Ints, limit: int = MAX_STEPS) -> Ints:

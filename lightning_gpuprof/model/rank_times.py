@@ -7,7 +7,7 @@ import msgspec
 
 from lightning_gpuprof.model.cost import Cost
 from lightning_gpuprof.model.numbers import counted, listed, numbered
-from lightning_gpuprof.model.phases import COMPUTE_PHASES, Phase
+from lightning_gpuprof.model.phases import COMPUTE_PHASES, OutsidePart, Phase
 from lightning_gpuprof.model.share import Share
 
 _MOST_HOSTS = 4
@@ -131,9 +131,10 @@ class RareRanks(msgspec.Struct, frozen=True, kw_only=True):
         return Cost(ms=ms, lower_ms=lower_ms, step_ms=self.step_ms, steps=self.steps)
 
 
-class LateInValidation(msgspec.Struct, frozen=True, kw_only=True):
-    """The rank whose validation batches take longest in all."""
+class LateOutside(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that takes longest in all on its own in a part of the wall time outside of the steps."""
 
+    part: OutsidePart
     rank: int
     host: str
     total_s: float
@@ -156,8 +157,8 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     late: LateRanks
     rare: RareRanks | None
     """None: no rank is ever late alone."""
-    in_validation: LateInValidation | None
-    """None: not all of it was looked at."""
+    outside: tuple[LateOutside, ...]
+    """By part; empty: not all of it was looked at."""
     ranks: tuple[RankShare, ...]
     left_out: tuple[str, ...] = ()
     """Which ranks are not among them, and why."""

@@ -55,6 +55,7 @@ VALIDATION = Claim(resource="outside steps", name="validation", phase="validatio
 CHECKPOINT = Claim(resource="outside steps", name="checkpoint", phase="checkpoint", part="checkpoint")
 EPOCH_GAP = Claim(resource="outside steps", name="epoch_gap", part="epoch_gap")
 EPOCH_START = Claim(resource="outside steps", name="epoch_start", part="epoch_gap")
+LATE_RANK_OUTSIDE = Claim(resource="outside steps", name="late rank")
 SANITY_CHECK = Claim(resource="outside steps", name="sanity check", part="sanity")
 
 ALL: tuple[Claim, ...] = tuple(value for value in globals().values() if isinstance(value, Claim))

@@ -24,11 +24,15 @@ CAUSE_WORDS: Mapping[str, str] = {
     "waits of the gradient scaler": "gradient scaler waits for the GPU",
     "waits of the progress bar": "progress bar waits for the GPU",
     "communication": "waiting in collectives",
+    "late rank": "waiting for a rank",
     "clocks": "throttled clocks",
     "memory kernels": "memory-bound kernels",
 }
 """What people call the part of a step that a finding claims, where its own name does not say it."""
-_SHOWN_IN: Mapping[str, Collection[str]] = {"communication": ("backward", "sync")}
+_SHOWN_IN: Mapping[str, Collection[str]] = {
+    "communication": ("backward", "sync"),
+    "late rank": ("backward", "sync", "epoch_gap"),
+}
 """Phases that a claim which may lie in any is drawn in first, as most of it lies there."""
 
 MISSING_RATIO = 0.05

@@ -15,7 +15,8 @@ from lightning_gpuprof.analyze.rank_times import rank_times
 from lightning_gpuprof.model.clock_events import MASK, REASONS
 from lightning_gpuprof.model.journal import Sample, Segment, Slot
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.rank_times import RankTimes
+from lightning_gpuprof.model.phases import SegmentKind
+from lightning_gpuprof.model.rank_times import LateOutside, RankTimes
 
 N = 100
 
@@ -60,8 +61,29 @@ def test_the_rank_whose_validation_takes_longest_is_named_with_what_it_takes_lon
         between = Segment(kind="epoch_gap", start_ns=0, end_ns=sum(charged.values()), charged=charged)
         return replace(one, slots=[*one.slots, val, end], segments=[*one.segments, between])
 
-    found = side_by_side([validating(0, 200, 700), validating(1, 900, 0), validating(2, 300, 600)]).in_validation
-    assert (found.rank, found.total_s, found.excess_s) == (1, pytest.approx(0.9), pytest.approx(0.6))
+    found = side_by_side([validating(0, 200, 700), validating(1, 900, 0), validating(2, 300, 600)]).outside
+    assert said(found, "validation") == (1, pytest.approx(0.9), pytest.approx(0.6))
+
+
+@pytest.mark.parametrize("kind", ["setup", "epoch_gap"])
+def test_the_rank_whose_hooks_take_longest_outside_of_steps_is_known_by_them(kind: SegmentKind) -> None:
+    hook = Slot(id=len(SLOTS), action="hook", phase="callbacks", hook="on_train_epoch_end", callback="Images")
+    own = replace(hook, id=hook.id + 1, callback="GpuProfiler")
+    other = Slot(id=hook.id + 2, action="other", phase="loop")
+
+    def with_hook(number: int, ms: int) -> Journal:
+        one = rank(number)
+        charged = {hook.id: ms * MS, own.id: 500 * MS, other.id: (900 - ms) * MS}
+        around = Segment(kind=kind, start_ns=0, end_ns=sum(charged.values()), charged=charged)
+        return replace(one, slots=[*one.slots, hook, own, other], segments=[*one.segments, around])
+
+    found = side_by_side([with_hook(0, 100), with_hook(1, 900)]).outside
+    assert said(found, kind) == (1, pytest.approx(0.9), pytest.approx(0.8))
+    assert all(one.excess_s == 0 for one in found if one.part != kind)
+
+
+def said(found: Sequence[LateOutside], part: str) -> tuple[int, float, float]:
+    return next((one.rank, one.total_s, one.excess_s) for one in found if one.part == part)
 
 
 def test_a_rank_that_waits_in_its_validation_batches_for_the_callback_of_another_is_not_named() -> None:
@@ -77,8 +99,8 @@ def test_a_rank_that_waits_in_its_validation_batches_for_the_callback_of_another
         seen = {"looks": {val.id: looks}, "in_collectives": {val.id: looks - 1}}
         return replace(one, slots=[*one.slots, val, hook], segments=[*one.segments, between], **seen)
 
-    found = side_by_side([validating(0, 100, 1000, 1), validating(1, 1000, 0, 10)]).in_validation
-    assert (found.rank, found.total_s, found.excess_s) == (0, pytest.approx(1.1), pytest.approx(1.0))
+    found = side_by_side([validating(0, 100, 1000, 1), validating(1, 1000, 0, 10)]).outside
+    assert said(found, "validation") == (0, pytest.approx(1.1), pytest.approx(1.0))
 
 
 def test_the_late_rank_has_the_excess_and_is_the_slowest() -> None:

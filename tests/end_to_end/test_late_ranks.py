@@ -60,6 +60,9 @@ class Net(L.LightningModule):
         if self.global_rank == 1:
             time.sleep(0.2)
         self.log("loss", self.layers(batch[0]).mean(), sync_dist=True)
+    def on_train_epoch_end(self):
+        if self.how == "between epochs" and self.global_rank == 1:
+            time.sleep(1)
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
@@ -76,8 +79,10 @@ def train(hows):
     for how in hows:
         profiler = GpuProfiler(dirpath=f"{sys.argv[1]}/{how}", reports=["json"], windows=[], nvml=False)
         trainer = L.Trainer(
-            accelerator="cpu", devices=2, strategy=STRATEGIES.get(how, lambda: "ddp")(), max_epochs=1,
-            limit_train_batches=45, val_check_interval=15 if how == "validation" else None, limit_val_batches=5,
+            accelerator="cpu", devices=2, strategy=STRATEGIES.get(how, lambda: "ddp")(),
+            max_epochs=3 if how == "between epochs" else 1,
+            limit_train_batches=15 if how == "between epochs" else 45,
+            val_check_interval=15 if how == "validation" else None, limit_val_batches=5,
             num_sanity_val_steps=0, logger=False, enable_checkpointing=False, enable_progress_bar=False,
             callbacks=[profiler],
         )
@@ -104,6 +109,7 @@ HOWS = [
     "in turn",
     "validation",
     "now and then",
+    "between epochs",
 ]
 SLEEPS = {
     "forward": f"{PROGRAM[: PROGRAM.index('time.sleep(0.1)')].count(chr(10)) + 1} training_step",
@@ -138,6 +144,7 @@ def reports(folder: Path) -> dict[str, Report]:
         *((how, {"straggler-rank"}) for how in LATE_ONE),
         ("validation", {"straggler-rank"}),
         ("now and then", {"straggler-rank"}),
+        ("between epochs", {"straggler-rank"}),
         ("in turn", {"load-imbalance"}),
         ("both", {"find-unused-params"}),
     ],
@@ -206,6 +213,17 @@ def test_a_rank_that_is_late_in_validation_only_is_named_with_all_that_it_takes_
     assert finding.evidence[-1].name == "beyond the others"
     assert isinstance(finding.evidence[-1].value, float)
     assert finding.evidence[-1].value > 1.5  # 3 validations of 5 batches, 0.2 s each
+
+
+def test_a_rank_that_is_late_between_epochs_only_costs_no_more_than_the_other_one_waits(
+    reports: dict[str, Report],
+) -> None:
+    finding = next(one for one in reports["between epochs"].findings if one.rule == "straggler-rank")
+    assert finding.subject == "rank 1"
+    assert "in hooks between epochs" in finding.summary
+    total_s, beyond_s = (one.value for one in finding.evidence[-2:])
+    assert total_s >= beyond_s > 2.5  # after each of 3 epochs, of which the last one keeps no rank waiting
+    assert finding.gain.saved_ms_per_step * 45 / 1e3 == pytest.approx(2, rel=0.25)
 
 
 def test_uneven_batches_are_counted_in_forward_and_backward(reports: dict[str, Report]) -> None:

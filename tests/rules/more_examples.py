@@ -476,19 +476,19 @@ MORE: dict[str, tuple[Example, ...]] = {
             "rank 1 is late now and then for 1 s in all, rank 2 in validation for 6 s",
             "critical",
             "Rank 2 (host node1) spends 12.0 s on its validation batches",
-            ranks={"excess_ms": 0.0, "rare_ms": 500.0, "validation_s": 12.0},
+            ranks={"excess_ms": 0.0, "rare_ms": 500.0, "outside_s": 12.0},
         ),
         fires(
             "rank 1 is late now and then for 50 s in all, rank 2 in validation for 6 s",
             "critical",
             "Rank 1 (host node0) takes 25.0 s longer than any other in 2.0 %",
-            ranks={"excess_ms": 0.0, "rare_ms": 25_000.0, "validation_s": 12.0},
+            ranks={"excess_ms": 0.0, "rare_ms": 25_000.0, "outside_s": 12.0},
         ),
         fires(
             "the same on a GPU, where the one has no certain gain and the other has",
             "warning",
             "Rank 1 (host node0) takes 25.0 s longer than any other in 2.0 %",
-            ranks={"excess_ms": 0.0, "rare_ms": 25_000.0, "validation_s": 12.0},
+            ranks={"excess_ms": 0.0, "rare_ms": 25_000.0, "outside_s": 12.0},
             run={"device.type": "cuda"},
         ),
         *decides(

@@ -7,7 +7,8 @@ from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.rank_times import LateInValidation, LateRanks, RankShare, RankTimes, RareRanks
+from lightning_gpuprof.model.phases import OutsidePart
+from lightning_gpuprof.model.rank_times import LateOutside, LateRanks, RankShare, RankTimes, RareRanks
 
 
 def job(excess_ms: float, *, ranks: int = 4, **late: Any) -> Metrics:
@@ -33,7 +34,8 @@ def with_ranks(
     site: str = "",
     rare_ms: float = 0.0,
     alone_ratio: float = 0.95,
-    validation_s: float = 0.0,
+    outside_s: float = 0.0,
+    outside: OutsidePart = "validation",
 ) -> Metrics:
     """Steps of 50 ms in which some ranks take so much longer in their forward than the median of the others."""
     late = (late,) if isinstance(late, int) else late
@@ -75,7 +77,7 @@ def with_ranks(
             lower_ratio=lower * 0.02 * rare_ms / (50.0 + 0.02 * rare_ms),
             of_all_ratio=alone_ratio,
         ),
-        in_validation=LateInValidation(rank=2, host="node1", total_s=validation_s, excess_s=validation_s / 2),
+        outside=(LateOutside(part=outside, rank=2, host="node1", total_s=outside_s, excess_s=outside_s / 2),),
         ranks=shares,
     )
     return replace(

@@ -40,9 +40,11 @@ more by it than by a rank that is late in each step. The same holds for all rank
 Summaries of a long run hold 512 steps and the 96 longest in which all ranks wait. The gain, on a CPU only, is that time
 per mean step.
 
-**In validation**, the batches of each rank are compared, from fetch to `on_validation_batch_end`, without the sampled
-share of waits in collectives, over all validation runs together. The rank that takes longest is named if it takes 5 %
-of the wall time longer than any other, and if the run loses more by it than by a rank that is late in its steps.
+**Outside of the steps**, the batches of each rank in validation are compared, from fetch to `on_validation_batch_end`,
+and the hooks of setup and between epochs (these on a CPU only), without the sampled share of waits in collectives, over
+the whole run. The rank that takes longest is named if it takes 5 % of the wall time longer than any other, and if the
+run loses more by it than by a rank that is late in its steps. Between epochs, no more counts than this rank waits there
+and in steps that take longer than usual. No gain is given for setup.
 
 ## When it is wrong
 - Layers that synchronise in the forward (SyncBatchNorm) hide the difference: the rule is silent.
@@ -61,8 +63,8 @@ from typing import NamedTuple
 from lightning_gpuprof.model.clock_events import WORDS
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.numbers import capital, counted, mhz, millis, numbered, percent, seconds
-from lightning_gpuprof.model.phases import words_of
-from lightning_gpuprof.model.rank_times import LateRanks, RankTimes
+from lightning_gpuprof.model.phases import OutsidePart, words_of
+from lightning_gpuprof.model.rank_times import LateOutside, LateRanks, RankTimes
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.ranks.rank_times import RankRule, lost_by_waiting, waiting_evidence
@@ -77,6 +79,16 @@ _LOOK: dict[Phase, str] = {
     "callbacks": "callbacks that run on this rank only",
     "logging": "values that are logged on this rank only: self.log(..., rank_zero_only=True), or loggers of rank 0",
 }
+_OUTSIDE: dict[OutsidePart, tuple[str, str, str]] = {
+    "setup": ("in setup", "in hooks of setup", "setup, configure_model and on_fit_start"),
+    "validation": (
+        "in validation",
+        "on its validation batches",
+        "validation_step, on_validation_batch_end and the validation loader",
+    ),
+    "epoch_gap": ("between epochs", "in hooks between epochs", "on_train_epoch_end and on_train_epoch_start"),
+}
+"""Where a rank is late, on what it spends its time, and what to look at."""
 _ON_IT_ONLY = "work that the other ranks do not do"
 ALL_RATIO = 0.995
 """From here on a share is said as all."""
@@ -101,7 +113,7 @@ class StragglerRank(RankRule):
     least_rare_ratio: float = threshold(0.05, source="heuristic: 5 % of the steps' time, as for checkpoints")
     least_alone_ratio: float = threshold(0.80, source="heuristic: others are hardly ever late")
     most_rare_ratio: float = threshold(0.50, source="in more steps than that a median sees it")
-    least_validation_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time, as for checkpoints")
+    least_outside_ratio: float = threshold(0.05, source="heuristic: 5 % of the wall time, as for checkpoints")
 
     examples = (
         fires(
@@ -178,21 +190,39 @@ class StragglerRank(RankRule):
             "rank 2 takes 6 s longer in validation",
             "critical",
             "Rank 2 (host node1) spends 12.0 s on its validation batches, 6.00 s more than any other rank",
-            ranks={"excess_ms": 0.0, "validation_s": 12.0},
+            ranks={"excess_ms": 0.0, "outside_s": 12.0},
         ),
         fires(
             "rank 2 takes 6 s longer in validation, rank 1 takes 6 ms longer in each step",
             "critical",
             "Rank 2 (host node1) spends 12.0 s on its validation batches, 6.00 s more than any other rank",
-            ranks={"excess_ms": 6.0, "validation_s": 12.0},
+            ranks={"excess_ms": 6.0, "outside_s": 12.0},
         ),
         fires(
             "rank 1 takes 12 ms longer in each step, rank 2 takes 1.2 s longer in validation",
             "critical",
             "Rank 1 (host node0) takes 12.0 ms longer than the others in each 50.0 ms step",
-            ranks={"excess_ms": 12.0, "validation_s": 2.4},
+            ranks={"excess_ms": 12.0, "outside_s": 2.4},
         ),
-        quiet("rank 2 takes 0.2 s longer", ranks={"excess_ms": 0.0, "validation_s": 0.4}),
+        quiet("rank 2 takes 0.2 s longer", ranks={"excess_ms": 0.0, "outside_s": 0.4}),
+        fires(
+            "rank 2 takes 6 s longer between epochs",
+            "critical",
+            "Rank 2 (host node1) spends 12.0 s in hooks between epochs, 6.00 s more than any other rank",
+            saves_ms=15.0,
+            wall_s={"train": 27.0},
+            ranks={"excess_ms": 0.0, "outside_s": 12.0, "outside": "epoch_gap"},
+        ),
+        looks_alike(
+            "rank 2 takes 6 s longer after the last epoch, so that no rank waits",
+            ranks={"excess_ms": 0.0, "outside_s": 12.0, "outside": "epoch_gap"},
+        ),
+        fires(
+            "rank 2 takes 6 s longer in setup",
+            "warning",
+            "Rank 2 (host node1) spends 12.0 s in hooks of setup, 6.00 s more than any other rank",
+            ranks={"excess_ms": 0.0, "outside_s": 12.0, "outside": "setup"},
+        ),
         looks_alike("every rank is late now and then", ranks={"excess_ms": 0.0, "rare_ms": 500.0, "alone_ratio": 0.3}),
         quiet("the ranks are equal", ranks={"excess_ms": 0.5}),
         quiet("there is one rank"),
@@ -202,11 +232,12 @@ class StragglerRank(RankRule):
     )
 
     def judge(self, metrics: Metrics, times: RankTimes) -> Finding | None:
-        """The ranks that are late, where they cost the run most: in every step, in a few, or in validation."""
+        """The ranks that are late, where they cost the run most: in every step, in a few, or outside of them."""
         in_each = self._late_in_each_step(metrics, times)
         is_rare = times.rare is not None and times.rare.steps_ratio < self.most_rare_ratio
         now_and_then = self._late_now_and_then(metrics, times) if in_each is None or is_rare else None
-        found = [one for one in (in_each, now_and_then, self._late_in_validation(metrics, times)) if one is not None]
+        outside = [self._late_outside(metrics, times, late) for late in times.outside]
+        found = [one for one in (in_each, now_and_then, *outside) if one is not None]
         return max(found, key=lambda one: one.lost_ms).finding if found else None
 
     def _late_in_each_step(self, metrics: Metrics, times: RankTimes) -> _Late | None:
@@ -276,34 +307,47 @@ class StragglerRank(RankRule):
         )
         return _Late(rare.lost.saved_ms, found)
 
-    def _late_in_validation(self, metrics: Metrics, times: RankTimes) -> _Late | None:
-        """A rank whose validation takes longer, where the others wait at its end or in the next step."""
-        late, total_s = times.in_validation, metrics.run_s
-        if late is None or not (ratio := late.excess_s / total_s) >= self.least_validation_ratio:
+    def _late_outside(self, metrics: Metrics, times: RankTimes, late: LateOutside) -> _Late | None:
+        """A rank that takes longer outside of the steps, where the others wait at its end or in the next step."""
+        of, whole_s = "training time (setup excluded)", metrics.run_s
+        if late.part == "setup":
+            of, whole_s = "wall time", whole_s + metrics.wall.parts.get("setup", 0.0)
+        waiting_s = late.excess_s
+        if late.part == "epoch_gap" and metrics.run.get("rank") != late.rank:
+            waiting_s = min(waiting_s, _uneven_s(metrics))
+        if (ratio := waiting_s / whole_s) < self.least_outside_ratio:
             return None
-        cost = metrics.run_cost(late.excess_s)
+        where, spends, look = _OUTSIDE[late.part]
+        cost = metrics.run_cost(waiting_s)
         found = self.finding(
-            title="One rank is slower in validation",
+            severity="warning" if late.part == "setup" else None,
+            title=f"One rank is slower {where}",
             subject=f"rank {late.rank}",
             summary=(
-                f"{capital(times.named(late.rank))} spends {seconds(late.total_s)} on its validation batches, "
-                f"{seconds(late.excess_s)} more than any other rank. Waiting for it takes {percent(ratio)} of the "
-                "training time (setup excluded)."
+                f"{capital(times.named(late.rank))} spends {seconds(late.total_s)} {spends}, {seconds(late.excess_s)} "
+                f"more than any other rank. Waiting for it takes {percent(ratio)} of the {of}."
             ),
             advice=(
-                f"Check validation_step, on_validation_batch_end and the validation loader of rank {late.rank}: work "
-                "that only this rank does, more or larger samples, slow storage, busy CPUs."
+                f"Check {look} of rank {late.rank}: work that only this rank does, more or larger samples, slow "
+                "storage, busy CPUs."
             ),
             evidence=(
-                self.evidence("least_validation_ratio", ratio, "waiting for it, share of the wall time"),
-                self.fact("its validation batches", late.total_s, "s"),
+                self.evidence("least_outside_ratio", ratio, f"waiting for it, share of the {of}"),
+                self.fact(f"its time {spends}", late.total_s, "s"),
                 self.fact("beyond the others", late.excess_s, "s"),
             ),
-            cost=cost,
+            cost=None if late.part == "setup" else cost,
             confidence=0.7,
-            explains=claims.VALIDATION,
+            explains=claims.VALIDATION if late.part == "validation" else claims.LATE_RANK_OUTSIDE,
         )
         return _Late(cost.saved_ms, found)
+
+
+def _uneven_s(metrics: Metrics) -> float:
+    """What a rank can have waited for another one between epochs: there, or in steps that took longer than usual."""
+    parts, period = metrics.wall.parts, metrics.steps.period_ms
+    usual_s = 0.0 if period is None else metrics.steps.count * period.p05 / 1e3
+    return max(0.0, parts.get("train", 0.0) - usual_s) + parts.get("epoch_gap", 0.0)
 
 
 def _cause(late: LateRanks) -> str:
