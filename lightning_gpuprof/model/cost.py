@@ -7,7 +7,7 @@ import math
 import msgspec
 from msgspec.structs import replace
 
-from lightning_gpuprof.model.finding import Gain, Severity, severity, speedup, worthwhile
+from lightning_gpuprof.model.finding import Gain, Severity, at_most_warning, severity, speedup, worthwhile
 from lightning_gpuprof.model.numbers import of_each_step
 
 
@@ -66,6 +66,11 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     def severity_beyond(self, fixed_ms: float) -> Severity:
         """By what it holds up beyond a time that it may take; information where it may hold up nothing."""
         return "info" if self.most_ratio is None else severity(self.lower_ratio - fixed_ms / self.step_ms, self.steps)
+
+    @property
+    def possible_severity(self) -> Severity:
+        """Where none of it is certain: by all of it, but at most a warning."""
+        return at_most_warning(severity(self.ratio, self.steps))
 
     def is_worth(self, least_ratio: float = 0.0, *, fixed_ms: float = 0.0) -> bool:
         """Whether it is worth a finding.

@@ -95,6 +95,9 @@ def test_memory_that_stays_from_step_to_step(leak_bytes: int, expected: dict[str
     allocator = FakeAllocator(1 << 40, held=WEIGHTS)
     report = fit(tmp_path, Hungry(allocator, leak_bytes=leak_bytes, nap_s=0.1), steps=80, reports=["json"])
     assert found(report) == expected  # in one epoch; the new segments for it are not the cause
+    growth = next(row for row in report.memory.growth if row.what == "gpu0 allocated")
+    assert growth.bytes_per_step == pytest.approx(leak_bytes, rel=0.01)
+    assert (growth.p_value < 0.01) is bool(leak_bytes)
 
 
 def test_on_a_cpu_no_rule_has_anything_to_tell(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from lightning_gpuprof.trial.arms import asked
 from lightning_gpuprof.trial.results import result
 
 SCRIPT = Path(__file__).parents[1] / "support" / "tried_program.py"
-SECONDS = 3.0
+SECONDS = 1.0
+"""Of a trial in which nothing has to be known well: each arm is tried some times in it."""
 GONE_S = 20.0
 """Within which a process that was killed has gone: the kernel ends it later than it is told to."""
 ANOMALY = "detect_anomaly=True"
@@ -89,7 +90,7 @@ def speedup(trial: Trial, name: str) -> float:
 
 
 def test_the_planted_callback_is_found_and_nothing_is_written(user: Path) -> None:
-    ended, trial = tried("callback", "without=Slow")
+    ended, trial = tried("callback", "without=Slow", seconds=3)
     assert ended.is_over, ended.tail
     assert speedup(trial, "without=Slow") > 2
     assert list(user.iterdir()) == []
@@ -146,7 +147,7 @@ def test_a_search_takes_no_more_than_is_there(
     monkeypatch.setattr(program, "OVER_LIMIT_S", 120.0)
     counts = 0, 1, 2 * (os.cpu_count() or 1)
     arms = [arm for count in counts for arm in asked([f"num_workers={count}"])]
-    ended, trial = tried(kind, search=arms)
+    ended, trial = tried(kind, search=arms, seconds=3)
     assert ended.is_over, program.death_notice(ended, [kind])
     assert {one.arm.name for one in trial.tried if not one.arm.ceiling} <= {f"num_workers={n}" for n in range(most + 1)}
     [left_out] = [one.why for one in trial.not_tried if one.advice == f"num_workers={counts[-1]}"]

@@ -18,8 +18,8 @@ Have the administrator reset the clocks; this profiler changes no setting of a G
 """
 
 from lightning_gpuprof.model.device import MIN_SAMPLES
-from lightning_gpuprof.model.finding import Evidence, Finding, at_most_warning
-from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, mhz, percent, severity, threshold
+from lightning_gpuprof.model.finding import Evidence, Finding
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, mhz, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import NO_REASONS, ClockRule, Gpu, GpuClocks
 
@@ -78,9 +78,8 @@ class LowClocks(ClockRule):
         why = _SET[named.reason] if named is not None else _UNNAMED
         now, highest = clocks.median_mhz or 0.0, clocks.highest_mhz or 0.0
         cost = clocks.cost(1.0 - ratio)
-        lost = 0.0 if cost is None else cost.ratio
         return self.finding(
-            severity=at_most_warning(severity(lost, metrics.steps.steady_count)),
+            severity="info" if cost is None else cost.possible_severity,
             subject=device.title,
             summary=f"While busy, {device.title} runs at an SM clock of {mhz(now)}, {percent(ratio)} of its maximum of "
             f"{mhz(highest)}: {why}.",

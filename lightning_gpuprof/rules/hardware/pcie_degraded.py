@@ -16,19 +16,10 @@ reached / possible bandwidth. Copies may overlap with kernels, so the lower boun
 Have the card reseated, its riser checked, and the lanes of its slot in the BIOS. Until then move fewer bytes.
 """
 
-from lightning_gpuprof.model.finding import Evidence, Finding, at_most_warning
+from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.signals import require_possible
-from lightning_gpuprof.rules.base import (
-    Metrics,
-    MissingSignal,
-    claims,
-    measured,
-    millis,
-    of_each_step,
-    percent,
-    severity,
-    threshold,
-)
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import Metrics, MissingSignal, measured, millis, of_each_step, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import Gpu, GpuRule
 
@@ -73,7 +64,7 @@ class PcieDegraded(GpuRule):
             f"At full bandwidth, copies would take {millis(cost.ms)} less per step." if cost.is_worth() else _LITTLE
         )
         return self.finding(
-            severity=at_most_warning(severity(cost.ratio, cost.steps)),
+            severity=cost.possible_severity,
             subject=device.title,
             summary=f"The PCIe link of {device.title} never exceeded generation {link}. That is {percent(speed)} of "
             f"the bandwidth of {best}, which GPU and slot support. {words} {of_each_step(copies_ms, cost.step_ms)}.",

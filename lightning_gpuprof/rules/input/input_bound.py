@@ -31,16 +31,8 @@ from lightning_gpuprof.model.finding import Finding
 from lightning_gpuprof.model.loading import MIN_WAIT_RATIO, SINGLE_GUARD_MS, STREAM_SAMPLER, Loading
 from lightning_gpuprof.model.metrics import LoaderFacts
 from lightning_gpuprof.model.numbers import counted, cpus, millis, percent
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    Change,
-    Metrics,
-    MissingSignal,
-    claims,
-    measured,
-    of_each_step,
-    threshold,
-)
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import BaseRule, Change, Metrics, MissingSignal, measured, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import CHEAPER, loader_change, more_workers, wait_severity, why_workers
 

@@ -21,15 +21,8 @@ Compute the order of the epoch at once, vectorised (`torch.randperm`, `torch.arg
 
 import math
 
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    Finding,
-    Metrics,
-    MissingSignal,
-    claims,
-    of_each_step,
-    threshold,
-)
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, of_each_step, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.input.loading import wait_severity
 

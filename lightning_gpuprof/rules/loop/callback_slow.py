@@ -31,17 +31,8 @@ is at most half of the run's steps. For Lightning's own callbacks, set the print
 import math
 
 from lightning_gpuprof.model.metrics import CallbackCost
-from lightning_gpuprof.rules.base import (
-    Advice,
-    BaseRule,
-    Change,
-    Finding,
-    Metrics,
-    claims,
-    listed,
-    percent,
-    threshold,
-)
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Finding, Metrics, listed, percent, threshold
 from lightning_gpuprof.rules.callbacks import most_every, own_setting, why_every
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import idle_evidence

@@ -23,17 +23,8 @@ import math
 from lightning_gpuprof.model.metrics import Metrics, Recurring
 from lightning_gpuprof.model.numbers import capital
 from lightning_gpuprof.model.signals import MOSTLY_OUTSIDE_RATIO
-from lightning_gpuprof.rules.base import (
-    Change,
-    Evidence,
-    Finding,
-    MissingSignal,
-    claims,
-    counted,
-    percent,
-    seconds,
-    threshold,
-)
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import Change, Evidence, Finding, MissingSignal, counted, percent, seconds, threshold
 from lightning_gpuprof.rules.callbacks import checkpoint_change, checkpoints_after, lost_by_a_crash
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.loop.stalls import Stall, StallRule

@@ -49,7 +49,8 @@ class MemoryHeadroom(BaseRule):
     )
 
     def check(self, metrics: Metrics) -> Finding | None:
-        use, name = memory_use(metrics), memory_use(metrics).memory.name
+        use = memory_use(metrics)
+        name = use.memory.name
         metrics.require_steady()
         wait_ratio = metrics.share_of("data_wait").median_ratio
         if use.ratio >= self.needed_ratio or wait_ratio >= self.wait_ratio:

@@ -10,17 +10,8 @@ from lightning_gpuprof.model.finding import SEVERITIES, Evidence, Finding, Sever
 from lightning_gpuprof.model.memory import DeviceMemory as DeviceMemory
 from lightning_gpuprof.model.memory import MemoryUse as MemoryUse
 from lightning_gpuprof.model.missing import MissingSignal, NotApplicable, measured
-from lightning_gpuprof.rules.base import (
-    Cost,
-    FamilyRule,
-    Metrics,
-    Words,
-    claims,
-    counted,
-    has_thresholds,
-    possible,
-    threshold,
-)
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import Cost, FamilyRule, Metrics, Words, counted, has_thresholds, possible, threshold
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

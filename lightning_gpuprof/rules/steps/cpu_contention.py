@@ -32,17 +32,8 @@ from lightning_gpuprof.model.claim import Claim
 from lightning_gpuprof.model.cpu_demand import QUOTA_RATIO
 from lightning_gpuprof.model.loading import Starving
 from lightning_gpuprof.model.waiting import MIN_SAMPLES
-from lightning_gpuprof.rules.base import (
-    BaseRule,
-    Evidence,
-    Finding,
-    Metrics,
-    claims,
-    counted,
-    cpus,
-    percent,
-    threshold,
-)
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import BaseRule, Evidence, Finding, Metrics, counted, cpus, percent, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.contention import TOO_FEW_CPUS, Fitting, fitting, waiting_for_cpu
 

@@ -28,18 +28,8 @@ from typing import NamedTuple
 
 from lightning_gpuprof.model.missing import MissingSignal
 from lightning_gpuprof.model.numbers import counted, listed, millis
-from lightning_gpuprof.rules.base import (
-    MIN_STEPS,
-    BaseRule,
-    Change,
-    Claim,
-    Cost,
-    Finding,
-    Metrics,
-    Value,
-    claims,
-    threshold,
-)
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import MIN_STEPS, BaseRule, Change, Claim, Cost, Finding, Metrics, Value, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.gains import most_ms
 from lightning_gpuprof.rules.steps.host_time import HIDDEN, idle_evidence

@@ -44,18 +44,8 @@ from lightning_gpuprof.model.finding import Evidence, Finding
 from lightning_gpuprof.model.numbers import counted, listed, seconds
 from lightning_gpuprof.model.outliers import UNLIKELY, Stalls, dominant_phases
 from lightning_gpuprof.model.phases import PHASE_TERMS, Phase, words_of
-from lightning_gpuprof.rules.base import (
-    Advice,
-    BaseRule,
-    Change,
-    Cost,
-    Metrics,
-    claims,
-    measured,
-    millis,
-    percent,
-    threshold,
-)
+from lightning_gpuprof.rules import claims
+from lightning_gpuprof.rules.base import Advice, BaseRule, Change, Cost, Metrics, measured, millis, percent, threshold
 from lightning_gpuprof.rules.callbacks import logging_change, own_setting
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.steps.host_time import HIDDEN

@@ -17,10 +17,9 @@ what the ceiling would save; copies beside kernels cost nothing, so its lower bo
 Bind the process to the CPU socket of its GPU: `numactl --cpunodebind=N --membind=N`; `nvidia-smi topo -m` shows N.
 """
 
-from lightning_gpuprof.model.finding import at_most_warning
 from lightning_gpuprof.model.numbers import decimal_size, gib, millis, percent
 from lightning_gpuprof.model.signals import require_possible
-from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, claims, severity, threshold
+from lightning_gpuprof.rules.base import BaseRule, Finding, Metrics, MissingSignal, claims, threshold
 from lightning_gpuprof.rules.examples import fires, looks_alike, not_evaluated, quiet
 from lightning_gpuprof.rules.hardware.gpu_rule import sampled_gpus
 
@@ -72,7 +71,7 @@ class H2dSlowLink(BaseRule):
         cost = metrics.cost(min(period_ms, lost_ms), 0.0)
         sizes = gib(average) + ("" if row.min_bytes == row.max_bytes else " on average")
         return self.finding(
-            severity=at_most_warning(severity(cost.ratio, cost.steps)),
+            severity=cost.possible_severity,
             subject=device.title,
             summary=f"Copies of {sizes} from pinned memory reach {decimal_size(speed)}/s. That is {percent(reached)} "
             f"of PCIe {link}: each {millis(period_ms)} step takes {millis(cost.ms)} longer than at full speed.",
