@@ -63,7 +63,7 @@ def _combined() -> tuple[Column[CategoryRow], ...]:
         Column("med", lambda one: one.row.median_us, US, help="median"),
         Column("min", lambda one: one.row.min_us, US),
         Column("max", lambda one: one.row.max_us, US),
-        Column("operation", lambda one: short_names.short(one.row.name, 40), hover=lambda one: one.row.name),
+        Column("operation", lambda one: short_names.short(one.row.name, 40)),
     )
 
 

@@ -217,7 +217,7 @@ def origin_table(found: KernelFacts) -> Table:
     return Table.of(
         "Kernel activity: resources and origin",
         found.activity,
-        short_names.column(40),
+        Column("kernel", lambda row: short_names.short(row.name, 40)),
         Column("regs", lambda row: row.registers_per_thread, COUNT, help="registers of a thread"),
         Column("shared", lambda row: row.shared_memory_bytes, SIZE, help="shared memory of a block"),
         Column("count", lambda row: row.count, COUNT),
