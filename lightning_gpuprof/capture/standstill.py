@@ -68,14 +68,18 @@ class Watchdog:
         """Called now and then with the steps that ended since, from another thread than the training's."""
         self._periods.extend(step.end_ns - step.start_ns for step in steps)
         edge_ns, slot, now_ns = self.clock.charged_since_ns(), self.clock.current_slot(), self.now()
-        was_stopped = now_ns - self._looked_ns > AGAIN_NS  # this thread as well: the process was suspended
+        gap_ns = now_ns - self._looked_ns
+        was_stopped = gap_ns > AGAIN_NS  # this thread as well: the process was suspended
         self._looked_ns = now_ns
-        if was_stopped or edge_ns != self._edge_ns:
+        if edge_ns != self._edge_ns:
             usual_ns = statistics.median(self._periods) if self._periods else 0
             self._edge_ns = edge_ns
             self._since_ns = now_ns if was_stopped else edge_ns
             self._limit_ns = max(round(self.after_s * 1e9), round(AFTER_STEPS * usual_ns))
             self._due_ns = self._stacks_due_ns = self._since_ns + self._limit_ns
+        elif was_stopped:
+            self._since_ns += gap_ns
+            self._due_ns = self._since_ns + self._limit_ns
         if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + AGAIN_NS

@@ -89,8 +89,11 @@ def test_a_process_that_was_suspended_does_not_hang_when_it_goes_on(watched: Wat
     watched.looked_at(2)
     with watched.clock.context(watched.forward):
         assert watched.looked_at(second, asleep=True) == []
-        assert watched.looked_at(second + 14) == []
-        assert watched.looked_at(second + 15) == [15]
+        assert watched.looked_at(second + 2) == []
+        assert watched.looked_at(2 * second, asleep=True) == []
+        assert watched.looked_at(2 * second + 12) == []
+        assert watched.looked_at(2 * second + 13) == [15]
+        assert watched.looked_at(3 * second + 13, asleep=True) == [15, 15]  # a hang stays one
 
 
 @pytest.mark.parametrize(("action", "phase"), [("validation_step", "forward"), ("save_checkpoint", "checkpoint")])
