@@ -182,9 +182,12 @@ def has_failed(one: RankSummary) -> bool:
 def _first(one: RankSummary, own: RankSummary) -> str:
     """A rank that failed before the one that is looked at."""
     later = seconds(_ahead_ns(one, own) / 1e9)
+    about = ""
+    if one.host != own.host and (step_ns := _step_ns(own)):
+        about = f" (±{seconds(step_ns / 1e9)}: clocks of hosts are aligned by the steps)"
     return (
         f"rank {one.rank} on {one.host} failed first, with {failure(one)} after {_batches(one.batches)}; the "
-        f"{_error(own)} of rank {own.rank} followed {later} later"
+        f"{_error(own)} of rank {own.rank} followed {later} later{about}"
     )
 
 
@@ -243,14 +246,19 @@ def first_to_last(ended: Sequence[RankSummary], own: RankSummary) -> list[RankSu
 def _ahead_ns(one: RankSummary, own: RankSummary) -> int:
     """How long before another rank one ended.
 
-    Clocks of two hosts may be seconds or days apart, so there both count from the last step, which ranks end together.
+    Clocks of two hosts may be seconds or days apart, so there both count from the last step, which ranks end together:
+    within a step time of each other, as none begins the next one before all have reached its collective.
     """
     if one.host == own.host:
         return own.epoch_ns - own.start_ns + own.end_ns - (one.epoch_ns - one.start_ns + one.end_ns)
-    _, period_ns, _ = own.steps.columns()
-    step_ns = int(np.median(period_ns)) if len(period_ns) else 0
-    more_ns = (own.batches - one.batches) * step_ns
+    more_ns = (own.batches - one.batches) * _step_ns(own)
     return own.end_ns - own.last_step_ns + more_ns - (one.end_ns - one.last_step_ns)
+
+
+def _step_ns(one: RankSummary) -> int:
+    """Its median step time; 0 if it has no steps."""
+    _, period_ns, _ = one.steps.columns()
+    return int(np.median(period_ns)) if len(period_ns) else 0
 
 
 def _batches(number: int) -> str:
