@@ -1,17 +1,21 @@
 """A run's folder becomes its metrics: the journal, the facts of its windows, and what other ranks left there."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from lightning_gpuprof.analyze import all_ranks, metrics
 from lightning_gpuprof.analyze.journal import Journal
 from lightning_gpuprof.analyze.rank_summary import OtherRanks, other_ranks
-from lightning_gpuprof.errors import JournalError
+from lightning_gpuprof.errors import JournalError, TraceError
 from lightning_gpuprof.model.journal import Notice, WindowRecord
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.run_folders import TRACE_ENDING, own_folders
+from lightning_gpuprof.model.trace.rank_window import RankWindow
+from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.model.window import WindowFacts
 
 
@@ -70,7 +74,29 @@ def metrics_of(
         return metrics.build(journal, windows, notices)
     if others is None:
         others = other_ranks(found, only_summaries=in_training)
-    return all_ranks.build(journal, found, others, windows, notices)
+    built = all_ranks.build(journal, found, others, windows, notices)
+    return built if in_training else replace(built, window_ranks=_window_of_ranks(found.parent))
+
+
+def _window_of_ranks(folder: Path) -> RanksComparison | None:
+    """Compare ranks by what each has kept of the last window that most of them traced."""
+    traces = sorted(folder.glob(f"rank*{TRACE_ENDING}"))
+    if len({trace.name.split(".")[0] for trace in traces}) < 2:
+        return None
+    from lightning_gpuprof.trace.analyses.communication.rank_window import read_beside
+    from lightning_gpuprof.trace.analyses.communication.ranks import compare_ranks
+
+    of_steps: dict[tuple[str, ...], dict[int, tuple[str, RankWindow]]] = {}
+    for trace in traces:
+        window = read_beside(trace)
+        if window is not None and window.rank is not None:
+            of_steps.setdefault(window.steps, {})[window.rank] = trace.name, window
+    most = max(reversed(of_steps.values()), key=len, default={})
+    if len(most) < 2:
+        return None
+    with suppress(TraceError):  # they are of jobs of different sizes
+        return compare_ranks([window for _, window in most.values()], names=[name for name, _ in most.values()])
+    return None
 
 
 def _facts(directory: Path, window: WindowRecord, *, on_gpu: bool) -> WindowFacts:

@@ -79,7 +79,7 @@ GROUPS: tuple[Group, ...] = (
         "finding means: [rules](../rules/README.md).",
         fields=(
             *("validity", "verdict", "findings", "not_evaluated", "checks", "combined", "method", "target", "cost"),
-            *("trial", "ranks", "rank_ends", "rank_windows"),
+            *("trial", "ranks", "rank_ends", "rank_windows", "window_ranks"),
         ),
         terms={"Levels of the method": LEVEL_QUESTIONS},
     ),

@@ -45,8 +45,6 @@ PAGE_OF = "be given one trace, or several ranks of one job"
 EACH_ALONE = "Call gpuprof trace once for each."
 _ONLY_DRAWN = frozenset({"timeline"})
 """Analyses that neither a rule nor a sentence reads."""
-_MOST_RANKS = 8
-"""Rows of ranks on the terminal."""
 SAME_STEP_RATIO = 0.05
 """Steps on the host and on the GPU that differ by less need no word (heuristic)."""
 
@@ -281,15 +279,7 @@ class Ranks:
         found = self.compared
         if found is None:
             return
-        tables = [
-            ranks.rank_note_table(found),
-            ranks.rank_table(found, _MOST_RANKS),
-            ranks.late_rank_table(found),
-            ranks.rank_kind_table(found),
-            ranks.matched_collective_table(found),
-            ranks.unmatched_collective_table(found),
-        ]
-        _print(f"{len(self._windows)} ranks", trace_terminal.render_tables(tables))
+        _print(f"{len(self._windows)} ranks", trace_terminal.render_tables(ranks.all_tables(found)))
 
 
 def write(

@@ -19,6 +19,7 @@ from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.method import Cost, Method, Outlook
 from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, possible
 from lightning_gpuprof.model.phases import Part, Phase
+from lightning_gpuprof.model.trace.ranks import RanksComparison
 from lightning_gpuprof.model.trial import Trial
 from lightning_gpuprof.model.window import WindowFacts
 
@@ -340,6 +341,9 @@ class Measured(msgspec.Struct, kw_only=True, frozen=True):
     """How the other ranks ended, where not all ended alike."""
     rank_windows: tuple[str, ...] = ()
     """Trace windows of other ranks."""
+    window_ranks: RanksComparison | None = None
+    """The last window that most ranks have traced, rank by rank, by their collectives. None: fewer than two have traced
+    one, or the report was made in the training process."""
     input: InputPipeline | None = None
     """The input pipeline from inside; None if nothing was measured there."""
 

@@ -31,6 +31,7 @@ from lightning_gpuprof.sinks import (
 from lightning_gpuprof.sinks.console import MAX_WIDTH, Bar, print_to, terminal_width
 from lightning_gpuprof.sinks.terminal_table import BAR_CELLS, draw
 from lightning_gpuprof.sinks.terminal_text import bullet, command, grid, indented, labelled, sentence_text, title
+from lightning_gpuprof.sinks.window_tables.ranks import all_tables
 
 TOP_ROWS = 8
 MIN_ROW_RATIO = 0.01
@@ -212,6 +213,8 @@ def _windows(report: Report) -> list[RenderableType]:
     if not report.windows:
         lines.append(indented(Text(tables.window_table(report).absent, style="dim")))
     lines += [indented(bullet(plain.sentence(text))) for text in report.rank_windows]
+    if report.window_ranks is not None:
+        lines += [_table(table) for table in all_tables(report.window_ranks) if table.rows]
     for window in report.windows:
         facts = []
         if window.reason:

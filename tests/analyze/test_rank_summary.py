@@ -10,6 +10,7 @@ import pytest
 from built_journals import MS, journal
 from msgspec.structs import replace
 from rank_folders import write_rank
+from rank_windows import write_windows
 from sample_journals import write_journal
 
 from lightning_gpuprof.analyze.journal import DeviceColumns, read_journal
@@ -214,6 +215,25 @@ def test_what_other_ranks_could_not_measure_and_their_windows_are_told_once() ->
     )
     on_cpu = summarise(replace(own, notices=[no_pid], conditions={"device.type": "cpu"}))
     assert on_cpu.notices == []
+
+
+def test_windows_that_ranks_traced_at_the_same_steps_are_compared_in_the_report(tmp_path: Path) -> None:
+    for rank in range(3):
+        put(tmp_path, rank, 3)
+    assert load_report(tmp_path).window_ranks is None
+    write_windows(tmp_path, 3, late=2)
+    report = load_report(tmp_path)
+    assert report.window_ranks is not None
+    assert [row.rank for row in report.window_ranks.ranks] == [0, 1, 2]
+    assert report.window_ranks.late is not None
+    assert report.window_ranks.late.rank == 2
+    shown = io.StringIO()
+    print_report(report, shown)
+    for text in (shown.getvalue(), views.windows(report)):
+        assert "all_reduce" in text
+    (tmp_path / "rank1.1.collectives.json").write_bytes(b"{}")
+    (tmp_path / "rank2.1.collectives.json").unlink()
+    assert load_report(tmp_path).window_ranks is None
 
 
 def test_notices_and_windows_of_other_ranks_are_in_the_report(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from lightning_gpuprof.sinks.trace_tables import CATALOGUE
 from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of
 from lightning_gpuprof.sinks.window_figures.timeline import moments
 from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html, roofline_html, timeline_html
+from lightning_gpuprof.sinks.window_tables.ranks import all_tables
 from lightning_gpuprof.sinks.window_tables.timeline import timeline_table
 
 _OF_OPERATORS = frozenset({"operators", "operator_types", "operator_details"})
@@ -34,6 +35,8 @@ def windows(report: Report) -> str:
     """All windows: why devices were idle, what they did, for which code, as figures and as tables."""
     others = "".join(f"<li>{bdi(text)}</li>\n" for text in report.rank_windows)
     listed = f"<h3>Windows of other ranks</h3>\n<ul>\n{others}</ul>\n" if others else ""
+    if report.window_ranks is not None:
+        listed += unfolded_on_click(all_tables(report.window_ranks))
     return section("windows", tables.window_table(report), "", listed + "".join(map(_window, report.windows)))
 
 

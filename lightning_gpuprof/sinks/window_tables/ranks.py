@@ -18,9 +18,24 @@ from lightning_gpuprof.sinks.tables import (
 )
 from lightning_gpuprof.sinks.window_tables.short_names import ms
 
+MAX_RANKS = 8
+"""Rows of ranks where they are shown beside other tables."""
+
 _NO_MATCH = "No collective appears in more than one trace."
 _TRANSFER = "shortest duration among the ranks: the last to arrive does not wait"
 _WAITING = "duration beyond the transfer: waiting for ranks that came later"
+
+
+def all_tables(comparison: RanksComparison) -> list[Table]:
+    """The ranks side by side, who comes late, and the collectives with most waiting."""
+    return [
+        rank_note_table(comparison),
+        rank_table(comparison, MAX_RANKS),
+        late_rank_table(comparison),
+        rank_kind_table(comparison),
+        matched_collective_table(comparison),
+        unmatched_collective_table(comparison),
+    ]
 
 
 def rank_table(comparison: RanksComparison, most: int | None = None) -> Table:
