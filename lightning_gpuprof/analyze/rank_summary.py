@@ -112,6 +112,8 @@ def summarise(journal: Journal) -> RankSummary:
         xids=[] if _text(journal, "device.type") == "cpu" else list(devices.xids(journal))[-MAX_SENTENCES:],
         batch_samples=_number(journal, "loader.batch_size"),
         batch_length=_batch_length(journal),
+        workers=_number(journal, "loader.num_workers"),
+        read_bytes_per_s=_read_bytes_per_s(journal),
         tensor_parallel=int(_number(journal, "trainer.tensor_parallel") or 1),
         switch=_text(journal, "slurm.switch"),
         pipeline_stage=None if (stage := _number(journal, "trainer.pipeline_stage")) is None else int(stage),
@@ -195,6 +197,15 @@ def _batch_length(journal: Journal) -> float | None:
     read = [one.values for one in journal.samples if one.source == "input" and one.values.get("rows_count")]
     most = max(read, key=lambda values: values.get("looks_count") or 0.0, default=None)
     return None if most is None else round((most["cells_count"] or 0.0) / (most["rows_count"] or 1.0), 1)
+
+
+def _read_bytes_per_s(journal: Journal) -> float | None:
+    by_time: dict[int, float] = {}
+    for sample in journal.samples:
+        read = sample.values.get("read_bytes_per_s") if sample.source == "host" and sample.subject in _OWN_CPU else None
+        if read is not None:
+            by_time[sample.t_ns] = by_time.get(sample.t_ns, 0.0) + read
+    return round(sum(by_time.values()) / len(by_time)) if by_time else None
 
 
 def _outside_s(journal: Journal) -> dict[OutsidePart, float]:

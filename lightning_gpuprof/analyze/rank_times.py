@@ -115,6 +115,8 @@ def rank_times(
             throttled=_throttled(late, of_ranks),
             batch_samples=_beside_the_others(late, of_ranks, [one.batch_samples for one in of_ranks]),
             batch_length=_beside_the_others(late, of_ranks, [one.batch_length for one in of_ranks]),
+            workers=_beside_the_others(late, of_ranks, [one.workers for one in of_ranks]),
+            read_bytes_per_s=_beside_the_others(late, of_ranks, [one.read_bytes_per_s for one in of_ranks]),
             site=_site(late, of_ranks),
         )
     above_median_ns = np.maximum(judged.own_ns.max(axis=0) - np.median(judged.own_ns, axis=0), 0)

@@ -163,6 +163,10 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Samples of a step; None: not known."""
     batch_length: float | None = None
     """Mean length of a row of tokens, with padding, in the few batches inspected; None: no such rows."""
+    workers: float | None = None
+    """DataLoader workers; None: not known."""
+    read_bytes_per_s: float | None = None
+    """From disks, by it and its workers, on average: what lies in the page cache is not in it. None: not measured."""
     tensor_parallel: int = 1
     """Ranks that share one copy of the model."""
     switch: str = ""

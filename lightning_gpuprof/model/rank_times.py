@@ -20,6 +20,11 @@ _LARGER_RATIO = 1.1
 """Of the batches of the others: from here on they are larger. Heuristic."""
 
 
+_MORE_READ_RATIO = 4.0
+_LEAST_READ_BYTES_PER_S = 5e6
+"""Of what the others read from disks, and bytes a second: from here on disks are what is different. Heuristic."""
+
+
 class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     """One rank in the steps that all have steady."""
 
@@ -68,6 +73,10 @@ class LateRanks(msgspec.Struct, frozen=True, kw_only=True):
     """Samples of their steps, and of those of the others; None: not known."""
     batch_length: tuple[float, float] | None = None
     """Mean length of their rows of tokens, and of those of the others; None: no such rows."""
+    workers: tuple[float, float] | None = None
+    """Workers of their DataLoader, and of those of the others; None: not known."""
+    read_bytes_per_s: tuple[float, float] | None = None
+    """What they and their workers read from disks, and the others; None: not measured."""
     site: str = ""
     """``file:line function`` of the user's code in which they were seen most in :attr:`phase`; empty if not known."""
 
@@ -96,6 +105,19 @@ class LateRanks(msgspec.Struct, frozen=True, kw_only=True):
             if both is not None and both[0] >= _LARGER_RATIO * both[1]:
                 return what, *both
         return None
+
+    @property
+    def has_other_workers(self) -> bool:
+        """Whether they are late with their batches, and load with another number of workers."""
+        return self.phase == "data_wait" and self.workers is not None and self.workers[0] != self.workers[1]
+
+    @property
+    def reads_from_disk(self) -> bool:
+        """Whether they are late with their batches, and read from disks what the others have in the page cache."""
+        if self.phase != "data_wait" or self.read_bytes_per_s is None:
+            return False
+        own, others = self.read_bytes_per_s
+        return own >= max(_LEAST_READ_BYTES_PER_S, _MORE_READ_RATIO * others)
 
     @property
     def phase(self) -> Phase:

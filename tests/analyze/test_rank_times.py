@@ -401,6 +401,23 @@ def test_what_holds_down_the_clocks_of_a_late_gpu_is_known() -> None:
     assert summarise(ranks[2]).gpu.uuid == "GPU-2"
 
 
+def test_what_a_late_rank_reads_from_disk_and_its_workers_are_compared() -> None:
+    def loading(one: Journal, *, workers: int, read_mb: float) -> Journal:
+        seen = [
+            Sample(source="host", subject=subject, t_ns=t_ns, values={"read_bytes_per_s": read_mb * 5e5})
+            for t_ns in (1, 2)
+            for subject in ("process", "workers")
+        ]
+        return replace(one, samples=seen, conditions={**one.conditions, "loader.num_workers": workers})
+
+    others = [loading(on_device(rank), workers=4, read_mb=1.0) for rank in range(3)]
+    found = side_by_side([*others, loading(on_device(3, fetch=32.0), workers=1, read_mb=80.0)]).late
+    assert (found.ranks, found.phase) == ((3,), "data_wait")
+    assert (found.workers, found.read_bytes_per_s) == ((1.0, 4.0), (80e6, 1e6))
+    assert found.has_other_workers
+    assert found.reads_from_disk
+
+
 @pytest.mark.parametrize(
     ("tokens", "part", "more"), [(2048, "forward", True), (540, "forward", False), (2048, "callback", False)]
 )

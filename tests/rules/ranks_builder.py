@@ -7,7 +7,7 @@ from metrics_builder import build, replace, share
 
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import Unmeasured
-from lightning_gpuprof.model.phases import OutsidePart
+from lightning_gpuprof.model.phases import OutsidePart, Phase
 from lightning_gpuprof.model.rank_times import LateOutside, LateRanks, RankShare, RankTimes, RareRanks
 
 
@@ -31,6 +31,9 @@ def with_ranks(
     sm_clock_mhz: tuple[float, float] | None = None,
     throttled: tuple[str, float, float] | None = None,
     batch_length: tuple[float, float] | None = None,
+    workers: tuple[float, float] | None = None,
+    read_bytes_per_s: tuple[float, float] | None = None,
+    phase: Phase = "forward",
     site: str = "",
     rare_ms: float = 0.0,
     alone_ratio: float = 0.95,
@@ -57,13 +60,15 @@ def with_ranks(
         late=LateRanks(
             ranks=late,
             excess_ms=excess_ms,
-            excess_by_phase_ms={"data_wait": 0.1, "forward": excess_ms},
+            excess_by_phase_ms={"data_wait": 0.1, "forward": 0.1, phase: excess_ms},
             slowest_ratio=slowest,
             lost=share(excess_ms, 50.0, lower=lower),
             run_delay_ms=run_delay_ms,
             sm_clock_mhz=sm_clock_mhz,
             throttled=throttled,
             batch_length=batch_length,
+            workers=workers,
+            read_bytes_per_s=read_bytes_per_s,
             site=site,
         ),
         rare=RareRanks(

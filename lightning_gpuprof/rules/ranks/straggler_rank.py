@@ -62,7 +62,7 @@ from typing import NamedTuple
 
 from lightning_gpuprof.model.clock_events import WORDS
 from lightning_gpuprof.model.metrics import Metrics
-from lightning_gpuprof.model.numbers import capital, counted, mhz, millis, numbered, percent, seconds
+from lightning_gpuprof.model.numbers import capital, counted, mhz, millis, numbered, percent, seconds, size
 from lightning_gpuprof.model.phases import OutsidePart, words_of
 from lightning_gpuprof.model.rank_times import LateOutside, LateRanks, RankTimes
 from lightning_gpuprof.rules.base import Finding, Phase, claims, threshold
@@ -171,6 +171,20 @@ class StragglerRank(RankRule):
             "Its batches have 2,048 tokens in a row, those of the others 512 ... Sort samples into batches",
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "batch_length": (2048.0, 512.0)},
+        ),
+        fires(
+            "rank 1 loads with fewer workers",
+            "critical",
+            "Its DataLoader has 1 worker, those of the others 4 ... Load with the same num_workers on all ranks",
+            saves_ms=12.0,
+            ranks={"excess_ms": 12.0, "phase": "data_wait", "workers": (1.0, 4.0)},
+        ),
+        fires(
+            "rank 1 reads from disk",
+            "critical",
+            "It reads 114 MiB a second from disk, the others 0 B ... not in the page cache on rank 1",
+            saves_ms=12.0,
+            ranks={"excess_ms": 12.0, "phase": "data_wait", "read_bytes_per_s": (120e6, 0.0)},
         ),
         fires(
             "rank 1 takes 500 ms longer in every 50th step",
@@ -368,6 +382,14 @@ def _cause(late: LateRanks) -> str:
     if late.larger_batches is not None:
         what, more, usual = late.larger_batches
         return f" {'Its' if one else 'Their'} batches have {more:,.0f} {what}, those of the others {usual:,.0f}."
+    if late.workers is not None and late.has_other_workers:
+        own, others = late.workers
+        has = "Its DataLoader has" if one else "Their DataLoaders have"
+        return f" {has} {counted(round(own), 'worker')}, those of the others {others:g}."
+    if late.read_bytes_per_s is not None and late.reads_from_disk:
+        own, others = late.read_bytes_per_s
+        reads = "It reads" if one else "They read"
+        return f" {reads} {size(own)} a second from disk, the others {size(others)}."
     return ""
 
 
@@ -405,6 +427,13 @@ def _advice(times: RankTimes) -> str:
         return (
             "Sort samples into batches of similar length before dealing them out to ranks, so that all ranks get rows "
             "of the same length in each step."
+        )
+    if late.has_other_workers:
+        return "Load with the same num_workers on all ranks."
+    if late.reads_from_disk:
+        return (
+            f"Find why the files are not in the page cache on {numbered('rank', late.ranks)}: less free memory on that "
+            "host, or files read for the first time. Copy them to its local disk, or read them once before training."
         )
     look = f"mostly at {late.site}" if late.site else _LOOK.get(late.phase, _ON_IT_ONLY)
     return (
