@@ -29,6 +29,7 @@ from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted
 from lightning_gpuprof.capture.switches import LIVE, is_switched_on
 from lightning_gpuprof.errors import (
     ArgumentError,
+    ReportError,
     UnknownArgumentError,
     answer_before_the_parser,
     note_unknown_arguments,
@@ -353,13 +354,17 @@ class GpuProfiler(Results, Callback):
     def analyse(self) -> Report:
         """The report of the last run, or during one, of what has been written of it: up to two seconds ago.
 
+        Training waits for it meanwhile, 0.1 s for a short run and seconds after millions of steps.
+
         Raises:
-            ReportError: Nothing was measured, or it is not on rank 0.
-            JournalError: The run has only begun.
+            ReportError: Nothing was measured, it is not on rank 0, or no report can be made of what there is.
         """
-        if self._session is None:
+        if self._session is None or self._session.rank:
             return self._last_report()
-        made: Report = import_module("lightning_gpuprof.pipeline").make_report(self._session.folder)
+        try:
+            made: Report = import_module("lightning_gpuprof.pipeline").report_in_training(self._session.folder)
+        except Exception as error:  # in a hook of the user, where any other error would end the training
+            raise ReportError(f"no report can be made yet: {error}") from error
         return made
 
     # Lightning skips hooks that are not callable before it spends anything on them; an empty method costs about 2 µs.

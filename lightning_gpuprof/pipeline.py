@@ -20,7 +20,7 @@ from lightning_gpuprof.model.trial import Trial
 from lightning_gpuprof.rules import engine
 from lightning_gpuprof.rules.method import method
 from lightning_gpuprof.rules.targets import outlook
-from lightning_gpuprof.run_folder import find_journal, journals_in, metrics_of
+from lightning_gpuprof.run_folder import find_journal, journals_in, metrics_of, window_of_ranks
 from lightning_gpuprof.sinks import json_report
 from lightning_gpuprof.sinks.discovery import sinks
 
@@ -52,8 +52,22 @@ def make_report(directory: Path, *, rank: int | None = None) -> Report:
         if not found.exists():
             there = listed([path.stem.removeprefix("rank") for path in journals_in(found.parent)])
             raise JournalError(f"{found.parent} has no journal of rank {rank}, only of {there}")
-    journal = read_journal(found)
-    return with_trial(report_of(metrics_of(journal, found)), found.parent)
+    report = with_trial(report_of(metrics_of(read_journal(found), found)), found.parent)
+    compared = window_of_ranks(found.parent)
+    return report if compared is None else msgspec.structs.replace(report, window_ranks=compared)
+
+
+def report_in_training(directory: Path) -> Report:
+    """The report of a run that goes on, in its own process: nothing is read of other ranks but their summaries.
+
+    Args:
+        directory: Folder with the journal.
+
+    Raises:
+        JournalError: There is no readable journal in the folder.
+    """
+    found = find_journal(directory)
+    return report_of(metrics_of(read_journal(found), found, in_training=True))
 
 
 def report_of(metrics: Metrics) -> Report:

@@ -5,7 +5,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from lightning_gpuprof.analyze import all_ranks, metrics
 from lightning_gpuprof.analyze.journal import Journal
@@ -74,12 +73,18 @@ def metrics_of(
         return metrics.build(journal, windows, notices)
     if others is None:
         others = other_ranks(found, only_summaries=in_training)
-    built = all_ranks.build(journal, found, others, windows, notices)
-    return built if in_training else replace(built, window_ranks=_window_of_ranks(found.parent))
+    return all_ranks.build(journal, found, others, windows, notices)
 
 
-def _window_of_ranks(folder: Path) -> RanksComparison | None:
-    """Compare ranks by what each has kept of the last window that most of them traced."""
+def window_of_ranks(folder: Path) -> RanksComparison | None:
+    """Compare ranks by what each has kept of the last window that most of them traced.
+
+    Args:
+        folder: Of the run.
+
+    Returns:
+        None if fewer than two have traced one.
+    """
     traces = sorted(folder.glob(f"rank*{TRACE_ENDING}"))
     if len({trace.name.split(".")[0] for trace in traces}) < 2:
         return None

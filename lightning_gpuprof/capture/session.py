@@ -32,6 +32,7 @@ from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJourna
 from lightning_gpuprof.capture.stage_steps import StageSteps
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
+from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.conditions import SAMPLES
 from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import GRADIENT_WAIT, Conditions, Footer, Notice, Record
@@ -272,13 +273,23 @@ class Session:
                 self._journal.post(Conditions(values=found))
         with self.fence.around("samples"):
             if self._open and callable(count := self._measured.options.samples):
-                self._journal.post(Conditions(values={SAMPLES: int(count(batch))}))
+                samples = int(count(batch))
+                if samples < 1:
+                    raise ArgumentError(
+                        "samples", samples, "give 1 or more for a batch", "Rows of the batch are counted."
+                    )
+                self._journal.post(Conditions(values={SAMPLES: samples}))
 
     def first_backward(self, loss: torch.Tensor) -> None:
         """Write down what anomaly detection costs; nothing of the loss is kept."""
         with self.fence.around("conditions"):
             if self._open and (found := anomaly_cost(loss)):
                 self._journal.post(Conditions(values=found))
+
+    @property
+    def rank(self) -> int:
+        """Of this process in its job."""
+        return int(self._trainer.global_rank)
 
     @property
     def waits_in_backward(self) -> bool:

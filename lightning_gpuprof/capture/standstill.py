@@ -28,6 +28,7 @@ _COLLECTIVES = ("torch", "distributed", "distributed_c10d.py")
 """File of the functions that wait for other ranks."""
 _COMPILER = {("torch", "_dynamo", "convert_frame.py"), ("torch", "_inductor", "graph.py")}
 """Files whose functions run only while something is compiled."""
+COMPILING = "compiling"
 _PROMPTS = frozenset({"cmdloop", "do_wait_suspend", "_do_wait_suspend"})
 """Functions in which a debugger waits for a person: pdb and IPython, then those of debugpy and PyCharm."""
 _PATIENCE = 10
@@ -85,7 +86,11 @@ class Watchdog:
         self._due_ns = now_ns + AGAIN_NS
         since_ns = self._since_ns
         # Frames live only within the call: one that is kept would keep the step's tensors alive.
-        place, collective, busy = _place(sys._current_frames().get(self.thread_id))
+        frames = sys._current_frames()
+        place, collective, busy = _place(frames.get(self.thread_id))
+        if not busy and _in_backward(frames.get(self.thread_id)):  # autograd's own threads may compile its part
+            busy = next((found for frame in frames.values() if (found := _busy(frame)) == COMPILING), "")
+        del frames
         if not (busy or collective) and now_ns - since_ns < _PATIENCE * self._limit_ns:
             busy = "busy" if self.clock.slots[slot].step_phase in ("validation", "checkpoint") else ""
         self.post(
@@ -135,11 +140,15 @@ def _place(frame: FrameType | None) -> tuple[str, str, str]:
     return site, code.co_name if parts == _COLLECTIVES else "", _busy(frame)
 
 
+def _in_backward(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_code.co_name == "_engine_run_backward"
+
+
 def _busy(frame: FrameType | None) -> str:
     while frame is not None:
         if frame.f_code.co_name in _PROMPTS:
             return "in a debugger"
         if PurePath(frame.f_code.co_filename).parts[-3:] in _COMPILER:
-            return "compiling"
+            return COMPILING
         frame = frame.f_back
     return ""

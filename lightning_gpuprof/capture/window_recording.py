@@ -238,6 +238,8 @@ class WindowRecording:
         options = self._options
         config = options.trace
         if config is None or self._rank not in config.ranks:
+            why = "trace=False" if config is None else f"rank {self._rank} is not in trace.ranks"
+            self._no_windows_reason = f"no windows are opened: {why}"
             return None
         wanted = options.windows != () or config.every_n_steps is not None or config.on_slow_step
         other = other_profiler(self._tap.inner, self._environ) if self._tool is None else ""

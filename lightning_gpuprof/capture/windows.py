@@ -122,7 +122,8 @@ class WindowController:
         self._last_step = 0
         self._began_at_step = 0
         self._requests: deque[tuple[str, bool, int]] = deque()
-        self._refused_a_slow_one = False
+        self._refused: set[str] = set()
+        """Kinds of windows for which there was no budget: that is said once."""
 
     def request(self, reason: str, *, by_person: bool, start: int = 0) -> None:
         """Ask for a window at the next boundaries; callable from any thread and from a signal handler.
@@ -375,8 +376,8 @@ class WindowController:
                 self._pending[0] = replace(first, reason=f"{first.reason}; {asked.reason}")
             elif (self._left_asked if asked.kind == "asked" else self._unreserved_windows()) > 0:
                 self._pending.appendleft(asked)
-            elif asked.kind == "asked" or not self._refused_a_slow_one:
-                self._refused_a_slow_one = self._refused_a_slow_one or asked.kind == "slow"
+            elif asked.kind not in self._refused:
+                self._refused.add(asked.kind)
                 self._report(asked, NO_BUDGET)
 
     def _plan_cyclic(self, global_step: int) -> None:

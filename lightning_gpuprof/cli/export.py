@@ -90,7 +90,7 @@ def _traces(folder: Path) -> list[Path]:
     Raises:
         ReportError: It has none.
     """
-    if not (found := sorted(folder.glob("*.pt.trace.json*"))):
+    if not (found := sorted(folder.glob("[!.]*.pt.trace.json*"))):
         raise ReportError(f"{folder} has no trace window")
     return found
 
@@ -106,7 +106,8 @@ def _databases(folder: Path, target: Path) -> list[Written]:
             name = file.name.partition(".pt.trace")[0]
             trace = Trace.read(file, frames=False)
             write_nsys_sqlite(trace, target / f"{name}.sqlite")
-        rows = sum(trace.categories.values())
+        tables = trace.device_work, trace.device_wait, trace.runtime, trace.annotation, trace.module_range, trace.cpu_op
+        rows = sum(map(len, tables))
         written.append(Written(table=name, file=str(target / f"{name}.sqlite"), rows=rows, columns=[]))
     return written
 

@@ -117,7 +117,11 @@ def _heaviest(of: Path) -> list[str]:
     from lightning_gpuprof.trace.nsight_compute import function_of
     from lightning_gpuprof.trace.reader import Trace
 
-    linked = LinkedTrace(Trace.read(trace_of(of), frames=False))
+    try:
+        file = trace_of(of)
+    except ArgumentError as error:
+        raise ArgumentError("--kernels-of", error.value, error.expected, error.hint) from None
+    linked = LinkedTrace(Trace.read(file, frames=False))
     trace = linked.trace
     time_ns: Counter[str] = Counter()
     launches: Counter[str] = Counter()

@@ -224,6 +224,15 @@ def _check(options: Namespace) -> None:
         raise ArgumentError("--all", True, f"not be combined with --{other}", "Ask for one at a time.")
     if len(alone) > 1 and alone != ["json", "compare"]:
         raise ArgumentError(f"--{alone[1]}", True, f"not be combined with --{alone[0]}", "Ask for one at a time.")
+    if options.ncu is not None:
+        if alone and alone != ["analysis"]:
+            raise ArgumentError(
+                "--ncu", str(options.ncu), f"not be combined with --{alone[0]}", "Call gpuprof trace twice."
+            )
+        if options.table and not {"kernels", "all"} & set(options.table):
+            raise ArgumentError("--ncu", str(options.ncu), "be printed in a table", "Add kernels to --table.")
+        if not (options.table or options.all or options.analysis):
+            options.table = ["kernels"]
     if options.compare and len(files) != 2:
         raise ArgumentError("--compare", len(files), "be given two files", "Name the trace before and the one after.")
     if options.perfetto and len(files) > 1:

@@ -170,7 +170,7 @@ class RankSummary(msgspec.Struct, kw_only=True, omit_defaults=True):
     tensor_parallel: int = 1
     """Ranks that share one copy of the model."""
     switch: str = ""
-    """Of the network, that its host hangs on; empty if not known."""
+    """Network switch that its host is attached to; empty if not known."""
     pipeline_stage: int | None = None
     """Which part of the model it has; None: all, or not known."""
     xids: list[int] = []

@@ -35,7 +35,7 @@ class RankShare(msgspec.Struct, frozen=True, kw_only=True):
     gpu_number: int | None = None
     """Number of that GPU on its host, as ``nvidia-smi`` counts them."""
     switch: str = ""
-    """Of the network, that its host hangs on; empty if not known."""
+    """Network switch that its host is attached to; empty if not known."""
     pipeline_stage: int | None = None
     """Which part of the model it has."""
     shard: int | None = None
@@ -107,9 +107,9 @@ class LateRanks(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     @property
-    def has_other_workers(self) -> bool:
-        """Whether they are late with their batches, and load with another number of workers."""
-        return self.phase == "data_wait" and self.workers is not None and self.workers[0] != self.workers[1]
+    def has_fewer_workers(self) -> bool:
+        """Whether they are late with their batches, and load with fewer workers."""
+        return self.phase == "data_wait" and self.workers is not None and self.workers[0] < self.workers[1]
 
     @property
     def reads_from_disk(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,7 @@ _METRICS: Mapping[str, Sequence[Sequence[str]]] = {
     "dram_bytes": (("dram__bytes_read.sum", "dram__bytes_write.sum"), ("dram__bytes.sum",)),
 }
 """Field -> columns whose values add up to it, by version; the first that are all there count."""
+_BRACKETS = re.compile(r"<[^<>()]*>|\([^<>()]*\)")
 _TEMPLATE = re.compile(r"[<(]")
 
 
@@ -66,14 +68,16 @@ def read_ncu(path: Path) -> tuple[MeasuredKernel, ...]:
 
 
 def with_measured(found: KernelFacts, measured: Sequence[MeasuredKernel]) -> KernelFacts:
-    """Kernels with what ncu measured of those of the same name, or else of the same function.
+    """Kernels with what ncu measured of those of the same name, or else of a function that both know once.
 
     Args:
         found: The kernels of a trace.
         measured: What ncu measured.
     """
     by_name = {one.name: one for one in measured}
-    by_function = {function_of(one.name): one for one in measured}
+    known = Counter(function_of(row.name) for row in found.kernels)
+    counted = Counter(function_of(one.name) for one in measured)
+    by_function = {name: one for one in measured if counted[name := function_of(one.name)] == known[name] == 1}
 
     def joined(row: KernelRow) -> KernelRow:
         return replace(row, measured=by_name.get(row.name) or by_function.get(function_of(row.name)))
@@ -83,7 +87,9 @@ def with_measured(found: KernelFacts, measured: Sequence[MeasuredKernel]) -> Ker
 
 def function_of(kernel: str) -> str:
     """The name by which ``ncu --kernel-name`` knows a kernel: without its type, namespaces, template, parameters."""
-    name = kernel.replace("(anonymous namespace)", "")
+    name, before = kernel.replace("(anonymous namespace)", ""), ""
+    while name != before:
+        name, before = _BRACKETS.sub("", name), name
     return _TEMPLATE.split(name, maxsplit=1)[0].split("::")[-1].split(" ")[-1] or kernel
 
 

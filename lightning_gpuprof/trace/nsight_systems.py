@@ -146,10 +146,11 @@ def _read(export: Path, path: Path) -> tuple[ColumnBuilder, AnyDocument]:
             database.text_factory = lambda text: text.decode("utf-8", "replace")
             database.execute("PRAGMA trusted_schema = OFF")
             tables = _tables(database, path)
+            strings = _strings(database, tables)
             kinds = [kind for kind in _KINDS if kind.table in tables]
             owned = all("globalPid" in tables[kind.table] for kind in kinds if "globalPid" in kind.columns)
             for kind in kinds:
-                for rows in _rows(database, tables, kind, path):
+                for rows in _rows(database, tables, strings, kind, path):
                     if owned:
                         _number_calls(rows, processes)
                     builder.add([_event(kind, row) for row in rows])
@@ -183,7 +184,11 @@ def _tables(database: sqlite3.Connection, path: Path) -> dict[str, frozenset[str
 
 
 def _rows(
-    database: sqlite3.Connection, tables: Mapping[str, frozenset[str]], kind: _Kind, path: Path
+    database: sqlite3.Connection,
+    tables: Mapping[str, frozenset[str]],
+    strings: Mapping[int, str],
+    kind: _Kind,
+    path: Path,
 ) -> Iterator[list[_Row]]:
     there = tables[kind.table]
     if missing := [name for name in ("start", "end") if name not in there]:
@@ -192,17 +197,30 @@ def _rows(
         )
     columns = ("start", "end", *kind.columns)
     chosen = [f'CAST(e."{name}" AS INTEGER)' if name in there else "NULL" for name in columns]
-    text = "substr(CAST(e.text AS TEXT), 1, ?)" if "text" in there else "substr(NULL, 1, ?)"
-    join = ""
-    name_id = next((name for name in kind.names if name in there), None)
-    if name_id is not None and {"id", "value"} <= tables.get(_STRINGS, frozenset()):
-        text = f"coalesce({text}, substr(CAST(s.value AS TEXT), 1, {_MAX_NAME}))"
-        join = f'LEFT JOIN {_STRINGS} s ON s.id = e."{name_id}"'
+    text = f"substr(CAST(e.text AS TEXT), 1, {_MAX_NAME})" if "text" in there else "NULL"
+    name_id = next((f'CAST(e."{name}" AS INTEGER)' for name in kind.names if name in there), "NULL")
     cursor = database.execute(
-        f'SELECT {text}, {", ".join(chosen)} FROM {kind.table} e {join} WHERE e."end" IS NOT NULL', (_MAX_NAME,)
+        f"SELECT {text}, {name_id}, {', '.join(chosen)} FROM {kind.table} e "
+        'WHERE e."start" IS NOT NULL AND e."end" IS NOT NULL'
     )
     while block := cursor.fetchmany(_BLOCK_ROWS):
-        yield [_Row(zip(("name", *columns), row, strict=True)) for row in block]
+        yield [
+            _Row(zip(("name", *columns), (strings.get(number) if own is None else own, *row), strict=True))
+            for own, number, *row in block
+        ]
+
+
+def _strings(database: sqlite3.Connection, tables: Mapping[str, frozenset[str]]) -> dict[int, str]:
+    """Texts by their number, the first of each; once each, however many rows have it."""
+    if not {"id", "value"} <= tables.get(_STRINGS, frozenset()):
+        return {}
+    found: dict[int, str] = {}
+    for number, text in database.execute(
+        f"SELECT CAST(id AS INTEGER), substr(CAST(value AS TEXT), 1, {_MAX_NAME}) FROM {_STRINGS}"
+    ):
+        if text is not None:
+            found.setdefault(number, text)
+    return found
 
 
 def _number_calls(rows: list[_Row], processes: dict[int, int]) -> None:

@@ -33,7 +33,7 @@ class Latency(msgspec.Struct, kw_only=True, frozen=True):
     host_ms: Distribution
     """From the call until the device has done all of it."""
     device_ms: Distribution | None
-    """From the first to the last work on the GPU; None on other devices."""
+    """From the first to the last work on the GPU, of several the one that takes longest; None on other devices."""
 
     def __str__(self) -> str:
         rows = [("call", self.host_ms), *([("on the GPU", self.device_ms)] if self.device_ms else [])]
@@ -60,8 +60,9 @@ class Comparison(msgspec.Struct, kw_only=True, frozen=True):
     b_ms: float
 
     def __str__(self) -> str:
+        said = "brings no gain" if self.outcome == "no gain" else f"is {self.outcome}"
         return (
-            f"b is {self.outcome}: {self.speedup:.3g}x (90 % interval {self.lower:.3g} to {self.upper:.3g}), "
+            f"b {said}: {self.speedup:.3g}x (90 % interval {self.lower:.3g} to {self.upper:.3g}), "
             f"{_ms(self.a_ms)} → {_ms(self.b_ms)} a call"
         )
 
@@ -88,20 +89,20 @@ def measure_latency(
     check_int("warmup", warmup, 0)
     call = _bound(model, inputs)
     host_ms: list[float] = []
-    events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+    marks: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = []
     with contextlib.nullcontext() if grad else torch.inference_mode():
         for _ in range(warmup):
             call()
         _wait()
         for _ in range(calls):
             begin = time.perf_counter()
-            with _between(events):
+            with _between(marks):
                 call()
             _wait()
             host_ms.append(1e3 * (time.perf_counter() - begin))
     of_calls = distribution(np.array(host_ms))
     assert of_calls is not None
-    device_ms = [first.elapsed_time(last) for first, last in events]
+    device_ms = [max(first.elapsed_time(last) for first, last in of_call) for of_call in marks]
     return Latency(calls=calls, host_ms=of_calls, device_ms=distribution(np.array(device_ms)))
 
 
@@ -119,7 +120,7 @@ def ab(a: Callable[[], Any], b: Callable[[], Any], *, seconds: float = 10.0) -> 
     Raises:
         ArgumentError: ``seconds`` is not above 0.
     """
-    if not 0 < seconds < float("inf"):
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
         raise ArgumentError("seconds", seconds, "be a number above 0")
     functions = {BASE: a, _OTHER: b}
     once_s = {arm: min(_timed(function, 1) for _ in range(3)) for arm, function in functions.items()}
@@ -169,22 +170,36 @@ def _timed(function: Callable[[], Any], calls: int) -> float:
     return time.perf_counter() - begin
 
 
+def _gpus() -> list[int]:
+    """CUDA devices on which this process has memory: waiting for another one would begin to use it."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return []
+    return [device for device in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(device)]
+
+
 def _wait() -> None:
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()
+    for device in _gpus():
+        torch.cuda.synchronize(device)
+    for other in (torch.xpu, torch.mps):
+        if other.is_available():
+            other.synchronize()
 
 
 @contextlib.contextmanager
-def _between(events: list[tuple[torch.cuda.Event, torch.cuda.Event]]) -> Iterator[None]:
-    """Mark on the GPU's stream where the call begins and ends."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        yield
-        return
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    first.record()
+def _between(calls: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]]) -> Iterator[None]:
+    """Mark on the current stream of each GPU where the call begins and ends."""
+    marks = []
+    for device in _gpus():
+        with torch.cuda.device(device):
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            first.record()
+            marks.append((first, last))
     yield
-    last.record()
-    events.append((first, last))
+    for device, (_, last) in zip(_gpus(), marks, strict=False):
+        with torch.cuda.device(device):
+            last.record()
+    if marks:
+        calls.append(marks)
 
 
 def _ms(value: float) -> str:

@@ -414,7 +414,7 @@ def test_what_a_late_rank_reads_from_disk_and_its_workers_are_compared() -> None
     found = side_by_side([*others, loading(on_device(3, fetch=32.0), workers=1, read_mb=80.0)]).late
     assert (found.ranks, found.phase) == ((3,), "data_wait")
     assert (found.workers, found.read_bytes_per_s) == ((1.0, 4.0), (80e6, 1e6))
-    assert found.has_other_workers
+    assert found.has_fewer_workers
     assert found.reads_from_disk
 
 

@@ -213,6 +213,17 @@ def test_at_most_so_many_windows_are_recorded() -> None:
     assert "trace.max_windows" in run.records[2].problem
 
 
+def test_that_there_is_no_budget_for_requests_is_said_once() -> None:
+    run = Run((), max_windows=1)
+    run.controller.begin(0)
+    for step in range(100):
+        run.controller.request("requested by start()", by_person=True)
+        run.now += MS
+        run.controller.at_boundary(step, step, run.now)
+    assert [bool(record.problem) for record in run.records] == [False, True]
+    assert "trace.max_windows" in run.records[1].problem
+
+
 def test_a_trace_that_is_too_large_is_the_last(tmp_path: Path) -> None:
     large = tmp_path / "large.json"
     large.write_bytes(b"x" * 1_000_001)

@@ -62,7 +62,6 @@ def test_what_torch_is_built_for_is_read_from_its_files(
     assert (cuda.name, cuda.state, cuda.value) == ("CUDA", state, value)
 
 
-@pytest.mark.slow
 def test_kernels_are_traced_for_a_try_and_a_failure_says_what_it_may_be() -> None:
     def refuses() -> int:
         raise RuntimeError("CUPTI_ERROR_INSUFFICIENT_PRIVILEGES\nmore")
@@ -76,6 +75,7 @@ def test_kernels_are_traced_for_a_try_and_a_failure_says_what_it_may_be() -> Non
         assert "LD_LIBRARY_PATH" in found.meaning
 
 
+@pytest.mark.slow
 def test_loading_agrees_with_what_the_files_say() -> None:
     as_built, loaded = ({c.name: c for c in doctor.examine(load=load)} for load in (False, True))
     assert loaded["Kineto"].state == "ok"

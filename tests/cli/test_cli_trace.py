@@ -93,12 +93,14 @@ def test_what_ncu_measured_is_in_the_table_of_kernels(
 ) -> None:
     counters = tmp_path / "ncu.csv"
     counters.write_text('"ID","Kernel Name","lts__t_sector_hit_rate.pct"\n"","","%"\n"0","gemm<float>","12.5"\n')
-    shown = printed("trace", trace, "--ncu", counters, "--table", "kernels")
+    shown = printed("trace", trace, "--ncu", counters)
     assert "L2 hits" in shown
     assert "12.5 %" in shown
     (row,) = json.loads(printed("trace", trace, "--ncu", counters, "--analysis"))[trace.name]["kernels"]["kernels"]
     assert row["measured"]["l2_hit_ratio"] == 0.125
     assert "Print it with: ncu --csv --page raw" in refused("trace", trace, "--ncu", trace)
+    assert "not be combined with --json" in refused("trace", trace, "--ncu", counters, "--json")
+    assert "Add kernels to --table" in refused("trace", trace, "--ncu", counters, "--table", "idle")
 
 
 def test_an_unknown_table_is_refused_with_the_names_of_all(trace: Path, refused: Callable[..., str]) -> None:

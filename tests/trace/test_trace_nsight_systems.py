@@ -115,7 +115,10 @@ def test_ranges_of_our_own_runs_are_steps_and_phases_and_markers_are_no_ranges(t
         ranges += [(42, 70, 59, "nn.Module: encoder")]
         ranges += [(80, 85, 59, "EarlyStopping.on_train_batch_end"), (41, 60, 60, "aten::mm, seq = 3, op_id = 9")]
         database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", [(*one, first | 5) for one in ranges])
-        database.executemany("INSERT INTO StringIds VALUES (?, ?)", [(1, "gemm"), (2, "cudaLaunchKernel_v7000")])
+        database.executemany(
+            "INSERT INTO StringIds VALUES (?, ?)", [(1, "gemm"), (2, "cudaLaunchKernel_v7000"), (1, "x")]
+        )
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (NULL, 9, 0, 7, 1, 5, 1)")
         for process, start in ((first, 45), (second, 50)):
             database.execute(
                 "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 7, 1, ?, 1)", (start, start + 9, process)
@@ -125,6 +128,8 @@ def test_ranges_of_our_own_runs_are_steps_and_phases_and_markers_are_no_ranges(t
     trace = Trace.read(path)
     linked = LinkedTrace(trace)
     assert linked.steps.names == ("ProfilerStep#7",)
+    assert {name for _, _, name in spans_of(trace, "kernel")} == {"gemm"}
+    assert len(trace.kernel) == 2
     assert {name for _, _, name in spans_of(trace, "annotation")} >= {"DataLoader.__next__", "forward"}
     assert len(trace.annotation) == 4
     assert spans_of(trace, "module_range") == [(42, 70, "nn.Module: encoder")]

@@ -69,7 +69,7 @@ def _variable(name: str) -> Reader:
 
 
 def _slurm_switch(subject: Subject) -> str | None:
-    """The one that the node hangs on: ``s2`` of ``s0.s2.node7``, with the kinds ``switch.switch.node``."""
+    """The one that the node is attached to: ``s2`` of ``s0.s2.node7``, with the kinds ``switch.switch.node``."""
     environ = subject.around.environ
     names = environ.get("SLURM_TOPOLOGY_ADDR", "").split(".")
     kinds = environ.get("SLURM_TOPOLOGY_ADDR_PATTERN", "").split(".")

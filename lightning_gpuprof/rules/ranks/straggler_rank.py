@@ -231,6 +231,11 @@ class StragglerRank(RankRule):
             "rank 2 takes 6 s longer after the last epoch, so that no rank waits",
             ranks={"excess_ms": 0.0, "outside_s": 12.0, "outside": "epoch_gap"},
         ),
+        looks_alike(
+            "the report is of rank 2 itself, and no epoch follows",
+            run={"rank": 2},
+            ranks={"excess_ms": 0.0, "outside_s": 12.0, "outside": "epoch_gap"},
+        ),
         fires(
             "rank 2 takes 6 s longer in setup",
             "warning",
@@ -250,9 +255,12 @@ class StragglerRank(RankRule):
         in_each = self._late_in_each_step(metrics, times)
         is_rare = times.rare is not None and times.rare.steps_ratio < self.most_rare_ratio
         now_and_then = self._late_now_and_then(metrics, times) if in_each is None or is_rare else None
-        outside = [self._late_outside(metrics, times, late) for late in times.outside]
-        found = [one for one in (in_each, now_and_then, *outside) if one is not None]
-        return max(found, key=lambda one: one.lost_ms).finding if found else None
+        outside = {late.part: self._late_outside(metrics, times, late) for late in times.outside}
+        in_setup = outside.pop("setup", None)
+        found = [one for one in (in_each, now_and_then, *outside.values()) if one is not None]
+        # A start that takes long has no gain: it must not hide what has one.
+        best = max(found, key=lambda one: one.lost_ms) if found else in_setup
+        return None if best is None else best.finding
 
     def _late_in_each_step(self, metrics: Metrics, times: RankTimes) -> _Late | None:
         """Ranks that are late in most steps."""
@@ -327,8 +335,9 @@ class StragglerRank(RankRule):
         if late.part == "setup":
             of, whole_s = "wall time", whole_s + metrics.wall.parts.get("setup", 0.0)
         waiting_s = late.excess_s
-        if late.part == "epoch_gap" and metrics.run.get("rank") != late.rank:
-            waiting_s = min(waiting_s, _uneven_s(metrics))
+        if late.part == "epoch_gap":
+            is_own = metrics.run.get("rank") == late.rank
+            waiting_s = min(waiting_s, _before_an_epoch_s(metrics) if is_own else _uneven_s(metrics))
         if (ratio := waiting_s / whole_s) < self.least_outside_ratio:
             return None
         where, spends, look = _OUTSIDE[late.part]
@@ -357,6 +366,11 @@ class StragglerRank(RankRule):
         return _Late(cost.saved_ms, found)
 
 
+def _before_an_epoch_s(metrics: Metrics) -> float:
+    """What others can have waited for this rank between epochs: nobody waits after the last one."""
+    return sum(start.gap_s for start in metrics.epoch_starts)
+
+
 def _uneven_s(metrics: Metrics) -> float:
     """What a rank can have waited for another one between epochs: there, or in steps that took longer than usual."""
     parts, period = metrics.wall.parts, metrics.steps.period_ms
@@ -382,7 +396,7 @@ def _cause(late: LateRanks) -> str:
     if late.larger_batches is not None:
         what, more, usual = late.larger_batches
         return f" {'Its' if one else 'Their'} batches have {more:,.0f} {what}, those of the others {usual:,.0f}."
-    if late.workers is not None and late.has_other_workers:
+    if late.workers is not None and late.has_fewer_workers:
         own, others = late.workers
         has = "Its DataLoader has" if one else "Their DataLoaders have"
         return f" {has} {counted(round(own), 'worker')}, those of the others {others:g}."
@@ -428,7 +442,7 @@ def _advice(times: RankTimes) -> str:
             "Sort samples into batches of similar length before dealing them out to ranks, so that all ranks get rows "
             "of the same length in each step."
         )
-    if late.has_other_workers:
+    if late.has_fewer_workers:
         return "Load with the same num_workers on all ranks."
     if late.reads_from_disk:
         return (

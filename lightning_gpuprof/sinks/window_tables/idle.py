@@ -54,7 +54,7 @@ def chunk_table(device: DeviceIdle) -> Table:
         Column("from", lambda part: part[0] * chunk_us, US_AS_MS, help="since the first kernel or copy"),
         bar(lambda part: part[1], "forward"),
         Column("busy", lambda part: part[1], PERCENT),
-        absent=f"{plain.device(device.device)} worked too shortly for parts of its window.",
+        absent=f"{plain.device(device.device)} was active too briefly to divide its window.",
     )
 
 

@@ -37,7 +37,7 @@ def write_annotated(
         target: The annotated trace, replaced if it exists; gzip if its name ends in ``.gz``.
         linked: What was read from ``source``.
         counters: Further values over time.
-        findings: What is said of the trace, as instants at its begin.
+        findings: What is said of the trace, as instants at its start.
 
     Raises:
         TraceError: The source cannot be read, is no JSON, is no longer what was read, or has such rows already; or the

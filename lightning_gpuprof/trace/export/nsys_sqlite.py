@@ -73,12 +73,13 @@ def write_nsys_sqlite(trace: Trace, target: Path) -> None:
                 marks = ", ".join("?" * len(_TABLES[table].split(",")))
                 database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
             database.commit()
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, OverflowError) as error:
         raise TraceError(f"cannot write {target}: {error}.") from error
 
 
 def _rows(trace: Trace) -> dict[str, Iterable[_Row]]:
     threads = [_serial(text) for text in trace.threads]
+    process = _process(trace, threads)
     properties = trace.about.device_properties
     return {
         "StringIds": enumerate(trace.names),
@@ -89,17 +90,17 @@ def _rows(trace: Trace) -> dict[str, Iterable[_Row]]:
         "ENUM_CUDA_MEM_KIND": [(number, name, name) for number, name in MEMORIES.items()],
         "ENUM_CUPTI_SYNC_TYPE": [(number, name, name) for number, name in WAITS.items()],
         "ENUM_NSYS_EVENT_TYPE": [(PUSH_POP, "NvtxPushPopRange", ""), (START_END, "NvtxStartEndRange", "")],
-        "CUPTI_ACTIVITY_KIND_KERNEL": _kernels(trace, threads),
+        "CUPTI_ACTIVITY_KIND_KERNEL": _kernels(trace, process),
         "CUPTI_ACTIVITY_KIND_MEMCPY": (
-            (*device, size, *_copy(trace.names[name])) for device, name, size in _on_device(trace.memcpy, threads)
+            (*device, size, *_copy(trace.names[name])) for device, name, size in _on_device(trace.memcpy, process)
         ),
         "CUPTI_ACTIVITY_KIND_MEMSET": (
             (*device, 0, size, _memory(_MEMSET.match(trace.names[name]), "memory"))
-            for device, name, size in _on_device(trace.memset, threads)
+            for device, name, size in _on_device(trace.memset, process)
         ),
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (
             (*device, _NUMBER_OF_WAIT.get(trace.names[name], 0), 0)
-            for device, name, _ in _on_device(trace.device_wait, threads)
+            for device, name, _ in _on_device(trace.device_wait, process)
         ),
         "CUPTI_ACTIVITY_KIND_RUNTIME": (
             (start, end, int(not trace.names[name].startswith("cuda")), threads[thread], _or_none(correlation), name, 0)
@@ -118,17 +119,22 @@ def _columns(spans: Spans, *columns: npt.NDArray[Any]) -> Iterator[tuple[int, ..
         yield from zip(*(column[begin : begin + _BLOCK_ROWS].tolist() for column in all_columns), strict=True)
 
 
-def _on_device(work: DeviceSpans, threads: Sequence[int]) -> Iterator[tuple[tuple[int | None, ...], int, int | None]]:
-    """What all work of devices has, its name, and bytes or for kernels their geometry."""
-    process = next(iter(threads), 0) >> _PROCESS << _PROCESS  # a trace is of one process
+def _process(trace: Trace, threads: Sequence[int]) -> int:
+    """The ``globalPid`` of the process that launched: a trace is of one."""
+    first = next((spans.thread[0] for spans in (trace.runtime, trace.cpu_op, trace.annotation) if len(spans)), None)
+    return 0 if first is None else threads[first] >> _PROCESS << _PROCESS
+
+
+def _on_device(work: DeviceSpans, process: int) -> Iterator[tuple[tuple[int | None, ...], int, int | None]]:
+    """What all work of devices has, its name, and its bytes."""
     chosen = work.device, work.stream, work.correlation, work.name, work.size_bytes
     for start, end, device, stream, correlation, name, size in _columns(work, *chosen):
         yield (start, end, device, 1, stream, _or_none(correlation), process), name, max(size, 0)
 
 
-def _kernels(trace: Trace, threads: Sequence[int]) -> Iterator[_Row]:
+def _kernels(trace: Trace, process: int) -> Iterator[_Row]:
     for (device, name, _), geometry in zip(
-        _on_device(trace.kernel, threads), trace.kernel.geometry.tolist(), strict=True
+        _on_device(trace.kernel, process), trace.kernel.geometry.tolist(), strict=True
     ):
         one = Geometry() if geometry == ABSENT else trace.geometries[geometry]
         sizes = (*(one.grid or _NO_SIZES), *(one.block or _NO_SIZES))
