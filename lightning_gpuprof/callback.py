@@ -161,7 +161,8 @@ class GpuProfiler(Results, Callback):
         price_per_gpu_hour: In any unit: the report has the price of a million samples.
         goal: What the report leads with: ``throughput``, ``latency`` (the slowest steps), ``memory`` or ``cost``.
         samples: Samples of a batch where ``batch_size`` is not what counts: a number, or a function of a batch, such as
-            ``lambda batch: batch["input_ids"].numel()`` for tokens. It is called once, with the first batch.
+            ``lambda batch: batch["input_ids"].numel()`` for tokens. It is called once, with the first batch. Strategies
+            that spawn processes need a function of a module: a lambda cannot be pickled.
         thresholds: Thresholds of rules in place of their own: ``{"input-bound": {"least_ratio": 0.1}}``. ``gpuprof
             explain RULE`` lists those of a rule.
 
