@@ -32,7 +32,6 @@ from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, StageJourna
 from lightning_gpuprof.capture.stage_steps import StageSteps
 from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
-from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.model.conditions import SAMPLES
 from lightning_gpuprof.model.config import Options
 from lightning_gpuprof.model.journal import GRADIENT_WAIT, Conditions, Footer, Notice, Record
@@ -273,12 +272,10 @@ class Session:
                 self._journal.post(Conditions(values=found))
         with self.fence.around("samples"):
             if self._open and callable(count := self._measured.options.samples):
-                samples = int(count(batch))
-                if samples < 1:
-                    raise ArgumentError(
-                        "samples", samples, "give 1 or more for a batch", "Rows of the batch are counted."
-                    )
-                self._journal.post(Conditions(values={SAMPLES: samples}))
+                if (samples := int(count(batch))) > 0:
+                    self._journal.post(Conditions(values={SAMPLES: samples}))
+                else:
+                    self.fence.report("samples", f"samples gives {samples} for a batch: its rows are counted")
 
     def first_backward(self, loss: torch.Tensor) -> None:
         """Write down what anomaly detection costs; nothing of the loss is kept."""

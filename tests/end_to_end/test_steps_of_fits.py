@@ -60,6 +60,18 @@ def test_samples_are_what_the_user_counts_in_the_first_batch(tmp_path: Path) -> 
     assert answers["cost"] == "price_per_gpu_hour has no effect: no GPU was used"
 
 
+def test_a_count_of_no_samples_is_said_and_rows_are_counted(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match="samples gives 0 for a batch: its rows are counted"):
+        report = fit(tmp_path, loader=DataLoader(Sleepy(60), batch_size=2), profiler=quiet_profiler(samples=no_samples))
+    assert report.steps.samples_per_s is not None
+    assert report.steps.period_ms is not None
+    assert report.steps.samples_per_s == pytest.approx(2e3 / report.steps.period_ms.mean)
+
+
+def no_samples(batch: Any) -> int:
+    return 0
+
+
 def test_the_time_of_a_step_is_the_sum_of_its_slots(tmp_path: Path) -> None:
     profiler = quiet_profiler()
     fit(tmp_path, profiler=profiler, max_epochs=3)
