@@ -70,10 +70,8 @@ def _is_stuck(one: RankSummary) -> bool:
 
 def _moving(ranks: Sequence[RankSummary], standing: Sequence[RankSummary]) -> bool:
     """Whether a rank that does not stand writes as late as those that do."""
-    return any(
-        one.stands_in is None and not one.status and _ahead_ns(one, other) <= _WELL_BEFORE_NS
-        for one in ranks
-        for other in standing[:1]
+    return bool(standing) and any(
+        one.stands_in is None and not one.status and _ahead_ns(one, standing[0]) <= _WELL_BEFORE_NS for one in ranks
     )
 
 
@@ -184,7 +182,7 @@ def _first(one: RankSummary, own: RankSummary) -> str:
     later = seconds(_ahead_ns(one, own) / 1e9)
     about = ""
     if one.host != own.host and (step_ns := _step_ns(own)):
-        about = f" (±{seconds(step_ns / 1e9)}: clocks of hosts are aligned by the steps)"
+        about = f" (±{seconds(step_ns / 1e9)}: host clocks are aligned by step)"
     return (
         f"rank {one.rank} on {one.host} failed first, with {failure(one)} after {_batches(one.batches)}; the "
         f"{_error(own)} of rank {own.rank} followed {later} later{about}"

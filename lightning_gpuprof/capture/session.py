@@ -275,7 +275,9 @@ class Session:
                 if (samples := int(count(batch))) > 0:
                     self._journal.post(Conditions(values={SAMPLES: samples}))
                 else:
-                    self.fence.report("samples", f"samples gives {samples} for a batch: its rows are counted")
+                    self.fence.report(
+                        "samples", f"samples= returned {samples} for the first batch: rows are counted instead"
+                    )
 
     def first_backward(self, loss: torch.Tensor) -> None:
         """Write down what anomaly detection costs; nothing of the loss is kept."""

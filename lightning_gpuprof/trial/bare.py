@@ -188,14 +188,14 @@ def _wait() -> None:
 @contextlib.contextmanager
 def _between(calls: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]]) -> Iterator[None]:
     """Mark on the current stream of each GPU where the call begins and ends."""
-    marks = []
-    for device in _gpus():
+    gpus, marks = _gpus(), []
+    for device in gpus:
         with torch.cuda.device(device):
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             first.record()
             marks.append((first, last))
     yield
-    for device, (_, last) in zip(_gpus(), marks, strict=False):
+    for device, (_, last) in zip(gpus, marks, strict=True):
         with torch.cuda.device(device):
             last.record()
     if marks:

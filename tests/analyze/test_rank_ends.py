@@ -58,7 +58,7 @@ def test_on_another_host_the_first_to_fail_is_told_by_the_last_step_whatever_its
     assert rank_ends(own, [later]).sentences == ()
     assert rank_ends(own, [later, first]).sentences == (
         "rank 1 on other failed first, with ValueError after 60 batches; the RuntimeError of rank 0 followed 1.00 s "
-        "later (±10.0 ms: clocks of hosts are aligned by the steps)",
+        "later (±10.0 ms: host clocks are aligned by step)",
     )
 
 

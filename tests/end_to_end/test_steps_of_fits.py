@@ -61,7 +61,7 @@ def test_samples_are_what_the_user_counts_in_the_first_batch(tmp_path: Path) -> 
 
 
 def test_a_count_of_no_samples_is_said_and_rows_are_counted(tmp_path: Path) -> None:
-    with pytest.warns(RuntimeWarning, match="samples gives 0 for a batch: its rows are counted"):
+    with pytest.warns(RuntimeWarning, match="samples= returned 0 for the first batch: rows are counted instead"):
         report = fit(tmp_path, loader=DataLoader(Sleepy(60), batch_size=2), profiler=quiet_profiler(samples=no_samples))
     assert report.steps.samples_per_s is not None
     assert report.steps.period_ms is not None

@@ -161,7 +161,7 @@ def test_where_workers_compute_on_several_threads_that_is_what_to_set(main_threa
 @pytest.mark.parametrize("others", [0.1, 0.7])
 def test_other_programs_are_named_where_they_take_much_of_what_the_run_wants(others: float) -> None:
     found = fired(RULE, delayed(20.0, others=others, threads=4, workers=3, used=(1.4, 2.7)))
-    said = "wants all 4 CPUs for 4 torch threads and 3 workers" + (
+    said = "needs all 4 CPUs for 4 torch threads and 3 workers" + (
         ", and other programs take 0.7 CPUs." * (others > 0.5)
     )
     assert said in found.summary

@@ -175,7 +175,7 @@ class StragglerRank(RankRule):
         fires(
             "rank 1 loads with fewer workers",
             "critical",
-            "Its DataLoader has 1 worker, those of the others 4 ... Load with the same num_workers on all ranks",
+            "Its DataLoader has 1 worker, those of the others 4 ... Use the same num_workers on all ranks",
             saves_ms=12.0,
             ranks={"excess_ms": 12.0, "phase": "data_wait", "workers": (1.0, 4.0)},
         ),
@@ -443,7 +443,7 @@ def _advice(times: RankTimes) -> str:
             "of the same length in each step."
         )
     if late.has_fewer_workers:
-        return "Load with the same num_workers on all ranks."
+        return "Use the same num_workers on all ranks."
     if late.reads_from_disk:
         return (
             f"Find why the files are not in the page cache on {numbered('rank', late.ranks)}: less free memory on that "

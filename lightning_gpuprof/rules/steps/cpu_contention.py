@@ -69,7 +69,7 @@ class CpuContention(BaseRule):
         threads, workers = counted(found.threads or 1, "torch thread"), counted(found.workers, "worker")
         others = found.others_cpus or 0.0
         beside = f", and other programs take {cpus(others)}" if others >= _NAMED_CPUS else ""
-        cause, raise_it = f"This run wants all {usable_cpus} for {threads} and {workers}{beside}", ""
+        cause, raise_it = f"This run needs all {usable_cpus} for {threads} and {workers}{beside}", ""
         if by_quota:
             cause = f"The container's CPU quota ran out in {percent(throttled)} of its periods"
             raise_it = f"Raise the container's CPU quota above {usable_cpus} or use fewer workers and threads."
