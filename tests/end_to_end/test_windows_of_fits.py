@@ -73,25 +73,6 @@ def test_code_starts_and_stops_a_window_and_looks_at_the_run_meanwhile(tmp_path:
     assert profiler.analyse() is report
 
 
-def test_a_run_that_stays_as_it_is_gets_no_window_for_slow_steps(tmp_path: Path) -> None:
-    class Uneven(Planted):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            Naps.take(0.08 if batch_idx % 10 == 0 else 0.008)  # what other programs take of a CPU is little beside it
-            return super().training_step(batch, batch_idx)
-
-    profiler = quiet_profiler(trace=TraceConfig(on_slow_step=True))
-    report = fit(
-        tmp_path,
-        Uneven({"validation_step": 0.05}),
-        single_rows(150),
-        profiler=profiler,
-        val_loader=single_rows(2),
-        limit_val_batches=2,
-        val_check_interval=30,
-    )
-    assert report.windows == ()
-
-
 @pytest.mark.parametrize(("steps", "said"), [(30, 1), (400, 0)])
 def test_a_run_too_short_to_tell_slow_steps_says_so_in_its_report(tmp_path: Path, steps: int, said: int) -> None:
     profiler = quiet_profiler(trace=TraceConfig(on_slow_step=True))
