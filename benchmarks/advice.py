@@ -15,6 +15,7 @@ another heap than the first. What was measured while other programs used the CPU
 """
 
 import argparse
+import contextlib
 import hashlib
 import math
 import os
@@ -192,10 +193,11 @@ def earlier(path: Path) -> Results:
     """Results to go on with; none if they were made with another profiler."""
     source = source_digest()
     if path.is_file():
-        found = msgspec.json.decode(path.read_bytes(), type=Results)
-        if found.source == source:
-            return found
-        aside = path.rename(path.with_name(f"{path.stem}-{found.source or 'unknown'}{path.suffix}"))
+        with contextlib.suppress(msgspec.ValidationError):  # of an older shape
+            found = msgspec.json.decode(path.read_bytes(), type=Results)
+            if found.source == source:
+                return found
+        aside = path.rename(path.with_name(f"{path.stem}-before{path.suffix}"))
         console.print(f"{path.name} was measured with other code: it is {aside.name} now, and all is measured anew")
     return Results(source=source)
 

@@ -34,6 +34,8 @@ SLICE_S = 0.1, 1.0
 """Of a slice, and of one with workers: what they sleep goes on while they are stopped, and is a hundredth of it."""
 SLICE_STEPS = 10
 """In a slice at least."""
+TRIMMED = 0.2
+"""Of the pairs of slices at either end."""
 ENDLESS = 50_000
 """Steps that no slices use up."""
 _POLL_S = 0.02
@@ -291,9 +293,16 @@ class Achieved:
 
 
 def ratio_of(before_ms: Sequence[float], after_ms: Sequence[float]) -> tuple[float, float]:
-    """Time after over time before in neighbouring pairs: the geometric mean and its standard error."""
-    ratios = np.log(np.divide(after_ms, before_ms))
-    return float(np.exp(ratios.mean())), float(ratios.std(ddof=1) / np.sqrt(len(ratios)))
+    """Time after over time before in neighbouring pairs: the geometric mean without the outer fifths, and its error.
+
+    Steps of 3 ms that take 45 once are a tenth of the time on a shared machine. They are in few slices: without the
+    outer fifths two equal runs differed by 1.8 % (standard error, Tukey and McLaughlin 1963) instead of 3.8 %.
+    """
+    ratios = np.sort(np.log(np.divide(after_ms, before_ms)))
+    cut = int(TRIMMED * len(ratios))
+    kept = ratios[cut : len(ratios) - cut]
+    spread = np.clip(ratios, kept[0], kept[-1]).std(ddof=1) / (1 - 2 * TRIMMED * (cut > 0))
+    return float(np.exp(kept.mean())), float(spread / np.sqrt(len(ratios)))
 
 
 def paired(before_ms: Sequence[float], after_ms: Sequence[float]) -> Achieved:
