@@ -16,6 +16,7 @@ another heap than the first. What was measured while other programs used the CPU
 
 import argparse
 import contextlib
+import ctypes
 import hashlib
 import math
 import os
@@ -45,6 +46,8 @@ from lightning_gpuprof.model.finding import Expected
 SOURCES = Path(lightning_gpuprof.__file__).parent, Path(cures.__file__).parent
 """The profiler and the cases: what results depend on."""
 MOST_TRIES = 5
+_SET_CHILD_SUBREAPER = 36
+"""Of ``prctl``: orphans among the descendants become children of this process."""
 console = wide_console()
 
 
@@ -203,9 +206,14 @@ def earlier(path: Path) -> Results:
 
 
 class OtherPrograms:
-    """CPUs that other programs use meanwhile, what the machine's host takes away included."""
+    """CPUs that other programs use meanwhile, what the machine's host takes away included.
+
+    Runs that are measured in slices are killed with their workers: what these took is known once they are reaped here.
+    """
 
     def __init__(self) -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
         self._begin = self._now()
 
     def cpus(self) -> float:
@@ -215,6 +223,9 @@ class OtherPrograms:
 
     @staticmethod
     def _now() -> tuple[float, float]:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         own = os.times()
         everything = psutil.cpu_times()
         idle = everything.idle + getattr(everything, "iowait", 0.0)
