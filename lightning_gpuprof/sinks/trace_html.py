@@ -13,12 +13,20 @@ from lightning_gpuprof.sinks.trace_findings import QUIET, diff, unjudged
 from lightning_gpuprof.sinks.trace_summary import sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE, Entry
 from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of
-from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html, roofline_html, timeline_html
+from lightning_gpuprof.sinks.window_html import (
+    idle_html,
+    memory_html,
+    opening_html,
+    operators_html,
+    roofline_html,
+    timeline_html,
+)
 
 _DRAWN: Mapping[str, Callable[[TraceAnalysis], str]] = {
     "Timeline": lambda analysis: timeline_html(analysis) + flame_html(flame_of(analysis)),
     "Idle time": idle_html,
     "Operators": operators_html,
+    "Memory": memory_html,
     "Roofline": roofline_html,
 }
 """What stands above the tables of a chapter."""

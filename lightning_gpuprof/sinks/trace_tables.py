@@ -13,10 +13,12 @@ from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.window_tables import (
     api_tables,
     attribution,
+    by_step,
     communication,
     health,
     idle,
     kernels,
+    memory,
     operators,
     roofline,
     step_trace,
@@ -106,10 +108,15 @@ CATALOGUE: tuple[Entry, ...] = (
         (operators.host_time_beside_device, operators.operators_by_shape),
         lengthened=True,
     ),
+    Entry("operator_steps", "Operators", "by_step", (by_step.operator_step_table,)),
+    Entry("memory", "Memory", "memory", (memory.peak_table, memory.operator_table), parts=_devices, lengthened=True),
+    Entry("memory_modules", "Memory", "memory", (memory.module_table,), parts=_devices),
+    Entry("memory_pieces", "Memory", "memory", (memory.piece_table,), parts=_devices, lengthened=True),
     Entry("kernel_classes", "Kernels", "kernels", (kernels.class_table,), shown=True),
     Entry(
         "kernels", "Kernels", "kernels", (kernels.kernel_table, kernels.measured_tables), shown=True, lengthened=True
     ),
+    Entry("kernel_steps", "Kernels", "by_step", (by_step.kernel_step_table,)),
     Entry("kernel_activity", "Kernels", "kernels", (kernels.activity_table, kernels.origin_table)),
     Entry(
         "kernel_use",

@@ -12,11 +12,13 @@ from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 from lightning_gpuprof.model.trace.idle import IDLE_CAUSE_TERMS, DeviceIdle
 from lightning_gpuprof.model.trace.operators import OperatorDetail, Operators
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.drawings import roofline_svg
+from lightning_gpuprof.sinks.curve_figure import CurveFigure, Line, Panel
+from lightning_gpuprof.sinks.drawings import curves_svg, roofline_svg
 from lightning_gpuprof.sinks.html_page import bdi, figure, legend, stack, table_html, term
 from lightning_gpuprof.sinks.window_figures.roofline import roofline_figure
 from lightning_gpuprof.sinks.window_figures.timeline import Moment, timeline_figure
 from lightning_gpuprof.sinks.window_tables.idle import cause_word
+from lightning_gpuprof.sinks.window_tables.memory import place_of
 from lightning_gpuprof.sinks.window_tables.operators import NAME_CELLS, operators_by_shape
 from lightning_gpuprof.sinks.window_tables.timeline import step_name, timeline_table
 
@@ -171,6 +173,28 @@ def opening_html(file: str) -> str:
         f"<code>{escape(command)}</code> <span>in the trace's folder. Offline, chrome://tracing loads the file that "
         "this writes.</span></p>\n"
     )
+
+
+def memory_html(analysis: TraceAnalysis) -> str:
+    """What was held over the window, a curve for each device; empty if allocations were not recorded."""
+    uses = () if analysis.memory is None else analysis.memory.devices
+    panels = [
+        Panel(
+            title=f"Memory held, {place_of(use)}",
+            unit="MiB",
+            lines=[
+                Line(
+                    name="allocated by torch",
+                    batch=[],
+                    t_s=[us / 1e6 for us in use.curve_us],
+                    values=[held / 2**20 for held in use.curve_bytes],
+                )
+            ],
+        )
+        for use in uses
+    ]
+    last_s = max((panel.lines[0].t_s[-1] for panel in panels), default=0.0)
+    return curves_svg(CurveFigure(panels=panels, limits=[0.0, 0.0], limits_s=[0.0, last_s])) if panels else ""
 
 
 def roofline_html(analysis: TraceAnalysis) -> str:

@@ -26,6 +26,8 @@ from lightning_gpuprof.trace.analyses.joins.device_parts import device_parts
 from lightning_gpuprof.trace.analyses.joins.main_thread_phases import main_thread_pieces
 from lightning_gpuprof.trace.analyses.joins.operator_calls import operator_calls
 from lightning_gpuprof.trace.analyses.kernels.kernels import kernels
+from lightning_gpuprof.trace.analyses.operators.by_step import by_step
+from lightning_gpuprof.trace.analyses.operators.memory import memory
 from lightning_gpuprof.trace.analyses.operators.operators import operators
 from lightning_gpuprof.trace.analyses.operators.step_trace import step_trace
 from lightning_gpuprof.trace.analyses.roofline.counted_work import counted_work
@@ -80,6 +82,8 @@ def analyse(
         "communication": communication_of,
         "operators": operators,
         "step_trace": step_trace,
+        "by_step": by_step,
+        "memory": memory,
         "timeline": timeline,
         "roofline": partial(roofline, measured=ceilings),
         "attribution": attribution,

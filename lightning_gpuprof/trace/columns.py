@@ -17,7 +17,9 @@ from lightning_gpuprof.trace.events import (
     AnyEvent,
     DeviceArguments,
     Known,
+    KnownMoment,
     Loose,
+    MemoryArguments,
     NoSpan,
     OperatorArguments,
 )
@@ -28,6 +30,7 @@ from lightning_gpuprof.trace.tables import (
     Int32,
     Int64,
     LaunchSpans,
+    MemoryEvents,
     OperatorSpans,
     S,
     Spans,
@@ -38,7 +41,16 @@ from lightning_gpuprof.trace.tables import (
 from lightning_gpuprof.trace.times import LATEST_NS, LONGEST_NS, Times, is_moment, joined_ns, times_of
 
 Kind = Literal[
-    "kernel", "memcpy", "memset", "device_wait", "runtime", "cpu_op", "annotation", "python_function", "overhead"
+    "kernel",
+    "memcpy",
+    "memset",
+    "device_wait",
+    "runtime",
+    "cpu_op",
+    "annotation",
+    "python_function",
+    "overhead",
+    "memory",
 ]
 
 KIND_OF_CATEGORY: dict[str, Kind] = {
@@ -57,8 +69,12 @@ KIND_OF_CATEGORY: dict[str, Kind] = {
     "user_annotation": "annotation",
     "python_function": "python_function",
     "overhead": "overhead",
+    "cpu_instant_event": "memory",
 }
 """Categories in lower case: traces until 2021 write ``Kernel``, ``Operator``, ``Runtime``, ``Memcpy``, ``Memset``."""
+
+MOMENTS = frozenset(category for category, kind in KIND_OF_CATEGORY.items() if kind == "memory")
+"""Categories of events without a duration."""
 
 TABLE_OF_KIND: dict[Kind, type[Spans]] = {
     "kernel": DeviceSpans,
@@ -70,6 +86,7 @@ TABLE_OF_KIND: dict[Kind, type[Spans]] = {
     "annotation": OperatorSpans,
     "python_function": FrameSpans,
     "overhead": Spans,
+    "memory": MemoryEvents,
 }
 
 
@@ -156,6 +173,8 @@ class ColumnBuilder:
         for kind, part in parts:
             self._parts[kind].append(part)
         for category, chosen in of_category.items():
+            if category in MOMENTS:
+                continue
             self.categories[category] = self.categories.get(category, 0) + len(chosen)
         self.timeless += timeless
         self.events += len(events)
@@ -226,6 +245,11 @@ class ColumnBuilder:
             columns["inputs"] = self._inputs(arguments)
             columns["stack"] = self._stack(arguments)
             columns["collective"] = self._collective(arguments)
+        if type_ is MemoryEvents:
+            columns["address"] = _to_ids([a.address for a in arguments])
+            columns["changed_bytes"] = _to_ids([a.changed_bytes for a in arguments])
+            columns["held_bytes"] = _to_ids([a.held_bytes for a in arguments])
+            columns["place"] = _to_ids([_place(a) for a in arguments])
         if type_ is FrameSpans:
             columns["python_id"] = _to_ids([a.python_id for a in arguments])
             columns["parent_id"] = _to_ids([a.parent_id for a in arguments])
@@ -300,15 +324,15 @@ def _text(value: Loose) -> str:
 
 
 def _by_category(events: Sequence[AnyEvent]) -> dict[str, list[Any]]:
-    """The spans among events."""
-    if events and isinstance(events[0], (Known, NoSpan)):
+    """The spans and moments among events."""
+    if events and isinstance(events[0], (Known, KnownMoment, NoSpan)):
         into = _Lists()
         for event in events:
             into[type(event)](event)
-        return {kind.cat: found for kind, found in into.found.items() if issubclass(kind, Known)}
+        return {kind.cat: found for kind, found in into.found.items() if issubclass(kind, (Known, KnownMoment))}
     of_category: dict[str, list[Any]] = {}
     for event in events:
-        if not isinstance(event, NoSpan) and event.ph == "X":
+        if not isinstance(event, NoSpan) and (event.ph == "X" or event.cat in MOMENTS):
             of_category.setdefault(str(event.cat), []).append(event)
     return of_category
 
@@ -352,6 +376,11 @@ def _device(event: Any, arguments: DeviceArguments) -> Loose:
         return arguments.device
     device: Loose = event.pid if arguments.device_id is None else arguments.device_id
     return device
+
+
+def _place(arguments: MemoryArguments | AnyArguments) -> Loose:
+    """Number of the device; :data:`ABSENT` for the host's memory."""
+    return ABSENT if arguments.device_type in (0, "0") else arguments.device_id
 
 
 def _external_ids(arguments: Sequence[Any]) -> Int64:

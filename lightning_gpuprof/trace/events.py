@@ -74,6 +74,16 @@ class OperatorArguments(msgspec.Struct, gc=False):
     group: Loose = field(default=None, name="Process Group Name")
 
 
+class MemoryArguments(msgspec.Struct, gc=False):
+    """``args`` of the moments at which memory was allocated or freed."""
+
+    address: Loose = field(default=ABSENT, name="Addr")
+    changed_bytes: Loose = field(default=0, name="Bytes")
+    held_bytes: Loose = field(default=ABSENT, name="Total Allocated")
+    device_type: Loose = field(default=0, name="Device Type")
+    device_id: Loose = field(default=None, name="Device Id")
+
+
 class FrameArguments(msgspec.Struct, gc=False):
     """``args`` of calls of Python functions."""
 
@@ -83,6 +93,11 @@ class FrameArguments(msgspec.Struct, gc=False):
 
 class AnyArguments(DeviceArguments, gc=False):
     """``args`` of an event of any category."""
+
+    address: Loose = field(default=ABSENT, name="Addr")
+    changed_bytes: Loose = field(default=0, name="Bytes")
+    held_bytes: Loose = field(default=ABSENT, name="Total Allocated")
+    device_type: Loose = field(default=0, name="Device Type")
 
     sequence: Loose = field(default=ABSENT, name="Sequence number")
     forward_thread: Loose = field(default=ABSENT, name="Fwd thread id")
@@ -138,6 +153,18 @@ class KnownSpan(Known, gc=False):
     dur: Loose = None
 
 
+class KnownMoment(msgspec.Struct, gc=False, tag_field="cat"):
+    """An event without a duration, whose category is known by its spelling."""
+
+    dur: ClassVar[int] = 0
+    cat: ClassVar[str] = ""
+    ph: str = ""
+    name: Loose = None
+    pid: Loose = None
+    tid: Loose = None
+    ts: int | float | None = None
+
+
 class NoSpan(msgspec.Struct, gc=False, tag_field="cat"):
     """An event of a category that has no spans: nothing of it is kept."""
 
@@ -159,19 +186,20 @@ _ARGUMENTS: dict[str, type[msgspec.Struct]] = {
 def _of_category(category: str, base: type[msgspec.Struct], arguments: type[msgspec.Struct] | None = None) -> Any:
     """The class of the events of a category."""
     fields = [] if arguments is None else [("args", arguments | None, None)]
-    namespace = {"cat": category} if issubclass(base, Known) else None
+    namespace = {"cat": category} if issubclass(base, (Known, KnownMoment)) else None
     return msgspec.defstruct(category, fields, bases=(base,), namespace=namespace, gc=False, tag=category)
 
 
 _SPANS = [_of_category(category, KnownSpan, arguments) for category, arguments in _ARGUMENTS.items()]
 _OTHERS = [
-    *(_of_category(category, NoSpan) for category in ("ac2g", "fwdbwd", "cpu_instant_event")),
+    *(_of_category(category, NoSpan) for category in ("ac2g", "fwdbwd")),
+    _of_category("cpu_instant_event", KnownMoment, MemoryArguments),
     _of_category("gpu_user_annotation", Known),
 ]
 _WITH_FRAMES: Any = reduce(or_, _SPANS + _OTHERS)
 _WITHOUT_FRAMES: Any = reduce(or_, [*_SPANS[:-1], *_OTHERS, _of_category("python_function", Known)])
 
-AnyEvent = Event | ExactEvent | Known | NoSpan
+AnyEvent = Event | ExactEvent | Known | KnownMoment | NoSpan
 E = TypeVar("E")
 
 

@@ -41,6 +41,7 @@ from lightning_gpuprof.trace.tables import (
     Geometry,
     Inputs,
     LaunchSpans,
+    MemoryEvents,
     OperatorSpans,
     Rows,
     Spans,
@@ -112,6 +113,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     python_function: FrameSpans
     overhead: Spans
     """What the profiler itself did, such as flushing its buffers."""
+    memory: MemoryEvents
+    """Allocations and frees, where they were recorded (``profile_memory``)."""
     names: tuple[str, ...]
     """The texts that :attr:`Spans.name` counts; likewise below."""
     threads: tuple[str, ...]
@@ -360,6 +363,8 @@ def _built(file: _File, text: bytes, size: int, how: How) -> Trace:
     return _trace(builder, add(builder, EventDecoder(frames=file.frames), text), size, how)
 
 
+_MEMORY = "[memory]"
+"""Moments of other names stand beside those of the allocator."""
 _VALUES = {
     "schemaVersion": "schema_version",
     "cuda_runtime_version": "cuda_runtime_version",
@@ -393,6 +398,8 @@ def _trace(builder: ColumnBuilder, document: AnyDocument, bytes_json: int, how: 
     kernels, copies = len(parts[0]), len(parts[0]) + len(parts[1])
     work = joined(DeviceSpans, parts)
     ops = builder.table("cpu_op", OperatorSpans)
+    memory = builder.table("memory", MemoryEvents)
+    is_memory = np.array([name == _MEMORY for name in builder.names.texts], np.bool_)
     is_module = np.array([name.startswith(MODULE) for name in builder.names.texts], np.bool_)[ops.name]
     rest: dict[str, Any] = {
         "device_wait": builder.table("device_wait", DeviceSpans),
@@ -402,6 +409,7 @@ def _trace(builder: ColumnBuilder, document: AnyDocument, bytes_json: int, how: 
         "annotation": builder.table("annotation", OperatorSpans),
         "python_function": builder.table("python_function", FrameSpans),
         "overhead": builder.table("overhead", Spans),
+        "memory": memory.where(is_memory[memory.name]),
     }
     return Trace(
         **rest,

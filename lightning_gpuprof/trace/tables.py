@@ -118,6 +118,19 @@ class FrameSpans(Spans):
     parent_id: Ids
 
 
+@dataclass(frozen=True, kw_only=True)
+class MemoryEvents(Spans):
+    """Allocations and frees, in the order of the file; each starts and ends at once."""
+
+    address: Ids
+    changed_bytes: Int64
+    """Negative when freed."""
+    held_bytes: Int64
+    """What torch's allocator held afterwards, as it counts; :data:`ABSENT` if the file does not say."""
+    place: Ids
+    """Number of the device; :data:`ABSENT` for the host's memory."""
+
+
 def dtype_of(column: Field[Any]) -> type[np.int32] | type[np.int64]:
     """The type of a column's numbers."""
     return np.int32 if "Int32" in str(column.type) else np.int64

@@ -76,7 +76,7 @@ def test_one_kernel_and_one_step_are_singular(tmp_path: Path) -> None:
 
 def test_every_table_has_a_name_of_its_own() -> None:
     assert tuple(entry.name for entry in CATALOGUE) == NAMES
-    assert len(set(NAMES)) == 33
+    assert len(set(NAMES)) == len(NAMES)
     assert {"cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"} <= set(NAMES)
 
 

@@ -5,10 +5,12 @@ import msgspec
 from lightning_gpuprof.model.finding import Finding, NotEvaluated, Verdict
 from lightning_gpuprof.model.trace.api_tables import ApiTables
 from lightning_gpuprof.model.trace.attribution import Attribution
+from lightning_gpuprof.model.trace.by_step import ByStep
 from lightning_gpuprof.model.trace.communication import Communication
 from lightning_gpuprof.model.trace.health import Health
 from lightning_gpuprof.model.trace.idle import Idle
 from lightning_gpuprof.model.trace.kernels import KernelFacts
+from lightning_gpuprof.model.trace.memory import WindowMemory
 from lightning_gpuprof.model.trace.operators import Operators
 from lightning_gpuprof.model.trace.roofline import Roofline
 from lightning_gpuprof.model.trace.step_trace import StepTrace
@@ -31,6 +33,8 @@ class TraceAnalysis(msgspec.Struct, kw_only=True, frozen=True):
     kernels: KernelFacts | None = None
     operators: Operators | None = None
     step_trace: StepTrace | None = None
+    by_step: ByStep | None = None
+    memory: WindowMemory | None = None
     timeline: Timeline | None = None
     attribution: Attribution | None = None
     sync_points: SyncPoints | None = None

@@ -10,11 +10,18 @@ from lightning_gpuprof.sinks.trace_summary import device_sentences
 from lightning_gpuprof.sinks.trace_tables import CATALOGUE
 from lightning_gpuprof.sinks.window_figures.flame import flame_html, flame_of
 from lightning_gpuprof.sinks.window_figures.timeline import moments
-from lightning_gpuprof.sinks.window_html import idle_html, opening_html, operators_html, roofline_html, timeline_html
+from lightning_gpuprof.sinks.window_html import (
+    idle_html,
+    memory_html,
+    opening_html,
+    operators_html,
+    roofline_html,
+    timeline_html,
+)
 from lightning_gpuprof.sinks.window_tables.ranks import all_tables
 from lightning_gpuprof.sinks.window_tables.timeline import timeline_table
 
-_OF_OPERATORS = frozenset({"operators", "operator_types", "operator_details"})
+_OF_OPERATORS = frozenset({"operators", "operator_types", "operator_details", "operator_steps"})
 _OF_WINDOWS = frozenset(
     {
         "cuda_api_sum",
@@ -23,6 +30,10 @@ _OF_WINDOWS = frozenset(
         "idle_gaps",
         "streams",
         "attribution",
+        "kernel_steps",
+        "memory",
+        "memory_modules",
+        "memory_pieces",
         "savings",
         "roofline",
         "collectives",
@@ -85,7 +96,7 @@ def _window(window: WindowFacts) -> str:
         return title + opening_html(window.file) + shown if window.file or shown else ""
     said = "".join(f"<li>{bdi(line)}</li>\n" for line in device_sentences(found))
     sentences = f"<ul>\n{said}</ul>\n" if said else ""
-    idle, roof = idle_html(found), roofline_html(found)
+    idle, roof, memory = idle_html(found), roofline_html(found), memory_html(found)
     folded = [
         table
         for entry in CATALOGUE
@@ -98,6 +109,7 @@ def _window(window: WindowFacts) -> str:
             sentences,
             opening_html(window.file),
             f"<h4>Busy and idle</h4>\n{idle}" if idle else "",
+            f"<h4>Memory</h4>\n{memory}" if memory else "",
             unfolded_on_click(folded),
             f"<details>\n<summary>Roofline as a figure</summary>\n{roof}</details>\n" if roof else "",
         )

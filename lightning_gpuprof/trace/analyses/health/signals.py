@@ -5,6 +5,7 @@ import numpy as np
 from lightning_gpuprof.model.trace.attribution import MODULE
 from lightning_gpuprof.model.trace.health import Signal, SignalName
 from lightning_gpuprof.trace.linked import LinkedTrace
+from lightning_gpuprof.trace.reader import Trace
 
 _ABSENCE: dict[SignalName, tuple[str, str]] = {
     "device work": (
@@ -80,8 +81,7 @@ def signals_of(linked: LinkedTrace) -> tuple[Signal, ...]:
         _counted_signal("stacks", frames or int((ops.stack >= 0).sum())),
         _signal("modules", None if frames and not trace.with_frames else modules > 0, modules or None),
         _counted_signal("forward-backward links", int((ops.forward_thread > 0).sum())),
-        # the events themselves are no spans and are not read
-        _signal("memory events", bool(trace.about.values["profile_memory"]) if _records_memory(linked) else None, None),
+        _signal("memory events", _records_memory(trace), len(trace.memory) or None),
         _counted_signal("occupancy", int(occupied[geometry[geometry >= 0]].sum()) if len(occupied) else 0),
         _signal("device properties", bool(trace.about.device_properties), len(trace.about.device_properties) or None),
         _counted_signal("device waits", len(trace.device_wait)),
@@ -96,8 +96,9 @@ def signals_of(linked: LinkedTrace) -> tuple[Signal, ...]:
     return tuple(found)
 
 
-def _records_memory(linked: LinkedTrace) -> bool:
-    return "profile_memory" in linked.trace.about.values
+def _records_memory(trace: Trace) -> bool | None:
+    said = trace.about.values.get("profile_memory")
+    return True if len(trace.memory) else None if said is None else bool(said)
 
 
 def _counted_signal(name: SignalName, count: int) -> Signal:

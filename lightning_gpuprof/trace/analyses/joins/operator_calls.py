@@ -64,7 +64,7 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
     of_work = take_or_absent(operator_at, linked.operator)
     known = of_work >= 0
     device_self_ns = summed(of_work[known], linked.work.duration_ns[known], len(ops))
-    work_total = _with_children(np.bincount(of_work[known], minlength=len(ops)).astype(np.int64), parent)
+    work_total = with_children(np.bincount(of_work[known], minlength=len(ops)).astype(np.int64), parent)
     uploads = _uploads(linked, of_work[known], known, work_total, parent)
     return OperatorCalls(
         is_operator=is_operator,
@@ -73,7 +73,7 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
         host_self_ns=exclusive_ns(ops.start_ns, ops.end_ns, np.where(is_operator, parent, ABSENT)),
         operator_of_work=of_work,
         device_self_ns=device_self_ns,
-        device_total_ns=_with_children(device_self_ns, parent),
+        device_total_ns=with_children(device_self_ns, parent),
         work_total=work_total,
         uploads=uploads,
     )
@@ -82,13 +82,21 @@ def _operator_calls(linked: LinkedTrace) -> OperatorCalls:
 def _uploads(linked: LinkedTrace, of_work: Rows, known: Mask, work_total: Int64, parent: Rows) -> Mask:
     work = linked.work
     is_upload = ~linked.is_kernel[known] & linked.named(work, lambda name: _UPLOAD.search(name) is not None)[known]
-    copies = _with_children(np.bincount(of_work[is_upload], minlength=len(parent)).astype(np.int64), parent)
+    copies = with_children(np.bincount(of_work[is_upload], minlength=len(parent)).astype(np.int64), parent)
     uploads: Mask = nearest(parent, (copies > 0) & (copies == work_total)) > ABSENT
     return uploads
 
 
-def _with_children(own: Int64, parent: Rows) -> Int64:
-    """Each row's value and those of all rows inside it."""
+def with_children(own: Int64, parent: Rows) -> Int64:
+    """Each row's value and those of all rows inside it.
+
+    Args:
+        own: A value for each of n rows.
+        parent: Row around each one, :data:`ABSENT` if there is none.
+
+    Returns:
+        n sums.
+    """
     total = own.copy()
     row = np.flatnonzero(own)
     carried = own[row]
