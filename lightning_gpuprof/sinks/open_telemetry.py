@@ -1,0 +1,56 @@
+"""A report's numbers as OpenTelemetry metrics, through its own SDK (optional)."""
+
+from __future__ import annotations
+
+from lightning_gpuprof.errors import ReportError
+from lightning_gpuprof.model.report import Report
+from lightning_gpuprof.sinks.gauges import gauges, labels_of_run
+
+_PACKAGES = "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+
+
+def send(report: Report) -> int:
+    """Send each gauge once, to where OpenTelemetry's own variables say, such as ``OTEL_EXPORTER_OTLP_ENDPOINT``.
+
+    Args:
+        report: The report.
+
+    Returns:
+        How many values were sent.
+
+    Raises:
+        ReportError: The SDK is not installed, or the collector did not take the numbers.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult
+        from opentelemetry.sdk.resources import Resource
+    except ImportError as error:
+        raise ReportError(f"OpenTelemetry metrics need its SDK: pip install {_PACKAGES}") from error
+    reader = InMemoryMetricReader()
+    # names of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are kept beside ours
+    provider = MeterProvider([reader], Resource.create(labels_of_run(report)))
+    meter = provider.get_meter("lightning_gpuprof")
+    count = 0
+    for gauge in gauges(report):
+        instrument = meter.create_gauge(gauge.name, description=gauge.text)
+        for labels, value in gauge.rows:
+            instrument.set(value, labels)
+            count += 1
+    try:
+        if (found := reader.get_metrics_data()) is None:
+            raise ReportError("OpenTelemetry is switched off (OTEL_SDK_DISABLED)")
+        exporter = OTLPMetricExporter()
+        result = exporter.export(found)
+        exporter.shutdown()
+    except ReportError:
+        raise
+    except Exception as error:  # what its transports raise is theirs, such as a broken address
+        raise ReportError(f"OpenTelemetry could not send: {type(error).__name__}: {error}") from error
+    finally:
+        provider.shutdown()
+    if result is not MetricExportResult.SUCCESS:
+        where = "set OTEL_EXPORTER_OTLP_ENDPOINT to one that takes OTLP over HTTP, such as http://localhost:4318"
+        raise ReportError(f"OpenTelemetry's collector did not take the numbers: {where}")
+    return count
