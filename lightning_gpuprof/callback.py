@@ -23,6 +23,7 @@ from lightning_gpuprof.capture.fence import (
     warn,
     warn_of_fabric,
 )
+from lightning_gpuprof.capture.line_timer import check_names
 from lightning_gpuprof.capture.output_folder import Origin, is_local_path, launch_key
 from lightning_gpuprof.capture.session import Session
 from lightning_gpuprof.capture.stage_journal import FINISHED, Entry, interrupted_by
@@ -163,6 +164,9 @@ class GpuProfiler(Results, Callback):
         samples: Samples of a batch where ``batch_size`` is not what counts: a number, or a function of a batch, such as
             ``lambda batch: batch["input_ids"].numel()`` for tokens. It is called once, with the first batch. Strategies
             that spawn processes need a function of a module: a lambda cannot be pickled.
+        lines: Functions to time line by line, with line_profiler (``pip install 'lightning-gpuprof[lines]'``):
+            ``["train:Net.training_step"]``, for the script itself ``"__main__:Net.training_step"``. They get slower, so
+            other numbers of such a run are of little use. Calls in DataLoader workers do not count.
         thresholds: Thresholds of rules in place of their own: ``{"input-bound": {"least_ratio": 0.1}}``. ``gpuprof
             explain RULE`` lists those of a rule.
 
@@ -189,6 +193,7 @@ class GpuProfiler(Results, Callback):
         price_per_gpu_hour: float | None = None,
         goal: Goal = "throughput",
         samples: int | Callable[[Any], int] | None = None,
+        lines: list[str] | None = None,
         thresholds: dict[str, dict[str, float]] | None = None,
     ) -> None:
         trace_config = _group("trace", trace, TraceConfig)
@@ -215,6 +220,11 @@ class GpuProfiler(Results, Callback):
         check_goal(goal, samples)
         if thresholds:
             _check_thresholds(thresholds)
+        if limits.every_kernel and windows is None:
+            windows = []
+        if limits.every_kernel and (windows != [] or limits.on_slow_step or limits.every_n_steps is not None):
+            way_out = "CUPTI serves one at a time: leave out the windows."
+            raise ArgumentError("trace.every_kernel", True, "not be set beside windows", way_out)
         self.options = Options(
             windows=parse_windows(windows, limits.active, limits.max_steps),
             trace=trace_config,
@@ -231,6 +241,7 @@ class GpuProfiler(Results, Callback):
             price_per_gpu_hour=price_per_gpu_hour,
             goal=goal,
             samples=samples,
+            lines=() if lines is None else check_names(lines),
             thresholds=thresholds or {},
         )
         self.enabled = enabled

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from lightning_gpuprof.model.device_copies import LEAST_BYTES, CopiesWithin, CopyKind, DeviceCopies
 from lightning_gpuprof.model.metrics import Metrics
 from lightning_gpuprof.model.missing import MissingSignal, Unmeasured
-from lightning_gpuprof.model.numbers import possible
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis
 
 PINNED_BYTES_PER_S = 12e9
@@ -16,9 +15,6 @@ Heuristic."""
 
 _REACHED_RATIO = 0.75
 """Of a link's rate that copies of pinned memory reach. Heuristic."""
-
-_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""Of one lane, by generation. PCI-SIG."""
 
 
 def device_copies(metrics: Metrics, analysis: TraceAnalysis, steps: int) -> DeviceCopies | Unmeasured:
@@ -104,10 +100,7 @@ def _place_to_host(analysis: TraceAnalysis) -> str:
 def _of_link(metrics: Metrics) -> tuple[float, str, float]:
     """What pinned copies reach over the link, where that is from, and what the link carries at most."""
     facts = metrics.devices[0].facts if len(metrics.devices) == 1 else None
-    if facts is not None and facts.pcie_generation_max and facts.pcie_width_max:
-        generation, lanes = facts.pcie_generation_max, facts.pcie_width_max
-        lane = _LANE_BYTES_PER_S.get(int(generation)) if possible(generation) else None
-        if lane is not None and possible(lanes):
-            most = lane * lanes
-            return _REACHED_RATIO * most, f"three quarters of PCI Express {generation:.0f} x{lanes:.0f}", most
+    if facts is not None and (most := facts.pcie_bytes_per_s) is not None:
+        link = f"PCI Express {facts.pcie_generation_max:.0f} x{facts.pcie_width_max:.0f}"
+        return _REACHED_RATIO * most, f"three quarters of {link}", most
     return PINNED_BYTES_PER_S, "what PCI Express 3.0 x16 reaches", math.inf

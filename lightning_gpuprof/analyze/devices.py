@@ -98,9 +98,20 @@ def _median(values: Sequence[float]) -> float | None:
     return float(np.median(values)) if values else None
 
 
+_OF_TORCH = {
+    "multiprocessors_count": "device.multiprocessors",
+    "threads_per_multiprocessor_count": "device.threads_per_multiprocessor",
+    "l2_cache_bytes": "device.l2_cache_bytes",
+}
+"""Facts that the driver does not report: torch's, of the GPU that this process trains on."""
+
+
 def _facts(journal: Journal, subject: str) -> DeviceFacts:
     prefix = f"{subject}."
     given = {name.removeprefix(prefix): value for name, value in journal.conditions.items() if name.startswith(prefix)}
+    if journal.conditions.get("device.name") == journal.conditions.get(f"{prefix}name"):
+        of_torch = {name: journal.conditions.get(condition) for name, condition in _OF_TORCH.items()}
+        given |= {name: value for name, value in of_torch.items() if isinstance(value, int)}
     known = {name: value for name, value in given.items() if name in DeviceFacts.__struct_fields__}
     try:
         return msgspec.convert(known, DeviceFacts)

@@ -18,6 +18,8 @@ from lightning_gpuprof.model.journal import (
     CPU_COLUMNS,
     CPU_UNIT_NS,
     JOURNAL_VERSION,
+    KERNEL_COLUMNS,
+    MAX_KERNEL_ROWS,
     STEP_COLUMNS,
     CallSites,
     Compilation,
@@ -27,6 +29,9 @@ from lightning_gpuprof.model.journal import (
     DeviceBlock,
     Footer,
     Header,
+    KernelBlock,
+    KernelNames,
+    LineTimesRecord,
     MemoryHistoryRecord,
     Notice,
     OutOfMemoryRecord,
@@ -40,6 +45,7 @@ from lightning_gpuprof.model.journal import (
     Value,
     WindowRecord,
 )
+from lightning_gpuprof.model.line_times import FunctionTimes
 from lightning_gpuprof.model.memory import MemoryHistory, OutOfMemory
 from lightning_gpuprof.model.packing import Group, unpack
 from lightning_gpuprof.model.packing import Ints as Ints
@@ -153,6 +159,43 @@ _NO_LONGER_NS = 10 * 10**9
 """A standstill of which nothing more is written for so long is over: it is recorded every 5 s while it lasts."""
 
 
+MAX_ROWS_OF_KERNELS = 20_000_000
+"""640 MB; later rows count as lost: a report must not end the training that it is of."""
+
+
+class KernelColumns(msgspec.Struct):
+    """Kernels by step and name."""
+
+    names: dict[int, str] = msgspec.field(default_factory=dict)
+    columns: list[Ints] = msgspec.field(default_factory=list)
+    """For each block four rows: batch, number of the kernel, calls, their time in ns."""
+    rows: int = 0
+    lost: int = 0
+
+    def add(self, block: KernelBlock) -> None:
+        """Take a block.
+
+        Raises:
+            ValueError: It is not as it was written.
+        """
+        is_possible = 0 <= block.first_batch < MAX_NUMBER and 0 <= block.lost < MAX_NUMBER
+        if not is_possible or not 0 <= block.count <= MAX_KERNEL_ROWS or block.crc32 != block.checksum():
+            raise ValueError("not a block of kernels")
+        if len(block.widths) != KERNEL_COLUMNS:
+            raise ValueError("not the columns of kernels")
+        self.rows += block.count
+        if self.rows > MAX_ROWS_OF_KERNELS:
+            self.lost += block.count
+            return
+        table = np.zeros((KERNEL_COLUMNS, block.count), np.int64)
+        for group in unpack(block.widths, block.count, block.data):
+            places = 256 ** np.arange(len(group.planes))
+            table[group.columns] = group.base[:, None] + np.tensordot(places, group.planes.astype(np.int64), 1)
+        table[0] = block.first_batch + np.cumsum(table[0])
+        self.columns.append(table)
+        self.lost += block.lost
+
+
 class Journal(msgspec.Struct, kw_only=True, dict=True):
     """Everything that a journal holds."""
 
@@ -179,6 +222,8 @@ class Journal(msgspec.Struct, kw_only=True, dict=True):
     compilations: list[Compilation] = msgspec.field(default_factory=list)
     compiler_counts: CompilerCounts | None = None
     memory_histories: list[MemoryHistory] = msgspec.field(default_factory=list)
+    line_times: tuple[FunctionTimes, ...] = ()
+    kernels: KernelColumns = msgspec.field(default_factory=lambda: KernelColumns())
     out_of_memory: OutOfMemory | None = None
     footer: Footer | None = None
     dropped_lines: int = 0
@@ -310,6 +355,10 @@ def _read_lines(header: Header, lines: Iterable[bytes], *, is_whole: bool = True
                     cpu.add(record, slots)
                 case DeviceBlock():
                     device.append(_checked_device_block(record))
+                case KernelBlock():
+                    journal.kernels.add(record)
+                case KernelNames():
+                    journal.kernels.names.update(record.names)
                 case Slot():
                     slots.add(record)
                 case Segment():
@@ -332,6 +381,8 @@ def _read_lines(header: Header, lines: Iterable[bytes], *, is_whole: bool = True
                     journal.compiler_counts = record
                 case MemoryHistoryRecord():
                     journal.memory_histories.append(record.facts)
+                case LineTimesRecord():
+                    journal.line_times = record.functions
                 case OutOfMemoryRecord():
                     journal.out_of_memory = record.facts
                 case Footer():

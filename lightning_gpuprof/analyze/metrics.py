@@ -29,6 +29,7 @@ from lightning_gpuprof.analyze.cpu_time import SampledSteps, device_caveats, dev
 from lightning_gpuprof.analyze.curves import curves
 from lightning_gpuprof.analyze.derived import with_derived
 from lightning_gpuprof.analyze.evenness import evenness
+from lightning_gpuprof.analyze.every_kernel import every_kernel
 from lightning_gpuprof.analyze.hook_share import hook_share, transfer_hooks
 from lightning_gpuprof.analyze.host_use import host_use
 from lightning_gpuprof.analyze.input_pipeline import input_pipeline
@@ -120,6 +121,8 @@ def build(journal: Journal, windows: Sequence[WindowFacts], notices: Sequence[No
         checkpoint=epochs.recurring(journal, "checkpoint"),
         lines=call_sites.lines(journal),
         stacks=call_sites.stacks(journal),
+        line_times=journal.line_times,
+        kernels=every_kernel(journal),
         blocked=blocked.blocked(sampled),
         outliers=outliers.outliers(unsaved, unsaved_phases, undisturbed),
         devices=devices.devices(journal),

@@ -8,6 +8,7 @@ from lightning_gpuprof.capture.annotated_regions import Recording
 from lightning_gpuprof.capture.fence import Fence
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.line_timer import LineTimer
 from lightning_gpuprof.capture.profiler_tap import ProfilerTap
 
 
@@ -25,6 +26,8 @@ class Attachments:
     """Where annotated regions go."""
     inputs: InputMeasurement | None
     """In the loaders' workers; None where they are not measured."""
+    lines: LineTimer | None
+    """Around the functions of ``lines=``; None where there are none."""
     fence: Fence
     notice: Callable[[str], None]
     """Called with a sentence that says what this version of Lightning does not have."""
@@ -41,19 +44,27 @@ class Attachments:
         with self.fence.around("input pipeline"):
             if self.inputs is not None:
                 self.inputs.begin()
+        with self.fence.around("lines"):
+            if self.lines is not None:
+                self.lines.begin()
         if missing := self.edges.attach():
             self.notice("; ".join(missing))
 
     def detach(self) -> None:
         """All is as it was found. Safe to call twice."""
         # Twice, and each by itself: what failed once in the middle is tried once more.
-        for end in 2 * (self._put_profiler_back, self.edges.detach, self.annotations.end, self._end_inputs):
+        ends = self._put_profiler_back, self.edges.detach, self.annotations.end, self._end_inputs, self._end_lines
+        for end in 2 * ends:
             with self.fence.around("restoring the trainer"):
                 end()
 
     def _put_profiler_back(self) -> None:
         if self.tap_in_place:
             self.trainer.profiler = self.tap.inner
+
+    def _end_lines(self) -> None:
+        if self.lines is not None:
+            self.lines.end()
 
     def _end_inputs(self) -> None:
         if self.inputs is not None:

@@ -17,6 +17,7 @@ from lightning_gpuprof.model.journal import (
     CpuBlock,
     DeviceBlock,
     Header,
+    KernelBlock,
     Notice,
     Record,
     Sample,
@@ -32,7 +33,7 @@ YOUNG_RATIO = 0.05
 MAX_POSTED = 10_000
 """Records of others that may wait for the next write; a run posts a few a second."""
 
-DROPPABLE = (StepBlock, CpuBlock, DeviceBlock, Segment, Sample, CallSites)
+DROPPABLE = (StepBlock, CpuBlock, DeviceBlock, KernelBlock, Segment, Sample, CallSites)
 """Records that are left out, the oldest first, when the disk hangs for long."""
 
 

@@ -14,11 +14,15 @@ from lightning_gpuprof.model.journal import (
     CompilerCounts,
     Conditions,
     DeviceBlock,
+    KernelBlock,
+    KernelNames,
     Notice,
     Sample,
 )
 
-Reading: TypeAlias = Sample | CallSites | Compilation | CompilerCounts | Conditions | DeviceBlock | Notice
+Reading: TypeAlias = (
+    Sample | CallSites | Compilation | CompilerCounts | Conditions | DeviceBlock | KernelBlock | KernelNames | Notice
+)
 """What a sampler may hand over for the journal."""
 
 Sink: TypeAlias = Callable[[Reading], None]

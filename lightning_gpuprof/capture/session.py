@@ -24,6 +24,7 @@ from lightning_gpuprof.capture.gradient_wait import GradientWait
 from lightning_gpuprof.capture.host.process_files import RunDelay
 from lightning_gpuprof.capture.input.measurement import InputMeasurement
 from lightning_gpuprof.capture.lightning_loops import LoopEdges
+from lightning_gpuprof.capture.line_timer import LineTimer
 from lightning_gpuprof.capture.live_line import Line
 from lightning_gpuprof.capture.measured_stage import MeasuredStage
 from lightning_gpuprof.capture.memory.backend import Allocator, allocator_for
@@ -34,7 +35,7 @@ from lightning_gpuprof.capture.step_clock import NEVER, ClosedStep, StepClock
 from lightning_gpuprof.capture.window_recording import WindowRecording
 from lightning_gpuprof.model.conditions import SAMPLES
 from lightning_gpuprof.model.config import Options
-from lightning_gpuprof.model.journal import GRADIENT_WAIT, Conditions, Footer, Notice, Record
+from lightning_gpuprof.model.journal import GRADIENT_WAIT, Conditions, Footer, LineTimesRecord, Notice, Record
 from lightning_gpuprof.model.phases import Stage
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Session:
                 allocator=allocator,
                 line=line,
             )
+            self._lines = LineTimer(options.lines, partial(self._journal.note, "lines")) if options.lines else None
             self._attachments = self._make_attachments()
             self._journal.start()
             # From here on the trainer is touched.
@@ -220,6 +222,7 @@ class Session:
             edges=self._edges,
             annotations=annotations,
             inputs=self._inputs,
+            lines=self._lines,
             fence=self.fence,
             notice=partial(self._journal.note, "loops"),
         )
@@ -359,6 +362,7 @@ class Session:
         self._steps.stop_samplers()
         if timeout_s is not None:
             self.wait_for_traces(timeout_s)
+        self._post_lines()
         with self.fence.around("journal"):
             self.clock.open_segment("teardown")
             self._journal.post(self._footer(FINISHED))  # the end so far: the last footer of a journal counts
@@ -395,6 +399,7 @@ class Session:
         last: list[Footer] = []
         self._steps.boundary.close()
         self._windows.end(status)
+        self._post_lines()
         self._restore()
         with self.fence.around("steps"):
             self.clock.listen(None, NEVER)
@@ -406,6 +411,11 @@ class Session:
             for footer in last:
                 footer.overhead = self._overhead()
         self._close_files(last)
+
+    def _post_lines(self) -> None:
+        with self.fence.around("lines"):
+            if self._lines is not None and (found := self._lines.times()):
+                self._journal.post(LineTimesRecord(functions=found))
 
     def give_up(self) -> None:
         """After a failure on the way: nothing of ours stays. Raises only what has to end the run."""

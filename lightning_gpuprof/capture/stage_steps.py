@@ -20,6 +20,7 @@ from lightning_gpuprof.capture.conditions.kept_items import KeptItems
 from lightning_gpuprof.capture.conditions.loader_facts import datasets_of
 from lightning_gpuprof.capture.device_spans import DeviceEvents, DeviceSpans
 from lightning_gpuprof.capture.device_steps import DeviceSteps
+from lightning_gpuprof.capture.every_kernel import CuptiSource, KernelSampler
 from lightning_gpuprof.capture.fence import must_propagate
 from lightning_gpuprof.capture.host.gc_pauses import GcSampler
 from lightning_gpuprof.capture.host.sampler import HostSampler
@@ -36,6 +37,7 @@ from lightning_gpuprof.capture.recorder import Recorder, Sampler
 from lightning_gpuprof.capture.standstill import STACKS_NAME, Watchdog
 from lightning_gpuprof.capture.step_boundary import StepBoundary
 from lightning_gpuprof.capture.step_clock import ClosedStep
+from lightning_gpuprof.capture.torch_tracer import other_profiler
 from lightning_gpuprof.capture.window_recording import WindowRecording
 from lightning_gpuprof.model.config import HostConfig
 from lightning_gpuprof.model.journal import Conditions, Notice, Record, Sample
@@ -79,6 +81,7 @@ class StageSteps:
             after_s=(self.measured.options.host or HostConfig()).hang_s,
         )
         self._recorder: Recorder | None = None
+        self._kernels: KernelSampler | None = None
         self._began: tuple[int, int] | None = None
         self._kept: KeptItems | None = None
         self._ended = False
@@ -137,6 +140,8 @@ class StageSteps:
 
     def on_steps_closed(self, steps: Sequence[ClosedStep]) -> None:
         """Some steps are in the journal; called in its thread."""
+        if self._kernels is not None:
+            self._kernels.steps_closed(steps)
         if self._live is not None:
             self._live.watch(steps)
         if not self._fence.failed("watchdog"):
@@ -151,6 +156,9 @@ class StageSteps:
 
     def stop_samplers(self) -> None:
         """End all samplers and have what they hold in the journal. Never raises; safe to call twice."""
+        if self._kernels is not None:
+            with self._fence.around("kernels"):
+                self._journal.sync()  # its thread shows them the last steps
         with self._fence.around("samplers"):
             if self._recorder is not None:
                 self._recorder.stop()
@@ -232,6 +240,12 @@ class StageSteps:
                 HostSampler(options.host.interval_s, other_ranks=lambda: _ranks_started_by(trainer)),
                 GcSampler(options.host.interval_s),
             ]
+        if options.trace is not None and options.trace.every_kernel:
+            if other := other_profiler(self.measured.tap.inner, os.environ):
+                self._journal.note("kernels", f"{other} is in use, and CUPTI serves one: kernels are not recorded")
+            else:
+                self._kernels = KernelSampler(CuptiSource())
+                samplers.append(self._kernels)
         samplers += self.boundary.samplers()
         if self.inputs is not None:
             samplers.append(self.inputs.sampler())

@@ -237,8 +237,10 @@ class WindowRecording:
     def _plan(self) -> WindowController | None:
         options = self._options
         config = options.trace
-        if config is None or self._rank not in config.ranks:
-            why = "trace=False" if config is None else f"rank {self._rank} is not in trace.ranks"
+        if config is None or config.every_kernel or self._rank not in config.ranks:
+            why = f"rank {self._rank} is not in trace.ranks"
+            if config is None or config.every_kernel:
+                why = "trace=False" if config is None else "trace.every_kernel has CUPTI"
             self._no_windows_reason = f"no windows are opened: {why}"
             return None
         wanted = options.windows != () or config.every_n_steps is not None or config.on_slow_step

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from lightning_gpuprof.model.config import ReportKind
     from lightning_gpuprof.model.report import Report
 
+TOP_FUNCTIONS = 10
+"""Of another profiler's file, or so many files where it knows of no functions."""
+
 
 def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
@@ -32,6 +35,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", type=path, help="write the page here, not into DIR")
     parser.add_argument(
         "--prometheus", metavar="FILE", type=path, help="write the numbers here for node_exporter, and nothing else"
+    )
+    parser.add_argument(
+        "--lines", metavar="FILE", type=path, help="print a .lprof or Scalene's JSON beside our lines, nothing else"
+    )
+    parser.add_argument(
+        "--otel", action="store_true", help="send the numbers to OTEL_EXPORTER_OTLP_ENDPOINT, and do nothing else"
     )
 
 
@@ -48,6 +57,21 @@ def _run(options: Namespace) -> int:
         from lightning_gpuprof.sinks import prometheus
 
         prometheus.write(report, options.prometheus)
+        return 0
+    if options.lines is not None:
+        from lightning_gpuprof.analyze.other_lines import read_lines
+        from lightning_gpuprof.sinks.line_tables import timed_tables
+        from lightning_gpuprof.sinks.trace_terminal import print_tables
+
+        functions = read_lines(options.lines)
+        if not functions:
+            raise ReportError(f"{options.lines} holds no timed lines")
+        print_tables(timed_tables(functions[:TOP_FUNCTIONS], report.lines))
+        return 0
+    if options.otel:
+        from lightning_gpuprof.sinks import open_telemetry
+
+        print(f"{open_telemetry.send(report)} values sent through OpenTelemetry")
         return 0
     if options.json:
         from lightning_gpuprof.sinks import json_report
@@ -74,12 +98,17 @@ def _run(options: Namespace) -> int:
 
 def _check(options: Namespace) -> None:
     """Refuse what would be left out without a word, and a file that no collector reads."""
-    if options.prometheus is None:
+    alone = next((name for name in ("prometheus", "lines", "otel") if getattr(options, name)), None)
+    if alone is None:
         return
-    if others := [name for name in ("all", "json", "html") if getattr(options, name)]:
+    others = [name for name in ("all", "json", "html", "lines", "otel") if name != alone and getattr(options, name)]
+    if others:
         expected = f"not be combined with --{others[0]}"
-        raise ArgumentError("--prometheus", str(options.prometheus), expected, "Call gpuprof report twice.")
-    if options.prometheus.suffix != ".prom":
+        value = getattr(options, alone)
+        raise ArgumentError(
+            f"--{alone}", value if value is True else str(value), expected, "Call gpuprof report twice."
+        )
+    if options.prometheus is not None and options.prometheus.suffix != ".prom":
         raise ArgumentError("--prometheus", str(options.prometheus), "end with .prom", "Collectors read no other file.")
 
 

@@ -66,6 +66,9 @@ _TABLES: dict[tuple[Group, Role, bool], dict[str, str]] = {
         "machine.container": "`docker`, `podman`, `kubernetes`, `apptainer`, `lxc`, … or `none`, by their marks",
     },
     ("hardware", "tested", False): {
+        "device.multiprocessors": "`multi_processor_count` of its properties; not hashed: the name implies it",
+        "device.threads_per_multiprocessor": "`max_threads_per_multi_processor`, likewise",
+        "device.l2_cache_bytes": "`L2_cache_size`, likewise",
         "machine.memory_bytes": "`/proc/meminfo`; not hashed: it differs by a few bytes between equal machines",
     },
     ("software", "tested", True): {

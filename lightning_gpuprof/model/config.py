@@ -77,6 +77,8 @@ class TraceConfig:
         background_stop: End and write traces on a thread beside the training, which else waits for it for seconds.
             ``None``: with torch 2.13.0 or 2.14.1 on Linux on x86-64 without a GPU. ``True``: also with a GPU. Other
             versions of torch wait in any case. Not possible with ``with_stack``.
+        every_kernel: Count and time every kernel of every step on all ranks, in place of windows. Needs torch 2.13 and
+            ``cupti-python``; what it costs was not measured on a GPU yet.
         max_windows: At most so many windows per run, those named in ``windows`` first, and as many on request.
         max_mb: After a window whose JSON was larger than so many MB, no further ones are opened.
         max_steps: At most so many batches in one window, without warm-up.
@@ -98,6 +100,7 @@ class TraceConfig:
     max_steps: int = 200
     max_s: float = 30.0
     background_stop: bool | None = None
+    every_kernel: bool = False
 
     def __post_init__(self) -> None:
         check_int("trace.active", self.active, 1)
@@ -117,7 +120,14 @@ class TraceConfig:
             raise ArgumentError("trace.ranks", self.ranks, "be a list of global ranks", "Write [0].")
         for rank in self.ranks:
             check_int("trace.ranks", rank, 0)
-        for name in ("on_slow_step", "record_shapes", "with_stack", "profile_memory", "memory_snapshot"):
+        for name in (
+            "on_slow_step",
+            "record_shapes",
+            "with_stack",
+            "profile_memory",
+            "memory_snapshot",
+            "every_kernel",
+        ):
             check_flag(f"trace.{name}", getattr(self, name))
         check_flag("trace.background_stop", self.background_stop, unset="where it was tried")
         if self.background_stop and self.with_stack:
@@ -280,6 +290,8 @@ class Options:
     goal: Goal = "throughput"
     samples: Samples | None = None
     """Of a batch, or what counts those of the first one."""
+    lines: tuple[str, ...] = ()
+    """Functions to time line by line, as ``package.module:Class.method``."""
     thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Rule id -> threshold -> value, in place of the rules' own."""
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from lightning_gpuprof.model.numbers import possible
+
 ERROR_COUNTERS: tuple[str, ...] = (
     "ecc_corrected_count",
     "ecc_uncorrected_count",
@@ -57,6 +59,10 @@ LOWERED_RATIO = 0.98
 """Power limit over its default below which somebody has lowered it. Heuristic."""
 
 
+PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Of one lane each way, by generation. PCI-SIG."""
+
+
 class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """What does not change while a run goes on; None: the driver does not report it."""
 
@@ -67,6 +73,15 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     memory_total_bytes: float | None = None
     sm_clock_max_mhz: float | None = None
     memory_clock_max_mhz: float | None = None
+    memory_bus_bits: int | None = None
+    cuda_cores_count: int | None = None
+    multiprocessors_count: int | None = None
+    """Streaming multiprocessors (SMs), as torch reports them; likewise the next two."""
+    threads_per_multiprocessor_count: int | None = None
+    """Most that can be resident at a time; 32 make a warp."""
+    l2_cache_bytes: int | None = None
+    fans_count: int | None = None
+    """0: cooled by its chassis."""
     pcie_generation_max: float | None = None
     """What GPU and slot can do together."""
     pcie_width_max: float | None = None
@@ -88,6 +103,15 @@ class DeviceFacts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     """``supported``, or the driver's reason why there are no performance counters."""
     utilization_refresh_s: float | None = None
     """How often the driver renews its utilization."""
+
+    @property
+    def pcie_bytes_per_s(self) -> float | None:
+        """What the PCIe link carries at most, each way; None where that is not known."""
+        generation, lanes = self.pcie_generation_max, self.pcie_width_max
+        if not generation or not lanes or not possible(generation) or not possible(lanes):
+            return None
+        lane = PCIE_LANE_BYTES_PER_S.get(int(generation))
+        return None if lane is None else lane * lanes
 
 
 class ThrottleShare(msgspec.Struct, kw_only=True, frozen=True):

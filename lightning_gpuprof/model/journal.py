@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from lightning_gpuprof.model.line_times import FunctionTimes
 from lightning_gpuprof.model.memory import MemoryHistory, OutOfMemory
 from lightning_gpuprof.model.phases import Phase, Region, SegmentKind, Stage
 
@@ -144,6 +145,37 @@ CPU_COLUMNS = 2
 CPU_UNIT_NS = 1000
 
 
+class KernelNames(msgspec.Struct, tag="kernel_names", tag_field="k", kw_only=True):
+    """Numbers of kernels that no record before has."""
+
+    names: dict[int, str]
+
+
+class KernelBlock(msgspec.Struct, tag="kernels", tag_field="k", kw_only=True, omit_defaults=True):
+    """Kernels summed by step and name, as packed columns."""
+
+    first_batch: int
+    """``total_batch_idx`` of the first row."""
+    count: int
+    """Rows."""
+    widths: str
+    """Of the columns in ``data``: batches since the row before, number of the kernel, calls, their time in ns."""
+    crc32: int
+    """:meth:`checksum` of the block as it was written."""
+    data: bytes
+    lost: int = 0
+    """Kernels that are in no row."""
+
+    def checksum(self) -> int:
+        """CRC-32 of everything else in the block."""
+        numbers = self.first_batch, self.count, self.lost
+        return zlib.crc32(f"{numbers}{self.widths}".encode(), zlib.crc32(self.data))
+
+
+KERNEL_COLUMNS = 4
+MAX_KERNEL_ROWS = 65_536
+
+
 class DeviceBlock(msgspec.Struct, tag="device", tag_field="k", kw_only=True, omit_defaults=True):
     """Device spans of sampled steps, in columns of equal length m; ``batch`` says which steps."""
 
@@ -275,6 +307,12 @@ class MemoryHistoryRecord(msgspec.Struct, tag="memory_history", tag_field="k", k
     facts: MemoryHistory
 
 
+class LineTimesRecord(msgspec.Struct, tag="line_times", tag_field="k", kw_only=True):
+    """What the functions of ``lines=`` took so far; the last one of a journal counts."""
+
+    functions: tuple[FunctionTimes, ...]
+
+
 class OutOfMemoryRecord(msgspec.Struct, tag="out_of_memory", tag_field="k", kw_only=True):
     """The run ended because no memory was left."""
 
@@ -344,6 +382,8 @@ Record = (
     | StepBlock
     | CpuBlock
     | DeviceBlock
+    | KernelBlock
+    | KernelNames
     | Segment
     | Sample
     | CallSites
@@ -352,6 +392,7 @@ Record = (
     | Conditions
     | Notice
     | MemoryHistoryRecord
+    | LineTimesRecord
     | OutOfMemoryRecord
     | Footer
     | Compilation

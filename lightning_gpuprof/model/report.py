@@ -11,10 +11,12 @@ import msgspec
 from lightning_gpuprof.model.compilation import CompileFacts
 from lightning_gpuprof.model.curves import Curve, Marks, Ranks
 from lightning_gpuprof.model.device import DeviceBusy, DeviceEnergy, DeviceFacts, ErrorCounter, ThrottleShare
+from lightning_gpuprof.model.every_kernel import EveryKernel
 from lightning_gpuprof.model.finding import Checks, CombinedGain, Finding, NotEvaluated, Verdict
 from lightning_gpuprof.model.host import HostUse
 from lightning_gpuprof.model.input_pipeline import InputPipeline
 from lightning_gpuprof.model.journal import Value
+from lightning_gpuprof.model.line_times import FunctionTimes
 from lightning_gpuprof.model.memory import Memory
 from lightning_gpuprof.model.method import Cost, Method, Outlook
 from lightning_gpuprof.model.numbers import ONE_SIDED_5_PERCENT, possible
@@ -326,6 +328,10 @@ class Measured(msgspec.Struct, kw_only=True, frozen=True):
     """Of the user's code, the costliest first; empty if the run was too short, or source lines were not sampled."""
     stacks: tuple[StackRow, ...] = ()
     """What called those lines: a flame graph of the step."""
+    line_times: tuple[FunctionTimes, ...] = ()
+    """Functions of ``lines=``, timed line by line."""
+    kernels: EveryKernel | None = None
+    """Of every step, where ``trace.every_kernel`` recorded them."""
     ledger: tuple[LedgerRow, ...] = ()
     """Where every second went, largest first; the last row is what nothing explains, also where it is 0."""
     compile: CompileFacts | None = None

@@ -9,8 +9,22 @@ from lightning_gpuprof.model.clock_events import NO_LIMIT, TERMS, WORDS
 from lightning_gpuprof.model.device import ErrorCounter, ThrottleShare, xid_words
 from lightning_gpuprof.model.report import Device, Report
 from lightning_gpuprof.sinks import plain
-from lightning_gpuprof.sinks.tables import FIGURE, NAME, PERCENT, SIGNIFICANT, Column, Table, device_name
+from lightning_gpuprof.sinks.tables import (
+    COUNT,
+    FIGURE,
+    NAME,
+    PERCENT,
+    SIGNIFICANT,
+    US,
+    Column,
+    Table,
+    bar,
+    device_name,
+)
+from lightning_gpuprof.sinks.window_tables.short_names import short, whole
 
+_KERNEL_CELLS = 60
+_KERNELS = 30
 MIN_THROTTLE_RATIO = 0.05
 """Of the busy samples; a reason that holds less often is in the table only."""
 
@@ -74,6 +88,34 @@ def fact_table(report: Report) -> Table:
     )
 
 
+def kernel_table(report: Report) -> Table:
+    """Kernels of all steps, most time first."""
+    found = report.kernels
+    title = "Kernels of every step"
+    if found is not None:
+        title += f": {numbers.significant(found.kernels_per_step)} a step, {numbers.count(found.steps)} steps"
+        title += f", {numbers.count(found.lost)} lost" if found.lost else ""
+    return Table.of(
+        title,
+        () if found is None else found.kernels,
+        Column("kernel", lambda row: short(row.name, _KERNEL_CELLS), hover=lambda row: whole(row.name, _KERNEL_CELLS)),
+        bar(lambda row: row.share, "backward"),
+        Column("share", lambda row: row.share, PERCENT, help="of the time of all kernels"),
+        Column("calls", lambda row: row.calls_per_step, SIGNIFICANT, help="a step"),
+        Column("median", lambda row: row.median_us, US, help="its sum in a step in which it ran"),
+        Column("p95", lambda row: row.p95_us, US),
+        Column("max", lambda row: row.max_us, US),
+        Column(
+            "in batch",
+            lambda row: row.max_batch,
+            COUNT,
+            help="during which it took longest; the host may be some steps ahead",
+        ),
+        absent="Kernels of every step were not recorded.",
+        limit=_KERNELS,
+    )
+
+
 def error_table(report: Report) -> Table:
     """Error counters at their first and last reading."""
     return Table.of(
@@ -89,7 +131,8 @@ def error_table(report: Report) -> Table:
 
 def more_tables(report: Report) -> tuple[Table, ...]:
     """The tables that have rows."""
-    return tuple(table for table in (throttle_table(report), error_table(report), fact_table(report)) if table.rows)
+    tables = kernel_table(report), throttle_table(report), error_table(report), fact_table(report)
+    return tuple(table for table in tables if table.rows)
 
 
 def _samples(device: Device) -> str:
@@ -249,6 +292,8 @@ def _facts(device: Device) -> list[tuple[str, str]]:
         else:
             shown = str(value)
         rows.append((numbers.label(name), shown))
+    if (most := device.facts.pcie_bytes_per_s) is not None:
+        rows.append(("PCIe link at most, each way", numbers.quantity("_bytes_per_s", most)))
     if device.distinct_samples is not None:
         rows.append(("distinct samples", f"{device.distinct_samples} of {device.samples}"))
     if device.longest_repeat_samples is not None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from lightning_gpuprof.model.trace.analysis import TraceAnalysis, TraceDiagnosis
 from lightning_gpuprof.sinks import trace_findings
-from lightning_gpuprof.sinks.console import MAX_WIDTH
+from lightning_gpuprof.sinks.console import MAX_WIDTH, print_to
 from lightning_gpuprof.sinks.tables import Table
 from lightning_gpuprof.sinks.terminal_table import WIDER, draw
 from lightning_gpuprof.sinks.terminal_text import bullet
@@ -48,6 +48,11 @@ def render(
         parts.append(Constrain(Group(*said), MAX_WIDTH - _INDENT))
     parts += render_tables(tables)
     return Constrain(Padding(Group(*parts), (0, 0, 0, _INDENT)), width)
+
+
+def print_tables(tables: Iterable[Table]) -> None:
+    """Print tables under their titles on standard output."""
+    print_to(None, Padding(Group(*render_tables(tables)), (0, 0, 0, _INDENT)))
 
 
 def render_tables(tables: Iterable[Table]) -> list[RenderableType]:

@@ -43,7 +43,14 @@ def attachments(noting: Any) -> tuple[Attachments, Any]:
     tap: Any = SimpleNamespace(inner=trainer.profiler)
     fence = Fence(lambda part, message: noting.reported.append(part))
     ours = Attachments(
-        trainer, tap=tap, edges=noting, annotations=noting, inputs=noting, fence=fence, notice=noting.reported.append
+        trainer,
+        tap=tap,
+        edges=noting,
+        annotations=noting,
+        inputs=noting,
+        lines=noting,
+        fence=fence,
+        notice=noting.reported.append,
     )
     return ours, trainer
 
@@ -76,7 +83,7 @@ def test_what_cannot_leave_is_tried_twice_and_keeps_nobody_else() -> None:
     with pytest.warns(RuntimeWarning, match="restoring the trainer"):
         ours.detach()
     assert trainer.profiler == "the user's"
-    assert noting.calls[3:] == ["detach", "end", "end"] * 2
+    assert noting.calls[4:] == ["detach", "end", "end", "end"] * 2
 
 
 def test_edges_that_lightning_does_not_have_are_one_line_of_the_report_and_no_warning() -> None:

@@ -1,10 +1,15 @@
 """``gpuprof report``: a folder in, terminal, page and JSON out."""
 
+import gzip
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 from sample_journals import write_journal
 from saved_runs import save_run
@@ -59,6 +64,62 @@ def test_prometheus_reads_the_numbers(tmp_path: Path, printed: Callable[..., str
     for gpu in report.devices:
         assert read("gpu_utilization_ratio", uuid=gpu.uuid) == gpu.median("utilization_ratio")
     assert sorted(path.name for path in folder.iterdir()) == ["report.json"]
+
+
+@contextmanager
+def collector(status: int = 200) -> Iterator[tuple[str, list[bytes]]]:
+    """An OTLP collector: its address, and what it was sent."""
+    taken: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            taken.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", taken
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_collector_of_opentelemetry_gets_the_same_numbers(
+    tmp_path: Path, printed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_run(tmp_path / "run")
+    report = json_report.read(folder / "report.json")
+    with collector() as (address, taken):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        shown = printed("report", folder, "--otel")
+    (sent,) = map(ExportMetricsServiceRequest.FromString, taken)
+    (resource,) = sent.resource_metrics
+    assert {one.key: one.value.string_value for one in resource.resource.attributes}["run"] == report.run["run_id"]
+    metrics = {metric.name: metric.gauge.data_points for one in resource.scope_metrics for metric in one.metrics}
+    assert report.steps.period_ms is not None
+    medians = [
+        point.as_double
+        for point in metrics["gpuprof_step_time_seconds"]
+        if any(one.value.string_value == "median" for one in point.attributes)
+    ]
+    assert medians == [pytest.approx(report.steps.period_ms.median / 1e3)]
+    assert shown == f"{sum(map(len, metrics.values()))} values sent through OpenTelemetry\n"
+
+
+def test_numbers_that_no_collector_takes(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_run(tmp_path / "run")
+    with collector(400) as (address, _):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        assert "set OTEL_EXPORTER_OTLP_ENDPOINT" in refused("report", folder, "--otel")
+    assert "--otel must not be combined with --json" in refused("report", folder, "--otel", "--json")
 
 
 def test_each_rank_has_its_report_which_leaves_the_folder_alone(

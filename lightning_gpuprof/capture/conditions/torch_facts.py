@@ -30,7 +30,7 @@ def _properties(subject: Subject) -> Any:
 
 def _property(subject: Subject, name: str) -> object:
     properties = _properties(subject)
-    return None if properties is None else getattr(properties, name)
+    return getattr(properties, name, None)
 
 
 def _capability(subject: Subject) -> str | None:
@@ -66,6 +66,9 @@ FACTS: dict[str, Reader] = {
     "device.capability": _capability,
     "device.visible_count": lambda s: _cuda.device_count() if _cuda.is_initialized() else None,
     "device.memory_bytes": lambda s: _property(s, "total_memory"),
+    "device.multiprocessors": lambda s: _property(s, "multi_processor_count"),
+    "device.threads_per_multiprocessor": lambda s: _property(s, "max_threads_per_multi_processor"),
+    "device.l2_cache_bytes": lambda s: _property(s, "L2_cache_size"),
     "device.cuda": lambda s: torch.version.cuda if _device(s).type == "cuda" else None,
     "version.cuda": lambda s: torch.version.cuda,
     "version.hip": lambda s: torch.version.hip,

@@ -1,0 +1,130 @@
+"""Times functions that the user named line by line, with line_profiler (optional)."""
+
+import importlib.util
+import inspect
+import linecache
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
+from lightning_gpuprof.model.shown_code import shown_code
+
+_NAME = re.compile(r"[\w.]+:[\w.]+")
+_WAY_OUT = 'Write "package.module:function", "package.module:Class.method" or "__main__:Net.training_step".'
+
+
+def check_names(lines: object) -> tuple[str, ...]:
+    """Check the ``lines`` argument.
+
+    Raises:
+        ArgumentError: It is no list of names of functions, or line_profiler is not installed.
+    """
+    if isinstance(lines, str) or not isinstance(lines, Sequence):
+        raise ArgumentError("lines", lines, "be a list of functions", _WAY_OUT)
+    for name in lines:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ArgumentError("lines", name, "name functions", _WAY_OUT)
+    if lines and importlib.util.find_spec("line_profiler") is None:
+        hint = "Or: pip install 'lightning-gpuprof[lines]'"
+        raise ArgumentError("lines", list(lines), "be left out without line_profiler", hint)
+    return tuple(lines)
+
+
+class LineTimer:
+    """Wraps the functions while a stage goes on.
+
+    Calls in other processes, such as DataLoader workers, are not timed, nor those by a name that another module has
+    imported. ``torch.compile`` breaks its graph at a timed function.
+
+    Args:
+        names: As :func:`check_names` takes them.
+        notice: Called with a sentence about a function that cannot be timed.
+    """
+
+    def __init__(self, names: Sequence[str], notice: Callable[[str], object]) -> None:
+        self._names = names
+        self._notice = notice
+        self._profiler: Any = None
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        """Owner, attribute, what it was and what stands there."""
+
+    def begin(self) -> None:
+        """From now on their lines are timed."""
+        monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
+        if monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None:
+            self._notice("another profiler is in use: no lines are timed")
+            return
+        from line_profiler import LineProfiler
+
+        self._profiler = LineProfiler()
+        for name in self._names:
+            try:
+                self._wrap(name)
+            except Exception as error:  # what an attribute of somebody's code raises
+                self._notice(f"{name} is not timed: {type(error).__name__}: {error}")
+        if self._replaced:
+            self._notice("functions are timed line by line, which slows them: take other numbers from another run")
+
+    def _wrap(self, name: str) -> None:
+        module, _, path = name.partition(":")
+        owner = _loaded(module)
+        *outer, attribute = path.split(".")
+        for part in outer:
+            owner = getattr(owner, part)
+        found = inspect.getattr_static(owner, attribute)
+        if attribute not in vars(owner):
+            raise AttributeError(f"{attribute} is inherited: name the class that defines it")
+        if not inspect.isfunction(found.__func__ if isinstance(found, (staticmethod, classmethod)) else found):
+            raise TypeError("it is not a function that Python code defines")
+        wrapped = self._profiler(found)
+        setattr(owner, attribute, wrapped)
+        self._replaced.append((owner, attribute, found, wrapped))
+
+    def end(self) -> None:
+        """The functions are as they were, unless somebody else has replaced them. Safe to call twice."""
+        while self._replaced:
+            owner, attribute, found, wrapped = self._replaced.pop()
+            if vars(owner).get(attribute) is wrapped:
+                setattr(owner, attribute, found)
+
+    def times(self) -> tuple[FunctionTimes, ...]:
+        """What the functions took so far, those that ran, by time."""
+        if self._profiler is None:
+            return ()
+        stats = self._profiler.get_stats()
+        found = [
+            FunctionTimes(
+                name=name,
+                file=file,
+                lines=tuple(
+                    TimedLine(
+                        line=line,
+                        hits=hits,
+                        total_s=time * stats.unit,
+                        code=shown_code(linecache.getline(file, line).strip()),
+                    )
+                    for line, hits, time in rows
+                ),
+            )
+            for (file, _, name), rows in stats.timings.items()
+            if rows
+        ]
+        return tuple(sorted(found, key=lambda one: -one.total_s))
+
+
+def _loaded(name: str) -> Any:
+    """A module that the program has imported, or the script that it is; importing a script would run it once more.
+
+    Raises:
+        LookupError: There is none.
+    """
+    main = sys.modules["__main__"]
+    if name not in sys.modules and Path(getattr(main, "__file__", None) or "").stem == name:
+        return main
+    if name not in sys.modules:
+        raise LookupError(f"{name} is not imported in this process")
+    return sys.modules[name]

@@ -1,0 +1,63 @@
+"""Tables of lines that line_profiler or Scalene timed, beside what was sampled."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
+from lightning_gpuprof.model.report import LineRow
+from lightning_gpuprof.sinks import plain
+from lightning_gpuprof.sinks.tables import COUNT, NUMBER, PERCENT, SIZE, Column, Table, bar, name
+
+TOP = 30
+_CODE_CELLS = 60
+
+
+def timed_tables(functions: Sequence[FunctionTimes], sampled: Sequence[LineRow] = (), limit: int = TOP) -> list[Table]:
+    """A table for each function: hits, time, per hit, share, content, as line_profiler has them.
+
+    Args:
+        functions: Those that were timed.
+        sampled: What this profiler says of the run's lines.
+        limit: Most rows of each: those with most time, in the order of the code.
+    """
+    return [_table(one, _shares(one, sampled), limit) for one in functions]
+
+
+def _shares(function: FunctionTimes, sampled: Sequence[LineRow]) -> dict[int, float]:
+    """The share of each line of its file."""
+    shares: dict[int, float] = {}
+    for row in sampled:
+        file, _, line = row.place.rpartition(" ")[0].rpartition(":")
+        parts = PurePath(file).parts
+        if line.isdigit() and parts and parts == PurePath(function.file).parts[-len(parts) :]:
+            shares[int(line)] = shares.get(int(line), 0.0) + row.share
+    return shares
+
+
+def _table(function: FunctionTimes, shares: Mapping[int, float], limit: int) -> Table:
+    total, file = function.total_s, PurePath(function.file).name
+    most = sorted(function.lines, key=lambda line: -line.total_s)[:limit]
+    largest = max((line.total_s for line in most), default=0.0)
+    shown = sorted(most, key=lambda line: line.line)
+    columns: list[Column[TimedLine]] = [
+        Column("line", lambda line: line.line, COUNT),
+        Column("code", lambda line: line.code, name(_CODE_CELLS)),
+        bar(lambda line: line.total_s / largest if largest else 0.0),
+        Column("time", lambda line: line.total_s * 1e3, NUMBER.in_unit("ms"), help="with all that it calls"),
+        Column("share", lambda line: line.total_s / total if total else None, PERCENT, help="of these lines"),
+    ]
+    if any(line.hits for line in shown):
+        columns += [
+            Column("hits", lambda line: line.hits, COUNT),
+            Column("per hit", lambda line: line.total_s * 1e6 / line.hits if line.hits else None, NUMBER.in_unit("µs")),
+        ]
+    if any(line.python_ratio is not None for line in shown):
+        columns.append(Column("Python", lambda line: line.python_ratio, PERCENT, help="the rest is native or system"))
+    if any(line.memory_bytes is not None for line in shown):
+        columns.append(Column("allocated", lambda line: line.memory_bytes, SIZE))
+    if any(line.line in shares for line in shown):
+        columns.append(
+            Column("sampled", lambda line: shares.get(line.line), PERCENT, help="by this profiler, of all steps")
+        )
+    what = f"{plain.name(function.name, 40)} in {plain.name(file, 40)}" if function.name else plain.name(file, 60)
+    return Table.of(f"Lines of {what}, by {plain.name(function.by)}", shown, *columns, absent="None of them ran.")

@@ -1,0 +1,153 @@
+"""Functions that are timed line by line: what is wrapped, what comes of it, what is left as it was."""
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from planted_runs import Planted, fit, quiet_profiler, single_rows
+
+from lightning_gpuprof.capture.line_timer import LineTimer, check_names
+from lightning_gpuprof.cli.main import main
+from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.pipeline import make_report
+
+line_profiler = pytest.importorskip("line_profiler")
+SOURCE = """
+import time
+
+
+def slow(count):
+    total = 0
+    for number in range(count):
+        total += number
+    time.sleep(0.02)
+    return total
+
+
+class Net:
+    def step(self, token="secret"):
+        return slow(3)
+
+    @staticmethod
+    def fixed():
+        return 5
+
+    @classmethod
+    def made(cls):
+        return cls()
+
+
+class Child(Net):
+    pass
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    (tmp_path / "timed_module.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "timed_module", raising=False)
+    return importlib.import_module("timed_module")
+
+
+def test_hits_and_times_of_each_line(module: ModuleType) -> None:
+    said: list[str] = []
+    timer = LineTimer(("timed_module:slow", "timed_module:Net.step"), said.append)
+    timer.begin()
+    assert module.Net().step() == 3
+    found = {one.name.rpartition(".")[2]: one for one in timer.times()}
+    timer.end()
+    hits = {line.code: line.hits for line in found["slow"].lines}
+    assert hits["total += number"] == 3
+    assert hits["time.sleep(0.02)"] == 1
+    slowest = max(found["slow"].lines, key=lambda line: line.total_s)
+    assert slowest.code == "time.sleep(0.02)"
+    assert 0.02 <= slowest.total_s <= found["step"].total_s
+    assert [text for text in said if "which slows them" not in text] == []
+    assert len(said) == 1
+
+
+def test_all_is_as_it_was(module: ModuleType) -> None:
+    before = {name: vars(module.Net)[name] for name in ("step", "fixed", "made")}
+    timer = LineTimer(("timed_module:Net.step", "timed_module:Net.fixed", "timed_module:Net.made"), print)
+    timer.begin()
+    assert module.Net.fixed() == 5
+    assert isinstance(module.Child.made(), module.Child)
+    timer.end()
+    timer.end()
+    assert {name: vars(module.Net)[name] for name in before} == before
+    assert len(timer.times()) == 2
+
+
+def test_what_another_put_in_its_place_stays(module: ModuleType) -> None:
+    timer = LineTimer(("timed_module:slow",), print)
+    timer.begin()
+    module.slow = len
+    timer.end()
+    assert module.slow is len
+
+
+def test_the_script_itself_is_found_by_its_name_and_a_class_is_no_function(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "timed_module")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    said: list[str] = []
+    timer = LineTimer(("timed_module:slow", "timed_module:Net", "__main__:time"), said.append)
+    timer.begin()
+    module.slow(2)
+    timer.end()
+    assert len(timer.times()) == 1
+    assert ["not a function" in text for text in said] == [True, True, False]
+
+
+def test_functions_that_are_not_there_are_said_and_cost_no_other(module: ModuleType) -> None:
+    said: list[str] = []
+    names = "nowhere:f", "timed_module:quick", "timed_module:Child.step", "timed_module:slow"
+    timer = LineTimer(names, said.append)
+    timer.begin()
+    module.slow(1)
+    timer.end()
+    assert [one.name.rpartition(".")[2] for one in timer.times()] == ["slow"]
+    assert [text.partition(" ")[0] for text in said[:-1]] == list(names[:3])
+    assert "not imported in this process" in said[0]
+    assert "inherited" in said[2]
+
+
+@pytest.mark.parametrize("lines", ["train:f", 3, ["train"], [3], ["train:"], ["a b:f"]])
+def test_names_that_cannot_work(lines: object) -> None:
+    with pytest.raises(ArgumentError, match="lines must"):
+        check_names(lines)
+    assert check_names(["train:f", "a.b:C.d"]) == ("train:f", "a.b:C.d")
+
+
+def test_a_fit_has_its_lines_in_the_report_and_a_profile_of_kernprof_beside_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = vars(Planted)["training_step"]
+    profiler = quiet_profiler(lines=["planted_runs:Planted.training_step", "planted_runs:nothing"])
+    report = fit(tmp_path, Planted({"training_step": 0.01}), single_rows(20), profiler=profiler)
+    assert vars(Planted)["training_step"] is before
+    (timed,) = report.line_times
+    assert timed.name.endswith("training_step")
+    assert {line.hits for line in timed.lines} == {20}
+    assert 0.2 <= timed.total_s <= report.wall.total_s
+    assert any("planted_runs:nothing is not timed" in text for text in report.validity.caveats)
+    assert profiler.folder is not None
+    again = make_report(profiler.folder)  # from the journal alone
+    assert again.line_times == report.line_times
+
+    def work() -> int:
+        return sum(range(1000))
+
+    other = line_profiler.LineProfiler()
+    other(work)()
+    other.dump_stats(str(tmp_path / "other.lprof"))
+    assert main(["report", str(profiler.folder), "--lines", str(tmp_path / "other.lprof")]) == 0
+    shown = capsys.readouterr().out
+    assert "by line_profiler" in shown
+    assert "per hit" in shown
+    assert main(["report", str(profiler.folder), "--all"]) == 0
+    assert "training_step in planted_runs.py, by line_profiler" in capsys.readouterr().out
