@@ -47,7 +47,7 @@ GROUPS: tuple[Group, ...] = (
         "(or `validate`, `test`, `predict`) is cut into parts, and once more into `ledger` rows named after your "
         "callbacks, modules and regions.",
         fields=(
-            *("steps", "phases", "lines", "stacks", "wall", "ledger", "callbacks"),
+            *("steps", "phases", "lines", "stacks", "line_times", "wall", "ledger", "callbacks"),
             *("series", "curves", "marks", "overhead"),
         ),
         terms={
@@ -61,7 +61,7 @@ GROUPS: tuple[Group, ...] = (
         name="machine",
         title="GPUs, host and memory",
         intro="How it is measured and when it is wrong: [the machine](../machine.md).",
-        fields=("devices", "host", "memory"),
+        fields=("devices", "kernels", "host", "memory"),
     ),
     Group(
         name="input",
