@@ -1,6 +1,7 @@
 """Reads what other profilers say of source lines: a ``.lprof`` of line_profiler, the JSON of Scalene."""
 
 import io
+import linecache
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ import msgspec
 
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
+from lightning_gpuprof.model.shown_code import shown_code
 
 MAX_BYTES = 256 << 20
 _MIB = 1 << 20
@@ -33,8 +35,8 @@ def read_lines(path: Path) -> tuple[FunctionTimes, ...]:
     try:
         found = _of_scalene(data) if data.lstrip()[:1] == b"{" else _of_line_profiler(data)
     except Exception as error:  # a pickle that is cut or hostile fails in any way
-        expected = "Give a .lprof of line_profiler or the JSON of Scalene"
-        raise ReportError(f"{path} is not a line profile ({type(error).__name__}: {error}). {expected}.") from error
+        what = "not a line profile, or cut short" if data else "empty"
+        raise ReportError(f"{path} is {what}. Give a .lprof of line_profiler or the JSON of Scalene.") from error
     return tuple(sorted((one for one in found if one.lines), key=lambda one: -one.total_s))
 
 
@@ -67,7 +69,15 @@ def _of_line_profiler(data: bytes) -> list[FunctionTimes]:
         FunctionTimes(
             name=name,
             file=file,
-            lines=tuple(TimedLine(line=line, hits=hits, total_s=time * unit) for line, hits, time in rows),
+            lines=tuple(
+                TimedLine(
+                    line=line,
+                    hits=hits,
+                    total_s=time * unit,
+                    code=shown_code(linecache.getline(file, line).strip()),
+                )
+                for line, hits, time in rows
+            ),
         )
         for (file, _, name), rows in timings
     ]
@@ -105,7 +115,7 @@ def _of_scalene(data: bytes) -> list[FunctionTimes]:
                         total_s=percent / 100 * profile.elapsed_time_sec,
                         python_ratio=one.n_cpu_percent_python / percent if percent > 0 else None,
                         memory_bytes=one.n_malloc_mb * _MIB or None,
-                        code=one.line.strip(),
+                        code=shown_code(one.line.strip()),
                     )
                 )
         found.append(FunctionTimes(name="", file=file, lines=tuple(lines), by="Scalene"))

@@ -177,22 +177,22 @@ class CuptiSource:
                 another profiler has CUPTI.
         """
         if not torch.cuda.is_available():
-            raise SourceUnavailableError("Every kernel cannot be recorded: torch finds no GPU")
+            raise SourceUnavailableError("every_kernel has no effect: torch finds no GPU")
         if not torch.__version__.startswith(KNOWN_TORCH):
             known = ", ".join(f"{one}x" for one in KNOWN_TORCH)
-            raise SourceUnavailableError(f"Every kernel is recorded with torch {known} only, not {torch.__version__}")
+            raise SourceUnavailableError(f"every_kernel needs torch {known}, not {torch.__version__}")
         try:
             module: Any = importlib.import_module("torch.profiler._cupti_monitor")
             monitor = _monitor_class(module)(take)
         except ImportError as error:
-            raise SourceUnavailableError(f"Every kernel needs cupti-python: {error}") from error
+            raise SourceUnavailableError(f"every_kernel needs cupti-python: {error}") from error
         except Exception as error:  # whatever its private parts raise
-            raise SourceUnavailableError(f"Every kernel cannot be recorded: {type(error).__name__}: {error}") from error
+            raise SourceUnavailableError(f"every_kernel has no effect: {type(error).__name__}: {error}") from error
         try:
             monitor.start()
         except Exception as error:
             monitor.end_threads()
-            raise SourceUnavailableError(f"Every kernel cannot be recorded: {type(error).__name__}: {error}") from error
+            raise SourceUnavailableError(f"every_kernel has no effect: {type(error).__name__}: {error}") from error
         self._monitor = monitor
 
     def close(self) -> int:

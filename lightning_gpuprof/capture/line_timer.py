@@ -1,5 +1,6 @@
 """Times functions that the user named line by line, with line_profiler (optional)."""
 
+import difflib
 import importlib.util
 import inspect
 import linecache
@@ -42,12 +43,12 @@ class LineTimer:
 
     Args:
         names: As :func:`check_names` takes them.
-        notice: Called with a sentence about a function that cannot be timed.
+        warn: Called once with what cannot be timed.
     """
 
-    def __init__(self, names: Sequence[str], notice: Callable[[str], object]) -> None:
+    def __init__(self, names: Sequence[str], warn: Callable[[str], object]) -> None:
         self._names = names
-        self._notice = notice
+        self._warn = warn
         self._profiler: Any = None
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         """Owner, attribute, what it was and what stands there."""
@@ -56,30 +57,30 @@ class LineTimer:
         """From now on their lines are timed."""
         monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
         if monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None:
-            self._notice("another profiler is in use: no lines are timed")
+            self._warn("another profiler is in use: no lines are timed")
             return
         from line_profiler import LineProfiler
 
         self._profiler = LineProfiler()
+        failed = []
         for name in self._names:
             try:
                 self._wrap(name)
             except Exception as error:  # what an attribute of somebody's code raises
-                self._notice(f"{name} is not timed: {type(error).__name__}: {error}")
-        if self._replaced:
-            self._notice("functions are timed line by line, which slows them: take other numbers from another run")
+                failed.append(f"{name} is not timed: {error}")
+        if failed:
+            self._warn("; ".join(failed))
 
     def _wrap(self, name: str) -> None:
         module, _, path = name.partition(":")
         owner = _loaded(module)
         *outer, attribute = path.split(".")
         for part in outer:
-            owner = getattr(owner, part)
-        found = inspect.getattr_static(owner, attribute)
-        if attribute not in vars(owner):
-            raise AttributeError(f"{attribute} is inherited: name the class that defines it")
+            owner = _part(owner, part)
+        found = inspect.getattr_static(_part_owner(owner, attribute), attribute)
         if not inspect.isfunction(found.__func__ if isinstance(found, (staticmethod, classmethod)) else found):
-            raise TypeError("it is not a function that Python code defines")
+            kind = "a class: name one of its methods" if inspect.isclass(found) else "no Python function"
+            raise LookupError(f"{attribute} is {kind}")
         wrapped = self._profiler(found)
         setattr(owner, attribute, wrapped)
         self._replaced.append((owner, attribute, found, wrapped))
@@ -128,3 +129,30 @@ def _loaded(name: str) -> Any:
     if name not in sys.modules:
         raise LookupError(f"{name} is not imported in this process")
     return sys.modules[name]
+
+
+def _part(owner: Any, name: str) -> Any:
+    """What an owner calls so.
+
+    Raises:
+        LookupError: It has nothing of that name.
+    """
+    if not hasattr(owner, name):
+        near = difflib.get_close_matches(name, dir(owner), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise LookupError(f"{getattr(owner, '__name__', owner)} has no {name}{hint}")
+    return getattr(owner, name)
+
+
+def _part_owner(owner: Any, name: str) -> Any:
+    """The owner, where it is itself what defines the name.
+
+    Raises:
+        LookupError: It inherits it, or has nothing of that name.
+    """
+    _part(owner, name)
+    if name not in vars(owner):
+        definer = next((one for one in getattr(owner, "__mro__", ()) if name in vars(one)), None)
+        known = f": name {definer.__module__}:{definer.__qualname__}.{name}" if definer is not None else ""
+        raise LookupError(f"{owner.__name__} inherits {name}{known}")
+    return owner

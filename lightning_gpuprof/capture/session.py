@@ -114,7 +114,7 @@ class Session:
                 allocator=allocator,
                 line=line,
             )
-            self._lines = LineTimer(options.lines, partial(self._journal.note, "lines")) if options.lines else None
+            self._lines = LineTimer(options.lines, partial(self.fence.report, "lines")) if options.lines else None
             self._attachments = self._make_attachments()
             self._journal.start()
             # From here on the trainer is touched.

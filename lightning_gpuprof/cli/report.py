@@ -103,11 +103,7 @@ def _check(options: Namespace) -> None:
         return
     others = [name for name in ("all", "json", "html", "lines", "otel") if name != alone and getattr(options, name)]
     if others:
-        expected = f"not be combined with --{others[0]}"
-        value = getattr(options, alone)
-        raise ArgumentError(
-            f"--{alone}", value if value is True else str(value), expected, "Call gpuprof report twice."
-        )
+        raise ReportError(f"--{alone} and --{others[0]} cannot be used together: call gpuprof report once for each")
     if options.prometheus is not None and options.prometheus.suffix != ".prom":
         raise ArgumentError("--prometheus", str(options.prometheus), "end with .prom", "Collectors read no other file.")
 

@@ -338,6 +338,9 @@ def reliability(report: Report) -> Reliability:
         known += f", median step ±{round(100 * around, 1):g} %"
     if not report.validity.ok:
         return Reliability(kind="conditional", words=f"less reliable: incomplete recording ({known})", details=caveats)
+    if report.line_times:
+        words = f"less reliable: lines= slows the functions that it times ({known})"
+        return Reliability(kind="conditional", words=words, details=caveats)
     if report.validity.conditional:
         return Reliability(kind="conditional", words=f"less reliable: other programs ran ({known})", details=caveats)
     if around is not None and around > NOISY_RATIO:

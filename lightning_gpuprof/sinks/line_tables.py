@@ -44,7 +44,7 @@ def _table(function: FunctionTimes, shares: Mapping[int, float], limit: int) -> 
         Column("code", lambda line: line.code, name(_CODE_CELLS)),
         bar(lambda line: line.total_s / largest if largest else 0.0),
         Column("time", lambda line: line.total_s * 1e3, NUMBER.in_unit("ms"), help="with all that it calls"),
-        Column("share", lambda line: line.total_s / total if total else None, PERCENT, help="of these lines"),
+        Column("of these", lambda line: line.total_s / total if total else None, PERCENT, help="of all lines here"),
     ]
     if any(line.hits for line in shown):
         columns += [
@@ -52,7 +52,7 @@ def _table(function: FunctionTimes, shares: Mapping[int, float], limit: int) -> 
             Column("per hit", lambda line: line.total_s * 1e6 / line.hits if line.hits else None, NUMBER.in_unit("µs")),
         ]
     if any(line.python_ratio is not None for line in shown):
-        columns.append(Column("Python", lambda line: line.python_ratio, PERCENT, help="the rest is native or system"))
+        columns.append(Column("in Python", lambda line: line.python_ratio, PERCENT, help="the rest: native, system"))
     if any(line.memory_bytes is not None for line in shown):
         columns.append(Column("allocated", lambda line: line.memory_bytes, SIZE))
     if any(line.line in shares for line in shown):

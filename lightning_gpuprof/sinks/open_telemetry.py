@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+
 from lightning_gpuprof.errors import ReportError
 from lightning_gpuprof.model.report import Report
 from lightning_gpuprof.sinks.gauges import gauges, labels_of_run
@@ -28,9 +31,13 @@ def send(report: Report) -> int:
         from opentelemetry.sdk.resources import Resource
     except ImportError as error:
         raise ReportError(f"OpenTelemetry metrics need its SDK: pip install {_PACKAGES}") from error
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it says each try again; the error says the result
     reader = InMemoryMetricReader()
     # names of OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME are kept beside ours
-    provider = MeterProvider([reader], Resource.create(labels_of_run(report)))
+    resource = Resource.create(
+        {"service.name": os.environ.get("OTEL_SERVICE_NAME", "gpuprof"), **labels_of_run(report)}
+    )
+    provider = MeterProvider([reader], resource)
     meter = provider.get_meter("lightning_gpuprof")
     count = 0
     for gauge in gauges(report):
@@ -51,6 +58,6 @@ def send(report: Report) -> int:
     finally:
         provider.shutdown()
     if result is not MetricExportResult.SUCCESS:
-        where = "set OTEL_EXPORTER_OTLP_ENDPOINT to one that takes OTLP over HTTP, such as http://localhost:4318"
-        raise ReportError(f"OpenTelemetry's collector did not take the numbers: {where}")
+        hint = "Set OTEL_EXPORTER_OTLP_ENDPOINT to a collector that takes OTLP over HTTP."
+        raise ReportError(f"{exporter._endpoint} did not take the numbers. {hint}")
     return count

@@ -37,16 +37,22 @@ def render(
         run: What prints the report of the run that recorded the trace; empty: it is not known.
         width: Columns that no table passes; sentences take 100 at most.
     """
+    said_absent: list[RenderableType] = []
     entries = [entry for entry in CATALOGUE if (entry.shown if names is None else entry.name in names)]
     tables = [table for entry in entries for table in entry.tables(analysis)]
     if names is None:
         tables = [table for table in tables if table.rows]
+    elif absent := [entry.name for entry in entries if not entry.tables(analysis)]:
+        without = f"The trace has nothing for {', '.join(absent)}."
+        if any(name.startswith("memory") for name in absent):
+            without += " Memory is recorded with TraceConfig(profile_memory=True)."
+        said_absent.append(Text(f"\n{without}"))
     parts: list[RenderableType] = []
     if not names:
         said = [] if diagnosis is None else trace_findings.terminal(diagnosis, whole=names is None, run=run)
         said += [bullet(line) for line in sentences(analysis)]
         parts.append(Constrain(Group(*said), MAX_WIDTH - _INDENT))
-    parts += render_tables(tables)
+    parts += [*render_tables(tables), *said_absent]
     return Constrain(Padding(Group(*parts), (0, 0, 0, _INDENT)), width)
 
 

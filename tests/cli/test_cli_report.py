@@ -118,8 +118,8 @@ def test_numbers_that_no_collector_takes(
     folder = save_run(tmp_path / "run")
     with collector(400) as (address, _):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
-        assert "set OTEL_EXPORTER_OTLP_ENDPOINT" in refused("report", folder, "--otel")
-    assert "--otel must not be combined with --json" in refused("report", folder, "--otel", "--json")
+        assert f"{address}/v1/metrics did not take the numbers" in refused("report", folder, "--otel")
+    assert "--otel and --json cannot be used together" in refused("report", folder, "--otel", "--json")
 
 
 def test_each_rank_has_its_report_which_leaves_the_folder_alone(

@@ -50,7 +50,7 @@ def _table(
         title = f"{title} (first {MAX_STEPS} of {len(found.steps)} steps)"
     columns = [Column(_label(found.steps[step]), partial(_time, step), NUMBER) for step in shown]
     calls: Column[StepTimes] = Column("calls", lambda row: sum(row.calls), COUNT, help="in all steps")
-    absent = "Nothing ran in the steps." if found.steps else "The window has no steps."
+    absent = "None ran in these steps." if found.steps else "The window has no steps."
     return Table.of(title, rows, named, *columns, calls, absent=absent, limit=limit, all_rows=count)
 
 

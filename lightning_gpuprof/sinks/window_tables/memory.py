@@ -25,20 +25,19 @@ def peak_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
         use: Of one device.
         limit: Most rows, of which there are few.
     """
-    return facts(
-        f"Memory: {place_of(use)}",
-        (
-            ("held at the peak", numbers.size(use.peak_bytes), "most that was held at a time in the window"),
-            ("peak after", f"{numbers.fixed(use.peak_us / 1000)} ms", "from the first allocation on"),
-            ("of it, from before the window", numbers.size(use.older_bytes), "such as parameters and optimizer state"),
-            ("held at the start of the window", numbers.size(use.begin_bytes), ""),
-            ("held at its end", numbers.size(use.end_bytes), ""),
-            ("allocated", numbers.size(use.allocated_bytes), "all allocations summed"),
-            ("freed", numbers.size(use.freed_bytes), ""),
-            ("allocations", numbers.count(use.allocations), ""),
-        ),
-        absent="",
-    )
+    rows = [
+        ("held at the peak", numbers.size(use.peak_bytes), "most that was held at a time in the window"),
+        ("of the peak, from before the window", numbers.size(use.older_bytes), "parameters, optimizer state and such"),
+        ("peak reached after", f"{numbers.fixed(use.peak_us / 1000)} ms", "from the first allocation on"),
+        ("held at the start", numbers.size(use.begin_bytes), ""),
+        ("held at the end", numbers.size(use.end_bytes), ""),
+        ("allocated", numbers.size(use.allocated_bytes), "all allocations summed"),
+        ("freed", numbers.size(use.freed_bytes), ""),
+        ("allocations", numbers.count(use.allocations), ""),
+    ]
+    if use.device is None and not use.begin_bytes:  # torch does not count what is older
+        rows = [row for row in rows if row[0] not in ("of the peak, from before the window", "held at the start")]
+    return facts(f"Memory: {place_of(use)}{', without what is older' if use.device is None else ''}", rows, absent="")
 
 
 def operator_table(use: DeviceMemoryUse, limit: int = TOP) -> Table:
@@ -68,7 +67,7 @@ def module_table(use: DeviceMemoryUse) -> Table:
     shown = [one for one in use.modules[:MAX_MODULES] if one.allocated_bytes]
     most = max((one.allocated_bytes for one in shown), default=0)
     path: Column[ModuleMemory] = Column(
-        "module", lambda one: " / ".join(one.path), name(_PLACE_LIMIT), help="each inside the ones before it"
+        "module", lambda one: ".".join(one.path), name(_PLACE_LIMIT), help="each inside the ones before it"
     )
     return Table.of(
         f"Memory by module: {place_of(use)}",
