@@ -75,7 +75,7 @@ def test_other_files_are_refused_and_nothing_is_executed(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "file"
     path.write_bytes(data)
-    with pytest.raises(ReportError, match="is (not a line profile, or cut short|empty)"):
+    with pytest.raises(ReportError, match=r"is (not a line profile, or cut short|empty)"):
         read_lines(path)
     assert not (tmp_path / "harmed").exists()
 
