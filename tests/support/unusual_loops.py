@@ -27,6 +27,7 @@ BUSY_S = 0.005
 """Well above what Lightning needs for a step: 1 to 3 ms, by the speed of the machine."""
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch would unroll it
 def _work(rounds: int) -> None:
     for _ in range(rounds):
         pass
