@@ -174,7 +174,7 @@ class Ends(Callback):
 
 
 def note_compilation() -> None:
-    """Leave a line for each block that counts: its arm, and the graphs that torch compiled in it and before."""
+    """Leave a line for each block that counts: the graphs that torch compiled in it and before, and its arm."""
     from torch._dynamo.utils import counters  # which takes long
 
     begin_step, ended, at_start = InterleavedTrial._begin_step, Schedule.ended, [0]
@@ -190,7 +190,7 @@ def note_compilation() -> None:
 
     def noting_end(schedule: Schedule, block: Block) -> None:
         with blocks.open("a") as file:
-            print(block.arm, graphs() - at_start[0], at_start[0], file=file)
+            print(graphs() - at_start[0], at_start[0], block.arm, file=file)
         ended(schedule, block)
 
     InterleavedTrial._begin_step = noting_start  # type: ignore[method-assign]
