@@ -42,7 +42,7 @@ def no_thread_is_left() -> Iterator[None]:
     yield
     left = [t for t in threading.enumerate() if t not in before and t.name.startswith("gpuprof")]
     for thread in left:
-        thread.join(2)
+        thread.join(60)
     assert [t.name for t in left if t.is_alive()] == []
 
 

@@ -32,6 +32,8 @@ YOUNG_RATIO = 0.05
 """A young run writes more often than every ``flush_s``, so that a kill costs no more than this of it."""
 MAX_POSTED = 10_000
 """Records of others that may wait for the next write; a run posts a few a second."""
+DISK_TIMEOUT_S = 5.0
+"""A disk that hangs holds up neither a report nor the end of a run for longer."""
 
 DROPPABLE = (StepBlock, CpuBlock, DeviceBlock, KernelBlock, Segment, Sample, CallSites)
 """Records that are left out, the oldest first, when the disk hangs for long."""
@@ -122,23 +124,24 @@ class JournalWriter:
             self._thread.start()
             self._started = True
 
-    def sync(self, timeout_s: float = 5.0) -> None:
-        """Wait until everything that is queued now is in the file, at most so long."""
+    def sync(self) -> None:
+        """Wait until everything that is queued now is in the file, at most :data:`DISK_TIMEOUT_S`."""
         self.start()
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + DISK_TIMEOUT_S
         packed = threading.Event()
         self._syncs.append(packed)
         self._wake.set()
-        if packed.wait(timeout_s):
+        if packed.wait(DISK_TIMEOUT_S):
             self._file.sync(until - time.monotonic())
 
-    def close(self, last: Iterable[Record] = (), timeout_s: float = 5.0) -> None:
+    def close(self, last: Iterable[Record] = (), timeout_s: float | None = None) -> None:
         """Have what is left and ``last`` written and the file closed; waits for that at most ``timeout_s``.
 
         Args:
             last: Records to write at the end.
-            timeout_s: The longest wait, in seconds.
+            timeout_s: The longest wait, in seconds; default: :data:`DISK_TIMEOUT_S`.
         """
+        timeout_s = DISK_TIMEOUT_S if timeout_s is None else timeout_s
         until = time.monotonic() + timeout_s
         try:
             self.start()

@@ -28,6 +28,9 @@ Reading: TypeAlias = (
 Sink: TypeAlias = Callable[[Reading], None]
 """Takes one reading; called from the samplers' threads, never from two of them at once."""
 
+STOP_TIMEOUT_S = 1.0
+"""Samplers that do not end within it are left behind."""
+
 
 class SourceUnavailableError(GpuProfError):
     """A sampler's source is not there, or is gone for good; the text is what the user reads, as a full sentence."""
@@ -182,14 +185,14 @@ class Recorder:
         for worker in self._workers:
             worker.ask_to_stop()
 
-    def stop(self, timeout_s: float = 1.0) -> None:
+    def stop(self, timeout_s: float | None = None) -> None:
         """End all threads; one that hangs in a call is left behind as a daemon, with a notice.
 
-        All together are waited for no longer than ``timeout_s``.
+        All together are waited for no longer than ``timeout_s``, by default :data:`STOP_TIMEOUT_S`.
         """
         if self._sealed:
             return
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + (STOP_TIMEOUT_S if timeout_s is None else timeout_s)
         self.ask_to_stop()
         for worker in self._workers:
             if worker.thread.ident is not None:

@@ -1,10 +1,10 @@
 """Traces that are ended and written beside the training, with the torch that is installed."""
 
+import ctypes
 import json
 import sys
 import textwrap
 import threading
-import time
 from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
@@ -183,28 +183,25 @@ def test_other_threads_may_run_operators_while_traces_begin_and_end_and_a_proces
 def test_the_interpreter_is_free_while_the_trace_is_collected_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spent: dict[str, tuple[float, float]] = {}
+    """Both are done on a thread of their own, by functions that are called without the interpreter's lock."""
+    stop: Any = BackgroundStop.for_current_torch()
+    for function in (stop._disable, stop._save):
+        assert type(function)._flags_ == ctypes.CDLL._func_flags_ != ctypes.PyDLL._func_flags_
+    done_by: dict[str, str] = {}
 
-    def timed(name: str) -> None:
+    def noted(name: str) -> None:
         method = getattr(BackgroundStop, name)
 
-        def noted(*arguments: Any) -> Any:
-            begin = time.perf_counter()
-            result = method(*arguments)
-            spent[name] = begin, time.perf_counter()
-            return result
+        def noting(*arguments: Any) -> Any:
+            done_by[name] = threading.current_thread().name
+            return method(*arguments)
 
-        monkeypatch.setattr(BackgroundStop, name, noted)
+        monkeypatch.setattr(BackgroundStop, name, noting)
 
-    timed("_collect")
-    timed("_save_to")
-    written = trace(tmp_path, TraceConfig(), Work(), steps=200)
-    ran = [time.perf_counter()]
-    while not written.done():
-        time.sleep(1e-4)
-        ran.append(time.perf_counter())
-    for begin, end in spent.values():  # whoever holds the interpreter does so from one end to the other
-        assert [now for now in ran if 0.25 < (now - begin) / (end - begin) < 0.75]
+    noted("_collect")
+    noted("_save_to")
+    trace(tmp_path, TraceConfig(), Work()).result(timeout=60)
+    assert done_by == dict.fromkeys(("_collect", "_save_to"), background_stop.THREAD_NAME)
 
 
 @tried
@@ -213,10 +210,11 @@ def test_a_window_after_a_stop_that_was_broken_off_waits_for_the_trace(
 ) -> None:
     """Ctrl-C in the middle of a stop, and the next run in the same notebook."""
     written: list[Path] = []
+    may_write = threading.Event()
     save = BackgroundStop._save_to
 
-    def slowly(stop: BackgroundStop, result: int | None, path: Path) -> None:
-        time.sleep(0.3)
+    def held(stop: BackgroundStop, result: int | None, path: Path) -> None:
+        assert may_write.wait(60)
         save(stop, result, path)
         written.append(path)
 
@@ -224,7 +222,7 @@ def test_a_window_after_a_stop_that_was_broken_off_waits_for_the_trace(
         leave(stop)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(BackgroundStop, "_save_to", slowly)
+    monkeypatch.setattr(BackgroundStop, "_save_to", held)
     leave = BackgroundStop._leave_profiler
     with monkeypatch.context() as broken:
         broken.setattr(BackgroundStop, "_leave_profiler", interrupted)
@@ -232,6 +230,7 @@ def test_a_window_after_a_stop_that_was_broken_off_waits_for_the_trace(
             trace(tmp_path, TraceConfig(), Work())
     assert not written
     tracer = TorchTracer(TraceConfig(), new_path=lambda: tmp_path, wrap_actions=lambda wrap: lambda: None)
+    threading.Timer(0.3, may_write.set).start()
     tracer.prepare()
     assert written == [tmp_path / "window.plain.json"]
     tracer.stop(False)

@@ -1,5 +1,6 @@
 """The journal's writer: off the main thread, complete, and harmless when the disk hangs or is full."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -8,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 from sample_journals import Ticking, fail_loudly, header, run_steps, write_journal, writer_to
 
 from lightning_gpuprof.analyze.journal import read_journal
+from lightning_gpuprof.capture import journal_writer
 from lightning_gpuprof.capture.journal_file import open_journal
 from lightning_gpuprof.capture.journal_writer import JournalWriter
 from lightning_gpuprof.capture.step_clock import ClosedStep, StepClock
@@ -56,8 +59,14 @@ def hanging(path: Path) -> Iterator[Disk]:
     disk.answers.set()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written is waited for, however busy the machine is."""
+    monkeypatch.setattr(journal_writer, "DISK_TIMEOUT_S", 60.0)
+
+
 def wait_until(done: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + 60
     while not done():
         assert time.monotonic() < give_up
         time.sleep(0.002)
@@ -186,8 +195,9 @@ def test_a_disk_that_hangs_at_the_end_is_reported_and_left_alone(path: Path, han
     failures: list[OSError] = []
     hanging.answers.clear()
     writer = writer_to(hanging, clock, on_failure=failures.append)
-    writer.start()
     run_steps(clock, 100)
+    writer.start()
+    wait_until(hanging.in_write.is_set)  # with all of them: nothing was written before
     writer.close(timeout_s=0.05)
     assert [type(failure) for failure in failures] == [TimeoutError]
     hanging.answers.set()
@@ -273,24 +283,38 @@ while True:
 """
 
 
+def read_stamps(lines: IO[bytes], flush_s: float) -> list[int]:
+    """When the process was at work, until there is much to lose and it has not stood still lately.
+
+    On a machine that does not leave it alone for so long, it ends after a minute.
+    """
+    stamps_ns = [int(lines.readline())]
+    first_s = calm_since_s = stamps_ns[0] / 1e9
+    until_s = first_s + 5 * flush_s
+    while len(stamps_ns) < 300 or stamps_ns[-1] / 1e9 < until_s:
+        stamps_ns.append(int(lines.readline()))
+        if stamps_ns[-1] - stamps_ns[-2] > 100_000_000:
+            calm_since_s = stamps_ns[-1] / 1e9
+        until_s = max(first_s + 5 * flush_s, min(calm_since_s + 2 * flush_s, first_s + 60))
+    return stamps_ns
+
+
 def test_a_killed_process_loses_no_more_than_the_time_between_two_writes(path: Path) -> None:
     flush_s = 0.3
     with subprocess.Popen(
         [sys.executable, "-c", WRITES_UNTIL_KILLED, str(path), str(flush_s)],
         stdout=subprocess.PIPE,
     ) as process:
-        first_ns = int(process.stdout.readline())
-        last_ns = first_ns
-        while last_ns - first_ns < 5 * flush_s * 1e9:
-            last_ns = int(process.stdout.readline())
+        stamps_ns = read_stamps(process.stdout, flush_s)
         os.kill(process.pid, signal.SIGKILL)
-        last_ns = int((process.stdout.read().split() or [last_ns])[-1])
+        stamps_ns += map(int, process.stdout.read().split())
     journal = read_journal(path)
     assert journal.footer is None
     assert journal.dropped_lines <= 1
-    lost_s = (last_ns - journal.end_ns) / 1e9
-    assert -0.1 < lost_s < flush_s + 1.0  # the second is for a machine that is busy with other things
-    assert len(journal.steps) > 100
+    stood_still_ns = max(later - earlier for earlier, later in itertools.pairwise(stamps_ns))
+    lost_s = (stamps_ns[-1] - journal.end_ns - stood_still_ns) / 1e9
+    assert lost_s < flush_s + 1.0  # the second is for a machine that is busy with other things
+    assert len(journal.steps) == sum(stamp_ns <= journal.end_ns for stamp_ns in stamps_ns) > 0
 
 
 def test_who_is_called_when_something_was_written_finds_it_in_the_file_and_may_fail_once(tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ def endless(folder: Path) -> tuple[str, Path]:
     return str(program), folder / "pid"
 
 
+def pid_in(file: Path) -> int:
+    """Of the job, once it runs."""
+    deadline = time.monotonic() + 60
+    while not (file.exists() and file.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return int(file.read_text())
+
+
 def test_a_job_that_goes_on_counts_as_beside_for_so_long_only(tmp_path: Path) -> None:
     python, pid = endless(tmp_path)
     jobs, done = TraceJobs(max_disturbing_s=0.3, python=python), threading.Event()
@@ -53,7 +61,7 @@ def test_a_job_that_goes_on_counts_as_beside_for_so_long_only(tmp_path: Path) ->
     assert not jobs.is_disturbing()
     assert jobs.running()
     assert jobs.wait(0.1) == 1
-    os.kill(int(pid.read_text()), 9)
+    os.kill(pid_in(pid), 9)
     assert jobs.wait(30) == 0
 
 
@@ -61,12 +69,10 @@ def test_whoever_leaves_early_does_not_wait_for_the_cap(tmp_path: Path) -> None:
     python, pid = endless(tmp_path)
     jobs, done = TraceJobs(max_disturbing_s=600, python=python), threading.Event()
     submit(jobs, tmp_path, done)
-    deadline = time.monotonic() + 30
-    while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    job = pid_in(pid)
     assert jobs.wait(0.1) == 1
     assert done.wait(60)
-    os.kill(int(pid.read_text()), 9)
+    os.kill(job, 9)
     assert jobs.wait(30) == 0
 
 

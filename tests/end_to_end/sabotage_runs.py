@@ -427,7 +427,7 @@ def _wait_for_jobs() -> None:
 
 def _changes(before: dict[str, object]) -> str:
     """What of the process is not as it was; what is about to end is waited for."""
-    deadline = time.monotonic() + 3.0
+    deadline = time.monotonic() + 60.0
     while True:
         after = _process_state()
         changed = [f"{name}: {after[name]!r}" for name in after if after[name] != before[name]]

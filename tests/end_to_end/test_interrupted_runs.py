@@ -163,6 +163,6 @@ def test_a_killed_run_leaves_a_journal_that_can_be_reported(forked_scripts: Fork
     )
     forked_scripts.run(tmp_path, script, code=-9)
     report = load_report(tmp_path / "gpuprof")
-    assert 100 < report.steps.count <= 300
+    assert 20 < report.steps.count <= 300
     assert report.run["status"] == "unfinished"
     assert report.verdict.kind != "not-enough-data"

@@ -23,7 +23,7 @@ class Slow(pl.Callback):
     """Sleeps longer than a step takes."""
 
     def on_train_batch_end(self, *arguments: Any) -> None:
-        time.sleep(0.03)
+        time.sleep(0.1)
 
 
 def run(folder: Path, model: pl.LightningModule, target: float | str, *callbacks: pl.Callback) -> Report:
@@ -46,11 +46,11 @@ def test_a_target_is_within_reach_of_what_was_planted(tmp_path: Path) -> None:
     report = run(tmp_path, Planted(), "1.2x", Slow())
     assert report.verdict.kind == "loop-bound"
     assert report.target.reachable is True
-    assert report.target.rules == ("callback-slow",)
+    assert "callback-slow" in report.target.rules
     assert report.method is not None
     operation = next(level for level in report.method.levels if level.name == "operation")
     assert not operation.unfolded
-    assert report.combined.saved_ms_per_step >= 25
+    assert report.combined.saved_ms_per_step >= 50
 
 
 def test_a_healthy_run_has_no_alarm_and_a_report_made_later_says_the_same(tmp_path: Path) -> None:

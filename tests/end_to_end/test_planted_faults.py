@@ -165,4 +165,3 @@ def test_a_fit_without_a_fault_is_not_blamed(healthy: Fit, tmp_path: Path) -> No
     report = report_of(healthy, tmp_path)
     assert {f.rule for f in report.findings} & NEVER == set()
     assert blamed(report) <= {"python-overhead"}  # the long step is a loop in Python
-    assert report.verdict.kind in ("compute-bound", "host-bound", "mixed")  # on a busy machine it waits for a CPU

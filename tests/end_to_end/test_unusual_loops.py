@@ -65,7 +65,8 @@ def measured_in(folder: Path) -> tuple[Report, Journal]:
 def problems_of(loop: Loop, report: Report, journal: Journal, *, trained: int, lost_s: float) -> list[str]:
     """What does not hold, though it has to in any report."""
     measured = Measured(report=report, slept_s={}, steps=None, optimizer_steps=None, lost_s=lost_s)
-    problems = [problem for problem in disagreements(measured) if "speed levels: " not in problem]  # the machine's own
+    of_the_machine = "speed levels", "steadily: "
+    problems = [one for one in disagreements(measured) if not any(words in one for words in of_the_machine)]
     disturbed = lost_s > 0.05 * report.wall.total_s
     if disturbed:  # which the report is to say
         problems = [problem for problem in problems if "has a caveat" not in problem]

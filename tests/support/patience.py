@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from lightning_gpuprof import callback
-from lightning_gpuprof.capture import trace_jobs
+from lightning_gpuprof.capture import journal_writer, recorder, trace_jobs
 
 _START, _LOWERED = re.subn(r"os\.nice.*?pass\n", "", trace_jobs._START, flags=re.DOTALL)
 assert _LOWERED
@@ -21,4 +21,6 @@ def begin(change: Callable[[object, str, object], None] = setattr) -> None:
     """
     change(callback, "JOB_TIMEOUT_S", 120.0)
     change(callback, "INTERRUPTED_JOB_TIMEOUT_S", 120.0)
+    change(journal_writer, "DISK_TIMEOUT_S", 60.0)
+    change(recorder, "STOP_TIMEOUT_S", 60.0)
     change(trace_jobs, "_START", _START)

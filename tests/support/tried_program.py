@@ -17,7 +17,10 @@ from lightning.pytorch.utilities import CombinedLoader
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from lightning_gpuprof import GpuProfiler
+from lightning_gpuprof.model.trial import Block
 from lightning_gpuprof.trial import room
+from lightning_gpuprof.trial.schedule import Schedule
+from lightning_gpuprof.trial.training import InterleavedTrial
 
 KINDS = frozenset(sys.argv[1].split("+") if len(sys.argv) > 1 else ())
 
@@ -170,6 +173,30 @@ class Ends(Callback):
         Path("end").touch()
 
 
+def note_compilation() -> None:
+    """Leave a line for each block that counts: the graphs that torch compiled in it and before, and its arm."""
+    from torch._dynamo.utils import counters  # which takes long
+
+    begin_step, ended, at_start = InterleavedTrial._begin_step, Schedule.ended, [0]
+    blocks = Path(os.environ["GPUPROF_TEST_TRIAL"]) / "blocks"
+
+    def graphs() -> int:
+        return int(counters["stats"]["unique_graphs"])
+
+    def noting_start(trial: InterleavedTrial) -> None:
+        begin_step(trial)
+        if trial._measured == 0:
+            at_start[0] = graphs()
+
+    def noting_end(schedule: Schedule, block: Block) -> None:
+        with blocks.open("a") as file:
+            print(graphs() - at_start[0], at_start[0], block.arm, file=file)
+        ended(schedule, block)
+
+    InterleavedTrial._begin_step = noting_start  # type: ignore[method-assign]
+    Schedule.ended = noting_end  # type: ignore[method-assign]
+
+
 def loader() -> Any:
     """Of the kind."""
     if "stream" in KINDS:
@@ -186,6 +213,8 @@ def main() -> None:
     options: dict[str, Any] = {"max_epochs": 2, "callbacks": []}
     if "fails" in KINDS:
         raise RuntimeError("planted before a Trainer")
+    if "partial" in KINDS:
+        note_compilation()
     if KINDS & {"callback", "partial"}:
         options["callbacks"] = [Slow()]
     elif "logs" in KINDS:

@@ -1,6 +1,7 @@
 """Loops as people write them beside the plain one: small real fits that can be run with and without a profiler.
 
-What a loop spends its time on is real work of a few milliseconds (``busy``), so that its verdict is known.
+What a loop spends its time on is real work of a few milliseconds (``busy``), so that its verdict is known: a fixed
+amount, which takes longer on a machine that slows down, as the rest of a step does.
 """
 
 from __future__ import annotations
@@ -26,11 +27,28 @@ BUSY_S = 0.005
 """Well above what Lightning needs for a step: 1 to 3 ms, by the speed of the machine."""
 
 
-def busy(seconds: float = BUSY_S) -> None:
-    """Keep a CPU at work."""
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch would unroll it
+def _work(rounds: int) -> None:
+    for _ in range(rounds):
         pass
+
+
+def _rounds_a_second(rounds: int = 100_000) -> float:
+    """Of this machine undisturbed: the best of five."""
+    taken_s = []
+    for _ in range(5):
+        begin = time.thread_time()
+        _work(rounds)
+        taken_s.append(time.thread_time() - begin)
+    return rounds / min(taken_s)
+
+
+_ROUNDS_A_SECOND = _rounds_a_second()
+
+
+def busy(seconds: float = BUSY_S) -> None:
+    """Keep a CPU at work for as long as that takes, undisturbed."""
+    _work(round(seconds * _ROUNDS_A_SECOND))
 
 
 class Rows(Dataset[Tensor]):

@@ -1,5 +1,6 @@
 """Models and functions are timed without a Trainer."""
 
+import random
 import time
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from lightning_gpuprof import ab, measure_latency
 from lightning_gpuprof.errors import ArgumentError
+from lightning_gpuprof.trial import bare
 
 
 def test_latency_has_percentiles_of_the_timed_calls_only() -> None:
@@ -32,8 +34,21 @@ def test_inputs_are_given_as_the_model_takes_them_and_its_mode_stays(inputs: obj
     assert model.training
 
 
-def test_the_faster_of_two_is_named_with_an_interval() -> None:
-    found = ab(lambda: time.sleep(0.02), lambda: time.sleep(0.005), seconds=2.5)
+def test_calls_are_timed_from_the_first_to_the_end_of_the_last() -> None:
+    called: list[int] = []
+
+    def call() -> None:
+        called.append(len(called))
+        time.sleep(0.002)
+
+    assert bare._timed(call, 5) >= 0.009
+    assert called == [0, 1, 2, 3, 4]
+
+
+def test_the_faster_of_two_is_named_with_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = random.Random(0)
+    monkeypatch.setattr(bare, "_timed", lambda call, calls: calls * call() * noise.uniform(0.98, 1.02))
+    found = ab(lambda: 0.02, lambda: 0.005, seconds=2.5)
     assert found.outcome == "faster"
     assert 1 < found.lower <= found.speedup <= found.upper
     assert found.a_ms > found.b_ms

@@ -20,8 +20,8 @@ from lightning_gpuprof.trial.arms import asked
 from lightning_gpuprof.trial.results import result
 
 SCRIPT = Path(__file__).parents[1] / "support" / "tried_program.py"
-SECONDS = 1.0
-"""Of a trial in which nothing has to be known well: each arm is tried some times in it."""
+SECONDS = 4.0
+"""Of a trial in which nothing has to be known well: each arm is tried some times in it, on a busy machine, too."""
 GONE_S = 20.0
 """Within which a process that was killed has gone: the kernel ends it later than it is told to."""
 ANOMALY = "detect_anomaly=True"
@@ -92,7 +92,7 @@ def speedup(trial: Trial, name: str) -> float:
 def test_the_planted_callback_is_found_and_nothing_is_written(user: Path) -> None:
     ended, trial = tried("callback", "without=Slow", seconds=3)
     assert ended.is_over, ended.tail
-    assert speedup(trial, "without=Slow") > 2
+    assert speedup(trial, "without=Slow") > 1.2
     assert list(user.iterdir()) == []
 
 
@@ -171,13 +171,13 @@ def test_programs_are_tried_however_they_are_started(tmp_path: Path, name: str) 
 
 
 @pytest.mark.slow
-def test_compilation_is_no_part_of_a_step() -> None:
-    ended, trial = tried("partial", "compile=True", seconds=20)  # the last batch of an epoch has another shape
+def test_compilation_is_no_part_of_a_step(tmp_path: Path) -> None:
+    ended, _ = tried("partial", "compile=True", seconds=20)  # the last batch of an epoch has another shape
     assert ended.is_over, ended.tail
-    slowest_ms = max(
-        1e3 * e.seconds / e.steps for e in ended.events if isinstance(e, Block) and e.arm == "compile=True"
-    )
-    assert slowest_ms < 3 * (trial.base_step_ms or 0.0), "compiling takes seconds"
+    blocks = [line.split(maxsplit=2) for line in (tmp_path / "blocks").read_text().splitlines()]
+    assert "compile=True" in {arm for _, _, arm in blocks}
+    assert {inside for inside, _, _ in blocks} == {"0"}, "compiling takes seconds"
+    assert int(blocks[-1][1]) >= 2, "there are two shapes"
 
 
 @pytest.mark.slow
@@ -201,7 +201,7 @@ def test_a_killed_worker_ends_the_arm_that_it_belongs_to(kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_hang_has_its_time_and_says_where_it_stands() -> None:
-    ended, trial = tried("hangs", ANOMALY, patience_s=4.0)
+    ended, trial = tried("hangs", ANOMALY, patience_s=30.0)
     assert (ended.is_over, ended.is_late, ended.trying) == (False, True, ANOMALY)
     assert row(trial, ANOMALY).outcome == "failed"
     notice = program.death_notice(ended, ["train"])
