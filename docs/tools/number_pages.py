@@ -45,8 +45,7 @@ GROUPS: tuple[Group, ...] = (
         intro="A step is cut into phases, which sum to the step time. They are times of the main thread: on a GPU, "
         "a phase is long if the host is busy or waits in it, not because its kernels take long. The wall time of `fit` "
         "(or `validate`, `test`, `predict`) is cut into parts, and once more into `ledger` rows named after your "
-        "callbacks, modules and regions. Lines are sampled where the main thread lets go of the interpreter: Python "
-        "that runs for less than 5 ms is seen up to so much later, so neighbouring lines are blurred.",
+        "callbacks, modules and regions.",
         fields=(
             *("steps", "phases", "lines", "stacks", "line_times", "wall", "ledger", "callbacks"),
             *("series", "curves", "marks", "overhead"),

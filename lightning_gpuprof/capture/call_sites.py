@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from types import FrameType
@@ -40,6 +41,12 @@ _SHORT_S = 2.0
 _MAX_PAUSE_S = 0.02
 """As long as steps of small models: whoever wakes up gets the interpreter at the end of what held it, and a fixed short
 pause would always ask where nobody has it."""
+_LATE_NS = 20_000_000
+"""So much later than planned a call mostly comes at most."""
+_PROMPT_S = 50e-6
+"""Time slice of the interpreter for a look."""
+_SETTLE_S = 0.012
+"""Longer than a usual slice and a call in C: where the main thread let go before says nothing of where it is then."""
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
 # Frameworks that are no user's code wherever they are installed, e.g. by ``pip install --target``.
 FRAMEWORKS = ("torch", "torchvision", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy")
@@ -194,12 +201,43 @@ def _waits_for_ranks(frames: Iterable[FrameType], where: Sequence[str] = _COLLEC
     return any(part in file for part in where) and not any(part in file for part in _WORKING)
 
 
+_usual_s: float | None = None
+"""The interpreter's time slice while it is a short one for a look."""
+
+
+@contextmanager
+def _prompt_switches() -> Iterator[None]:
+    """The main thread lets go of the interpreter within 50 µs; what somebody sets meanwhile stays."""
+    global _usual_s
+    _usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(min(_usual_s, _PROMPT_S))
+    ours_s = sys.getswitchinterval()
+    try:
+        yield
+    finally:
+        if sys.getswitchinterval() == ours_s:
+            sys.setswitchinterval(_usual_s)
+        _usual_s = None
+
+
+def _forget_prompt_switches() -> None:
+    """A forked DataLoader worker has no sampler that would end them."""
+    global _usual_s
+    if _usual_s is not None:
+        sys.setswitchinterval(_usual_s)
+        _usual_s = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_prompt_switches)
+
+
 @dataclass(eq=False, repr=False)
 class CallSiteSampler:
     """Looks at where the main thread is, and counts per slot and place in the user's code.
 
-    It can look only when the main thread lets go of the interpreter: in a blocking call, in a tensor operation,
-    or when its time slice of 5 ms ends, which in Python that takes less than that is at the end of it.
+    It can look only when the main thread lets go of the interpreter: in a blocking call, in a tensor operation, or when
+    its time slice ends. A slice of 5 ms would hide all Python that is over by then, so for a look it is a hundredth.
     """
 
     thread_id: int
@@ -229,6 +267,8 @@ class CallSiteSampler:
         self._others: OtherThreads | None = None
         self._delay_file = ""
         self._first_ns: int | None = None
+        self._planned_ns = 0
+        """About when the recorder comes next, by the clock."""
         self._looked = False
         self._coded: set[str] = set()
         self._since_s = self.now_s()
@@ -262,25 +302,31 @@ class CallSiteSampler:
         return self._take()
 
     def _ask(self, t_ns: int) -> None:
-        """Let go of the interpreter until a moment that is drawn; look, and see whether it took as long as from Python.
+        """Let go of the interpreter until a moment that is drawn, and see whether it took as long as from Python; look.
 
-        The look comes first: to read a file is to let go of the interpreter, and Python in the main thread is over
-        before we have it for the second time. Times at which the main thread went from one slot to the next before we
-        had it are left out.
+        Times at which the main thread went from one slot to the next before we had it are left out.
         """
+        begin_ns = time.perf_counter_ns()
+        planned_ns, self._planned_ns = self._planned_ns, begin_ns + round(self.interval_s * 1e9)
         delay_ns = run_delay_ns(self._delay_file)
         pause_s = self._random.uniform(0.0, _MAX_PAUSE_S)
         due_ns = time.perf_counter_ns() + round(pause_s * 1e9)
         time.sleep(pause_s)
         waited_ns = time.perf_counter_ns() - due_ns
         slot, since_ns = (-1, 0) if delay_ns < 0 else (self.current_slot(), self.charged_since_ns())
+        if slot >= 0 and since_ns <= due_ns:
+            waited_ns -= max(0, run_delay_ns(self._delay_file) - delay_ns)
+            asked, late = self._lock.get(slot, (0, 0))
+            self._lock[slot] = asked + 1, late + (waited_ns >= sys.getswitchinterval() / 5 * 1e9)
         if self._looked:
-            self._look(t_ns)
-        if slot < 0 or since_ns > due_ns:
-            return
-        waited_ns -= max(0, run_delay_ns(self._delay_file) - delay_ns)
-        asked, late = self._lock.get(slot, (0, 0))
-        self._lock[slot] = asked + 1, late + (waited_ns >= sys.getswitchinterval() / 5 * 1e9)
+            # when it was planned, not when the main thread let us have the interpreter: that is at certain lines
+            is_planned = begin_ns - _LATE_NS < planned_ns < begin_ns + _LATE_NS
+            look_ns = (planned_ns if is_planned else begin_ns) + round((_MAX_PAUSE_S + _SETTLE_S) * 1e9)
+            time.sleep(max(0.0, (look_ns - time.perf_counter_ns()) / 1e9 - _SETTLE_S))
+            with _prompt_switches():
+                if (left_ns := look_ns - time.perf_counter_ns()) > 0:
+                    time.sleep(left_ns / 1e9)
+                self._look(t_ns)
 
     def _look(self, t_ns: int) -> None:
         assert self.user_code is not None

@@ -367,6 +367,87 @@ def test_python_of_longer_than_a_time_slice_is_seen_in_its_own_line_and_not_in_t
     assert counts["train.py:5"] >= 5
 
 
+def test_python_that_is_over_before_a_time_slice_ends_is_seen_in_its_own_line(tmp_path: Path) -> None:
+    source = (
+        "import time\n"
+        "def burn(seconds):\n"
+        "    end = time.thread_time() + seconds\n"
+        "    while time.thread_time() < end: sum(range(200))\n"
+        "def training_step(done):\n"
+        "    while not done():\n"
+        "        burn(0.003)\n"
+        "        burn(0.001)\n"
+        "        time.sleep(0.001)\n"
+    )
+    path = tmp_path / "train.py"
+    path.write_text(source)
+    names: dict[str, Callable[[Callable[[], bool]], None]] = {}
+    exec(compile(source, str(path), "exec"), names)
+    over = threading.Event()
+    training = threading.Thread(target=names["training_step"], args=(over.is_set,))
+    training.start()
+    sampler = CallSiteSampler(training.ident, lambda: 5, 0.01, user_code=user_code(tmp_path))
+    sampler.open()
+    for t_s in [0] + [2] * 100:
+        sampler.sample(t_s * SECOND)
+    over.set()
+    training.join(PATIENCE_S)
+    (record,) = sampler.close()
+    first = sum(looks for stack, looks in record.counts[5].items() if "train.py:7 training_step" in stack)
+    assert first >= 15  # of 60 expected; with slices of 5 ms it is 1 or none
+
+
+def test_the_time_slice_of_the_interpreter_is_short_for_a_look_only(
+    blocked: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    seen: list[float] = []
+    code = user_code(tmp_path)
+    stack_of = code.stack_of
+
+    def noting(frame: Any) -> str | None:
+        seen.append(sys.getswitchinterval())
+        return stack_of(frame)
+
+    monkeypatch.setattr(code, "stack_of", noting)
+    usual_s = sys.getswitchinterval()
+    sampler = CallSiteSampler(thread, lambda: 1, user_code=code)
+    sampler.sample(0)
+    assert seen == [pytest.approx(50e-6)]
+    assert sys.getswitchinterval() == usual_s
+
+    def changing(frame: Any) -> str | None:
+        sys.setswitchinterval(0.004)
+        return stack_of(frame)
+
+    monkeypatch.setattr(code, "stack_of", changing)
+    try:
+        sampler.sample(2 * SECOND)
+        assert sys.getswitchinterval() == pytest.approx(0.004)
+    finally:
+        sys.setswitchinterval(usual_s)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
+def test_a_process_forked_during_a_look_has_the_usual_time_slice(
+    blocked: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
+    usual_s, codes = sys.getswitchinterval(), []
+    code = user_code(tmp_path)
+
+    def forking(frame: Any) -> str | None:
+        child = os.fork()
+        if not child:
+            os._exit(0 if sys.getswitchinterval() == usual_s else 1)
+        codes.append(os.waitpid(child, 0)[1])
+        return None
+
+    monkeypatch.setattr(code, "stack_of", forking)
+    CallSiteSampler(thread, lambda: 1, user_code=code).sample(0)
+    assert codes == [0]
+
+
 def test_what_is_written_in_a_line_is_noted_once_and_not_of_a_file_that_changed(blocked: Start, tmp_path: Path) -> None:
     thread = blocked(lambda wait: program(tmp_path, "train.py")(wait))
     sampler = CallSiteSampler(thread, lambda: 1, user_code=user_code(tmp_path))
