@@ -1,7 +1,6 @@
 """Reads what other profilers say of source lines: a ``.lprof`` of line_profiler, the JSON of Scalene."""
 
 import io
-import linecache
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 
 from lightning_gpuprof.errors import ReportError
-from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
+from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine, of_line_profiler
 from lightning_gpuprof.model.shown_code import shown_code
 
 MAX_BYTES = 256 << 20
@@ -40,6 +39,9 @@ def read_lines(path: Path) -> tuple[FunctionTimes, ...]:
     return tuple(sorted((one for one in found if one.lines), key=lambda one: -one.total_s))
 
 
+_Timing = tuple[tuple[str, int, str], list[tuple[int, int, int]]]
+
+
 class _Stats:
     """Stands for line_profiler's class: its state is plain data."""
 
@@ -61,26 +63,8 @@ class _PlainUnpickler(pickle._Unpickler):
 
 def _of_line_profiler(data: bytes) -> list[FunctionTimes]:
     stats = _PlainUnpickler(io.BytesIO(data)).load()
-    timings = msgspec.convert(
-        list(stats.timings.items()), list[tuple[tuple[str, int, str], list[tuple[int, int, int]]]]
-    )
-    unit = msgspec.convert(stats.unit, float)
-    return [
-        FunctionTimes(
-            name=name,
-            file=file,
-            lines=tuple(
-                TimedLine(
-                    line=line,
-                    hits=hits,
-                    total_s=time * unit,
-                    code=shown_code(linecache.getline(file, line).strip()),
-                )
-                for line, hits, time in rows
-            ),
-        )
-        for (file, _, name), rows in timings
-    ]
+    timings = msgspec.convert(list(stats.timings.items()), list[_Timing])
+    return of_line_profiler(dict(timings), msgspec.convert(stats.unit, float))
 
 
 class _ScaleneLine(msgspec.Struct):

@@ -3,7 +3,6 @@
 import difflib
 import importlib.util
 import inspect
-import linecache
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -11,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_gpuprof.errors import ArgumentError
-from lightning_gpuprof.model.line_times import FunctionTimes, TimedLine
-from lightning_gpuprof.model.shown_code import shown_code
+from lightning_gpuprof.model.line_times import FunctionTimes, of_line_profiler
 
 _NAME = re.compile(r"[\w.]+:[\w.]+")
 _WAY_OUT = 'Write "package.module:function", "package.module:Class.method" or "__main__:Net.training_step".'
@@ -97,24 +95,7 @@ class LineTimer:
         if self._profiler is None:
             return ()
         stats = self._profiler.get_stats()
-        found = [
-            FunctionTimes(
-                name=name,
-                file=file,
-                lines=tuple(
-                    TimedLine(
-                        line=line,
-                        hits=hits,
-                        total_s=time * stats.unit,
-                        code=shown_code(linecache.getline(file, line).strip()),
-                    )
-                    for line, hits, time in rows
-                ),
-            )
-            for (file, _, name), rows in stats.timings.items()
-            if rows
-        ]
-        return tuple(sorted(found, key=lambda one: -one.total_s))
+        return tuple(of_line_profiler(stats.timings, stats.unit))
 
 
 def _loaded(name: str) -> Any:

@@ -338,6 +338,24 @@ def test_beside_a_working_thread_its_line_is_seen(tmp_path: Path) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "gpuprof-call_sites"]
 
 
+def looked_at(source: str, tmp_path: Path, looks: int) -> CallSiteSampler:
+    """A sampler after so many looks at a ``training_step`` that runs until it is told to end."""
+    path = tmp_path / "train.py"
+    path.write_text(source)
+    names: dict[str, Callable[[Callable[[], bool]], None]] = {}
+    exec(compile(source, str(path), "exec"), names)
+    over = threading.Event()
+    training = threading.Thread(target=names["training_step"], args=(over.is_set,))
+    training.start()
+    sampler = CallSiteSampler(training.ident, lambda: 5, 0.01, user_code=user_code(tmp_path))
+    sampler.open()
+    for t_s in [0] + [2] * looks:  # in the first second it looks less often than it asks
+        sampler.sample(t_s * SECOND)
+    over.set()
+    training.join(PATIENCE_S)
+    return sampler
+
+
 def test_python_of_longer_than_a_time_slice_is_seen_in_its_own_line_and_not_in_the_one_after_it(tmp_path: Path) -> None:
     """A machine with nothing else to do shows it: there the main thread has the interpreter back at once."""
     source = (
@@ -348,19 +366,7 @@ def test_python_of_longer_than_a_time_slice_is_seen_in_its_own_line_and_not_in_t
         "        while time.thread_time() < end: sum(range(200))\n"
         "        time.sleep(0.001)\n"
     )
-    path = tmp_path / "train.py"
-    path.write_text(source)
-    names: dict[str, Callable[[Callable[[], bool]], None]] = {}
-    exec(compile(source, str(path), "exec"), names)
-    over = threading.Event()
-    training = threading.Thread(target=names["training_step"], args=(over.is_set,))
-    training.start()
-    sampler = CallSiteSampler(training.ident, lambda: 5, 0.01, user_code=user_code(tmp_path))
-    sampler.open()
-    for t_s in [0] + [2] * 60:  # in the first second it looks less often than it asks
-        sampler.sample(t_s * SECOND)
-    over.set()
-    training.join(PATIENCE_S)
+    sampler = looked_at(source, tmp_path, 60)
     counts = Counter(
         {place.split()[0]: looks for record in sampler.close() for place, looks in record.counts[5].items()}
     )
@@ -379,19 +385,7 @@ def test_python_that_is_over_before_a_time_slice_ends_is_seen_in_its_own_line(tm
         "        burn(0.001)\n"
         "        time.sleep(0.001)\n"
     )
-    path = tmp_path / "train.py"
-    path.write_text(source)
-    names: dict[str, Callable[[Callable[[], bool]], None]] = {}
-    exec(compile(source, str(path), "exec"), names)
-    over = threading.Event()
-    training = threading.Thread(target=names["training_step"], args=(over.is_set,))
-    training.start()
-    sampler = CallSiteSampler(training.ident, lambda: 5, 0.01, user_code=user_code(tmp_path))
-    sampler.open()
-    for t_s in [0] + [2] * 100:
-        sampler.sample(t_s * SECOND)
-    over.set()
-    training.join(PATIENCE_S)
+    sampler = looked_at(source, tmp_path, 100)
     (record,) = sampler.close()
     first = sum(looks for stack, looks in record.counts[5].items() if "train.py:7 training_step" in stack)
     assert first >= 15  # of 60 expected; with slices of 5 ms it is 1 or none
