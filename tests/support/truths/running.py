@@ -28,7 +28,7 @@ from truths.fits import Fit
 from truths.setup import Setup
 
 TIMEOUT_S = 180
-SLICES_S = 20.0
+SLICES_S = 30.0
 """Of all slices of two runs."""
 SLICE_S = 0.1, 1.0
 """Of a slice, and of one with workers: what they sleep goes on while they are stopped, and is a hundredth of it."""
