@@ -50,6 +50,8 @@ class LineTimer:
         self._profiler: Any = None
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         """Owner, attribute, what it was and what stands there."""
+        self._code: dict[str, tuple[str, int]] = {}
+        """File and first line of each function that is timed."""
 
     def begin(self) -> None:
         """From now on their lines are timed."""
@@ -76,12 +78,15 @@ class LineTimer:
         for part in outer:
             owner = _part(owner, part)
         found = inspect.getattr_static(_part_owner(owner, attribute), attribute)
-        if not inspect.isfunction(found.__func__ if isinstance(found, (staticmethod, classmethod)) else found):
+        function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
+        if not inspect.isfunction(function):
             kind = "a class: name one of its methods" if inspect.isclass(found) else "no Python function"
             raise LookupError(f"{attribute} is {kind}")
         wrapped = self._profiler(found)
         setattr(owner, attribute, wrapped)
         self._replaced.append((owner, attribute, found, wrapped))
+        code = inspect.unwrap(function).__code__
+        self._code[name] = (code.co_filename, code.co_firstlineno)
 
     def end(self) -> None:
         """The functions are as they were, unless somebody else has replaced them. Safe to call twice."""
@@ -96,6 +101,13 @@ class LineTimer:
             return ()
         stats = self._profiler.get_stats()
         return tuple(of_line_profiler(stats.timings, stats.unit))
+
+    def never_called(self) -> list[str]:
+        """Names of functions that are timed and that nobody called so far."""
+        if self._profiler is None:
+            return []
+        ran = {(file, line) for (file, line, _), rows in self._profiler.get_stats().timings.items() if rows}
+        return [name for name, code in self._code.items() if code not in ran]
 
 
 def _loaded(name: str) -> Any:

@@ -414,8 +414,12 @@ class Session:
 
     def _post_lines(self) -> None:
         with self.fence.around("lines"):
-            if self._lines is not None and (found := self._lines.times()):
+            if self._lines is None:
+                return
+            if found := self._lines.times():
                 self._journal.post(LineTimesRecord(functions=found))
+            for name in self._lines.never_called():
+                self._journal.note("lines", f"{name} was never called by this name in the training process")
 
     def give_up(self) -> None:
         """After a failure on the way: nothing of ours stays. Raises only what has to end the run."""

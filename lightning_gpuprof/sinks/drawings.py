@@ -26,6 +26,8 @@ _LEFT = 84
 """Pixels for the labels before a plot."""
 _CHARACTER = 8
 """Pixels of a digit."""
+_LETTER = 7
+"""Pixels of a letter of a label, at most on average."""
 _MIN_DRAWN_RATIO = 0.004
 """Phases with less of all steps would be no line thick; the table has them."""
 _PENS = ("backward", "data_wait", "zero_grad", "callbacks", "forward", "logging")
@@ -158,7 +160,8 @@ def spread_svg(figure: SpreadFigure) -> str:
             f'<path d="M{x(row.median):.1f} {level - 2}v20" stroke="var(--ink)" stroke-width="2"/>'
         )
     bottom = 6 + 24 * len(figure.rows)
-    return _svg(bottom + 24, shapes, [*marks, *_across(x, _ticks(0.0, most), bottom, "ms")])
+    left = max(_LEFT, _LETTER * max(len(row.words) for row in figure.rows))
+    return _svg(bottom + 24, shapes, [*marks, *_across(x, _ticks(0.0, most), bottom, "ms")], left)
 
 
 def heat_html(figure: HeatFigure) -> str:
@@ -281,8 +284,8 @@ def _label(y: float, text: str) -> str:
     return f'<text x="-6" y="{y:.0f}" text-anchor="end">{escape(text)}</text>'
 
 
-def _svg(height: float, shapes: Iterable[str], marks: Iterable[str]) -> str:
-    return stretched(WIDTH, height, "".join(shapes), "".join(marks), left=_LEFT)
+def _svg(height: float, shapes: Iterable[str], marks: Iterable[str], left: float = _LEFT) -> str:
+    return stretched(WIDTH, height, "".join(shapes), "".join(marks), left=left)
 
 
 def stretched(width: float, height: float, shapes: str, marks: str, *, left: float = 0.0, kind: str = "") -> str:

@@ -6,7 +6,7 @@ The slowest thing in plain words, today's step and the step after the fix, the c
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 import msgspec
@@ -177,6 +177,8 @@ class FirstScreen(msgspec.Struct, frozen=True, kw_only=True):
     outside: str
     """What of the run is not in its steps: ``Outside the steps: 2.00 s of setup``; empty if next to nothing, or if
     the bar has it."""
+    timed: str
+    """The costliest line of the function of ``lines=`` that took most time; empty where none was timed."""
     tried: str
     """What ``gpuprof try`` measured of the fix; empty where nobody tried."""
     opportunities: tuple[Opportunity, ...]
@@ -296,6 +298,7 @@ def first_screen(report: Report, folder: Path | None = None) -> FirstScreen:
         fix=fix,
         proof="" if first is None else proof(folder),
         outside=_outside_steps(report) if scale == "step" else "",
+        timed=_timed(report),
         tried="" if first is None or report.trial is None else trial_tables.outcome_of(report.trial, first.rule),
         opportunities=_opportunities(report, gained, saved_ms, times, words.sure),
         checks=_checks(report),
@@ -376,6 +379,18 @@ def _outside_steps(report: Report) -> str:
         if part != inside and seconds >= MIN_PART_RATIO * total > 0
     ]
     return f"Outside the steps: {', '.join(parts[:4])}" if parts else ""
+
+
+def _timed(report: Report) -> str:
+    if not report.line_times:
+        return ""
+    function = max(report.line_times, key=lambda one: one.total_s)
+    line = max(function.lines, key=lambda one: one.total_s)
+    if function.total_s <= 0:
+        return ""
+    place, share = f"{plain.name(PurePath(function.file).name, 40)}:{line.line}", line.total_s / function.total_s
+    code = f": {plain.name(line.code, 80)}" if line.code else ""
+    return f"{place} takes {numbers.percent(share)} of {plain.name(function.name, 60)} (lines=){code}"
 
 
 def title_of(finding: Finding) -> str:

@@ -1,5 +1,6 @@
 """Tables of lines that line_profiler or Scalene timed, beside what was sampled."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
@@ -24,14 +25,23 @@ def timed_tables(functions: Sequence[FunctionTimes], sampled: Sequence[LineRow] 
 
 
 def _shares(function: FunctionTimes, sampled: Sequence[LineRow]) -> dict[int, float]:
-    """The share of each line of its file."""
-    shares: dict[int, float] = {}
+    """The share of each line of its file, which one of both may name with more of its path."""
+    own, files = _path(function.file), defaultdict[tuple[str, ...], dict[int, float]](dict)
     for row in sampled:
         file, _, line = row.place.rpartition(" ")[0].rpartition(":")
-        parts = PurePath(file).parts
-        if line.isdigit() and parts and parts == PurePath(function.file).parts[-len(parts) :]:
+        parts = _path(file)
+        shorter = min(len(parts), len(own))
+        if line.isdigit() and shorter and parts[-shorter:] == own[-shorter:]:
+            shares = files[parts]
             shares[int(line)] = shares.get(int(line), 0.0) + row.share
-    return shares
+    within = [parts for parts in files if len(parts) <= len(own)]
+    if within:
+        return files[max(within, key=len)]
+    return next(iter(files.values())) if len(files) == 1 else {}  # of several it is not known which one is meant
+
+
+def _path(file: str) -> tuple[str, ...]:
+    return tuple(part for part in PurePath(file).parts if part != "..")
 
 
 def _table(function: FunctionTimes, shares: Mapping[int, float], limit: int) -> Table:

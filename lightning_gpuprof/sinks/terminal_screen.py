@@ -26,7 +26,7 @@ from lightning_gpuprof.sinks.terminal_text import command, diff_lines, grid, ind
 
 MAX_LINES = 25
 _LESS_RELIABLE = "LESS RELIABLE"
-_LEFT_OUT = ("bridge", "explain", "second", "others", "outside", "why conditional", "tab")
+_LEFT_OUT = ("bridge", "explain", "second", "others", "outside", "why conditional", "tab", "lines")
 """In this order, where there is no room."""
 MAX_SEGMENTS = 4
 MAX_OTHERS = 2
@@ -98,6 +98,7 @@ class _Screen:
     def _parts(self, width: int, left_out: frozenset[str]) -> list[RenderableType]:
         screen, report = self.screen, self.report
         parts = [*_head(screen, width), *_notes(screen, report, width, why="why conditional" not in left_out)]
+        parts += _lines(screen.timed if "lines" not in left_out else "")
         if screen.severity is not None:
             parts += [Text(""), *_bars(screen), *_lines(screen.outside if "outside" not in left_out else "")]
             parts += _other_opportunities(

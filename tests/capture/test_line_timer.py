@@ -1,6 +1,7 @@
 """Functions that are timed line by line: what is wrapped, what comes of it, what is left as it was."""
 
 import importlib
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ from lightning_gpuprof.cli.main import main
 from lightning_gpuprof.errors import ArgumentError
 from lightning_gpuprof.pipeline import make_report
 from lightning_gpuprof.sinks.first_screen import first_screen
+from lightning_gpuprof.sinks.views import first
 
 line_profiler = pytest.importorskip("line_profiler")
 SOURCE = """
@@ -132,7 +134,8 @@ def test_a_fit_has_its_lines_in_the_report_and_a_profile_of_kernprof_beside_them
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = vars(Planted)["training_step"]
-    profiler = quiet_profiler(lines=["planted_runs:Planted.training_step", "planted_runs:nothing"])
+    names = ["planted_runs:Planted.training_step", "planted_runs:nothing", "planted_runs:named"]
+    profiler = quiet_profiler(lines=names)
     with pytest.warns(RuntimeWarning, match="planted_runs:nothing is not timed"):
         report = fit(tmp_path, Planted({"training_step": 0.01}), single_rows(40), profiler=profiler)
     assert vars(Planted)["training_step"] is before
@@ -141,7 +144,15 @@ def test_a_fit_has_its_lines_in_the_report_and_a_profile_of_kernprof_beside_them
     assert {line.hits for line in timed.lines} == {40}
     assert 0.2 <= timed.total_s <= report.wall.total_s
     assert any("planted_runs has no nothing" in text for text in report.validity.caveats)
-    assert first_screen(report).reliability.words.startswith("less reliable: lines= slows")
+    assert "lines: planted_runs:named was never called by this name in the training process" in (
+        report.validity.caveats
+    )
+    assert not any("training_step was never called" in text for text in report.validity.caveats)
+    screen = first_screen(report)
+    assert screen.reliability.words.startswith("less reliable: lines= slows")
+    slowest = r'planted_runs\.py:\d+ takes \d+ % of Planted\.training_step \(lines=\): self\.nap\("training_step"\)'
+    assert re.fullmatch(slowest, screen.timed)
+    assert "Planted.training_step</code> (lines=)" in first.render(screen).replace("<wbr>", "")
     assert profiler.folder is not None
     again = make_report(profiler.folder)  # from the journal alone
     assert again.line_times == report.line_times
@@ -155,6 +166,8 @@ def test_a_fit_has_its_lines_in_the_report_and_a_profile_of_kernprof_beside_them
     assert main(["report", str(profiler.folder), "--lines", str(tmp_path / "other.lprof")]) == 0
     shown = capsys.readouterr().out
     assert "by line_profiler" in shown
+    assert main(["report", str(profiler.folder)]) == 0
+    assert "% of Planted.training_step (lines=)" in capsys.readouterr().out
     assert "per hit" in shown
     assert main(["report", str(profiler.folder), "--all"]) == 0
     assert "training_step in planted_runs.py, by line_profiler" in capsys.readouterr().out

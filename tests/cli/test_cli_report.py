@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -118,7 +119,14 @@ def test_numbers_that_no_collector_takes(
     folder = save_run(tmp_path / "run")
     with collector(400) as (address, _):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
-        assert f"{address}/v1/metrics did not take the numbers" in refused("report", folder, "--otel")
+        assert f"{address}/v1/metrics did not take the numbers (400 Bad Request)" in refused("report", folder, "--otel")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "1")  # no second attempt
+    assert f"{address}/v1/metrics did not take the numbers (Connection refused)" in refused("report", folder, "--otel")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert "OTEL_SDK_DISABLED=true switches OpenTelemetry off: unset it" in refused("report", folder, "--otel")
+    monkeypatch.delenv("OTEL_SDK_DISABLED")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
+    assert "is not installed: pip install opentelemetry-sdk" in refused("report", folder, "--otel")
     assert "--otel and --json cannot be used together" in refused("report", folder, "--otel", "--json")
 
 

@@ -180,6 +180,22 @@ def test_nothing_is_scrolled_sideways_on_a_telephone(browser, tmp_path: Path, sc
     opened.close()
 
 
+def test_labels_before_a_drawing_are_within_the_page(browser, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text(render_html(REPORT))
+    opened = browser.new_page(viewport={"width": 1000, "height": 800})
+    opened.goto((tmp_path / "report.html").as_uri())
+    opened.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    beyond = opened.evaluate(
+        "[...document.querySelectorAll('.drawn')].flatMap((drawn) => [...drawn.querySelectorAll('text')]"
+        ".filter((text) => text.checkVisibility() && text.getAttribute('text-anchor') === 'end')"
+        ".filter((text) => text.getBoundingClientRect().left < drawn.closest('.figure').getBoundingClientRect().left)"
+        ".map((text) => text.textContent))"
+    )
+    assert beyond == []
+    assert opened.locator(".drawn text", has_text="waiting for data").count() == 1
+    opened.close()
+
+
 def test_bars_are_as_wide_as_what_they_stand_for(sized) -> None:
     for rows in (".row2 .stack", ".all .saving"):
         per_ms = sized.evaluate(

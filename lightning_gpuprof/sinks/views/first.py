@@ -39,6 +39,7 @@ def render(screen: FirstScreen) -> str:
         + f"<h1>{_headline(screen.headline)}</h1>\n"
         + (f'<p class="lead">{prose(_held(screen.sentence))}</p>\n' if screen.sentence else "")
         + _bars(screen)
+        + (f'<p class="run">{prose(_held(screen.timed))}</p>\n' if screen.timed else "")
         + (_fix(screen.fix, screen.proof, screen.tried) if screen.fix is not None else "")
         + _card(f"{_opportunities(screen)}{_checks(screen.checks)}")
         + "</section>\n"

@@ -22,6 +22,6 @@ gpuprof.figures.spread = (place, data, both) => {
   ], {
     ...layout(70 + 30 * lines.length), margin: { l: 100, r: 15, t: 5, b: 40 }, showlegend: false,
     xaxis: { ...axis(), title: { text: "p05 to p95, line at the median, ms" }, range: upTo(both.flatMap((one) => one.rows.map((row) => row.p95))) },
-    yaxis: { ...axis(), categoryarray: lines, range: [-0.5, lines.length - 0.5] },
+    yaxis: { ...axis(), automargin: true, categoryarray: lines, range: [-0.5, lines.length - 0.5] },
   }, options());
 };
