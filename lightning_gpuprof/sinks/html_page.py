@@ -264,6 +264,7 @@ def _heading(column: tables.Column[Any]) -> str:
     unit = f" <small>{escape(column.unit)}</small>" if column.unit else ""
     kind = ' class="n"' if column.numeric else ""
     meaning = column.help or COLUMN_TERMS.get(column.title, "")
+    kind += " data-step" if column.is_step else ""
     return f'<th scope="col"{kind}>{term(column.title, meaning)}{unit}</th>'
 
 

@@ -102,6 +102,8 @@ class Column(msgspec.Struct, Generic[_R], frozen=True):
     """The same of a cell."""
     key: Callable[[_R], str] | str = ""
     """Phase or part whose colour a bar has."""
+    is_step: bool = False
+    """It belongs to a step, as others of the table do: on a page a slider shows one of them at a time."""
     word_cells: int = 0
     """A column of text keeps words of so many letters whole on a narrow terminal, before columns of numbers."""
 

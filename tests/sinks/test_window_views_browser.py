@@ -10,9 +10,11 @@ import sample_report
 import window_samples
 from chromium import PATIENCE_MS
 
+from lightning_gpuprof.model.trace.by_step import ByStep, StepTimes
 from lightning_gpuprof.sinks import html_page, plain
 from lightning_gpuprof.sinks.tables import FIGURE, Column, Table
 from lightning_gpuprof.sinks.views import windows
+from lightning_gpuprof.sinks.window_tables.by_step import kernel_step_table
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +134,56 @@ def test_a_large_table_shows_the_rows_that_are_looked_for(page: Any) -> None:
     assert column(details, 1) == []
     field.fill("")
     assert len(column(details, 1)) == 14
+
+
+def visible_texts(table: Any) -> list[list[str]]:
+    rows = table.locator("tr:visible").all()
+    return [[cell.strip() for cell in row.locator("th:visible, td:visible").all_text_contents()] for row in rows]
+
+
+@pytest.mark.parametrize("with_scripts", [True, False])
+def test_a_slider_shows_one_step_at_a_time_and_without_a_script_all_steps_are_there(
+    browser: Any, with_scripts: bool
+) -> None:
+    times = {"gemm": (7e3, 3e3), "relu": (0, 5e3), "copy": (9e3, 0)}
+    rows = tuple(StepTimes(name=name, calls=(1, 1), times_us=of_step) for name, of_step in times.items())
+    found = ByStep(steps=("ProfilerStep#7", "ProfilerStep#8"), kernels=rows, kernels_count=3)
+    whole = [
+        ["kernel", "step 7", "step 8", "calls"],
+        ["gemm", "7", "3", "2"],
+        ["relu", "0", "5", "2"],
+        ["copy", "9", "0", "2"],
+    ]
+    one = browser.new_page()
+    one.set_default_timeout(PATIENCE_MS)
+    body = [html_page.table_html(kernel_step_table(found))]
+    one.set_content(html_page.page("t", body, with_scripts=with_scripts))
+    table, slider = one.locator("table"), one.get_by_role("slider")
+    assert visible_texts(table) == whole
+    assert slider.count() == with_scripts
+    if with_scripts:
+        slider.focus()
+        one.keyboard.press("ArrowRight")
+        assert visible_texts(table) == [["kernel", "step 7", "calls"], ["copy", "9", "2"], ["gemm", "7", "2"]]
+        one.keyboard.press("ArrowRight")
+        assert visible_texts(table) == [["kernel", "step 8", "calls"], ["relu", "5", "2"], ["gemm", "3", "2"]]
+        assert slider.get_attribute("aria-valuetext") == "step 8"
+        one.keyboard.press("Home")
+        assert visible_texts(table) == whole
+        assert one.get_by_role("status").text_content() == "all steps"
+    one.close()
+
+
+def test_a_step_is_filtered_and_sorted_as_the_whole_table_is(page: Any) -> None:
+    details = open_table(page, "Operators by step")
+    assert details.get_by_role("slider").count() == 1
+    details.get_by_role("slider").press("End")
+    assert details.locator("th:visible").all_text_contents()[1:] == ["step 9", "calls"]
+    button = details.locator("th:visible button").nth(1)
+    button.press("Enter")
+    times = [float(text) for text in details.locator("tbody tr:visible td:nth-child(4)").all_text_contents()]
+    assert len(times) >= 5
+    assert times == sorted(times, reverse=True)
 
 
 def test_a_name_that_was_cut_is_found_by_what_is_left_out(browser: Any) -> None:

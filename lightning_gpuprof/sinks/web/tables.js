@@ -1,5 +1,6 @@
 // Large tables (data-large) get headings that sort and, from some rows on, a field that filters; both are made here, so
-// that a page without script shows nothing that does not work. Tables that are wider than a telephone are folded.
+// that a page without script shows nothing that does not work. Tables that are wider than a telephone are folded. Columns
+// of steps (data-step) get a slider that shows one step at a time.
 "use strict";
 gpuprof.finishers.push((root) => {
   const FILTERED_FROM = 12;
@@ -72,6 +73,33 @@ gpuprof.finishers.push((root) => {
     });
   }
 
+  // The slider's first place shows all steps; of one step the rows that it has, those with most time first.
+  function sliding(table) {
+    const headings = [...table.tHead.rows[0].cells], steps = headings.filter((one) => "step" in one.dataset);
+    if (steps.length < 2) return;
+    const names = steps.map((one) => one.textContent), rows = [...table.tBodies[0].rows];
+    const label = document.createElement("label"), field = document.createElement("input");
+    const told = document.createElement("output");
+    label.className = "filter";
+    Object.assign(field, { type: "range", min: 0, max: steps.length, value: 0 });
+    label.append("One step at a time ", field, " ", told);
+    (table.closest(".scroll") || table).before(label);
+    function show() {
+      const chosen = steps[field.value - 1], column = chosen?.cellIndex;
+      const time = (row) => value(row.cells[column].textContent) || 0;
+      for (const row of table.rows) {
+        for (const step of steps) row.cells[step.cellIndex].classList.toggle("off", Boolean(chosen) && step !== chosen);
+      }
+      for (const row of rows) row.classList.toggle("off", Boolean(chosen) && !time(row));
+      headings.forEach((one) => one.removeAttribute("aria-sort"));
+      table.tBodies[0].append(...(chosen ? [...rows].sort((a, b) => time(b) - time(a)) : rows));
+      told.textContent = chosen ? names[field.value - 1] : "all steps";
+      field.setAttribute("aria-valuetext", told.textContent);
+    }
+    field.addEventListener("input", show);
+    show();
+  }
+
   // On a narrow screen a table that would have to be scrolled sideways has a row of labelled values for each of its rows.
   const NARROW = 640;
   const folding = new ResizeObserver((areas) => areas.forEach(({ target: area }) => {
@@ -88,6 +116,10 @@ gpuprof.finishers.push((root) => {
   }));
   for (const table of root.querySelectorAll(".scroll > table")) folding.observe(table.parentElement);
 
+  for (const table of root.querySelectorAll("table:has(th[data-step])")) {
+    sliding(table);
+    table.querySelectorAll("th[data-step]").forEach((one) => one.removeAttribute("data-step"));
+  }
   for (const table of root.querySelectorAll("table[data-large]")) {
     table.removeAttribute("data-large");
     filtered(table);

@@ -48,7 +48,7 @@ def _table(
     shown = range(min(MAX_STEPS, len(found.steps)))
     if len(found.steps) > MAX_STEPS:
         title = f"{title} (first {MAX_STEPS} of {len(found.steps)} steps)"
-    columns = [Column(_label(found.steps[step]), partial(_time, step), NUMBER) for step in shown]
+    columns = [Column(_label(found.steps[step]), partial(_time, step), NUMBER, is_step=True) for step in shown]
     calls: Column[StepTimes] = Column("calls", lambda row: sum(row.calls), COUNT, help="in all steps")
     absent = "None ran in these steps." if found.steps else "The window has no steps."
     return Table.of(title, rows, named, *columns, calls, absent=absent, limit=limit, all_rows=count)
